@@ -137,6 +137,13 @@ def prepare(session: nox.Session, *groups: str) -> None:
         session.warn("no chromium here: the tests of the HTML page in a browser are skipped")
 
 
+@nox.session(default=False)
+def goldens(session: nox.Session) -> None:
+    """Write the approved texts of all reports again; their diff says what a change does to users."""
+    prepare(session)
+    session.run("python", "-m", "tests.goldens")
+
+
 @nox.session(tags=["lint"])
 def lint(session: nox.Session) -> None:
     """Check style and format with ruff."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
+_LOG_2 = 0.6931471805599453
 
 
 class Inputs:
@@ -100,7 +101,10 @@ class Inputs:
         return cpu if self.device == "cpu" else cuda
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Standard normal values of the case's floating or complex dtype; shape as given."""
+        """Standard normal values of the case's floating or complex dtype; shape as given.
+
+        Torch draws them with logarithms and cosines: x86 CPUs that have AVX2 give equal bits, and other CPUs may give others.
+        """
         return self._draw("randn", shape, dtype=self._wide).to(self.device, self.dtype)
 
     @property
@@ -113,10 +117,30 @@ class Inputs:
         drawn = self._draw("rand", shape, dtype=self._torch.float64)
         return (drawn * (high - low) + low).to(self.device, self.dtype)
 
+    def probabilities(self, *shape: int) -> torch.Tensor:
+        """Probabilities of the case's floating dtype, which add up to 1 along the last dim, none of them 65536 times another."""
+        return self._shares(*shape).to(self.device, self.dtype)
+
+    def log_probabilities(self, *shape: int) -> torch.Tensor:
+        """Logarithms of probabilities, within 2e-9: a series of products and quotients, because ``log`` has other bits on other CPUs."""
+        mantissa, exponent = self._torch.frexp(self._shares(*shape))
+        ratio = (mantissa - 1) / (mantissa + 1)
+        power, logarithm = 2 * ratio, exponent.double() * _LOG_2
+        for odd in range(1, 17, 2):
+            logarithm, power = logarithm + power / odd, power * ratio * ratio
+        return logarithm.to(self.device, self.dtype)
+
+    def _shares(self, *shape: int) -> torch.Tensor:
+        """Probabilities in float64; integers are added up, so that no order matters."""
+        parts = self._draw("randint", 1, 1 << 16, shape)
+        return parts.double() / parts.sum(-1, keepdim=True)
+
     def mixed(self, *shape: int) -> torch.Tensor:
         """Normal values scaled by powers of ten from 1e-3 to 1e3, so that every reordering rounds elsewhere."""
-        exponent = self._draw("randint", -3, 4, shape)
-        return self.normal(*shape) * (10.0**exponent).to(self.device, self.dtype)
+        place = self._draw("randint", -3, 4, shape) + 3
+        # A table, for the last bit of a power may depend on the machine.
+        powers = self._torch.tensor([1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3], device=place.device)
+        return self.normal(*shape) * powers[place].to(self.device, self.dtype)
 
     def spiky(self, *shape: int) -> torch.Tensor:
         """Normal values, about one in 64 of them 100 higher: every window that holds one has it as maximum."""
@@ -232,7 +256,7 @@ class SimulatedInputs(Inputs):
 
 for _name in (
     *("normal", "uniform", "mixed", "spiky", "values", "integers", "index", "permutation", "mask"),
-    *("quantized", "coo"),
+    *("quantized", "coo", "probabilities", "log_probabilities"),
 ):
     setattr(SimulatedInputs, _name, _drawn_on_cpu(Inputs, _name))
 

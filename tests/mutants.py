@@ -124,12 +124,14 @@ def _compiled(observations: Sequence[Observation], graphs: int = 1, breaks: int 
     return [replace(one, compiled=Compiled(graphs=graphs, breaks=breaks, kernels=2)) for one in observations]
 
 
-def base_run(path: Path) -> Path:
-    """Write a run that has every kind of record, and return its path."""
+def base_run(path: Path, further: Sequence[Planned] = (), **header: Any) -> Path:
+    """Write a run that has every kind of record, and return its path; *further* rows come last, *header* as ``write_run``."""
     launches = row("mine.launches")
     orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
     planned = [*evidence(), (launches, orders), *_in_chosen_modes()]
-    modes: tuple[Mode, ...] = ("off", "on", "warn_only", *CHOSEN_MODES)
+    least = len(planned)
+    planned += further
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only", *(("unfilled",) if further else ()), *CHOSEN_MODES)
     last = len(planned)
     rows = [one for one, _ in planned]
     not_asked = [
@@ -159,12 +161,13 @@ def base_run(path: Path) -> Path:
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),
                                 KernelGroup(kernel="none", writes="new", names=("aten::take",)))),
         invariances=[*asked_of(rows[5], {"threads": ("4",), "batch": ("8 last",), "layout": ()}),
-                     *asked_of(rows[-1], {"batch": ()}), *not_asked, *ASKED_CONTROLS,
+                     *asked_of(rows[least - 1], {"batch": ()}), *not_asked, *ASKED_CONTROLS,
                      *asked_of(row("control.invariant", "image"), {"threads": ()})],
         dispatches=[Dispatch(spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
                              modes={"off": reached, "on": reached}) for one in rows[:3]],
         parts=tuple(Part(shard=shard, file=1, started="2026-01-02T03:04:05Z", workers=1, closing=replace(CLOSING, seconds=shard),
                          environment=replace(ENVIRONMENT, cpu=f"CPU {shard}")) for shard in (1, 2)),
+        **header,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from scanner.observations.records import (
     Closing,
     Cost,
     Direction,
+    Enumerated,
     Environment,
     Group,
     Header,
@@ -243,6 +244,8 @@ def write_run(
     invariances: Sequence[Invariance] = (),
     format_: int = FORMAT,
     parts: tuple[Part, ...] = (),
+    enumerated: tuple[Enumerated, ...] = (),
+    lines: Sequence[Line] = (),
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
@@ -261,6 +264,8 @@ def write_run(
         invariances: What rows and controls gave with other threads, batches and layouts.
         format_: The format that the header names.
         parts: Of a merged file; the first has all rows.
+        enumerated: What was found in databases.
+        lines: Further ones, before the observations.
     """
     rows = list(every_finding() if planned is None else planned)
     plain = path.with_suffix("") if path.suffix == ".gz" else path
@@ -279,12 +284,13 @@ def write_run(
                 groups={planned_row.spec: 1 for planned_row, _ in rows} if parts else {},
                 shards=len(parts) or 1,
                 parts=parts,
+                enumerated=enumerated,
             )
         )
         observations = [one for _, seen in [*controls, *rows] for one in seen]
-        lines: list[Line] = [*observations, *sentinels, *costs, *([kernels] if kernels else [])]
-        lines += [*dispatches, *invariances]
-        for line in lines:
+        records: list[Line] = [*lines, *observations, *sentinels, *costs, *([kernels] if kernels else [])]
+        records += [*dispatches, *invariances]
+        for line in records:
             writer.write(line)
         if closing is not None:
             writer.write(

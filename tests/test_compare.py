@@ -14,7 +14,7 @@ from reports.compare.rows.judged import CHANGES, CLASS_MEANING, Change, Kind
 from reports.compare.runs import compare, timelines
 from reports.matrix.model import load, matrix_of
 from scanner.errors import UsageError
-from scanner.observations.records import MODES, Observation
+from scanner.observations.records import MODES, Observation, Row
 from scanner.verdicts.findings import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.runs import (
@@ -176,6 +176,50 @@ def test_other_bits_take_digests_of_one_kind_and_one_machine(bits: str, cpu: str
     (change,) = pair_of(run_of(shows("deterministic")), run_of((PLANNED, both), cpu=cpu)).changes
 
     assert change.other_bits == ()
+
+
+def _bits_of(planned: Row, first: str, sample: str, **changed: Any) -> Planned:
+    """Return a deterministic row with these bits, of which its first output has this sample."""
+    observations = [o for mode in MODES for o in ran(planned, mode, *stable(first))]
+    (output,) = observations[0].outputs
+    return planned, [replace(o, outputs=(replace(output, sample=sample),), **changed) for o in observations]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "old", "new", "words"),
+    [
+        ("float32", "3f800000 40000000", "3f800003 40000000", "at least 3 ULP in 2 sampled numbers"),
+        # Either side of zero, which both zeros are.
+        ("float32", "00000002 80000000", "80000001 00000000", "at least 3 ULP in 2 sampled numbers"),
+        ("bfloat16", "3f80", "3f7f", "at least 1 ULP in 1 sampled number"),
+        ("complex128", "3ff0000000000000", "3ff0000000000010", "at least 16 ULP in 1 sampled number"),
+        ("float32", "7fc00000 3f800000", "3f800000 3f800000", "1 of 2 sampled numbers moved"),
+        ("float32", "80000000", "00000000", "1 of 1 sampled number moved"),
+        ("int64", "0000000000000001 0000000000000002", "0000000000000007 0000000000000002",
+         "1 of 2 sampled numbers moved"),
+        ("float32", "3f800000", "3f800000", "0 of 1 sampled number moved"),
+    ],
+)  # fmt: skip
+def test_samples_tell_how_far_bits_moved(dtype: str, old: str, new: str, words: str) -> None:
+    """The distance of what was sampled bounds that of the whole output from below, and integers have none."""
+    planned = row("torch.sum", dtype=dtype)
+    change = only(_bits_of(planned, "a", old), _bits_of(planned, "z", new))
+
+    assert change.bits_words == f"off, on; bits moved: {words}"
+
+
+@pytest.mark.parametrize(
+    ("sample", "changed"),
+    [("", {}), ("3f800000 3f800000", {}), ("3f800003", {"inputs_digest": "j" * 8})],
+)
+def test_nothing_is_said_of_how_far_without_samples_of_the_same_inputs(
+    sample: str, changed: dict[str, Any]
+) -> None:
+    """Older run files have no samples; a sample of another length or of other inputs is no other one of the same."""
+    change = only(_bits_of(PLANNED, "a", "3f800000"), _bits_of(PLANNED, "z", sample, **changed))
+
+    assert change.moved == {}
+    assert "moved" not in change.bits_words
 
 
 def test_bits_of_what_differs_are_not_counted() -> None:

@@ -251,3 +251,51 @@ def test_comparison_on_cuda(dtype: str) -> None:
     assert list(result["digests"].values()) == [2, 2]
     assert (result["first_differing"], result["outputs"][0]["differing"]) == (2, 2)
     assert bits.digest(bits.parts(same, "output")) == bits.digest(bits.parts(same.cpu(), "output"))
+
+
+def _sample(tensor: Any, name: str = "output") -> list[str]:
+    """Return what is sampled of an output."""
+    (output,) = OutputComparison([(name, tensor)], 1).result(sample=True)["outputs"]
+    numbers: list[str] = output["sample"].split()
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "width"),
+    [("float32", 16, 8), ("bfloat16", 16, 4), ("float64", 8, 16), ("complex64", 16, 8), ("bool", 16, 2)],
+)
+def test_a_sample_holds_a_few_numbers_with_their_raw_bits(dtype: str, count: int, width: int) -> None:
+    """However large an output is, its sample stays below 150 characters; the numbers are those of the output."""
+    tensor = torch.arange(5000).reshape(50, 100).to(getattr(torch, dtype))
+
+    numbers = _sample(tensor)
+
+    raw_numbers = bits.as_integers(tensor).flatten().tolist()
+    known = {f"{number % (1 << 4 * width):0{width}x}" for number in raw_numbers}
+    assert (len(numbers), {len(one) for one in numbers}) == (count, {width})
+    assert len(" ".join(numbers)) < 150
+    assert set(numbers) <= known
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_sample_is_of_the_same_places_however_an_output_lies(device: str) -> None:
+    """Strides and devices are not what a release computes; the place is that of the element, not of the memory."""
+    _needs(device)
+    tensor = torch.arange(6000.0).reshape(20, 30, 10)
+    permuted = tensor.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+
+    assert not permuted.is_contiguous()
+    assert len(set(_sample(tensor))) == 16
+    assert _sample(permuted.to(device)) == _sample(tensor) == _sample(tensor)
+    assert _sample(tensor, "output[1]") != _sample(tensor)
+
+
+def test_a_small_output_is_sampled_whole_and_many_share_the_room() -> None:
+    """What has no more numbers than fit is all there; of many gradients there is one number of each."""
+    many = [(f"grad of kwargs[{place}]", torch.arange(100.0)) for place in range(20)]
+    outputs = OutputComparison(many, 1).result(sample=True)["outputs"]
+
+    assert _sample(_floats(NAN, MINUS_ZERO, ONE)) == ["7fc00000", "80000000", "3f800000"]
+    assert _sample(torch.tensor(1.0)) == ["3f800000"]
+    assert _sample(torch.empty(0, 3)) == []
+    assert [len(one["sample"].split()) for one in outputs] == [1] * 20

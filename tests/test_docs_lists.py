@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,6 @@ from scanner.claims.tables import documented_claims, documented_versions
 from scanner.errors import UsageError
 from scanner.verdicts.findings import Finding
 from tests.documented import CUDA, bullets, diff, docs_of, docstring, regenerated, shown
-
-GOLDEN = Path(__file__).parent / "golden"
-
 
 # --- Real docstrings -------------------------------------------------------------------------------------------
 
@@ -167,49 +163,6 @@ def test_roles() -> None:
     assert [role_of("torch.A"), role_of("torch.Tensor.a"), role_of("torch.a", ":meth:`~torch.a`")] == [
         ":class:`torch.A`", ":func:`torch.Tensor.a`", ":meth:`torch.a`",
     ]  # fmt: skip
-
-
-# --- Golden ----------------------------------------------------------------------------------------------------
-
-
-def drifting_docs() -> Docs:
-    """Return lists of which one entry moves, one is split, one narrows, one appears and one goes."""
-    text = docstring(
-        [
-            ":class:`torch.nn.Conv2d` when called on CUDA tensor",
-            ":func:`torch.Tensor.index_put` with ``accumulate=True`` when called on a CPU\n  tensor",
-            ":func:`torch.Tensor.index_copy` when called on a CPU or CUDA tensor",
-            ":func:`torch.silent_op` when called on a CUDA tensor",
-        ],
-        [
-            ":class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor",
-            (
-                ":func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor\n"
-                "  and one of the following modes is used:\n\n  - ``linear``\n  - ``bilinear``\n  - ``bicubic``\n"
-                "  - ``trilinear``\n"
-            ),
-            ":func:`torch.cumsum` when called on a CUDA tensor when dtype is floating point or complex",
-            "an unparsed bullet about ``torch.thing``",
-        ],
-    )
-    cpu = [shown("torch.Tensor.index_copy", "fixed_by_mode", "cpu"), shown("torch.take", "fixed_by_mode", "cpu", direction="backward")]  # fmt: skip
-    interpolate = "torch.nn.functional.interpolate"
-    cuda = [
-        shown("torch.Tensor.index_copy", "raises"),
-        shown("torch.silent_op", "silent"),
-        shown("torch.nn.AvgPool3d", "fixed_by_mode", direction="backward"),
-        shown(interpolate, "fixed_by_mode", case="b", direction="backward", traits={"mode": "bicubic"}),
-        shown(interpolate, "raises", case="l", direction="backward", traits={"mode": "linear"}),
-        shown("torch.cumsum", "raises"),
-        shown("torch.cumsum", "fixed_by_mode", dtype="complex64"),
-    ]
-    return docs_of(text, cpu, cuda)
-
-
-@pytest.mark.parametrize(("name", "render"), [("docs.rst", render_rst), ("docs.diff", render_diff)])
-def test_golden(name: str, render: Any) -> None:
-    """The lists and the diff are these very bytes."""
-    assert (GOLDEN / name).read_text() == "".join(render(drifting_docs()))
 
 
 @pytest.mark.parametrize("render", [render_rst, render_diff])

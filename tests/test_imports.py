@@ -13,8 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("opspecs", "scanner", "reports")
-# Modules of a folder that a reader can still take in.
-MOST = 15
 # What runs inside another interpreter, and what one of the two has of the other.
 WITH_TORCH = ("scanner/worker", "scanner/locate")
 # What specs name by its dotted path, so that a worker alone imports it.
@@ -154,17 +152,6 @@ def test_folders_do_not_import_one_another_in_a_circle() -> None:
         order.index("opspecs.model") < order.index("scanner.observations") < order.index("scanner.verdicts")
     )
     assert order.index("scanner.verdicts") < order.index("reports.matrix") < order.index("reports.cli")
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_folder_holds_more_than_a_reader_can_take_in(package: str) -> None:
-    """A folder that grows over the limit is two, or one with a folder in it."""
-    counts: dict[str, int] = {}
-    for path in _modules(package):
-        if path.name != "__init__.py":
-            counts[_name(path.parent / "__init__.py")] = counts.get(_name(path.parent / "__init__.py"), 0) + 1
-
-    assert {name: count for name, count in counts.items() if count > MOST} == {}
 
 
 @pytest.mark.parametrize(

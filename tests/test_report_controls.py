@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,25 +14,6 @@ from scanner.observations.records import MODES, WORKER_MODES, Closing, Mode
 from tests.evidence_runs import FORCING, FORMS, ONE, controls, only, quiet_row, table_of, text
 from tests.page_data import block
 from tests.runs import Planned, raised, ran, stable, write_run
-
-
-def test_controls_are_tabled(run: Path) -> None:
-    """Each control is told with what it must answer and what it did, once for the processes that agree."""
-    line = "| varies    | on        | 0-1         | 50 distinct of 50 | 50 distinct of 50 | yes     |"
-
-    assert line in text("md", run)
-    assert "<td>varies</td><td>on</td><td>0-1</td><td>50 distinct of 50</td>" in text("html", run)
-    assert "each answered as it must" in text("md", run)
-    message = json.loads(text("json", run))["controls"]
-    assert len(message) == 12
-    assert message[0] == {
-        "control": "constant",
-        "mode": "off",
-        "process": 0,
-        "expected": "0 of 50 differed",
-        "seen": "0 of 50 differed",
-        "ok": True,
-    }
 
 
 def test_disagreeing_processes_of_a_control_are_told_apart(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from reports.matrix.chart import costs as slow
 from reports.matrix.view import RowView, row_view
 from scanner.observations.records import Cost, Row, Timing
 from scanner.verdicts.findings import MatrixRow
-from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, rows_of, table_of, text, timing
-from tests.page_data import told
+from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, text, timing
 from tests.runs import Planned, ran, row, stable, write_run
 
 
@@ -54,66 +53,6 @@ def quiet_row(planned: Row = ONE) -> Planned:
 def test_cost_in_words(tmp_path: Path, seen: Cost | None, shown_text: str) -> None:
     """A ratio is marked where the quartiles overlap; filling is told where it matters; absence is a word."""
     assert shown_text == costs.cost_words(one_row(tmp_path, seen))
-
-
-def test_a_case_that_raises_has_no_cost_and_says_so(run: Path) -> None:
-    """Its cell says that it raises, in every report, and machines find nothing where times would be."""
-    shown_text = rows_of(run)["torch.Tensor.put_"]["cost"]
-
-    assert re.search(r"`put_`, `index_put_` \| none: raises +\|", text("md", run))
-    assert "none: raises" in told(text("html", run))
-    assert (shown_text["ratio"], shown_text["outcome"], shown_text["message"]) == (
-        None,
-        "raised",
-        "RuntimeError: put_ has none",
-    )
-    assert table_of(run)["torch.Tensor.put_"]["cost_ratio"] == "NA"
-
-
-def test_slow_rows_are_easy_to_find(run: Path) -> None:
-    """Rows that take twice as long are counted and listed, the slowest first, with their spread."""
-    shown_text = text("md", run).split("## Slowest with the flag on")[1].split("\n## ")[0]
-
-    assert (
-        "2 of 3 timed rows shown here take at least twice as long with the flag on, 1 of them through the fill of "
-        "uninitialized memory; the median ratio is 2.50×, the "
-        "highest 3.40×. Without a cost: 1 raises, 1 error, 1 not measured."
-    ) in shown_text
-    lines = [re.sub(r"\s+", " ", line) for line in shown_text.splitlines() if line.startswith("| `")]
-    assert lines == [
-        (
-            "| `torch.Tensor.scatter_add_:collisions:forward:float32` | 10 µs (9.5 to 10.5) | 34 µs (32.3 to 35.7) | "
-            "3.40× | 3.08× to 3.76× | 1.10× | not measured | not measured |"
-        ),
-        (
-            "| `torch.empty:plain:forward:float32` | 1 µs (0.95 to 1.05) | 2.5 µs (2.38 to 2.63) | 2.50× | "
-            "2.26× to 2.76× | 2.50× | 0 bytes | 3 MiB |"
-        ),
-    ]
-
-
-def test_cost_for_machines(run: Path) -> None:
-    """JSON has medians with quartiles, samples and memory; CSV medians and ratios."""
-    shown_text = rows_of(run)["torch.Tensor.scatter_add_"]["cost"]
-    flat = table_of(run)["torch.empty"]
-
-    assert shown_text["ratio"] == pytest.approx(3.4)
-    assert shown_text["unfilled_ratio"] == pytest.approx(1.1)
-    assert (shown_text["samples"], shown_text["calls"], shown_text["off_memory"]) == (25, 4, None)
-    assert shown_text["on"] == {
-        "median": 3.4e-5,
-        "low": pytest.approx(3.23e-5),
-        "high": pytest.approx(3.57e-5),
-    }
-    assert rows_of(run)["torch.cumsum"]["cost"] is None
-    assert float(flat["cost_ratio"]) == pytest.approx(2.5)
-    assert float(flat["cost_unfilled_ratio"]) == pytest.approx(2.5)
-    assert [flat[f"cost_{name}_median"] for name in ("off", "on", "unfilled")] == [
-        "1e-06",
-        "2.5e-06",
-        "2.5e-06",
-    ]
-    assert [flat[f"cost_{name}_memory"] for name in ("off", "on")] == ["0", "3145728"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -213,22 +152,6 @@ def test_chart_shows_where_filling_matters(tmp_path: Path) -> None:
 
     assert drawn is not None
     assert [y for _, y in points(drawn.unfilled)] == [666.7]
-
-
-def test_chart_needs_no_script_and_has_words(run: Path) -> None:
-    """The page holds the drawing itself, one point per timed row, and says in words what it shows."""
-    page = text("html", run)
-    drawing = page.split("<svg")[1].split("</svg>")[0]
-
-    assert len(points(drawing.split('class="dots" d="')[1].split('"')[0])) == 3
-    assert 'role="img"' in drawing
-    assert (
-        'aria-label="Ratio of each timed row, from the slowest with the flag on to the fastest. 2 of 3'
-        in drawing
-    )
-    assert "3.40× (fill off: 1.10×)" in told(page)
-    assert '<th scope="row"><code>torch.empty:plain:forward:float32</code></th>' in page
-    assert "<td>0 bytes, 3 MiB</td>" in page
 
 
 @pytest.mark.parametrize("form", FORMS)

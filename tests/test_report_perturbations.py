@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from reports.matrix.model import load
 from reports.matrix.view import row_view
 from scanner.observations.records import MODES, Group
 from scanner.perturbations import DEFAULT
-from tests.evidence_runs import FORMS, ONE, one_row, only, rows_of, table_of, text, under
-from tests.page_data import told
+from tests.evidence_runs import FORMS, ONE, one_row, only, text, under
 from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
 
 
@@ -166,19 +164,6 @@ def test_rerun_is_disturbed_alike() -> None:
     assert "--seed 0 --max-time 2 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT, max_time=2.0))
 
 
-def test_perturbations_are_told_of_what_differed(run: Path) -> None:
-    """Under which perturbation executions differed stands beside the distances, and in JSON of every cell."""
-    rows = rows_of(run)
-
-    assert "| 6 of 100, 4 distinct  | stress 6 of 50 | within a process " in text("md", run)
-    assert rows["torch.Tensor.scatter_add_"]["off"]["groups"] == [
-        {"perturbation": "quiet", "executions": 50, "differing": 0},
-        {"perturbation": "stress", "executions": 50, "differing": 6},
-    ]
-    assert rows["torch.topk"]["off"]["groups"] == []
-    assert json.loads(text("json", run))["perturbations"]["quiet"] == "nothing is done"
-
-
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
@@ -190,20 +175,6 @@ def test_perturbations_are_told_of_what_differed(run: Path) -> None:
 def test_under_words(tmp_path: Path, groups: tuple[Group, ...], message: str) -> None:
     """Only the perturbations under which something differed are named; none is said, and so is no record."""
     assert message == cell_view(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)), "off").under
-
-
-def test_differences_between_processes_are_told_apart(run: Path) -> None:
-    """Processes that each repeat themselves but not one another are not said to differ within."""
-    cell = rows_of(run)["torch.nn.Conv2d"]["off"]
-
-    assert "50 of 100 differed, 2 distinct, between processes only |" in text("md", run)
-    assert "50 of 100 differed, 2 distinct, between processes only" in told(text("html", run))
-    assert (cell["where"], cell["within"], cell["between"]) == ("between processes only", 0, True)
-    assert rows_of(run)["torch.Tensor.scatter_add_"]["off"]["where"] == "within a process"
-    assert table_of(run)["torch.nn.Conv2d"]["off_where"] == "between processes only"
-    assert (
-        text("md", run).count("between processes only |") == 3
-    )  # in the matrix, and where it is told how far, twice
 
 
 @pytest.mark.parametrize(

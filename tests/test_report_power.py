@@ -18,56 +18,16 @@ from scanner.observations.records import MODES, Group
 from scanner.perturbations import PERTURBATIONS
 from tests.evidence_runs import (
     FORCING,
-    FORMS,
     ONE,
     cost,
     only,
     quiet_row,
-    rows_of,
     sentinel,
-    table_of,
     text,
     under,
 )
-from tests.page_data import block, results, told
+from tests.page_data import block, results
 from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
-
-
-def test_low_power_is_marked_in_every_report(run: Path) -> None:
-    """Rows beside a sentinel that hardly differed, or of too few processes, are marked with the reason; the others are not."""
-    chance = "1 of 2 processes differed in mode off, so that 0 of 2 in mode on may be chance; 0 of 5 would hardly be"
-    reason = "the sentinel (torch.index_put) differed in 2 of 11 executions beside it (mode off, process 1, load 0.5)"
-    message, page = text("md", run), text("html", run)
-
-    in_2_rows = "Low power: in 2 of 6 rows a race could have gone unseen in at least one mode: "
-    assert f"{in_2_rows}{chance} (1 row), and 1 more reason" in message
-    assert "| deterministic (n = 100 per mode), low power |" in message
-    assert message.count(", low power |") == 2
-    assert "| fixed_by_mode, low power |" in message
-    assert f"* {reason}: 1 shown: `torch.cumsum:n_d:forward:float32`\n" in message
-    assert block(page, "runs")[0]["weak"] == [chance, reason]
-    assert reason in told(page)
-    assert f'<li id="power-0-1" tabindex="-1">1 row: {reason}</li>' in page
-    assert '<p class="alarm low_power"' in page
-    assert {spec: one["low_power"] for spec, one in rows_of(run).items()} == {
-        "torch.Tensor.scatter_add_": None,
-        "torch.Tensor.put_": None,
-        "torch.topk": None,
-        "torch.empty": None,
-        "torch.nn.Conv2d": chance,
-        "torch.cumsum": reason,
-    }
-    # Nobody counted the threads of these.
-    assert rows_of(run)["torch.cumsum"]["serial"] is None
-    assert "Serial: not measured in 1 row that did not differ." in message
-    assert [table_of(run)[spec]["low_power"] for spec in ("torch.cumsum", "torch.topk")] == [reason, "NA"]
-    assert json.loads(text("json", run))["low_power"] == {chance: 1, reason: 1}
-    cases = [
-        it for it in ET.fromstring(text("junit", run)).iter("testcase") if it.find("system-out") is not None
-    ]
-    found = {it.attrib["classname"]: it.findtext("system-out") for it in cases}
-    assert list(found) == ["torch.nn.Conv2d", "torch.cumsum"]
-    assert found["torch.cumsum"] == f"deterministic (n = 100 per mode), low power: {reason}"
 
 
 def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
@@ -175,39 +135,7 @@ def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
     assert [line.count("|") for line in lines if "float32 |" in line] == [10, 10]
 
 
-def test_sentinels_are_summed_up(run: Path) -> None:
-    """How many checks there were, the lowest and the median share that differed, by mode and process."""
-    assert (
-        "| off    | 1         | torch.index_put | 3        | 20 %     | 100 %    | 1               |"
-        in text("md", run)
-    )
-    for form in FORMS:
-        message = text(form, run).replace("torch.index\\_put", "torch.index_put")
-        assert (
-            "12 checks of torch.index_put: 100 % of the executions differed in the median, 20 % at the lowest; "
-            "1 without power (below 50 %)"
-        ) in message
-    assert len(json.loads(text("json", run))["sentinels"]) == 12
-
-
 # Constants, n.
-
-
-def test_a_constant_does_not_lean_on_its_n(run: Path) -> None:
-    """A result that holds no information is called constant, with the reason and without a bound."""
-    message = rows_of(run)["torch.empty"]
-
-    assert "| deterministic (constant: the flag fills it) |" in text("md", run)
-    assert "| deterministic: 0 of 100 differed, constant |" in text("md", run)
-    assert "constant: the flag fills it" in told(text("html", run))
-    assert (message["constant"], message["off"]["constant"], message["off"]["upper_bound"]) == (
-        "the flag fills it",
-        True,
-        None,
-    )
-    assert table_of(run)["torch.empty"]["constant"] == "the flag fills it"
-    assert table_of(run)["torch.empty"]["off_upper_bound"] == "NA"
-    assert rows_of(run)["torch.cumsum"]["constant"] is None
 
 
 def test_constants_bound_nothing_in_words(tmp_path: Path) -> None:

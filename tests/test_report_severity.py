@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,69 +11,13 @@ from msgspec.structs import replace
 from reports.matrix.difference import distance, first_differing, worst
 from reports.matrix.model import outputs_of
 from scanner.observations.records import Output
-from tests.evidence_runs import ONE, SEVERITY, quiet_row, rows_of, table_of, text
+from tests.evidence_runs import ONE, SEVERITY, quiet_row, text
 from tests.runs import ran, write_run
-
-
-def test_how_far_in_full(run: Path) -> None:
-    """Of what differed: output, first execution, elements, distances; integers are counted."""
-    message = text("md", run).split("## Magnitude of differences")[1].split("\n## ")[0]
-    lines = {line.split("`")[1]: re.sub(r"\s+", " ", line) for line in message.splitlines() if "`" in line}
-
-    assert lines["torch.Tensor.scatter_add_:collisions:forward:float32"].endswith(
-        "| 47 (process 0) | `output` | 6 of 6 | 48 of 192 (25 %) | 0.0625 | 1.5e-05 | 128 | 2.5e-07 | 0.25 |"
-    )
-    assert "| warn_only | 9 of 100, 10 distinct |" in lines["torch.Tensor.put_:duplicates:forward:float32"]
-    assert "| 6 of 192 (3.12 %) | not subtracted |" in lines["torch.topk:ties:forward:int64"]
-    assert (
-        "| the first of a process | `not known` | not measured: differs between processes only | not measured |"
-        in lines["torch.nn.Conv2d:wide:backward:float32"]
-    )
-    assert len(lines) == 4
 
 
 def test_a_run_in_which_nothing_differed_has_no_distances(tmp_path: Path) -> None:
     """There is no such section without a difference."""
     assert "Magnitude of differences" not in text("md", write_run(tmp_path / "r.jsonl", [quiet_row()]))
-
-
-def test_how_many_executions_were_examined(run: Path) -> None:
-    """Distances say of how many of the differing executions they are the largest, in Markdown and in the panels."""
-    message = re.sub(r" +", " ", text("md", run))
-    panels = text("html", run)
-
-    assert "of each measure the largest over the executions that were examined" in message
-    assert "| examined | elements differing |" in message
-    assert "| `output` | 3 of 9 | 48 of 192 (25 %) |" in message
-    assert "| `output` | 1 of 5 | 6 of 192 (3.12 %) |" in message
-    assert '"off","output","47 (process 0)","6 of 6","48 of 192 (25 %)"' in panels
-    assert (
-        '"first of a process","not measured: differs between processes only","not measured"'
-        in panels.replace('"the first', '"first')
-    )
-
-
-def test_severity_for_machines(run: Path) -> None:
-    """JSON has every measure of every output, CSV the worst of each over the outputs."""
-    (output,) = rows_of(run)["torch.Tensor.scatter_add_"]["off"]["outputs"]
-    flat = table_of(run)["torch.Tensor.scatter_add_"]
-
-    assert output["severity"] | {"examined": 6} == output["severity"]  # of both processes
-    assert output["severity"]["max_ulp"] == 128
-    assert output["differing"] == 6
-    assert [flat[f"off_{name}"] for name in ("v_c", "v_ermv", "max_abs", "max_rel", "max_ulp")] == [
-        "0.25",
-        "2.5e-07",
-        "0.0625",
-        "1.5e-05",
-        "128",
-    ]
-    assert [flat[f"on_{name}"] for name in ("v_c", "max_ulp")] == ["NA", "NA"]
-    assert table_of(run)["torch.topk"]["off_max_abs"] == "NA"
-    assert rows_of(run)["torch.Tensor.scatter_add_"]["off"]["first_differing"] == {
-        "execution": 47,
-        "process": 0,
-    }
 
 
 def test_the_worst_of_each_measure_counts() -> None:

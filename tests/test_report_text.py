@@ -23,7 +23,7 @@ from reports.report.view import report_view
 from tests import tied
 from tests.commands import Command
 from tests.compared import run_of, shows
-from tests.runs import CLOSING, SETTINGS, Planned, every_finding, row, two_runs, write_run
+from tests.runs import SETTINGS, Planned, every_finding, row, two_runs, write_run
 from tests.test_reports import HOSTILE
 
 ROOT = Path(__file__).parent.parent
@@ -41,32 +41,6 @@ def lines_of(*paths: Path, **options: Any) -> list[str]:
     return "".join(text.render(load([str(path) for path in paths]), **options)).splitlines()
 
 
-def test_the_recorded_run_at_a_glance() -> None:
-    """The catalog fits 80 columns and a screen: n and its bound, counts, the worst ops, what was not measured."""
-    shown = lines_of(RUN)
-
-    assert shown[0] == "102 ops, 677 rows · torch 2.13.0 CPU"
-    # Rows of one thread are not run beside busy ones.
-    assert shown[1] == "n=96–100; 0/96 in 2 processes: rate < 18.9 % (95 %; 3.07 % if independent)"  # noqa: RUF001
-    assert shown[2] == "▲1 silent  ■6 raises  ◆8 fixed_by_mode  ◈8 uninitialized  ●79 deterministic"
-    assert re.fullmatch(r"  OP +FWD BWD  COST +DOCS +ACTION", shown[3])
-    assert [line.split()[1:4] for line in shown[4:10]][4] == ["MaxUnpool2d", "≠/!", "=/!"]
-    (take,) = [line for line in shown if line.startswith("◆ take ")]
-    assert take.endswith("MISSING set the flag")
-    assert shown[-1] == "CUDA NOT MEASURED: 39 documented claims (detmatrix docs RUN lists them)"
-    assert max(map(len, shown)) <= WIDTH
-    assert len(shown) < 40
-    assert not [line for line in shown if "Conv" in line]
-
-
-def test_all_lists_the_clean_ops_too(run: Path) -> None:
-    """Ops with nothing to do are a count unless all are asked for."""
-    few, all_ = ("\n".join(lines_of(run, whole=whole)) for whole in (False, True))
-
-    assert "fractional_max_pool2d" not in few
-    assert re.search("● .*max_pool2d +=/= .* nothing to do", all_)
-
-
 def test_what_is_left_out_is_counted() -> None:
     """More ops than a screen holds are counted by finding, the worst are those that stay."""
     rows = [shows("fixed_by_mode", row(f"torch.op{place}")) for place in range(MOST)]
@@ -76,33 +50,6 @@ def test_what_is_left_out_is_counted() -> None:
 
     assert "▲ bad" in shown
     assert "… 2 more: 2 fixed_by_mode. List them with --all\n" in shown
-
-
-def test_rows_asked_for_stand_below_their_op(detmatrix: Command, run: Path) -> None:
-    """The line of the op is about all of its rows, those below it are the chosen ones."""
-    done = detmatrix("report", run, "--rows", "*:no_collisions", "--format", "text")
-
-    assert "Shown: 1 of 9 ops; the line of an op is about all of its rows.\n" in done.stdout
-    assert re.search(
-        r"◆ .*scatter_add_ +≠/= .*set the flag\n    ● no_collisions:forward:float32 0/100 → 0/100\n",
-        done.stdout,
-    )
-    # What is said of whole scans has no place beside a few rows; the claims are those about them.
-    assert "CUDA NOT MEASURED: 1 documented claim\n" in done.stdout
-    assert done.stderr == f"Next: detmatrix explain scatter_add_ {run}\n      detmatrix report {run} --open\n"
-
-
-def test_doubts_come_first(tmp_path: Path) -> None:
-    """A scan that is not to be believed, or not finished, says so above the ops; what was serial below."""
-    untrusted = CLOSING.__class__(seconds=1, load=(), observations=0, distrust=("a control was wrong",))
-    shown = lines_of(write_run(tmp_path / "a.jsonl", closing=untrusted))
-    unfinished = lines_of(write_run(tmp_path / "b.jsonl", closing=None))
-
-    assert shown[4] == "Not trustworthy: a control was wrong"
-    assert unfinished[4].startswith("Incomplete: the scan did not finish; 10 of 10 rows")
-    # Of a scan that cannot be believed no bullet is said to be missing.
-    assert "MISSING" not in "".join(shown)
-    assert "MISSING" in "".join(unfinished)
 
 
 def test_several_runs_stand_side_by_side() -> None:
@@ -166,20 +113,6 @@ def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
     assert plain == "".join(text.render(load([str(run)])))
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
-
-
-def test_markdown_fits_an_issue(detmatrix: Command) -> None:
-    """The catalog takes 60 lines at most, the worst first, clean ops folded; the long form is asked for."""
-    short, long = (detmatrix("report", RUN, *more).stdout for more in ((), ("--all",)))
-    ops = [line for line in short.splitlines() if line.startswith("| `")]
-
-    assert len(short.splitlines()) <= 60
-    assert len(ops) == 23
-    assert "<details><summary>79 ops did not differ</summary>\n\n`torch.nn.Conv1d`, " in short
-    assert "**CUDA NOT MEASURED: 39 documented claims**" in short
-    assert long.count("\n| `torch.nn.Conv1d` ") > 1
-    assert "## Environment" in long
-    assert "## Environment" not in short
 
 
 def test_machines_have_the_ops_too(detmatrix: Command, run: Path, tmp_path: Path) -> None:

@@ -113,14 +113,14 @@ def test_unfinished_scan_of_an_older_format_is_not_resumed(
     done = detmatrix("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume")
 
     assert done.returncode == 2
-    assert "cannot be resumed, its format is not the one it began with (7, it has 1)" in one_line(done.stderr)
+    assert "cannot be resumed, its format is not the one it began with (8, it has 1)" in one_line(done.stderr)
 
 
 def test_every_new_record_survives_the_round_trip(scanned: Path) -> None:
     """What a scan writes of controls, sentinels and costs is read back as records."""
     run = read_run(scanned)
 
-    assert run.header.format == FORMAT == 7
+    assert run.header.format == FORMAT == 8
     assert {control.spec for control in run.header.controls} == {one.spec for one in run.controls}
     assert run.closing is not None
     assert run.closing.sentinels == len(run.sentinels) > 0

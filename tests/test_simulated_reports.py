@@ -6,9 +6,7 @@ raise, are wrong with the flag on, call cuDNN, or rest on products that the CPU 
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import re
 import subprocess
@@ -57,35 +55,6 @@ def row_of(path: Path, row_id: str) -> MatrixRow:
     """Return a row of a run."""
     one = read_run(str(path))
     return next(row for row in matrix(one.header, one.observations, closed=True) if row.row.id == row_id)
-
-
-def test_text_in_full(detmatrix: Command, run: Path) -> None:
-    """The first answer names the device and its build, counts schedules, and puts what is wrong above what is silent."""
-    text = detmatrix("report", run.name, "--format", "text").stdout
-
-    assert re.sub(r"\b[0-9a-f]{16}\b", "BUILD", text) == (
-        "6 ops, 9 rows · torch 2.15.0 CUDA, simulated\n"
-        "NVIDIA A100-SXM4-80GB, simulated (sm_80, 108 multiprocessors, build\n"
-        "  BUILD)\n"
-        "5 cells differ: resident-blocks 4, warps 1; 5 with n = 4, 5 with n = 8\n"
-        "up to 8 schedules per row and mode; nothing was measured on a GPU\n"
-        "▼1 wrong_with_flag  ▲1 silent  ■1 raises  ◆2 fixed_by_mode  ○2 inconclusive\n"
-        "  OP                FWD BWD  COST DOCS    ACTION\n"
-        "▼ ReflectionPad2d   =/= ≠/=  –    raises  wrong with the flag on: 1 row\n"  # noqa: RUF001
-        "▲ AdaptiveMaxPool3d ·   ≠/≠  –    MISSING no fix: differs silently\n"  # noqa: RUF001
-        "■ put_              ≠/! ·    –    raises  no fix: raises\n"  # noqa: RUF001
-        "◆ index_add         ≠/= ·    –    acts    set the flag\n"  # noqa: RUF001
-        "○ Conv2d            ?/? ·    –    acts    not settled: calls cudnnBackendExecute\n"  # noqa: RUF001
-        "○ bmm               ?/? ·    –    –       not settled: products by the CPU\n"  # noqa: RUF001
-        "cells: off/on  ≠ differs  = same  ! raises  ? not measured  · no row\n"
-        "docs: PyTorch's lists, for this device if none is named\n"
-        "       MISSING differs or raises, undocumented\n"
-        "Not run, as they call a library that is not simulated: cudnnBackendExecute 1\n"
-        "  row.\n"
-        "CUDA SIMULATED, NOT MEASURED: 40 documented claims (detmatrix docs RUN lists them)\n"
-        "THE CPU NOT MEASURED: 4 documented claims (detmatrix docs RUN lists them)\n"
-        "MPS NOT MEASURED: 9 documented claims (detmatrix docs RUN lists them)\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -168,23 +137,6 @@ def test_wrong_results_can_be_chosen_and_fail_a_check(detmatrix: Command, run: P
     assert detmatrix("report", run.name, "--format", "junit").stdout.count("<failure") == 2
 
 
-def test_machines_read_schedules(detmatrix: Command, run: Path) -> None:
-    """CSV and JSON hold the class, the number and the seed of a witness, and whether the CPU agrees."""
-    rows = list(csv.DictReader(io.StringIO(detmatrix("report", run.name, "--format", "csv").stdout)))
-    one = next(
-        row for row in rows if row["spec"] == "torch.nn.ReflectionPad2d" and row["direction"] == "backward"
-    )
-    assert [one[name] for name in ("beside", "off_schedule", "off_schedule_number", "off_schedule_seed")] == [
-        *("wrong_with_flag", "warps", "0", "0")
-    ]
-    assert (one["off_as_on_cpu"], one["on_as_on_cpu"], one["on_race_free"]) == ("True", "False", "True")
-    assert one["off_upper_bound"] == "NA"
-
-    told = json.loads(detmatrix("report", run.name, "--format", "json").stdout)
-    assert (told["upper_bound"], told["beside"]) == (None, {"wrong_with_flag": 1})
-    assert told["environment"]["simulated"]["architecture"] == "sm_80"
-
-
 def test_lists_are_judged_in_simulation(detmatrix: Command, run: Path) -> None:
     """Claims about CUDA are judged, and each says by what; runs that were measured on CUDA do not stand beside it."""
     text = detmatrix("docs", run.name).stdout
@@ -216,22 +168,6 @@ def test_lists_are_judged_in_simulation(detmatrix: Command, run: Path) -> None:
     assert "run.jsonl is simulated and cuda.jsonl was measured on CUDA" in refused.stderr
     with pytest.raises(UsageError, match="what is simulated is never compared with what was measured"):
         compare(load([str(run), str(run.with_name("cuda.jsonl"))]))
-
-
-def test_op_is_explained(detmatrix: Command, run: Path) -> None:
-    """The flag is not advised where it makes the result wrong, and a command replays the row."""
-    text = re.sub(r"\n +", " ", detmatrix("explain", "ReflectionPad2d", run.name).stdout)
-
-    assert (
-        "\nCUDA, SIMULATED, torch 2.15.0+cu132, NVIDIA A100-SXM4-80GB, simulated (sm_80, 108 multiprocessors"
-        in text
-    )
-    assert "Leave the flag off for such inputs, and report it to PyTorch." in text
-    assert "Set the flag" not in text
-    assert (
-        "detmatrix repro run.jsonl torch.nn.ReflectionPad2d:whole_side_small:backward:float32 --replay"
-        in text
-    )
 
 
 def test_simulated_runs_are_compared(run: Path, tmp_path: Path) -> None:

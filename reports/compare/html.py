@@ -127,7 +127,7 @@ def _moment(one: Moment, pool: Pool) -> list[object]:
     if one.change is not None:
         judged = one.change.judged
         classes = (judged.kind, class_words(one.change), judged.apparent)
-        text = (*classes, judged.detail, judged.reason, ", ".join(one.change.other_bits), one.redocumented)
+        text = (*classes, judged.detail, judged.reason, one.change.bits_words, one.redocumented)
     price = None if one.row is None else (cost.cost_words(one.row), cost.ratio_of(one.row.cost))
     return [pool.place(shown), pool.place(price), pool.place(text)]
 

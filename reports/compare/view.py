@@ -156,7 +156,7 @@ def _pair(pair: Pair) -> View:
             for change, test in tests
             if test.differ and change.kind == "same"
         ],
-        bits=[(change.row.row.id, ", ".join(change.other_bits)) for change in bits],
+        bits=[(change.row.row.id, change.bits_words) for change in bits],
         has_lists=any(lists.claims for lists in pair.lists),
         unlisted=(_row(pair, change) for change in pair.undocumented),
         cost_lines=[_cost_line(one) for one in cost.listed] if cost else [],
@@ -181,6 +181,7 @@ def _row(pair: Pair, change: Change) -> View:
             "tests": [_test(test) for test in judged.tests],
             "again": measured and {"from": _seen(measured[0]), "to": _seen(measured[1])},
             "other_bits": change.other_bits,
+            **({"bits_moved": far} if (far := change.moved) else {}),
         },
         id=row.id,
         words=class_words(change),

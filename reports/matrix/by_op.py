@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,11 +18,13 @@ from reports.matrix.ops import (
     MISSING,
     NONE_LISTED,
     UNKNOWN,
+    UNSCANNED,
     USABLE,
     CostRange,
     ModeMark,
     OpCell,
     OpColumn,
+    OpDevice,
     OpDirection,
     OpRow,
     OpsView,
@@ -126,7 +128,25 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
         counts={finding: counts[finding] for finding in FINDINGS},
         beside=beside_counts(op.beside for op in ops),
         unmeasured={kind: claims[kind] for kind in claims if kind not in {"any", *measured}},
+        by_device=_by_device(ops),
     )
+
+
+def _by_device(ops: Sequence[OpView]) -> dict[str, dict[str, int]]:
+    """Count the ops of each kind of device by what it shows, the worst first; empty if there is one kind."""
+    found: dict[str, list[OpDevice]] = {}
+    for it in (it for op in ops for it in op.devices):
+        found.setdefault(it.label, []).append(it)
+    counted: dict[str, dict[str, int]] = {}
+    for label, those in found.items():
+        counts = Counter(it.finding for it in those)
+        told: dict[str, int] = {
+            name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"
+        }
+        counted[label] = {**beside_counts(it.beside for it in those), **told}
+        if counts[None]:
+            counted[label][UNSCANNED] = counts[None]
+    return counted
 
 
 def _beside_rank(beside: Iterable[str]) -> int:
@@ -194,20 +214,22 @@ def _op(
     elsewhere = _elsewhere(latest, judged)
     told = [cell_of(column, rows) for column in further]
     unlike = sum(bool(row.unlike_reference) for row in rows)
-    see = pointer(further, told) if finding == "deterministic" or outranking(finding, further, told) else None
     beside = beside_counts(row.beside for row in rows)
-    own = f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None
-    if beside:
-        worst = next(iter(beside))
-        own = f"{BESIDE_WORDS[worst]}: {several(beside[worst], 'row')}"
-    if own is None and (see is None or finding != "deterministic"):
-        own = _action(finding, rows, weak, latest if elsewhere else ())
+    kinds = dict.fromkeys(column.device for column in columns)
+    devices = []
+    for device in kinds if len(kinds) > 1 else ():
+        scanned = latest.get(device)
+        cell = None if scanned is None else cells[scanned]
+        of = [record.row for record in records if scanned is not None and record.run in columns[scanned].runs]
+        devices.append(_device(device, cell, of, further))
+    comforted = latest if elsewhere else ()
+    action = "; ".join(f"{it.label}: {it.action}" for it in devices)
     return OpView(
         name=names[0],
         short=names[1],
         family=records[0].row.row.family,
         finding=finding,
-        action="; ".join(filter(None, (own, see))),
+        action=action or _action(finding, rows, weak, comforted, further),
         listed=_listed(latest, judged),
         elsewhere=elsewhere,
         doubts=tuple(dict.fromkeys(weak)) if finding == "deterministic" else (),
@@ -219,6 +241,26 @@ def _op(
         further=tuple(told),
         unlike_reference=unlike,
         beside=beside,
+        devices=tuple(devices),
+    )
+
+
+def _device(
+    device: str, cell: OpCell | None, rows: Sequence[MatrixRow], further: Sequence[Column]
+) -> OpDevice:
+    """Return what one of several kinds of devices shows of an op, apart from the others."""
+    action = UNSCANNED
+    if cell is not None and cell.finding is not None:
+        weak = [text for it in cell.directions.values() for text in it.doubts]
+        action = _action(cell.finding, rows, weak, (), further)
+        action = "none seen" if action == ACTION["deterministic"] else action
+    return OpDevice(
+        device=device,
+        finding=cell.finding if cell else None,
+        action=action,
+        listed=_listed([device], [cell]) if cell else NONE_LISTED,
+        counts={it: cell.counts[it] for it in WORST_FIRST if it in cell.counts} if cell else {},
+        beside=beside_counts(row.beside for row in rows),
     )
 
 
@@ -288,9 +330,37 @@ def _mark(cell: Cell, *, other_bits: bool = False) -> ModeMark:
 
 
 def _action(
+    finding: Finding,
+    rows: Sequence[MatrixRow],
+    weak: Iterable[str],
+    comforted: Iterable[str],
+    further: Sequence[Column],
+) -> str:
+    """Return what to do about an op, and which further column to look at.
+
+    Args:
+        finding: The worst.
+        rows: Of the latest releases.
+        weak: Why a direction shows little.
+        comforted: The devices that were measured, of an op that the lists name for another.
+        further: The columns beside off and on.
+    """
+    told = [cell_of(column, rows) for column in further]
+    unlike = sum(bool(row.unlike_reference) for row in rows)
+    see = pointer(further, told) if finding == "deterministic" or outranking(finding, further, told) else None
+    own = f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None
+    if beside := beside_counts(row.beside for row in rows):
+        worst = next(iter(beside))
+        own = f"{BESIDE_WORDS[worst]}: {several(beside[worst], 'row')}"
+    if own is None and (see is None or finding != "deterministic"):
+        own = _of_flag(finding, rows, weak, comforted)
+    return "; ".join(filter(None, (own, see)))
+
+
+def _of_flag(
     finding: Finding, rows: Sequence[MatrixRow], weak: Iterable[str], comforted: Iterable[str]
 ) -> str:
-    """Return what to do about an op, by its worst rows.
+    """Return what to do about an op, by its worst rows with the flag off and on.
 
     Args:
         finding: The worst.
@@ -326,7 +396,7 @@ def _failure_words(cell: Cell) -> str:
     return "products by the CPU" if known and known.products else cell.verdict
 
 
-def _listed(latest: Mapping[str, int], cells: Sequence[OpCell]) -> str:
+def _listed(latest: Iterable[str], cells: Sequence[OpCell]) -> str:
     """Return in a word what the lists say of an op on the devices that it was measured on."""
     if any(cell.missing for cell in cells):
         return MISSING

@@ -7,7 +7,7 @@ what to do, are those of the latest release that it was scanned in, on each kind
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
 from scanner.accelerators import label_of
+from scanner.claims.matching import claimed_kind
 from scanner.observations.records import Direction
 from scanner.plurals import several
 from scanner.verdicts.cells import Verdict
@@ -25,6 +26,7 @@ from scanner.verdicts.findings import Finding, MatrixRow
 
 _DEVICES = {"cpu": "the CPU", "cuda": "CUDA"}
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
+UNSCANNED = "not scanned"  # on a kind of device, beside one on which there are rows
 FILL = "+fill"  # behind the cost of the flag where that of the fill is high
 NONE_LISTED, MISSING = "–", "MISSING"  # noqa: RUF001
 # Signs that a cell of an op is made of, printed below every table of ops that has them.
@@ -173,6 +175,27 @@ class OpColumn(Struct, frozen=True, kw_only=True):
         return f"{self.torch} {label_of(self.device)}"
 
 
+class OpDevice(Struct, frozen=True, kw_only=True):
+    """What the latest release of one kind of device shows of an op, beside other kinds."""
+
+    device: str
+    finding: Finding | None  # None: it has no row there
+    action: str
+    listed: str  # as `OpView.listed`
+    counts: dict[Finding, int]
+    beside: dict[str, int]
+
+    @property
+    def label(self) -> str:
+        """The kind of device in words: "CUDA, simulated"."""
+        return label_of(self.device)
+
+    @property
+    def counts_words(self) -> str:
+        """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
+        return counts_words(self.beside, self.counts)
+
+
 class OpView(Struct, frozen=True, kw_only=True):
     """One op."""
 
@@ -198,31 +221,41 @@ class OpView(Struct, frozen=True, kw_only=True):
     beside: dict[
         str, int
     ] = {}  # what a simulated GPU shows beside findings, the worst first, and in how many rows
+    devices: tuple[OpDevice, ...] = ()  # one for each kind of device, where there are several
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to do and nothing in doubt but what the summary says of all."""
         notable = any(it.notable for it in self.further)
-        return self.finding == "deterministic" and not notable and not self.unlike_reference
+        unscanned = any(it.finding is None for it in self.devices)
+        return self.finding == "deterministic" and not (notable or self.unlike_reference or unscanned)
 
     @property
     def docs_words(self) -> str:
-        """What the lists say; of an op that is in none for this device, what they say of another."""
+        """What the lists say; of an op that is in none for this device, what they say of another.
+
+        Of several devices of which they do not say the same, those are named of which they say something, or lack it.
+        """
+        if len({it.listed for it in self.devices}) > 1:
+            missing = any(it.listed == MISSING for it in self.devices)
+            told = (
+                it for it in self.devices if it.listed == MISSING or not (missing or it.listed == NONE_LISTED)
+            )
+            return ", ".join(f"{label_of(claimed_kind(it.device))}: {it.listed}" for it in told)
         return self.elsewhere if self.elsewhere and self.listed == NONE_LISTED else self.listed
 
     @property
     def counts_words(self) -> str:
         """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
-        counts = [f"{count} {name}" for name, count in self.beside.items()]
-        counts += [
-            f"{count} {finding}" for finding, count in self.counts.items() if finding != "deterministic"
-        ]
-        return f"{', '.join(counts) or 'none'} of {sum(self.counts.values())}"
+        if self.devices:
+            return "; ".join(f"{it.label}: {it.counts_words}" for it in self.devices)
+        return counts_words(self.beside, self.counts)
 
     @property
     def cost_words(self) -> str:
         """The cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
-        if self.action.startswith(ACTION["uninitialized"]):
+        actions = [it.action for it in self.devices] or [self.action]
+        if any(text.startswith(ACTION["uninitialized"]) for text in actions):
             return f"fill {self.fill.text}" if self.fill else NONE_LISTED
         fill = FILL if self.fill and self.fill.high >= SLOW else ""
         return f"{self.cost.text}{fill}" if self.cost else NONE_LISTED
@@ -231,6 +264,13 @@ class OpView(Struct, frozen=True, kw_only=True):
     def deciding(self) -> tuple[str, ...]:
         """The cases of the shown rows that the finding rests on."""
         return tuple(dict.fromkeys(it.row.case for it in self.rows if it.row.finding == self.finding))
+
+
+def counts_words(beside: Mapping[str, int], findings: Mapping[Finding, int]) -> str:
+    """Return how many rows there are of what stands beside findings and of each finding but "deterministic", of all."""
+    counts = [f"{count} {name}" for name, count in beside.items()]
+    counts += [f"{count} {finding}" for finding, count in findings.items() if finding != "deterministic"]
+    return f"{', '.join(counts) or 'none'} of {sum(findings.values())}"
 
 
 class OpsView(Struct, frozen=True, kw_only=True):
@@ -245,6 +285,8 @@ class OpsView(Struct, frozen=True, kw_only=True):
     unmeasured: dict[
         str, int
     ]  # kinds of devices that no run is on, and the claims of the latest lists about them
+    # Where there are several kinds of devices, what `counted` says of each of them by itself, by its label.
+    by_device: dict[str, dict[str, int]] = {}
 
     @property
     def shown(self) -> str | None:
@@ -320,7 +362,8 @@ class OpsView(Struct, frozen=True, kw_only=True):
             )
         missing = any(op.listed == MISSING for op in ops)
         if missing or any(op.docs_words != op.listed for op in ops):
-            texts = ["PyTorch's lists, for this device if none is named"]
+            which = "each" if self.by_device else "this"
+            texts = [f"PyTorch's lists, for {which} device if none is named"]
             lines.append(("docs", [*texts, *([f"{MISSING} differs or raises, undocumented"] * missing)]))
         lines += [(column.name, [column.meaning]) for column in self.further]
         return lines

@@ -91,6 +91,7 @@ def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
         "columns": report.ops.columns,
         "unmeasured": report.ops.unmeasured,
         "op_counts": report.ops.counts,
+        **({"device_counts": report.ops.by_device} if report.ops.by_device else {}),
         "ops": [_op(op, report.ops) for op in report.ops.ops],
     }
     if len(report.runs) == 1:
@@ -194,6 +195,8 @@ def _op(op: OpView, view: OpsView) -> dict[str, object]:
     """Return an op for machines, each of its cells with the column that it stands in."""
     fields = asdict(op)
     del fields["further"]
+    if not op.devices:
+        del fields["devices"]
     if op.further:
         fields["further"] = {one.name: it for one, it in zip(view.further, op.further, strict=True)}
     cells = [
@@ -205,6 +208,7 @@ def _op(op: OpView, view: OpsView) -> dict[str, object]:
 
 def _op_rows(view: OpsView) -> Iterator[list[object]]:
     for op in view.ops:
+        actions = {it.device: it.action for it in op.devices}
         for column, cell in zip(view.columns, op.cells, strict=True):
             ways = (cell.forward, cell.backward)
             listed = [(cell.documented or {}).get(device) for device in _DEVICES]
@@ -213,7 +217,7 @@ def _op_rows(view: OpsView) -> Iterator[list[object]]:
                 *(mark.verdict for way in ways for mark in (way.off, way.on)),
                 *(" and ".join(way.doubts) or None for way in ways),
                 *(None if words is None else " and ".join(words) or NOT_LISTED for words in listed),
-                *(cell.missing, op.finding, op.action),
+                *(cell.missing, op.finding, actions.get(column.device, op.action)),
                 *(
                     value
                     for it in (op.cost, op.fill)

@@ -26,6 +26,7 @@ from scanner.plurals import several
 
 _COLUMN = 9  # of a release, where there are several
 _LEAST_NAME = 12
+_WIDEST_NAME = 22  # beside two devices with what to do on each
 _INDENT = 7  # of what a line goes on with below it
 _COLOURS: dict[str, str] = {
     "wrong_with_flag": "bright_red",
@@ -77,12 +78,13 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
         for text in (run.machine, *recall_words(run.matrix.rows, run.header))
     ]
     yield from (line for text in (about, *dict.fromkeys(simulated), bounds) for line in wrapped(text))
-    # A finding that no op has is nothing to warn of.
-    counts = [
-        (f"{COLUMN_SIGN[it]}{count} {it}", _COLOURS.get(it) if count else None)
-        for it, count in ops.counted.items()
-    ]
-    yield from _flowing(paint, counts)
+    for label, counted in ops.by_device.items() or [("", ops.counted)]:
+        # A finding that no op has is nothing to warn of.
+        counts = [
+            (f"{COLUMN_SIGN.get(it, '')}{count} {it}", _COLOURS.get(it) if count else None)
+            for it, count in counted.items()
+        ]
+        yield from _flowing(paint, [*[(f"{label}:", None)] * bool(label), *counts])
     for state, text in report.states:
         fg = "yellow" if state == "low_power" else "red"
         yield from (paint(line, fg=fg, bold=True) for line in wrapped(text))
@@ -98,6 +100,7 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
         # Several releases leave no room for costs and further columns, of which then only rows tell.
         alone = len(ops.columns) == 1
         left_out = {column.name for column in ops.further} | ({"cost"} if not alone else set())
+        left_out |= {"docs"} if len(ops.columns) == len(ops.by_device) else set()
         legend = [line for line in ops.legend(listed) if line[0] not in left_out]
         for label, (first, *texts) in legend:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
@@ -154,6 +157,9 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
     # The latest of many releases; the page has room for all of them.
     columns = view.columns if len(view.columns) == 1 else view.columns[-((WIDTH - 28) // _COLUMN) :]
     several_columns = len(columns) > 1
+    if several_columns and len(columns) == len(view.by_device):
+        yield from _side_by_side(ops, view, paint)
+        return
     names = {op.name: one_line(op.short) for op in ops}
     costs = [op.cost_words for op in ops]
     docs = [op.docs_words.replace(" and ", "/") for op in ops]
@@ -213,6 +219,33 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         left_out += [column.name for column in view.further if not view.narrowed]
         text = f"… left out: {', '.join([*left_out, 'costs'])} and actions: --format html has them"
         yield from (paint(line, dim=True) for line in wrapped(text))
+
+
+def _side_by_side(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
+    """Yield the table of one release on each of several kinds of devices, with what to do on each of them."""
+    names = {op.name: one_line(op.short) for op in ops}
+    left = WIDTH - 3 - _COLUMN * len(view.columns)
+    actions = [" | ".join(it.action for it in op.devices) for op in ops]
+    width = min(max(map(len, names.values())), _WIDEST_NAME)
+    heads = (f"{_cut(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in view.columns)
+    yield paint(" " * (width + 3) + "".join(heads), dim=True)
+    devices = [*map(_under, view.columns)]
+    under = "".join(f"{device:{_COLUMN}}" for device in devices)
+    yield paint(f"  {'OP':{width}} {under}ACTION: {' | '.join(devices)}", dim=True)
+    for op, action in zip(ops, actions, strict=True):
+        worst = next(iter(op.beside), op.finding)
+        start = paint(f"{COLUMN_SIGN[worst]} {_cut(names[op.name], width):{width}}", fg=_COLOURS.get(worst))
+        marks = "".join(f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  " for cell in op.cells)
+        fits = len(action) <= left - width
+        yield f"{start} {marks}{action if fits else ''}"
+        if not fits:
+            yield from _flowing(paint, [(action, None)], below=True)
+        for column in view.columns if view.narrowed else ():
+            if rows := [it for it in op.rows if it.run in column.runs]:
+                yield paint(f"    {column.title}:", dim=True)
+                yield from _rows(rows, view.further, paint)
+    text = "… left out: costs and documentation: --format html has them"
+    yield paint(text, dim=True)
 
 
 def _sent(op: OpView, columns: Sequence[Column]) -> str:

@@ -39,6 +39,8 @@ MOST_CLAIMS = 300
 # Of a plan; each may be a job of a batch system.
 MOST_SHARDS = 10_000
 Direction = Literal["forward", "backward"]
+# Raw bits of sampled numbers, hexadecimal, each as wide as its dtype.
+Sample = Annotated[str, Meta(pattern=r"^([0-9a-f]{2,16}( [0-9a-f]{2,16})*)?\Z", max_length=300)]
 # Names that stand in a script that is run: run files come from anywhere, so what is no such name is refused where they are
 # read.
 Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}\Z")]
@@ -188,6 +190,9 @@ class Output(Record, frozen=True):
     dtype: Dtype
     differing: Count  # executions in which this one differed from the first
     severity: Severity | None = None  # None: never differed, or differed in shape
+    # Numbers of the first execution, at places that its name and shape decide, so that other releases can be held against
+    # them. In the first process of a mode; empty: not recorded, or the tensor is empty.
+    sample: Sample = ""
 
 
 class Group(Record, frozen=True):

@@ -22,4 +22,5 @@
 #    of on and unfilled.
 # 7: scans of a simulated GPU: the setting, the device, its perturbations, and of an observation the schedule that shows
 #    a difference, how it is to the CPU, and the calls of libraries. No older file has any.
-FORMAT = 7
+# 8: samples of outputs. Of older files it is not known how far bits moved.
+FORMAT = 8

@@ -335,6 +335,8 @@ class PassRunner:
         # What several threads do with the flag off can race; counting takes milliseconds.
         counts = threads is None and (mode == "off" or self._threads.get((row.key, "off"), 1) == 1)
         more: dict[str, float | None] = {"runs": runs, "count_threads": counts}
+        # One sample of each mode: what gives the same bits gives them in every process.
+        more["sample"] = process == 0 and mode in MODES
         if runs > settings.runs:
             perturb, more["max_time"] = compared_within(settings, perturb)
         return self._observe(supervisor, row, mode, process, perturb, **more)

@@ -8,6 +8,8 @@ and measured there too.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import itertools
 from typing import Any
 
 import torch
@@ -23,6 +25,8 @@ _CHUNK_BYTES, _CHUNK_SHARE = 1 << 30, 1 / 16
 _OVERWRITTEN = "overwritten"
 # Differing executions of which it is said how far they are from the first.
 _EXAMINED = 3
+# What is sampled of all outputs of an execution together, in bytes and in numbers of one of them; at least one of each.
+_SAMPLE_BYTES, _SAMPLE_NUMBERS = 64, 16
 
 
 class OutputComparison:
@@ -141,9 +145,10 @@ class OutputComparison:
                     return {"output": name, "element": at // size, "canonical": pair[0], "swapped": pair[1]}
         return None
 
-    def result(self) -> dict[str, Any]:
-        """Return digests, first differing execution and outputs, as fields of an observation."""
+    def result(self, *, sample: bool = False) -> dict[str, Any]:
+        """Return digests, first differing execution and outputs, as fields of an observation; also a sample, if that is asked."""
         self.settle()
+        size = _SAMPLE_BYTES // max(1, len(self._first))
         return {
             "executions": sum(self._digests.values()),
             "digests": self._digests,
@@ -155,12 +160,36 @@ class OutputComparison:
                     "dtype": str(tensor.dtype).removeprefix("torch."),
                     "differing": differing,
                     "severity": severity.result(),
+                    "sample": _sample(name, tensor, size) if sample else "",
                 }
                 for (name, tensor), differing, severity in zip(
                     self._first, self._unequal, self._severities, strict=True
                 )
             ],
         }
+
+
+def _sample(name: str, tensor: torch.Tensor, size: int) -> str:
+    """Return raw bits of some numbers of a part, always those at the same places; waits for its device once.
+
+    Args:
+        name: Of the part. Its name and its shape decide the places, so that every process, machine and release takes them.
+        tensor: The part; of complex elements the real and the imaginary part are a number each.
+        size: The bytes that the numbers may have; there is one in any case.
+    """
+    integers = bits.as_integers(tensor)
+    width, total = integers.element_size(), integers.numel()
+    count = min(max(1, size // width), _SAMPLE_NUMBERS, total)
+    if not count:
+        return ""
+    places = set(range(total)) if total == count else set()
+    draws = itertools.count()
+    while len(places) < count:
+        word = hashlib.sha256(f"{name}|{tuple(tensor.shape)}|{next(draws)}".encode()).digest()
+        places.add(int.from_bytes(word[:8], "big") % total)
+    # By places, for a strided tensor would be copied whole to become a flat one.
+    numbers = integers.take(torch.tensor(sorted(places), device=integers.device)).tolist()
+    return " ".join(f"{number % (1 << 8 * width):0{2 * width}x}" for number in numbers)
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

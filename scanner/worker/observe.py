@@ -59,6 +59,7 @@ def observe(
     count_threads: bool = False,
     execution: ExecutionKind = "eager",
     seconds: float = math.inf,
+    sample: bool = False,
 ) -> dict[str, Any]:
     """Execute a case and return the observation, as fields of ``records.Observation``.
 
@@ -76,6 +77,7 @@ def observe(
             have gone to sleep for that, which takes milliseconds.
         execution: How an execution is made.
         seconds: That executions on a simulated GPU may take.
+        sample: Take a sample of what the first execution gave.
     """
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
@@ -90,6 +92,7 @@ def observe(
             Budget(runs, perturbations or ["quiet"], max_time),
             count_threads=count_threads and device == "cpu",
             gpu=gpu,
+            sample=sample,
         )
     except (NotRunnableError, MissingError) as error:
         observed.update(outcome="not_run", message=str(error))
@@ -232,6 +235,7 @@ def _observe(
     *,
     count_threads: bool,
     gpu: SimulatedGpu | None = None,
+    sample: bool = False,
 ) -> None:
     """Fill in *observed* step by step, so that what was seen before an exception is kept."""
     started = time.perf_counter()
@@ -249,7 +253,13 @@ def _observe(
         if gpu:
             gpu.check()
         repetition = _Repetition(
-            execution, budget, observed, count_threads=count_threads, gpu=gpu, prepare=prepare
+            execution,
+            budget,
+            observed,
+            count_threads=count_threads,
+            gpu=gpu,
+            prepare=prepare,
+            sample=sample,
         )
         observed.update(repetition.run())
     finally:
@@ -308,7 +318,9 @@ class _Repetition:
         count_threads: bool,
         gpu: SimulatedGpu | None,
         prepare: Prepare,
+        sample: bool,
     ) -> None:
+        self._sample = sample
         self._execution = execution
         self._prepare = prepare
         self.launched: dict[
@@ -378,7 +390,7 @@ class _Repetition:
                 raise InvalidCaseError(
                     "the simulation itself is not reproducible: two canonical executions differ"
                 )
-        result = self._main.result()
+        result = self._main.result(sample=self._sample)
         result["groups"] = [group for group in groups if group]
         result["threads"] = self._threads
         if self._forward:

@@ -32,6 +32,12 @@ def _broadcast(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
     return t.leaf(t.normal(2, side, inner)), t.leaf(t.normal(inner, side))
 
 
+def _thin(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Few rows and uneven sides: two threads of a CPU group the sums of a row otherwise than one does."""
+    rows, inner, columns = t.size(cpu=(5, 1 << 12, 129), cuda=(5, 1 << 16, 1025))
+    return t.normal(rows, inner), t.normal(inner, columns)
+
+
 def _square(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
     side = t.size(cpu=128, cuda=1 << 11)
     return t.leaf(t.normal(side, side)), t.leaf(t.normal(side, side))
@@ -79,6 +85,10 @@ def _mm_cases() -> dict[str, Case]:
             provokes="128 products summed into each element (2048 on CUDA)",
             directions=BOTH,
         ),
+        "thin": Case(
+            inputs=lambda t: call(*_thin(t)),
+            provokes="4096 products summed into each element (65536 on CUDA)",
+        ),
         "outer_product": Case(inputs=lambda t: call(*_outer(t))),
         "batch": batched(lambda t: call(*_items(t)), ITEM_PRODUCTS),
     }
@@ -110,7 +120,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.mv",
         op="torch.mv",
-        why=WHY,
+        why=f"{WHY} On a CPU one thread multiplies, however large the matrix.",
         cases={"long_sums": Case(inputs=_vector, provokes=PRODUCTS)},
         cuda_dtypes=("float16",),
     ),

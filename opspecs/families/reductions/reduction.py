@@ -1,16 +1,23 @@
-"""Reductions of rows: softmax, sums and means over the last axis, whose additions a kernel groups as it likes."""
+"""Reductions: softmax of rows, sums and means of rows and of everything, whose additions a kernel groups as it likes."""
 
 from __future__ import annotations
 
 from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
-from opspecs.model import Call, OpSpec, call
+from opspecs.model import Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 
 def _rows(t: Inputs, **options: object) -> Call:
     return call(t.leaf(t.normal(ITEMS, t.size(cpu=1 << 12, cuda=1 << 15))), **options)
+
+
+def _cancelling(t: Inputs) -> Call:
+    """Values whose sum is rounding alone: each thread of a CPU adds a part, and other parts leave another rest."""
+    length = t.size(cpu=1 << 20, cuda=1 << 24, simulated=1 << 17)
+    values = t.normal(length)
+    return call(values - values[t.permutation(length)])
 
 
 SPECS: tuple[OpSpec, ...] = (
@@ -38,7 +45,11 @@ SPECS: tuple[OpSpec, ...] = (
                     lambda t: _rows(t, dim=-1),
                     "4096 elements added in each row (32768 on CUDA)",
                     directions=("forward",),
-                )
+                ),
+                "everything": Case(
+                    inputs=_cancelling,
+                    provokes="1048576 elements added (16777216 on CUDA)",
+                ),
             },
         )
         for name in ("sum", "mean")

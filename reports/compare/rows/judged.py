@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from reports.compare.rows.comparable import UNLIKE, Reason
+from reports.compare.rows.moved import Moved, moved
 from reports.compare.rows.rates import RateTest
 from reports.matrix.model import cell_of_mode
 from scanner.observations.records import MODES, Mode, digest_kind
@@ -102,6 +103,23 @@ class Change(Struct, frozen=True, kw_only=True):
             return ()
         pairs = ((mode, cell_of_mode(self.old, mode), cell_of_mode(self.new, mode)) for mode in MODES)
         return tuple(mode for mode, old, new in pairs if _apart(old, new))
+
+    @property
+    def moved(self) -> dict[Mode, Moved]:
+        """How far, in those of them of which both runs hold samples."""
+        if self.old is None or self.new is None:
+            return {}
+        found = {mode: moved(self.old, self.new, mode) for mode in self.other_bits}
+        return {mode: one for mode, one in found.items() if one is not None}
+
+    @property
+    def bits_words(self) -> str:
+        """Name the modes with other bits, and say how far they moved, once if that is the same in all; empty if there are none."""
+        texts = {mode: one.words for mode, one in self.moved.items()}
+        told = [f"{mode}: {text}" for mode, text in texts.items()]
+        if len(set(texts.values())) == 1 and len(texts) == len(self.other_bits):
+            told = [*texts.values()][:1]
+        return ", ".join(self.other_bits) + (f"; bits moved: {'; '.join(told)}" if told else "")
 
 
 def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> JudgedRow:

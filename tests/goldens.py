@@ -1,0 +1,470 @@
+"""What every command that reads files prints, in every format, approved: ``python -m tests.goldens`` writes the texts again.
+
+A golden is a command line, run in a folder of run files that code writes or that are recorded, and the text beside it in
+``tests/golden``. A reviewer reads what a change does to users in the diff of these texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from reports.matrix.model import load
+from scanner.claims.tables import parse_claims
+from scanner.invariance import PROPERTIES
+from scanner.modes import MODES, WORKER_MODES, Mode
+from scanner.observations.invariance_records import Invariance, Tried
+from scanner.observations.overload_records import BuildOverloads, Dispatch
+from scanner.observations.records import Compiled, Distrust, Enumerated, EnumeratedEntry, Observation
+from scanner.observations.runfile import Line, RunReader
+from scanner.observations.writer import RunWriter
+from scanner.repro.invariance import invariance_script
+from scanner.repro.script import script
+from tests.commands import Command, command_in
+from tests.compared import OPS, VERSIONS, shows
+from tests.documented import docstring, shown
+from tests.evidence_runs import cost, evidence_run, sentinel
+from tests.mutants import INPUT_SOURCE, base_run
+from tests.runs import (
+    CLOSING,
+    ENVIRONMENT,
+    SETTINGS,
+    Planned,
+    drifting,
+    ended,
+    every_finding,
+    raised,
+    ran,
+    row,
+    stable,
+    two_runs,
+    write_run,
+)
+
+ROOT = Path(__file__).parent.parent
+APPROVED = ROOT / "tests" / "golden"
+REPORTS = ROOT / "reports"
+# A longer text of a recorded run is approved as its digest and its first lines: the synthetic runs show every sentence.
+MOST = 20_000
+EXCERPT = 12
+WIDTH = "100"
+# What a run file may hold to break a report.
+HOSTILE = (
+    "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\n"
+    "second \u00e9\u4e2d\U0001f600 line"
+)
+LISTS = docstring(
+    [
+        ":class:`torch.nn.MaxPool3d` when attempting to differentiate a CUDA tensor",
+        ":func:`torch.add` when called on a CPU tensor",
+    ],
+    [":func:`torch.put` when called on a CPU tensor", ":func:`torch.sort` when called on a CPU tensor"],
+)
+
+
+def _again(mode: Mode, planned: Planned) -> Planned:
+    """Return a row that another mode follows up, in which nothing differs."""
+    return planned[0], [*planned[1], *ran(planned[0], mode, *stable())]
+
+
+SAMPLE = replace(
+    row("torch.addmm", "sample_3", provokes="", why=""),
+    source="opinfo",
+    provoked="enlarged",
+    enlargement="0:64 1:repeat",
+    samples=7,
+)
+ENTRY = EnumeratedEntry(
+    source="opinfo", spec=SAMPLE.spec, rows=(SAMPLE,), samples=7, taken=3, enlarged=1, refused=1
+)
+ENUMERATED = (Enumerated(source="opinfo", entries=9, samples=80, taken=40, enlarged=30, refused=2),)
+
+
+def rows_beside() -> list[Planned]:
+    """Return rows that show what those of ``base_run`` do not: every finding, rows of databases and of users, hostile texts."""
+    hostile = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE, documented=(HOSTILE,))
+    long = row(f"torch.{'long' * 40}", "case" * 20)
+    own = replace(row("mine.op", "only", family="mine"), source="own", digest="d" * 64)
+    taken = {("torch.Tensor.scatter_add_", "collisions"), ("torch.Tensor.put_", "duplicates")}
+    found = [one for one in every_finding() if (one[0].spec, one[0].case) not in taken]
+    invalid = row("torch.clone", "only", family="memory")
+    return [
+        *found,
+        (invalid, ended(invalid, "off", "invalid", "its result is an input unchanged")),
+        shows("uninitialized", row("torch.empty_like", "left", family="memory")),
+        _again("unfilled", shows("fixed_by_mode", SAMPLE)),
+        shows("silent", own),
+        _again("warn_only", shows("over_alert", long)),
+        (hostile, [*ended(hostile, "off", "crash", HOSTILE), *ran(hostile, "on", *stable())]),
+    ]
+
+
+def _everything(folder: Path) -> None:
+    """Write a run that shows all that a scan on a CPU may hold, the rarest things by a change to one record each."""
+    base_run(folder / "base.jsonl", rows_beside(), environment=replace(ENVIRONMENT, triton="3.9.0"))
+
+    def rare(one: Line) -> Line:  # noqa: PLR0911 - a table of records
+        match one:
+            case Observation(mode="compile_on_cached", compiled=Compiled() as compiled):
+                return replace(one, compiled=replace(compiled, hits=1))
+            case Observation(spec="torch.empty"):
+                return replace(one, blank_output="output[1]")
+            case Dispatch(spec="torch.topk"):
+                return replace(one, outcome="crash", message="killed by signal 9", modes={})
+            case Dispatch(spec="torch.Tensor.put_", modes={"on": reached}):
+                return replace(
+                    one, modes=one.modes | {"on": replace(reached, message="ValueError: no | `value`")}
+                )
+            case Invariance(spec="torch.cumsum", what="batch"):
+                failed = Tried(value="48 permuted", outcome="raised", message="RuntimeError: no such batch")
+                return replace(one, trials=(*one.trials[:-1], failed), left_out=("grad of args[1]",))
+            case Invariance(spec="torch.cumsum", what="layout"):
+                return replace(one, differing=2)
+            case _:
+                return one
+
+    _changed(folder / "base.jsonl", folder / "run.jsonl", rare)
+    (folder / "base.jsonl").unlink()
+
+
+def _changed(old: Path, new: Path, change: Callable[[Line], Line]) -> None:
+    reader = RunReader(old)
+    with RunWriter(new) as writer:
+        writer.write(reader.header)
+        for record in reader.records():
+            writer.write(change(record))
+
+
+def _doubtful(folder: Path) -> None:
+    """Write runs that are not to be believed, not finished, of little power, serial, or of doubtful simulations."""
+    distrust = replace(CLOSING, distrust=("control.constant differed in off, process 0",))
+    voided = Distrust(reason="control.rare differed", mode="off", process=1, since=2, before=5)
+    write_run(folder / "distrusted.jsonl", closing=distrust, lines=[voided])
+    write_run(folder / "plain.jsonl")
+    write_run(
+        folder / "unfinished.jsonl",
+        closing=None,
+        kernels=BuildOverloads(groups=(), message="no dispatcher"),
+        lines=[ENTRY],
+    )
+    evidence_run(folder / "weak.jsonl", enumerated=ENUMERATED)
+    serial = [
+        (planned, [replace(one, threads=1, worker=1) for one in seen]) for planned, seen in every_finding()
+    ]
+    write_run(
+        folder / "serial.jsonl",
+        serial,
+        lines=[Distrust(reason="control.rare differed", mode="on", process=0, since=2, before=3, worker=1)],
+        settings=replace(SETTINGS, workers=2),
+        environment=replace(ENVIRONMENT, rocm="6.4", cuda="13.0"),
+        sentinels=[
+            replace(sentinel(differing=0), executions=0, worker=1, message="RuntimeError: no index_put")
+        ],
+    )
+
+    def doubtful(one: Line) -> Line:
+        if not isinstance(one, Observation) or one.simulated is None:
+            return one
+        found = one.simulated
+        conflicts = replace(found.conflicts, doubts=("reads a clock",)) if found.conflicts else None
+        return replace(
+            one,
+            simulated=replace(
+                found,
+                conflicts=conflicts,
+                schedule=replace(found.schedule, number=2, seed=7) if found.schedule else None,
+                value_race=found.schedule is not None,
+                approximation_sensitive=True,
+                other_kernels=None,
+                real_size_why="the case is too large for a GPU",
+            ),
+        )
+
+    _changed(folder / "simulated.jsonl.gz", folder / "simulated-doubts.jsonl", doubtful)
+
+
+def _accelerated(folder: Path) -> None:
+    """Write a run on a GPU in the modes that there are nowhere else."""
+    conv = row("torch.nn.Conv2d", "wide", "backward", device="cuda:0", family="convolution")
+    product = row("torch.bmm", "wide", device="cuda:0", family="matrices")
+    modes: tuple[Mode, ...] = ("off", "on", "cudnn_deterministic", "cudnn_benchmark", "cudnn_both")
+    write_run(
+        folder / "gpu.jsonl",
+        [
+            (
+                conv,
+                [
+                    one
+                    for mode in modes
+                    for one in ran(conv, mode, *(drifting() if mode == "cudnn_benchmark" else stable()))
+                ],
+            ),
+            (
+                product,
+                [
+                    *(one for mode in MODES for one in ran(product, mode, *stable())),
+                    *raised(product, "no_workspace", "bmm"),
+                ],
+            ),
+        ],
+        settings=replace(SETTINGS, device="cuda:0", modes=WORKER_MODES),
+        environment=replace(
+            ENVIRONMENT,
+            torch="2.9.0+cu128",
+            gpu="Example GPU",
+            gpu_capability="9.0",
+            cudnn=91002,
+            driver="580",
+            tf32=("cuDNN",),
+        ),
+    )
+
+
+def _releases(folder: Path) -> None:
+    """Write runs of three releases, whose ops change."""
+    for torch, findings in VERSIONS.items():
+        rows = [shows(finding, row(op)) for op, finding in zip(OPS, findings, strict=True)]
+        write_run(
+            folder / f"{torch}.jsonl",
+            rows,
+            environment=replace(ENVIRONMENT, torch=f"{torch}+cpu"),
+            claims=parse_claims(LISTS),
+            costs=[cost(rows[0][0], 1e-5, 3.4e-5 if torch == "2.11.0" else 1.2e-5)],
+        )
+
+
+def _drift(folder: Path) -> None:
+    """Write runs on two devices after which of the lists one entry moves, one is split, one narrows, one appears and one goes."""
+    text = docstring(
+        [
+            ":class:`torch.nn.Conv2d` when called on CUDA tensor",
+            ":func:`torch.Tensor.index_put` with ``accumulate=True`` when called on a CPU\n  tensor",
+            ":func:`torch.Tensor.index_copy` when called on a CPU or CUDA tensor",
+            ":func:`torch.silent_op` when called on a CUDA tensor",
+        ],
+        [
+            ":class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor",
+            (
+                ":func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor\n"
+                "  and one of the following modes is used:\n\n  - ``linear``\n  - ``bilinear``\n  - ``bicubic``\n"
+                "  - ``trilinear``\n"
+            ),
+            ":func:`torch.cumsum` when called on a CUDA tensor when dtype is floating point or complex",
+            "an unparsed bullet about ``torch.thing``",
+        ],
+    )
+    cpu = [shown("torch.Tensor.index_copy", "fixed_by_mode", "cpu"), shown("torch.take", "fixed_by_mode", "cpu", direction="backward")]  # fmt: skip
+    interpolate = "torch.nn.functional.interpolate"
+    cuda = [
+        shown("torch.Tensor.index_copy", "raises"),
+        shown("torch.silent_op", "silent"),
+        shown("torch.nn.AvgPool3d", "fixed_by_mode", direction="backward"),
+        shown(interpolate, "fixed_by_mode", case="b", direction="backward", traits={"mode": "bicubic"}),
+        shown(interpolate, "raises", case="l", direction="backward", traits={"mode": "linear"}),
+        shown("torch.cumsum", "raises"),
+        shown("torch.cumsum", "fixed_by_mode", dtype="complex64"),
+    ]
+    for device, rows in (("cpu", cpu), ("cuda:0", cuda)):
+        write_run(
+            folder / f"drift-{device.partition(':')[0]}.jsonl",
+            [(replace(planned, device=device), seen) for planned, seen in rows],
+            settings=replace(SETTINGS, device=device),
+            claims=parse_claims(text),
+        )
+
+
+def prepare(folder: Path) -> None:
+    """Write the files that the command lines name into a folder."""
+    shutil.copy(ROOT / "tests" / "data" / "simulated.jsonl.gz", folder)
+    _everything(folder)
+    _doubtful(folder)
+    _releases(folder)
+    _accelerated(folder)
+    _drift(folder)
+    two_runs(folder)
+    source = folder / "checkout" / "torch" / "__init__.py"
+    source.parent.mkdir(parents=True)
+    source.write_text(
+        f'def use_deterministic_algorithms(mode):\n    r"""Sets.\n{LISTS}\n    """\n    return mode\n'
+    )
+    # Nothing of the machine's is looked for above, such as the settings in a pyproject.toml.
+    (folder / "pyproject.toml").write_text("")
+    for place in ("runs", "engines"):
+        (folder / place).symlink_to(REPORTS / place)
+
+
+# Beside a name the words behind ``detmatrix``; a name ends like the text's format.
+LINES: dict[str, str] = {}
+
+
+def _add(name: str, words: str, forms: str = "", **named: str) -> None:
+    """Add a line for each format, or one; *named* are lines of the same with further options."""
+    for form in forms.split() or ["text"]:
+        option = f" --format {form}" if forms else ""
+        LINES[f"{name}.{_ENDINGS.get(form, form)}"] = words + option
+    for further, options in named.items():
+        form = options.partition("--format ")[2].split(" ")[0] or "text"
+        LINES[f"{name}-{further.replace('_', '-')}.{_ENDINGS.get(form, form)}"] = f"{words} {options}"
+
+
+_ENDINGS = {"text": "txt", "table": "txt", "github": "github.txt", "junit": "xml"}
+_REPORTS = "text md html csv json junit github"
+_DOCS = "md html rst diff json"
+_COMPARED = "md html json junit github"
+_NEW, _OLD = "runs/torch-2.15.0-cpu.jsonl.gz", "runs/torch-2.13.0-cpu.jsonl.gz"
+
+for _run in ("run.jsonl", "simulated.jsonl.gz", _OLD):
+    _name = {_OLD: "recorded"}.get(_run, _run.partition(".")[0])
+    _add(
+        f"report-{_name}", f"report {_run}", _REPORTS,
+        all="--all --format text", long="--all --format md", ops="--level ops --format csv",
+        only="--only silent,low_power,serial --format md", rows="--rows *put_* --format text",
+        failing="--fail-on silent,raises --format text",
+    )  # fmt: skip
+    _add(f"docs-{_name}", f"docs {_run}", _DOCS, check="--check --format md")
+    _add(f"coverage-{_name}", f"coverage {_run}", "md json")
+for _op, _run in (
+    ("put_", "run.jsonl"),
+    ("MaxPool3d", "run.jsonl"),
+    ("put_", "simulated.jsonl.gz"),
+    ("cumsum", _OLD),
+):
+    _name = {_OLD: "recorded"}.get(_run, _run.partition(".")[0])
+    _add(f"explain-{_name}-{_op}", f"explain {_op} {_run}", "text md json")
+for _name in ("distrusted", "unfinished", "weak", "serial"):
+    _add(
+        f"report-{_name}",
+        f"report {_name}.jsonl",
+        "text md",
+        long="--all --format md",
+        failing="--fail-on inconclusive",
+    )
+_add("report-plain", "report plain.jsonl", _REPORTS, long="--all --format md")
+_add("explain-simulated-wrong", "explain ReflectionPad2d simulated.jsonl.gz", "text md")
+_add("report-weak", "report weak.jsonl", "html csv json")
+_add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
+_add("docs-distrusted", "docs distrusted.jsonl --check")
+_add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
+_add("report-releases", "report 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl", "text md html csv json")
+_add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")
+_add("explain-gpu", "explain Conv2d gpu.jsonl", "text")
+_add("report-simulated-doubts", "report simulated-doubts.jsonl", "text csv json", long="--all --format md")
+_add("report-simulated-beside", "report simulated.jsonl.gz run.jsonl", "text md")
+_add("report-hostile", "report run.jsonl --rows *alert*", "html")
+_add("docs-releases", "docs 2.13.0.jsonl", _DOCS, patch="--format patch --source checkout/torch/__init__.py")
+_add(
+    "compare-releases",
+    "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl",
+    _COMPARED,
+    failing="--fail-on change --format md",
+)
+_add("compare-runs", "compare weak.jsonl run.jsonl", "md json github")
+_add("compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json")
+_add("compare-devices", "compare cpu.jsonl cuda.jsonl", "md")
+_add("compare-recorded", f"compare {_OLD} {_NEW}", _COMPARED)
+_add("explain-everywhere", "explain index_add", "text md json")
+_add("explain-unknown", "explain no_such_op run.jsonl", "text")
+_add("libraries", "libraries", "text md json html", one="cuDNN --format text")
+_add("cudnn", "cudnn --read engines/cudnn-9.28.0.json.gz", "text md json html")
+_add(
+    "cudnn-changes",
+    "cudnn --read engines/cudnn-9.10.2.json.gz --read engines/cudnn-9.28.0.json.gz",
+    "text md html",
+)
+_add("list", "list cumsum conv2d put_", "table json", claims="--claims --torch 2.13.0", modes="--modes")
+LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"
+
+
+def _reproduced(folder: Path) -> dict[str, Callable[[], str]]:
+    """Return what makes each script, which a command line makes of inputs that a worker draws."""
+    found: dict[str, Callable[[], str]] = {}
+    for name in ("run.jsonl", "simulated.jsonl.gz"):
+        (one,) = load([str(folder / name)])
+        planned = one.rows[0]
+        found[f"repro-{name.partition('.')[0]}.py.txt"] = lambda one=one, planned=planned: script(
+            INPUT_SOURCE, planned, one.run.header
+        )  # type: ignore[misc]
+    (one,) = load([str(folder / "run.jsonl")])
+    asked = next(it for it in one.rows if it.row.spec == "torch.cumsum")
+    for what in PROPERTIES:
+        found[f"repro-{what}.py.txt"] = lambda what=what: invariance_script(
+            INPUT_SOURCE, asked, one.run.header, what
+        )  # type: ignore[misc]
+    return found
+
+
+NAMES = (
+    *LINES,
+    "repro-run.py.txt",
+    "repro-simulated.py.txt",
+    *(f"repro-{what}.py.txt" for what in PROPERTIES),
+)
+
+
+class Goldens:
+    """Renders goldens in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        prepare(folder)
+        self._folder = folder
+        self._command: Command = command_in(folder)
+        self._scripts = _reproduced(folder)
+
+    def render(self, name: str) -> str:
+        """Return the text to approve: what a command prints, what it complains of, and its exit code if that is not 0."""
+        if name not in LINES:
+            return self._scripts[name]()
+        done = self._command(*LINES[name].split())
+        text = _told(
+            _static_left_out(done.stdout), whole=not ("runs/" in LINES[name] or name.startswith(_LONG))
+        )
+        if done.returncode or done.stderr:
+            text += f"\n[exit {done.returncode}]\n{done.stderr}"
+        # Editors and GitHub obey some characters that are not to be seen.
+        text = re.sub(r"[^\n]", lambda one: one[0] if one[0].isprintable() else ascii(one[0])[1:-1], text)
+        return f"$ detmatrix {LINES[name]}\n{text}".replace(str(self._folder), "FOLDER").replace(
+            str(ROOT), "ROOT"
+        )
+
+
+# Tables of libraries and builds, of which the short forms are approved whole.
+_LONG = ("libraries", "cudnn", "docs-simulated")
+
+
+def _static_left_out(page: str) -> str:
+    """Leave out what a page takes from our files as it is, styles and functions, which are reviewed there."""
+    page = re.sub(r"(<style>).*?(</style>)", r"\1…\2", page, flags=re.DOTALL)
+    page = re.sub(r"(<script>).*?(</script>)", r"\1…\2", page, flags=re.DOTALL)
+    return re.sub(r"'sha256-[^']*'", "'sha256-…'", page)
+
+
+def _told(text: str, *, whole: bool) -> str:
+    """Return a text, or of a long one a digest and an excerpt."""
+    if whole or len(text) <= MOST:
+        return text
+    lines = text.splitlines()
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    excerpt = "".join(f"{line[:160]}\n" for line in lines[:EXCERPT])
+    return f"[{len(text)} characters in {len(lines)} lines, SHA-256 {digest}; they begin]\n{excerpt}"
+
+
+def main() -> None:
+    """Write all approved texts again, and take away those that no name has."""
+    with tempfile.TemporaryDirectory() as folder:
+        goldens = Goldens(Path(folder))
+        APPROVED.mkdir(exist_ok=True)
+        for path in APPROVED.iterdir():
+            if path.name not in NAMES:
+                path.unlink()
+        for name in NAMES:
+            (APPROVED / name).write_text(goldens.render(name), encoding="utf-8", newline="")
+
+
+if __name__ == "__main__":
+    main()

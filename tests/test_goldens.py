@@ -1,0 +1,135 @@
+"""Every command that reads files prints what is approved, and the approved texts show all that a run file can hold.
+
+After a wanted change ``nox -s goldens`` writes the texts again; read their diff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import unified_diff
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import msgspec
+import pytest
+
+from scanner.cli.main import COMMANDS, load
+from scanner.modes import WORKER_MODES
+from scanner.observations.records import Outcome, Record
+from scanner.observations.runfile import RunReader, read_run
+from scanner.verdicts.cells import VERDICT_MEANING
+from scanner.verdicts.findings import FINDING_MEANING, matrix
+from tests.goldens import APPROVED, LINES, NAMES, Goldens
+
+# They run code, or print nothing of what they write.
+NOT_READ_ONLY = {"scan", "merge", "check", "locate"}
+# Fields of files that go on, or that are merged, which tests of `merge` and `--resume` read.
+NOT_SHOWN = {
+    "Header.began",
+    "Header.continues",
+    "Header.file",
+    "Header.shard",
+    "Invariance.worker",
+    "Output.sample",  # tests/test_comparison.py holds what compare tells of it
+    "Part.began",
+    "Row.part",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that the command lines run in."""
+    return tmp_path_factory.mktemp("goldens")
+
+
+@pytest.fixture(scope="module")
+def goldens(folder: Path) -> Goldens:
+    """Return what renders the goldens."""
+    return Goldens(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_output_is_approved(goldens: Goldens, name: str) -> None:
+    """A command prints exactly the approved text."""
+    path = APPROVED / name
+    approved = path.read_text(encoding="utf-8") if path.exists() else ""
+    shown = goldens.render(name)
+    differing = unified_diff(approved.splitlines(), shown.splitlines(), "approved", "shown", n=1, lineterm="")
+
+    assert shown == approved, "\n".join(["nox -s goldens approves:", *islice(differing, 40)])
+
+
+def test_no_approved_text_is_left_behind() -> None:
+    """Each file there is that of a golden."""
+    assert {path.name for path in APPROVED.iterdir()} == set(NAMES)
+
+
+def test_every_format_of_every_command_is_approved() -> None:
+    """A new command that reads files, or a new format, has no way around a golden."""
+    approved = {tuple(line.split()) for line in LINES.values()}
+    missing = []
+    for name in COMMANDS.keys() - NOT_READ_ONLY:
+        command: click.Command = load(COMMANDS[name][0])
+        choices = [
+            form for option in command.params if option.name == "form" and isinstance(option.type, click.Choice)
+            for form in option.type.choices
+        ]  # fmt: skip
+        lines = [words for words in approved if words[0] == name]
+        shown = {words[words.index("--format") + 1] for words in lines if "--format" in words}
+        missing += [f"{name} {form}" for form in set(choices) - shown]
+        missing += [] if lines else [name]
+
+    assert missing == []
+
+
+def _fields_said(value: Any) -> Iterator[str]:
+    """Yield the fields of records that hold something other than their default."""
+    if isinstance(value, msgspec.Struct):
+        for field in msgspec.structs.fields(value):
+            inner = getattr(value, field.name)
+            if field.required or inner != _default(field):
+                yield f"{type(value).__name__}.{field.name}"
+            yield from _fields_said(inner)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _fields_said(inner)
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from _fields_said(inner)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def test_runs_show_every_field(goldens: Goldens, folder: Path) -> None:
+    """A new field of a run file is set in a run that is rendered."""
+    assert goldens
+    readers = [RunReader(path) for path in (*folder.glob("*.jsonl"), folder / "simulated.jsonl.gz")]
+    records = [record for reader in readers for record in (reader.header, *reader.records())]
+    said = {field for record in records for field in _fields_said(record)}
+    known = {
+        f"{record.__name__}.{field.name}" for record in _records() for field in msgspec.structs.fields(record)
+    }
+
+    assert known - said == NOT_SHOWN
+
+
+def _records() -> set[type[Record]]:
+    found = set(Record.__subclasses__())
+    return {record for record in found if record.__module__.endswith("records")}
+
+
+def test_runs_show_every_word(goldens: Goldens, folder: Path) -> None:
+    """Two runs have every mode, one of them outcome, verdict and finding, so that no format leaves one out unseen."""
+    assert goldens
+    run = read_run(folder / "run.jsonl")
+    rows = list(matrix(run.header, run.observations, closed=True))
+
+    assert {one.outcome for one in run.observations} == set(get_args(Outcome))
+    seen = {one.mode for name in ("run", "gpu") for one in read_run(folder / f"{name}.jsonl").observations}
+    assert seen == set(WORKER_MODES)
+    assert {one.finding for one in rows} == set(FINDING_MEANING)
+    assert {cell.verdict for one in rows for cell in (one.off, one.on)} == set(VERDICT_MEANING)
