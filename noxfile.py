@@ -31,7 +31,6 @@ nox.options.sessions = ["lint", "types", "docs", "tests"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = [one for one in PYPROJECT["project"]["dependencies"] if Requirement(one).name != "torch"]
-CENSUS = PYPROJECT["project"]["optional-dependencies"]["census"]
 RAY = PYPROJECT["project"]["optional-dependencies"]["ray"]
 SIMULATE = PYPROJECT["project"]["optional-dependencies"]["simulate"]
 DATABASES = nox.project.dependency_groups(PYPROJECT, "databases")
@@ -43,8 +42,8 @@ SIMULATED_RUN = "detmatrix-simulated.jsonl"
 # Requirements of such a build that a simulation replaces or does without.
 _OF_A_GPU = re.compile(r"(nvidia|cuda|triton|pytorch-triton)\b")
 TIMELINE = Path("reports/runs/timeline.html")
-# What it is made of: runs on a CPU, and censuses of builds for CUDA.
-RUNS, CENSUSES = "runs/torch-*-cpu.jsonl.gz", "censuses/torch-*-cu[0-9]*.json.gz"
+# What it is made of: runs on a CPU, and on a simulated GPU.
+RUNS = ("runs/torch-*-cpu.jsonl.gz", "runs/torch-*-simulated-sm_80.jsonl.gz")
 # Pages with blocks that commands keep.
 PAGES = (Path("README.md"), Path("reports/README.md"))
 ACTION = Path(".github/actions/scan/action.yml")
@@ -93,7 +92,7 @@ def given(options: argparse.Namespace, *names: str) -> list[str]:
 def install(session: nox.Session, *groups: str, torch: str = TORCH) -> None:
     """Install detmatrix from this checkout, with torch first, and dependency groups."""
     session.install(f"torch=={torch}")
-    session.install("--editable", ".[census]", *nox.project.dependency_groups(PYPROJECT, *groups))
+    session.install("--editable", ".[simulate]", *nox.project.dependency_groups(PYPROJECT, *groups))
 
 
 @nox.session
@@ -156,7 +155,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(tags=["lint"])
 def types(session: nox.Session) -> None:
     """Check types with mypy, strictly and without torch."""
-    session.install(*WITHOUT_TORCH, *CENSUS, *nox.project.dependency_groups(PYPROJECT, "types"))
+    session.install(*WITHOUT_TORCH, *SIMULATE, *nox.project.dependency_groups(PYPROJECT, "types"))
     session.run("mypy")
 
 
@@ -442,8 +441,8 @@ def docs(session: nox.Session) -> None:
             options = ["--into", str(page), *([] if write else ["--check"])]
             session.run("python", "-m", "scanner", *shlex.split(command), *options)
     fresh = Path(session.create_tmp()) / TIMELINE.name
-    runs, censuses = recorded(RUNS), (word for path in recorded(CENSUSES) for word in ("--census", path))
-    session.run("python", "-m", "scanner", "compare", *runs, *censuses, "-o", str(fresh))
+    runs = (path for pattern in RUNS for path in recorded(pattern))
+    session.run("python", "-m", "scanner", "compare", *runs, "-o", str(fresh))
     if write:
         shutil.copyfile(fresh, TIMELINE)
     elif not TIMELINE.exists() or fresh.read_bytes() != TIMELINE.read_bytes():

@@ -29,8 +29,6 @@ LONGEST = (
     "resume",
     "workers",
     "evidence",
-    "trace",
-    "census",
     "chosen_executions",
     "contributing",
 )

@@ -1,19 +1,18 @@
-"""Stands for Ray, in this process: each task tells what a prepared file of its shard holds, and ends as a test says.
+"""Stands for Ray, in this process: each task returns what a prepared file of its shard holds, or ends as a test says.
 
-Tasks take turns, a piece each. ``tests/test_cluster_nightly.py`` has the same done by Ray.
+``tests/test_cluster_nightly.py`` has the same done by Ray.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from scanner.cluster.task import BEGAN, ENDED, LINES, Told
 from tests.commands import command_in
 from tests.stand_in import StandIn
 
@@ -48,12 +47,9 @@ class FakeRay:
         """Have tasks tell what the files ``I-of-N.jsonl`` of a folder hold, on such nodes."""
         self.prepared = prepared
         self._nodes = nodes
-        # What becomes of the tasks of a shard, one after the other: an error, or the exit code and last words, in place of
-        # its last lines; the type of an error, behind them; or nothing.
-        self.ends: dict[str, list[RayError | tuple[int, bytes] | type[BaseException] | None]] = {}
-        # Each task is on another machine, where a shard begins anew in a file of its own.
-        self.elsewhere = False
-        self.asked: list[tuple[dict[str, Any], list[str], list[bytes]]] = []
+        # How the task of a shard ends, if not well: an error, or the exit code and last words.
+        self.ends: dict[str, RayError | tuple[int, bytes]] = {}
+        self.asked: list[tuple[dict[str, Any], list[str]]] = []
 
     def init(self, address: str, **_: object) -> None:
         """Connect."""
@@ -82,27 +78,36 @@ class FakeRay:
         """Return the task that has waited longest."""
         return going[:1], going[1:]
 
-    def get(self, told: object) -> object:
-        """Return what a task told, or raise how it ended."""
-        if isinstance(told, BaseException):
-            raise told
-        return told
+    def get(self, task: Any) -> object:
+        """Return the result of a task, or raise how it ended."""
+        if isinstance(task.result, BaseException):
+            raise task.result
+        return task.result
 
     def cancel(self, going: Any) -> None:
         """Stop a task."""
 
     def _starter(self, options: dict[str, Any]) -> Any:
-        def start(words: list[str], _: str, held: list[bytes], __: object) -> Iterator[Any]:
-            self.asked.append((options, words, held))
+        def start(words: list[str], _: object) -> _Task:
+            self.asked.append((options, words))
             shard = words[words.index("--shard") + 1]
+            end = self.ends.get(shard)
+            if isinstance(end, RayError):
+                return _Task(end)
             data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
-            ends = self.ends.get(shard, [])
-            end = ends.pop(0) if ends else None
-            if self.elsewhere:
-                return _told(data, len(held) + 1, end)
-            return _told(data[sum(map(len, held)) :], 1, end)
+            if end:
+                data = data[: len(data) // 2]
+                return _Task(("node", *end, data[: data.rfind(b"\n") + 1]))
+            return _Task(("node", 0, b"", data))
 
         return start
+
+
+class _Task:
+    """What stands for the result of a task."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
 
 
 # Puts a stand-in with such nodes in the place of Ray, and returns it.
@@ -121,23 +126,8 @@ def prepare_shards(folder: Path) -> None:
 def stand_for_ray(ray: FakeRay, patch: pytest.MonkeyPatch) -> None:
     """Have a scan find a stand-in where it looks for Ray."""
     patch.setitem(sys.modules, "ray", ray)
-    patch.setattr("scanner.cluster.nodes._variables", lambda _: {})
+    patch.setattr("scanner.cluster._variables", lambda _: {})
     group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
     strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
     patch.setitem(sys.modules, "ray.util.placement_group", group)
     patch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
-
-
-def _told(data: bytes, number: int, end: Any) -> Iterator[Told | BaseException]:
-    """Yield what a task tells of a file of a shard: a few lines at a time, half of them if it does not end well."""
-    yield BEGAN, 0, b"node"
-    lines = data.splitlines(keepends=True)
-    lines = lines if end is None or isinstance(end, type) else lines[: len(lines) // 2]
-    for at in range(0, len(lines), 4):
-        yield LINES, number, b"".join(lines[at : at + 4])
-    if isinstance(end, tuple):
-        yield ENDED, *end
-    elif end is not None:
-        yield end() if isinstance(end, type) else end
-    else:
-        yield ENDED, 0, b""

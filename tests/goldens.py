@@ -295,7 +295,7 @@ def prepare(folder: Path) -> None:
     )
     # Nothing of the machine's is looked for above, such as the settings in a pyproject.toml.
     (folder / "pyproject.toml").write_text("")
-    for place in ("runs", "censuses", "traces", "engines"):
+    for place in ("runs", "engines"):
         (folder / place).symlink_to(REPORTS / place)
 
 
@@ -318,7 +318,6 @@ _REPORTS = "text md html csv json junit github"
 _DOCS = "md html rst diff json"
 _COMPARED = "md html json junit github"
 _NEW, _OLD = "runs/torch-2.15.0-cpu.jsonl.gz", "runs/torch-2.13.0-cpu.jsonl.gz"
-_CENSUS, _TRACE = "censuses/torch-2.13.0-cu130.json.gz", "traces/torch-2.13.0-cuda.json.gz"
 
 for _run in ("run.jsonl", "simulated.jsonl.gz", _OLD):
     _name = {_OLD: "recorded"}.get(_run, _run.partition(".")[0])
@@ -369,7 +368,6 @@ _add("compare-runs", "compare weak.jsonl run.jsonl", "md json github")
 _add("compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json")
 _add("compare-devices", "compare cpu.jsonl cuda.jsonl", "md")
 _add("compare-recorded", f"compare {_OLD} {_NEW}", _COMPARED)
-_add("compare-censuses", f"compare censuses/torch-2.11.0-cu130.json.gz {_CENSUS}", "md json")
 _add("explain-everywhere", "explain index_add", "text md json")
 _add("explain-unknown", "explain no_such_op run.jsonl", "text")
 _add("libraries", "libraries", "text md json html", one="cuDNN --format text")
@@ -379,10 +377,6 @@ _add(
     "cudnn --read engines/cudnn-9.10.2.json.gz --read engines/cudnn-9.28.0.json.gz",
     "text md html",
 )
-_add("census", f"census --census {_CENSUS}", "md json")
-_add("trace", f"trace --read {_TRACE}", "md json")
-_add("report-built", f"report cuda.jsonl --census {_CENSUS} --trace {_TRACE}", "md json")
-_add("docs-built", f"docs --census {_CENSUS} --trace {_TRACE}", "md json")
 _add("list", "list cumsum conv2d put_", "table json", claims="--claims --torch 2.13.0", modes="--modes")
 LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"
 
@@ -440,7 +434,7 @@ class Goldens:
 
 
 # Tables of libraries and builds, of which the short forms are approved whole.
-_LONG = ("libraries", "cudnn", "census", "trace", "docs-built", "docs-simulated", "compare-censuses")
+_LONG = ("libraries", "cudnn", "docs-simulated")
 
 
 def _static_left_out(page: str) -> str:

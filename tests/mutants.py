@@ -261,7 +261,7 @@ def _known(one: Matrix) -> str:
 
 
 def _compared(form: str, *sides: Matrix) -> Iterator[str]:
-    return COMPARISONS[form](compare_runs(list(sides)), ())
+    return COMPARISONS[form](compare_runs(list(sides)))
 
 
 Action = Callable[[Matrix, Matrix], Iterator[str] | Sequence[str]]

@@ -16,7 +16,6 @@ import pytest
 
 from scanner.observations.runfile import read_run
 from tests import tied
-from tests.benchmarks import cuda_campaign
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("quiet", "documented", "databases", "cost", "dtypes")
@@ -95,16 +94,3 @@ def test_a_checkout_says_its_own_version(
     done = tied.run(command, cwd=_checkout(tmp_path / "checkout"), env=variables)
 
     assert (done.returncode, done.stdout) == (0, f"detmatrix {VERSION}\n"), done.stderr
-
-
-def test_the_timetable_is_of_the_campaign() -> None:
-    """Its stages are those of the script, in order, with as many executions and processes."""
-    found = []
-    for line in (ROOT / ".ci" / "cuda").read_text().replace("\\\n", "").splitlines():
-        if scanned := re.match(r"scan (\w+)(.*)", line):
-            options = dict(re.findall(r"--(runs|processes) (\d+)", scanned[2]))
-            found.append((scanned[1], int(options.get("runs", 50)), int(options.get("processes", 2))))
-        elif "scanner cudnn --measure" in line:
-            found.append(("engines", 20, 1))
-
-    assert [(one.name, one.runs, one.processes) for one in cuda_campaign.stages()] == found

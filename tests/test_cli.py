@@ -126,7 +126,6 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 ENGINES = ROOT / "reports" / "engines" / "cudnn-9.28.0.json.gz"
-CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
 STANDS_IN = "an interpreter that needs no torch"
 SHARD = "a shard of a plan"
 # What each is called with, and a word of what it prints, or writes.
@@ -146,10 +145,8 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
     "libraries": (("cuFFT",), "called by: cuda: torch.fft"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
-    "trace": (("torch.cumsum:long_rows:forward:float32",), "1 traced"),
     "docs": ((RUN,), "torch.Tensor.put_"),
     "coverage": ((RUN,), "overloads of ATen"),
-    "census": (("--census", CENSUS), "put_"),
     "cudnn": (("--read", ENGINES), "data gradient"),
     "compare": ((RUN, RUN), "same"),
 }

@@ -145,7 +145,7 @@ def test_the_block_of_the_recorded_runs(tmp_path: Path) -> None:
             ["--into", "README.md", "--format", "html"],
             (
                 "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-                "--fail-on, --confirm and --census"
+                "--fail-on and --confirm"
             ),
         ),
         (["--into", "README.md"], "README.md: cannot be read (No such file or directory); name a file"),

@@ -61,7 +61,7 @@ def test_words_of_chosen_modes_are_explained_where_runs_have_them(form: str) -> 
     new = (planned, [*seen, *ran(planned, "compile_on", *stable())])
     old = (planned, [*seen, *ran(planned, "compile_on", *drifting(OFTEN))])
     with_modes, without = (
-        unescape("".join(RENDERERS[form](compare([run_of(one, name="a"), run_of(other, name="b")]), ())))
+        unescape("".join(RENDERERS[form](compare([run_of(one, name="a"), run_of(other, name="b")]))))
         for one, other in ((old, new), ((planned, seen), (planned, seen)))
     )
 
@@ -106,7 +106,7 @@ def test_a_run_without_lists_is_not_said_to_list_nothing() -> None:
     runs = [run_of(shows(finding), name=torch, torch=torch) for torch, finding in findings.items()]
 
     table = _text(*runs).split("## Timeline on cpu")[1].split("\n## ")[0]
-    page = "".join(RENDERERS["html"](compare(runs), ()))
+    page = "".join(RENDERERS["html"](compare(runs)))
     assert table.count("; documented: no lists") == page.count(">doc: no lists<") == 3
     assert "not listed" not in table
 

@@ -90,27 +90,6 @@ def test_one_case_of_an_op_is_compiled_in_each_direction(
     assert f"| as_off; {len(asked)} of 8 rows compiled |" in re.sub(" +", " ", markdown)
 
 
-def test_another_machine_compiles_what_the_first_would_have(detmatrix: Command, tmp_path: Path) -> None:
-    """Which rows are compiled follows from the whole plan, not from what is left of it."""
-    standing = StandIn(tmp_path)
-    path = _scan_two_ways(detmatrix, standing, tmp_path, *MODES)
-    header, *rest = path.read_text().splitlines(keepends=True)
-    record = json.loads(header)
-    record["environment"]["cpu"] = "Another CPU"
-    # The row that was chosen in the forward direction is whole; nothing is known of the others.
-    kept = [line for line in rest if '"case":"there"' in line and "float32" in line]
-    path.write_text(json.dumps(record) + "\n" + "".join(kept))
-    standing.forget()
-
-    again = ("--resume", "--specs", tmp_path / "ways.py", "--python", standing.python, "-o", path)
-    done = detmatrix("scan", *again)
-
-    assert done.returncode == 0, done.stderr
-    assert len(read_run(tmp_path / "run.2.jsonl").header.planned) == 7
-    asked = {row for mode, row in standing.asked("observe") if mode == "compile_on"}
-    assert asked == {"mine.ways:back:backward:float32"}
-
-
 def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_path: Path) -> None:
     """What one has compiled no other takes, and no folder is left."""
     standing = StandIn(tmp_path)

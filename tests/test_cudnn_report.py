@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.cli import cudnn as command
-from reports.cudnn.algorithms import algorithm_lines
 from reports.cudnn.changes import changes
 from reports.cudnn.layers import labels, met_first, places
 from reports.cudnn.view import view
@@ -150,37 +148,6 @@ def test_markdown_and_the_page_tell_the_same(detmatrix: Command, tmp_path: Path,
     assert "What cuDNN refused" not in never
 
 
-@pytest.mark.parametrize("form", ["md", "html"])
-def test_old_names_have_the_words_of_the_header(detmatrix: Command, form: str) -> None:
-    """No engine is said to be an algorithm; those with a note of the same words are named, by the table that is shown."""
-    done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", form)
-    said = " ".join(done.stdout.replace(r"\_", "_").split())
-    lines = {line[0]: line[1:] for line in algorithm_lines(read_table(RECORDED[-1]))}
-
-    for name in ("BWD_FILTER_ALGO_0", "BWD_FILTER_ALGO_3"):
-        engine, with_note, header, guide = lines[f"CUDNN_CONVOLUTION_{name}"]
-        assert (engine, with_note) == ("unknown", "NONDETERMINISTIC: engine 20")
-        assert header.endswith("Non-deterministic.")
-        assert guide.startswith("cudnnConvolutionBackwardFilter when ")
-        assert f"CUDNN_CONVOLUTION_{name}" in said
-    assert lines["CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD"][:2] == ["unknown", "WINOGRAD: engine 12"]
-    assert lines["CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT"][1] == "FFT: no engine accepted"
-    assert lines["CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1"][:2] == ["unknown", "unknown"]
-    assert "cannot be directly mapped to an algorithm" in said
-    assert "truly random floating point rounding errors" in said
-
-
-def test_engines_with_a_note_are_those_of_the_table() -> None:
-    """A transposed layer's engines are of the operation that cuDNN is asked for."""
-    table = _table(_cell())
-    transposed = replace(table, problems=(replace(table.problems[0], transposed=True),))
-    filled = [
-        [line[0] for line in algorithm_lines(one) if "engine 2" in line[2]] for one in (table, transposed)
-    ]
-
-    assert filled == [["CUDNN_CONVOLUTION_BWD_DATA_ALGO_0"], []]
-
-
 def test_recorded_tables_are_read_again(detmatrix: Command) -> None:
     """JSON of a recorded table is the record itself."""
     done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", "json")
@@ -312,22 +279,10 @@ def test_damaged_table(detmatrix: Command, tmp_path: Path, text: str, expected: 
     ("arguments", "expected"),
     [
         (["--arch", "K80", "--library", "x"], "--arch: no GPU 'K80' is described; choose: V100, A100, H100, B200, present"),
-        (["--runs", "5", "--max-time", "3"], "--runs says how --measure executes engines; give both, or neither"),
-        (["--max-time", "3"], "--max-time says how --measure executes engines; give both, or neither"),
-        (["--read", "x", "--runs", "5"], "--runs says how --measure executes engines; give both, or neither"),
-        (["--read", "x", "--arch", "H100"], "--read renders a recorded table; leave --library, --arch and --measure out"),
+        (["--read", "x", "--arch", "H100"], "--read renders a recorded table; leave --library and --arch out"),
         (["-o", "x.json.gz"], "x.json.gz: a table is written plain; choose a name without .gz, compress it later"),
     ],
 )  # fmt: skip
 def test_usage(detmatrix: Command, arguments: list[str], expected: str) -> None:
     """What cannot be done is one line."""
     assert refused(detmatrix("cudnn", *arguments)) == expected
-
-
-def test_measuring_needs_a_driver(detmatrix: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one, a line says that there is nothing to execute engines on."""
-    monkeypatch.setattr(command, "driver_is_there", lambda: False)
-
-    assert refused(detmatrix("cudnn", "--measure", "--arch", "H100")) == (
-        "cudnn: --measure executes engines on a GPU, and there is no NVIDIA driver here; leave it out"
-    )

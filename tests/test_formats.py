@@ -12,8 +12,6 @@ from tests.conftest import refused
 
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
-CENSUS = ROOT / "reports" / "censuses" / "torch-2.13.0-cpu.json.gz"
-TRACE = ROOT / "reports" / "traces" / "torch-2.13.0-cuda.json.gz"
 COMMANDS: dict[str, tuple[object, ...]] = {
     "report": (RUN, "--rows", "take"),
     "docs": (RUN,),
@@ -21,8 +19,6 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "compare": (RUN, RUN),
     "explain": ("take", RUN),
     "libraries": ("cuDNN",),
-    "trace": ("--read", TRACE),
-    "census": ("--census", CENSUS),
 }
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from scanner.observations.runfile import Run, read_run
-from scanner.run.whole import whole_rows
 from scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import command_in
 from tests.conftest import lines
@@ -141,7 +140,6 @@ def test_what_differs_under_another_thread_count_is_asked_without_the_fill(tmp_p
 
     found = _row(run)
     assert (found.finding, found.unfilled.runs) == ("fixed_by_mode", 100)
-    assert found.row.key in whole_rows(run)
 
 
 def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) -> None:

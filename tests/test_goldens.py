@@ -119,11 +119,7 @@ def test_runs_show_every_field(goldens: Goldens, folder: Path) -> None:
 
 def _records() -> set[type[Record]]:
     found = set(Record.__subclasses__())
-    return {
-        record
-        for record in found
-        if record.__module__.endswith("records") and ".trace" not in record.__module__
-    }
+    return {record for record in found if record.__module__.endswith("records")}
 
 
 def test_runs_show_every_word(goldens: Goldens, folder: Path) -> None:

@@ -17,8 +17,6 @@ PACKAGES = ("opspecs", "scanner", "reports")
 WITH_TORCH = ("scanner/worker", "scanner/locate")
 # What specs name by its dotted path, so that a worker alone imports it.
 NAMED = ROOT / "opspecs/masked.py"
-# The process that lets cuDNN engines work on memory of torch.
-EXECUTES = ROOT / "scanner/cudnn/execute.py"
 READ_BITS = {"scanner.worker.bits", "scanner.worker.difference", "scanner.worker.launch_orders"}
 
 
@@ -115,14 +113,10 @@ def test_what_runs_in_a_program_needs_torch_alone(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        path
-        for path in _modules("scanner")
-        if path != EXECUTES and not {ROOT / name for name in WITH_TORCH} & set(path.parents)
-    ],
+    [path for path in _modules("scanner") if not {ROOT / name for name in WITH_TORCH} & set(path.parents)],
     ids=_name,
 )
-def test_only_two_folders_and_a_process_need_torch(path: Path) -> None:
+def test_only_two_folders_need_torch(path: Path) -> None:
     """The main process scans a torch in another interpreter and needs none of its own."""
     assert "torch" not in _roots(path)
     theirs = ("scanner.worker", "scanner.locate.")

@@ -15,8 +15,7 @@ import pytest
 from scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
 from tests.large import write_shard
-from tests.sharded import OPTIONS, SHARDS, cells, changed, shard_name
-from tests.stand_in import StandIn
+from tests.sharded import SHARDS, cells, changed, shard_name
 
 
 def _observed(run: Run) -> Counter[tuple[object, ...]]:
@@ -62,35 +61,6 @@ def test_the_bytes_depend_on_what_is_joined_alone(in_shards: Path, tmp_path: Pat
     assert merged("again.jsonl", tmp_path / "all.jsonl").read_bytes() == expected
     assert packed[0].read_bytes() == packed[1].read_bytes()
     assert gzip.decompress(packed[0].read_bytes()) == expected
-
-
-def test_a_file_continued_on_another_machine_is_joined_likewise(tmp_path: Path) -> None:
-    """Rows come from the last file that plans them; three files of one shard give the same bytes in any order."""
-    standing, run = StandIn(tmp_path), command_in(tmp_path)
-    scan = ("scan", *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
-    run(*scan)
-    whole = cells(tmp_path / "run.jsonl")
-    for name, machine in (("run.jsonl", "B"), ("run.2.jsonl", "C")):
-        lines = (tmp_path / name).read_text().splitlines(keepends=True)
-        inside = [
-            place for place, line in enumerate(lines) if '"mode":"on"' in line and "control." not in line
-        ]
-        (tmp_path / name).write_text("".join(lines[: inside[len(inside) // 2]]))
-        changed(tmp_path / name, environment={"cpu": machine})
-        assert run(*scan, "--resume").returncode == 0
-
-    names = ("run.jsonl", "run.2.jsonl", "run.3.jsonl")
-    assert run("merge", *names, "-o", "all.jsonl").stderr == ""
-    assert cells(tmp_path / "all.jsonl") == whole
-    merged = read_run(tmp_path / "all.jsonl")
-    assert {part.environment.cpu for part in merged.header.parts} >= {"B", "C"}
-    assert set(_observed(merged).values()) == {1}
-    for place in range(3):
-        first, second, third = names[place:] + names[:place]
-        missing = run("merge", first, second, "-o", "part.jsonl", "--force").stderr
-        assert missing.startswith("part.jsonl: ")
-        assert run("merge", third, "part.jsonl", "-o", "again.jsonl", "--force").stderr == ""
-        assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "all.jsonl").read_bytes()
 
 
 def test_missing_shards_are_told(in_shards: Path, tmp_path: Path, detmatrix: Command) -> None:
@@ -239,24 +209,6 @@ def _counts(path: Path) -> dict[str, int]:
     return {"observations": kinds["observation"], "costs": kinds["cost"], "dispatches": kinds["dispatch"]}
 
 
-def test_a_file_that_continues_another_attempt(tmp_path: Path, detmatrix: Command) -> None:
-    """It leaves out what that one had, which the file given may lack; alone or with its own it is joined."""
-    first, second = _continued(tmp_path, began="2026-01-02T03:04:05Z")
-    joined = ("-o", "all.jsonl", "--force")
-    assert detmatrix("merge", first, second, *joined).stderr == ""
-    assert read_run(tmp_path / "all.jsonl").header.parts[1].began == ("2026-01-02T03:04:05Z",)
-
-    changed(first, started="2026-01-03T03:04:05Z")
-
-    detmatrix("merge", second, "-o", "alone.jsonl")
-    for path in (second, tmp_path / "alone.jsonl"):
-        done = detmatrix("merge", first, path, *joined)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert (
-            f"{path}: continues the whole plan as begun 2026-01-02T03:04:05Z, and {first} was" in done.stderr
-        )
-
-
 def test_a_row_that_no_file_observed(tmp_path: Path, detmatrix: Command) -> None:
     """What is joined of all parts is not called complete without it, and nothing is written."""
     first, second = _continued(tmp_path, began="2026-01-02T03:04:05Z")
@@ -268,10 +220,7 @@ def test_a_row_that_no_file_observed(tmp_path: Path, detmatrix: Command) -> None
     done = detmatrix("merge", first, second, "-o", "all.jsonl")
 
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert (
-        f"{first}: has no observation of {':'.join(ours.values())}, and no file that continues it"
-        in done.stderr
-    )
+    assert f"{first}: has no observation of {':'.join(ours.values())}; scan with --resume" in done.stderr
     assert not (tmp_path / "all.jsonl").exists()
 
 

@@ -175,24 +175,11 @@ def test_recorded_runs_are_in_order_of_release(noxfile: ModuleType, monkeypatch:
     """The timeline begins with the oldest release, which is not the first by name."""
     monkeypatch.chdir(ROOT)
 
-    runs = [Path(run).name for run in noxfile.recorded(noxfile.RUNS)]
+    runs = [Path(run).name for run in noxfile.recorded(noxfile.RUNS[0])]
 
     assert runs[0] == "torch-2.1.2-cpu.jsonl.gz"
     assert runs[-1] == "torch-2.15.0-cpu.jsonl.gz"
     assert len(runs) >= 8
-
-
-def test_recorded_censuses_are_of_builds_for_cuda(
-    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The timeline is about one kind of build, and begins with the oldest."""
-    monkeypatch.chdir(ROOT)
-
-    censuses = [Path(census).name for census in noxfile.recorded(noxfile.CENSUSES)]
-
-    assert censuses[0] == "torch-2.1.2-cu121.json.gz"
-    assert censuses[-1] == "torch-2.15.0-cu132.json.gz"
-    assert not [name for name in censuses if "cpu" in name]
 
 
 def test_environment_has_what_the_databases_import(noxfile: ModuleType, tmp_path: Path) -> None:

@@ -191,6 +191,32 @@ def test_a_scan_goes_on_with_what_it_began_with(
     assert f"cannot be resumed, {text}" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("gpu", "name", "code"),
+    [(None, "cpu", 2), ("Pretended GPU", "cpu", 0), ("Pretended GPU", "driver", 2)],
+)
+def test_another_machine(
+    detmatrix: Command, tmp_path: Path, standing: StandIn, gpu: str | None, name: str, code: int
+) -> None:
+    """A scan goes on there only if its rows run on the same GPU with the same driver."""
+    if gpu:
+        device = {"kind": "cuda", "name": gpu, "capability": "8.0", "memory": 80 << 30}
+        standing = StandIn(tmp_path, build={"devices": [device]})
+    options = (*(word if word != "cpu" else "auto" for word in OPTIONS), "--python", standing.python)
+    path = tmp_path / "run.jsonl"
+    detmatrix("scan", *options, "-o", path)
+    header, *rest = path.read_text().splitlines()[:-1]
+    record = json.loads(header)
+    assert record["environment"]["gpu"] == gpu
+    record["environment"][name] = "another"
+    path.write_text("\n".join([json.dumps(record), *rest, ""]))
+
+    done = detmatrix("scan", *options, "-o", path, "--resume")
+
+    assert done.returncode == code, done.stderr
+    assert (f"cannot be resumed, the {name} here is not the one it began with" in done.stderr) == (code != 0)
+
+
 def test_sentinel_behind_the_last_row_is_made_up_for(requests: Requests, whole: Path) -> None:
     """Cut off before the sentinel that ends a pass, a scan runs it when it goes on."""
     records = whole.read_bytes().splitlines(keepends=True)

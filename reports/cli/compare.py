@@ -5,23 +5,20 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 
-from reports.builds.changes import are_censuses, compare_censuses
-from reports.builds.render import CHANGES as CENSUS_RENDERERS
 from reports.checks.compared import FAILS, failing, render_github, render_junit
 from reports.compare import excerpt
-from reports.compare.builds import BuildTimeline, builds_of
 from reports.compare.confirm import measure_again
 from reports.compare.render import RENDERERS as FOR_PEOPLE
 from reports.compare.rows.judged import CHANGES, Kind
 from reports.compare.runs import Comparison
 from reports.compare.runs import compare as compare_runs
-from reports.compare.words import build_notes, build_words
+from reports.compare.words import build_notes
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.browse import write_page
@@ -103,14 +100,6 @@ class Kinds(Names):
     "a row seems to differ between processes only.",
 )
 @click.option(
-    "--census",
-    "censuses",
-    metavar="FILE",
-    multiple=True,
-    help="Say beside the changes of each step which alerts, and which checks of the flag, came and went in the builds "
-    "that censuses are of. May be given more than once.",
-)
-@click.option(
     "-o",
     "--output",
     "outputs",
@@ -129,7 +118,6 @@ def compare(
     spec_files: tuple[str, ...],
     executions: int | None,
     rounds: int | None,
-    censuses: tuple[str, ...],
     outputs: tuple[str, ...],
     into: str | None,
     check: bool,
@@ -137,8 +125,7 @@ def compare(
     """Say what changed between runs: which ops improved, regressed, or cannot be compared, and why.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Each is compared with the one before it on the
-    same kind of device; more than two make a timeline. Censuses are compared with censuses: which alerts, and which
-    checks of the flag, came and went.
+    same kind of device; more than two make a timeline.
     """
     if len(runs) == 1:
         raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
@@ -147,22 +134,15 @@ def compare(
         raise UsageError(f"{option} is for --confirm; give both")
     if into is None and check:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
-    _refuse_beside_into(into, elsewhere=bool(outputs or fail_on or confirm or censuses), form=form)
-    if are_censuses(runs):
-        if into is not None or fail_on is not None or confirm or censuses or form == "html":
-            raise UsageError(
-                "censuses are compared in Markdown and JSON; give them with --format and -o alone"
-            )
-        return _censuses(runs, form, outputs)
+    _refuse_beside_into(into, elsewhere=bool(outputs or fail_on or confirm), form=form)
     matrices = load(runs)
     comparison = compare_runs(matrices)
     if into is not None:
         command = blocks.command_words("compare", runs, ["--into", Path(into).name])
         body = "".join(excerpt.render(comparison))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
-    builds = builds_of(censuses, comparison) if censuses else []
     for output in outputs:
-        check_place(Path(output), (*runs, *censuses))
+        check_place(Path(output), runs)
     if confirm:
         # A batch system that ends the job gives it time to stop its workers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -171,7 +151,7 @@ def compare(
         comparison = compare_runs(matrices, again)
     _warn(build_notes(comparison))
     failures = [f"{one_line(line)}\n" for line in failing(comparison, fail_on)] if fail_on else []
-    _write(partial(_rendered, comparison, builds, fail_on), form, outputs, (*runs, *censuses), failures)
+    _write(partial(_rendered, comparison, fail_on), form, outputs, runs, failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
 
 
@@ -180,21 +160,8 @@ def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) 
     if into is not None and (elsewhere or form not in {None, "md"}):
         raise UsageError(
             "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-            "--fail-on, --confirm and --census"
+            "--fail-on and --confirm"
         )
-
-
-def _censuses(paths: Sequence[str], form: str | None, outputs: Sequence[str]) -> int:
-    """Compare censuses, and write that to every place asked for."""
-    timeline = compare_censuses(paths)
-    files = [(name, one.torch) for name, one in zip(timeline.names, timeline.censuses, strict=True)]
-    _warn(text for pair in pairwise(files) for text in build_words(*pair))
-    forms = [form_of(form, output, CENSUS_RENDERERS) for output in outputs]
-    for output, chosen in zip(outputs, forms, strict=True):
-        write_report(Path(output), CENSUS_RENDERERS[chosen](timeline), paths)
-    if not outputs:
-        write_to_stdout(CENSUS_RENDERERS[form or "md"](timeline))
-    return EXIT_DONE
 
 
 def _warn(texts: Iterable[str]) -> None:
@@ -202,13 +169,11 @@ def _warn(texts: Iterable[str]) -> None:
         click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
 
 
-def _rendered(
-    comparison: Comparison, builds: Sequence[BuildTimeline], kinds: tuple[Kind, ...] | None, form: str
-) -> Iterator[str]:
+def _rendered(comparison: Comparison, kinds: tuple[Kind, ...] | None, form: str) -> Iterator[str]:
     """Render a comparison; for CI with the classes that are to be failures, those that regressed if none are named."""
     if form in FOR_CI:
         return FOR_CI[form](comparison, kinds or FAILS["regression"])
-    return FOR_PEOPLE[form](comparison, builds)
+    return FOR_PEOPLE[form](comparison)
 
 
 def _write(

@@ -5,20 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from reports.cudnn.render import RENDERERS
 from reports.render.output import check_place, write_report, write_to_stdout
 from scanner.cli.options import Names, form_of, format_option, output_option
 from scanner.cudnn.enums import DATA_TYPES
 from scanner.cudnn.gpus import GPUS, PRESENT
-from scanner.cudnn.measure import RUNS
-from scanner.cudnn.measure import measure as measure_engines
 from scanner.cudnn.record import read_table
 from scanner.cudnn.take import driver_is_there, find_library, take
 from scanner.errors import EXIT_DONE, UsageError, one_line
 
-_OF_MEASURING = {"--runs": "runs", "--max-time": "seconds"}
 _LAYOUTS = ("contiguous", "channels_last")
 
 
@@ -31,26 +27,6 @@ _LAYOUTS = ("contiguous", "channels_last")
 @click.option("--arch", type=Names(), metavar="NAME[,NAME...]",
               help=f"GPUs to ask about: {', '.join(GPUS)}, which are described to cuDNN, and {PRESENT}, the one that is "
               "there. Default: all that can be asked about.")  # fmt: skip
-@click.option(
-    "--measure",
-    is_flag=True,
-    help="Execute each engine that is accepted on the GPU that is there again and again, and compare its outputs.",
-)
-@click.option(
-    "--runs",
-    type=click.IntRange(2),
-    default=RUNS,
-    show_default=True,
-    metavar="N",
-    help="With --measure: executions of each engine.",
-)
-@click.option(
-    "--max-time",
-    "seconds",
-    type=click.FloatRange(1),
-    metavar="SECONDS",
-    help="With --measure: try no further engine after that time.",
-)
 @click.option("--read", "recorded", metavar="TABLE.json", multiple=True,
               help="Render this recorded table (.gz too) instead; of several, what changed from one to the next.")  # fmt: skip
 @format_option(RENDERERS, "Text, tables, a page, or JSON: the record, to be read again.", "text")
@@ -58,9 +34,6 @@ _LAYOUTS = ("contiguous", "channels_last")
 def cudnn(
     library: str | None,
     arch: tuple[str, ...] | None,
-    measure: bool,
-    runs: int,
-    seconds: float | None,
     recorded: tuple[str, ...],
     form: str | None,
     output: str | None,
@@ -68,40 +41,26 @@ def cudnn(
     """Ask cuDNN which of its engines are nondeterministic, and where PyTorch tries one first.
 
     No GPU is needed: GPUs are described to cuDNN (9.8 or newer), and without NVIDIA's driver a stub of it is compiled
-    into a temporary folder. Without --measure no engine is run: what cuDNN says is expected, not measured, and an engine
+    into a temporary folder. No engine is run: what cuDNN says is expected, not measured, and an engine
     that it accepts may still not run.
     """
     if output is not None and output.endswith(".gz"):
         raise UsageError(f"{output}: a table is written plain; choose a name without .gz, compress it later")
-    if recorded and (library is not None or arch is not None or measure):
-        raise UsageError("--read renders a recorded table; leave --library, --arch and --measure out")
-    source = click.get_current_context().get_parameter_source
-    said = [option for option, name in _OF_MEASURING.items() if source(name) is ParameterSource.COMMANDLINE]
-    if said and not measure:
-        raise UsageError(f"{said[0]} says how --measure executes engines; give both, or neither")
-    if measure and not driver_is_there():
-        raise UsageError(
-            "cudnn: --measure executes engines on a GPU, and there is no NVIDIA driver here; leave it out"
-        )
+    if recorded and (library is not None or arch is not None):
+        raise UsageError("--read renders a recorded table; leave --library and --arch out")
     render = RENDERERS[form_of(form, output, RENDERERS, "text")]
     if output is not None:
         check_place(Path(output), recorded)
     if recorded:
         tables = [read_table(path) for path in recorded]
     else:
-        gpus = arch or ((PRESENT,) if measure else (*GPUS, *([PRESENT] if driver_is_there() else [])))
+        gpus = arch or (*GPUS, *([PRESENT] if driver_is_there() else []))
         unknown = [name for name in gpus if name not in (*GPUS, PRESENT)]
         if unknown:
             raise UsageError(
                 f"--arch: no GPU {unknown[0]!r} is described; choose: {', '.join((*GPUS, PRESENT))}"
             )
-        if measure and PRESENT not in gpus:
-            raise UsageError(
-                f"--measure executes engines on the GPU that is there; name {PRESENT} with --arch too"
-            )
-        library = library or find_library()
-        table = take(library, gpus, tuple(DATA_TYPES), _LAYOUTS, _say)
-        tables = [measure_engines(table, library, runs, seconds, _say) if measure else table]
+        tables = [take(library or find_library(), gpus, tuple(DATA_TYPES), _LAYOUTS, _say)]
     if output is None:
         write_to_stdout(render(tables))
     else:

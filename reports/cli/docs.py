@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from reports.docs import patch
-from reports.docs.agreement import Docs, join
-from reports.docs.builds import BuildFiles, read_files
+from reports.docs.agreement import join
 from reports.docs.patch import read_source
 from reports.docs.render import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
@@ -25,21 +24,7 @@ FORMS = (*RENDERERS, "patch")
 
 
 @click.command()
-@click.argument("runs", metavar="[RUN]...", nargs=-1)
-@click.option(
-    "--census",
-    "censuses",
-    metavar="FILE",
-    multiple=True,
-    help="Say beside each bullet what this census says of its build. May be given more than once.",
-)
-@click.option(
-    "--trace",
-    "traces",
-    metavar="FILE",
-    multiple=True,
-    help="Say beside each bullet what its cases reach in this trace. May be given more than once.",
-)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, required=True)
 @format_option(
     FORMS,
     "A table for people, a web page that works offline, the two lists as the docstring has them, what would change in them, "
@@ -62,8 +47,6 @@ FORMS = (*RENDERERS, "patch")
 @into_option(BLOCK, ", or '.. detmatrix docs:begin' and '.. detmatrix docs:end' of an RST file.")
 def docs(
     runs: tuple[str, ...],
-    censuses: tuple[str, ...],
-    traces: tuple[str, ...],
     form: str | None,
     check: bool,
     source: str | None,
@@ -73,30 +56,22 @@ def docs(
     """Check the op lists that PyTorch documents against run files, and regenerate them.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them, of one torch release, are
-    joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone. What a census or a
-    trace of the same build says is shown beside it as expected; both need no run, and no GPU.
+    joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone.
     """
     form = form_of(form, output, FORMS)
-    _refuse(form, output, into, bool(runs), bool(censuses or traces), source, check=check)
+    _refuse(form, output, into, source)
     checkout = None if source is None else read_source(source)
-    claims = None if checkout is None else checkout.claims
-    joined = join(load(runs), claims) if runs else None
-    files = read_files(censuses, traces, joined, claims) if censuses or traces else None
-    sources = [*runs, *censuses, *traces, *([source] if source is not None else [])]
+    joined = join(load(runs), None if checkout is None else checkout.claims)
+    sources = [*runs, *([source] if source is not None else [])]
     # What cannot be rendered is told before anything is printed.
-    pieces = _rendered(joined, files, form) if checkout is None else patch.lines(checkout, joined, files)
+    pieces = list(RENDERERS[form](joined)) if checkout is None else patch.lines(checkout, joined)
     if checkout is not None and not pieces:
         click.echo(one_line(f"{source}: nothing to change"), err=True)
-    if joined is None:
-        _write(pieces, form, output, sources)
-        return EXIT_DONE
     state = [f"{one_line(line)}\n" for line in state_lines(joined)] if check else []
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
         body = "".join(pieces)
-        named = [option for path in censuses for option in ("--census", blocks.shown(path))]
-        named += [option for path in traces for option in ("--trace", blocks.shown(path))]
-        return _into(Path(into), body, runs, [*named, "--format", form], form, check=check, state=state) or (
+        return _into(Path(into), body, runs, ["--format", form], form, check=check, state=state) or (
             EXIT_CHECK_FAILED if untrusted else EXIT_DONE
         )
     drift = [f"{one_line(line)}\n" for line in drift_lines(joined)] if check else []
@@ -106,16 +81,7 @@ def docs(
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
 
 
-def _refuse(
-    form: str,
-    output: str | None,
-    into: str | None,
-    runs: bool,
-    builds: bool,
-    source: str | None,
-    *,
-    check: bool,
-) -> None:
+def _refuse(form: str, output: str | None, into: str | None, source: str | None) -> None:
     """Refuse options that have no meaning together."""
     if into is not None and output is not None:
         raise UsageError("--into and -o both say where to write; give one of them")
@@ -125,15 +91,6 @@ def _refuse(
         raise UsageError(
             f"--format patch changes the {patch.PATH} of a checkout of PyTorch, which --source names; give both"
         )
-    if builds and form in {"rst", "diff"}:
-        raise UsageError(
-            f"--format {form} writes the lists, which change on what was measured alone; leave --census and "
-            f"--trace out, or choose --format md, html, json or patch"
-        )
-    if builds and not runs and (check or into is not None):
-        raise UsageError("--check and --into speak of runs; give a run file too")
-    if not builds and not runs:
-        raise UsageError("nothing to check the lists against; give run files, or --census or --trace")
 
 
 def _write(pieces: list[str], form: str, output: str | None, sources: Sequence[str]) -> None:
@@ -143,11 +100,6 @@ def _write(pieces: list[str], form: str, output: str | None, sources: Sequence[s
     else:
         write = write_page if form == "html" else write_report
         write(Path(output), pieces, sources)
-
-
-def _rendered(joined: Docs | None, files: BuildFiles | None, form: str) -> list[str]:
-    """Render the runs, and after them what files of builds say."""
-    return list(RENDERERS[form](joined) if files is None else RENDERERS[form](joined, files))
 
 
 def _into(

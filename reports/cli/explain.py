@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -15,11 +15,10 @@ from reports.matrix.model import Matrix, narrowed
 from reports.render.json import View, json_of
 from reports.render.markdown import generate
 from reports.render.output import write_report, write_to_stdout
-from reports.report.expected_files import fits_run, with_builds
 from scanner.cases.known import KnownOp, op_called
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.cli.options import complete_op, form_of, format_option, output_option
-from scanner.errors import EXIT_DONE, UsageError
+from scanner.errors import EXIT_DONE
 from scanner.observations import versions
 from scanner.observations.records import Claim
 from scanner.observations.runfile import read_run
@@ -37,30 +36,14 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
 @click.argument("op", metavar="OP", shell_complete=complete_op)
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @format_option(RENDERERS, "Text for a terminal, Markdown, or JSON.", default="text")
-@click.option(
-    "--census",
-    "censuses",
-    metavar="FILE",
-    multiple=True,
-    help="Say what this census of a run's build lets expect.",
-)
-@click.option(
-    "--trace",
-    "traces",
-    metavar="FILE",
-    multiple=True,
-    help="Say what the op reaches in this trace, likewise.",
-)
 @output_option
 def explain(
     op: str,
     runs: tuple[str, ...],
     form: str | None,
-    censuses: tuple[str, ...],
-    traces: tuple[str, ...],
     output: str | None,
 ) -> int:
-    """Say all that is known of one op: documented, measured, why, expected, what to do, what it costs.
+    """Say all that is known of one op: documented, measured, simulated, why, what to do, what it costs.
 
     OP is a name as you type it: conv2d, torch.nn.functional.conv2d, nn.Conv2d, Dropout. RUN is a file that scan wrote; by
     default detmatrix.jsonl, or without one the runs that are recorded with detmatrix, which the text names.
@@ -74,7 +57,6 @@ def explain(
         matrices = narrowed(paths, given, known.is_about)
     else:
         paths, matrices = _recorded(known)
-    matrices = _with_builds(matrices, censuses, traces)
     about: dict[str, list[Claim]] = {
         version: [claim for claim in claims if is_about(claim, known.names)]
         for version, claims in lists.items()
@@ -86,7 +68,7 @@ def explain(
     if output is None:
         write_to_stdout(pieces)
     else:
-        write_report(Path(output), pieces, (*paths, *censuses, *traces))
+        write_report(Path(output), pieces, paths)
     return EXIT_DONE
 
 
@@ -111,26 +93,3 @@ def _shown(path: Path) -> str:
     """Return a path as it can be given from here."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _with_builds(matrices: Sequence[Matrix], censuses: Sequence[str], traces: Sequence[str]) -> list[Matrix]:
-    """Return the latest matrix with what builds let expect: the files named, or those recorded of its build."""
-    shown = [one for one in matrices if one.rows]
-    if not shown:
-        if censuses or traces:
-            raise UsageError("--census and --trace speak of rows, and no run has one of this op")
-        return list(matrices)
-    if censuses or traces:
-        return with_builds(matrices, censuses, traces)
-    latest = max(shown, key=lambda one: versions.key(one.run.header.environment.torch))
-    release = versions.release(latest.run.header.environment.torch)
-    kept = [
-        [path for path in _files(folder, release) if fits_run(path, latest)]
-        for folder in ("censuses", "traces")
-    ]
-    expected = with_builds([latest], *kept)[0] if any(kept) else latest
-    return [expected if one is latest else one for one in matrices]
-
-
-def _files(folder: str, release: str) -> Iterator[str]:
-    yield from map(str, sorted((RECORDED / folder).glob(f"torch-{release}-*.json.gz")))

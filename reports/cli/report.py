@@ -16,7 +16,6 @@ from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
 from reports.render.output import write_report, write_to_stdout
 from reports.report import export, html, markdown, text
-from reports.report.expected_files import with_builds
 from reports.report.view import report_view
 from scanner.cli.options import (
     block_check_option,
@@ -86,21 +85,6 @@ LONG: dict[str, Renderer] = {
     help="Of csv: a line for each op in each release, or for each row. Default: rows. JSON has both.",
 )
 @into_option(BLOCK, ": the counts and the ops, with --all their rows too.")
-@click.option(
-    "--census",
-    "censuses",
-    metavar="FILE",
-    multiple=True,
-    help="Say beside each row what this census of its build says, which is expected and not measured. May be given "
-    "more than once.",
-)
-@click.option(
-    "--trace",
-    "traces",
-    metavar="FILE",
-    multiple=True,
-    help="Say beside each row what its case reaches in this trace, likewise. May be given more than once.",
-)
 @fail_on_option
 @block_check_option
 def report(
@@ -110,8 +94,6 @@ def report(
     only: tuple[str, ...],
     patterns: tuple[str, ...],
     into: str | None,
-    censuses: tuple[str, ...],
-    traces: tuple[str, ...],
     *,
     opens: bool,
     whole: bool,
@@ -127,13 +109,9 @@ def report(
     form, output = _asked(runs, form, output, into, opens=opens)
     _refuse(form, output, into, whole=whole, level=level, fails=bool(fail_on), check=check)
     matrices = load(runs, findings, patterns)
-    if censuses or traces:
-        matrices = with_builds(matrices, censuses, traces)
     if into is not None:
         options = [*["--all"] * whole, *(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
-        options += [word for path in censuses for word in ("--census", blocks.shown(path))]
-        options += [word for path in traces for word in ("--trace", blocks.shown(path))]
         command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
         body = "".join(markdown.excerpt(matrices, whole=whole))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
@@ -146,7 +124,7 @@ def report(
         write_to_stdout(render(matrices))
     else:
         write = partial(write_page, opens=opens) if form == "html" else write_report
-        write(Path(output), render(matrices), (*runs, *censuses, *traces))
+        write(Path(output), render(matrices), runs)
     failure = measured.failing_line(matrices, fail_on) if fail_on else None
     if failure is not None:
         click.echo(one_line(f"detmatrix: {failure}"), err=True)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from reports.compare.builds import BuildTimeline
 from reports.compare.excerpt import STEP
 from reports.compare.rows.judged import CLASS_MEANING, Kind
 from reports.compare.runs import Comparison
@@ -45,9 +44,9 @@ _CHOICES: dict[str, str] = {
 _WIDE = 3  # runs that leave room for the cells of both modes
 
 
-def render(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Iterator[str]:
+def render(comparison: Comparison) -> Iterator[str]:
     """Yield the page in pieces."""
-    report = view_of(comparison, builds)
+    report = view_of(comparison)
     lines = [line for table in report.tables for line in table.lines]
     anchors = _anchors(lines)
     counts = Counter(chain.from_iterable(line.choices for line in lines))

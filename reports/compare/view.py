@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from reports.compare import cost as compare_cost
-from reports.compare.builds import HEADS, NOTE, BuildStep, BuildTimeline, counts_words
 from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange
 from reports.compare.cost import CostChange
 from reports.compare.excerpt import step_counts
@@ -30,7 +27,6 @@ from reports.compare.words import (
 from reports.matrix import words
 from reports.matrix.cells import cell_view
 from reports.matrix.cost import ratio_words, spread_words, times
-from reports.matrix.expected import device_words
 from reports.matrix.listed import SECTION_WORDS, documented
 from reports.matrix.model import Matrix, cell_of_mode
 from reports.render.json import View, fields_of
@@ -45,11 +41,10 @@ _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 MOST = 10  # rows that one bullet names
 
 
-def view_of(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> View:
-    """Return what is shown of a comparison, and of censuses beside it."""
+def view_of(comparison: Comparison) -> View:
+    """Return what is shown of a comparison."""
     runs = {id(one): _run(one) for one in comparison.matrices}
-    pairs = {id(pair): _pair(pair, builds) for pair in comparison.pairs}
-    timelines_ = [_builds(one, comparison) for one in builds]
+    pairs = {id(pair): _pair(pair) for pair in comparison.pairs}
     asked = {mode for one in comparison.matrices for mode in one.run.header.settings.modes}
     modes = {mode: MODE_TABLE[mode].meaning for mode in CHOSEN_MODES if mode in asked}
     return View(
@@ -66,7 +61,6 @@ def view_of(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Vie
             "mode_findings": MODE_FINDING_MEANING if modes else {},
             "rates": {"test": CAVEAT, "level": LEVEL},
             "alone": [one.name for one in comparison.alone],
-            **({"builds": {"note": NOTE, "timelines": timelines_}} if builds else {}),
         },
         title=title(comparison),
         caveats=list(caveats(comparison)),
@@ -79,32 +73,10 @@ def view_of(comparison: Comparison, builds: Sequence[BuildTimeline] = ()) -> Vie
             )
             for timeline in timelines(comparison)
         ],
-        censuses=timelines_,
-        census_heads=HEADS,
-        census_note=NOTE,
         cost_meaning=compare_cost.MEANING,
         # Schedules are no samples of a rate.
         rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,
     )
-
-
-def _builds(one: BuildTimeline, comparison: Comparison) -> View:
-    return View(
-        {
-            "device": one.device,
-            "releases": [dict(zip(HEADS, line, strict=True)) for line in one.lines],
-            "steps": [
-                {"from": step.old, "to": step.new, **msgspec.to_builtins(step.step)} for step in one.steps
-            ],
-        },
-        of=device_words(one.device),
-        lines=one.lines,
-        beyond=_titled(one, one.beyond(comparison.pairs)),
-    )
-
-
-def _titled(one: BuildTimeline, steps: Iterable[BuildStep]) -> list[tuple[str, object]]:
-    return [(f"{device_words(one.device)}, expected: {one.title(step)}", step.step) for step in steps]
 
 
 def _run(one: Matrix) -> View:
@@ -140,7 +112,7 @@ def _run(one: Matrix) -> View:
     )
 
 
-def _pair(pair: Pair, builds: Sequence[BuildTimeline]) -> View:
+def _pair(pair: Pair) -> View:
     """Return what is shown of two runs; its rows are made as a format gets to them, and once."""
     tests = [(change, test) for change in pair.changes for test in change.judged.tests]
     bits = [change for change in pair.changes if change.other_bits]
@@ -187,16 +159,6 @@ def _pair(pair: Pair, builds: Sequence[BuildTimeline]) -> View:
         bits=[(change.row.row.id, change.bits_words) for change in bits],
         has_lists=any(lists.claims for lists in pair.lists),
         unlisted=(_row(pair, change) for change in pair.undocumented),
-        builds=[
-            View(
-                {},
-                of=device_words(one.device),
-                steps=_titled(one, one.of(pair)),
-                counts=counts_words(one.of(pair)),
-                gap=one.gap(pair),
-            )
-            for one in builds
-        ],
         cost_lines=[_cost_line(one) for one in cost.listed] if cost else [],
         medians=[times(one) for one in (cost.old_median, cost.new_median) if one is not None] if cost else [],
     )

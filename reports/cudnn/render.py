@@ -18,16 +18,6 @@ from reports.render.terminal import wrapped
 from scanner.cudnn.record import EngineTable, encode
 from scanner.errors import one_line
 
-_EXECUTED = [
-    "operation",
-    "engine",
-    "note",
-    "cells run",
-    "cells that differed",
-    "note against bits",
-    "failed with",
-]
-
 
 def markdown(tables: Sequence[EngineTable]) -> Iterator[str]:
     """Yield one release, or what changed between several."""
@@ -76,14 +66,7 @@ def text(tables: Sequence[EngineTable]) -> Iterator[str]:
         )
         if never := [one for one in shown.places if one not in met]:
             yield from _lines(f"Never in any layer: {_never(never)}.")
-        yield from _lines(
-            "--format md names the layers, and what is said of the older API's algorithms (BWD_FILTER_ALGO_0, ...)."
-        )
-        if shown.executed is not None:
-            yield "\n"
-            yield from _lines(shown.executed.sentence)
-            yield "\n"
-            yield _table(_EXECUTED, shown.executed.lines)
+        yield from _lines("--format md names the layers.")
     if len(tables) > 1:
         yield from _changes(changes(tables))
 

@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from reports.cudnn.algorithms import ANSWER, ANSWER_SAYS, GUIDE, GUIDE_SAYS, SEARCHED, algorithm_lines
-from reports.cudnn.executed import executed
 from reports.cudnn.layers import first_lines, places
 from reports.render.json import View
 from scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
@@ -17,10 +15,6 @@ from scanner.cudnn.record import EngineCell, EngineTable
 LIMITS = (
     "Expected, not measured: cuDNN was asked, no engine was run. Accepted is not runnable: an engine that cuDNN accepts may "
     "still not be built or run on a GPU, and PyTorch then tries the next."
-)
-_MEASURED = (
-    "Expected, not measured, but for what stands under executed engines. Accepted is not runnable: an engine that cuDNN "
-    "accepts may still not be built or run on a GPU, and PyTorch then tries the next."
 )
 _DRIVERS = {
     "stub": "No NVIDIA driver was there: a stub of libcuda.so.1, compiled into a temporary folder, stood in for it.",
@@ -39,20 +33,13 @@ def view(table: EngineTable) -> View:
     engines = accepted_engines(table, gpus)
     return View(
         {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
-        executed=executed(table),
         places=(found := places(table)),
         place_lines=[list(one.values()) for one in found],
         engine_lines=[
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
         ],
         first_lines=first_lines(table, gpus),
-        algorithm_lines=algorithm_lines(table),
-        answer=ANSWER,
-        answer_says=ANSWER_SAYS,
-        guide=GUIDE,
-        guide_says=GUIDE_SAYS,
-        searched=SEARCHED,
-        limits=LIMITS if table.measured is None else _MEASURED,
+        limits=LIMITS,
         driver_text=_DRIVERS[table.driver],
         attention=_ATTENTION,
         described=list(table.descriptions),

@@ -1,18 +1,11 @@
-"""The documented lists as one web page: every bullet beside what runs showed of it, and what a build lets expect.
-
-What a build says stands in tables of its own, in italics, below what was measured.
-"""
+"""The documented lists as one web page: every bullet beside what runs showed of it."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from reports.builds.expectations import EXPECTATION_MEANING
-from reports.docs import builds
 from reports.docs.agreement import Docs
-from reports.docs.builds import BuildFiles
 from reports.docs.view import view_of
 from reports.matrix import words
 from reports.render.json import View
@@ -25,44 +18,25 @@ _MARKS: dict[str, tuple[str, str]] = {
     "not_triggered": ("○", "over_alert"),
     "not_run": ("·", "inconclusive"),
     "not_covered": ("·", "inconclusive"),
-    "alert_gone": ("✗", "silent"),
-    "alert_reached": ("✗", "silent"),
-    "alert_partly": ("≈", "over_alert"),
-    "unsettled": ("?", "over_alert"),
-    "expected_raise": ("!", "fixed_by_mode"),
-    "expected_flag": ("=", "fixed_by_mode"),
-    "no_flag": ("○", "over_alert"),
-    "other_device": ("·", "inconclusive"),
-    "unlinked": ("·", "inconclusive"),
 }
 # ":func:`torch.bmm`" and "``mode='max'``": what a bullet sets as code.
 _CODE = re.compile(r":\w+:`~?([^`]+)`|``([^`]+)``|`([^`]+)`")
 
 
-def render(docs: Docs | None, files: BuildFiles | None = None) -> Iterator[str]:
+def render(docs: Docs) -> Iterator[str]:
     """Yield the page in pieces."""
-    report = None if docs is None else view_of(docs)
-    expected = None if files is None else builds.view_of(files)
-    claims = [claim for build in (expected["builds"] if expected else ()) for claim in build["claims"]]
-    found = Counter(claim["expected"] for claim in claims)
-    tiles = [
-        (name, number, meaning)
-        for name, number, meaning in (report.count_lines if report else ())
-        if name in _MARKS
-    ]
-    tiles += [(name, found[name], EXPECTATION_MEANING[name]) for name in EXPECTATION_MEANING if found[name]]
+    report = view_of(docs)
     return generate(
         "docs",
         words,
         report=report,
-        expected=expected,
         page=View(
             {},
-            torch=docs.torch if docs is not None else expected["torch"] if expected else "",
-            matrices=docs.matrices if docs is not None else (),
-            tiles=tiles,
+            torch=docs.torch,
+            matrices=docs.matrices,
+            tiles=[one for one in report.count_lines if one[0] in _MARKS],
             marks=_MARKS,
-            claims=len(report["claims"] if report else ()) + len(claims),
+            claims=len(report["claims"]),
             parts=_parts,
             worst_first=_worst_first,
             pool=Pool(),

@@ -1,8 +1,7 @@
 """What would change in the docstring, as a patch of ``torch/__init__.py`` that ``git apply`` takes.
 
 The file to change is read, never executed. Its own lists are held against the evidence, and only their bullets change;
-lines that are not understood end in an error. What stands before the patch, and behind the numbers of each hunk, says
-what was measured and what is expected of a build; git passes over both.
+lines that are not understood end in an error. What stands before the patch says what it rests on; git passes over it.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from reports.docs.agreement import Docs
-from reports.docs.builds import BuildFiles
 from reports.docs.bullets import INDENT, ListName
 from reports.docs.entries import Entries, entries_of, sources, text_of
-from reports.docs.expected import with_builds
 from reports.docs.lists import regenerate
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError, one_line, safe_lines
@@ -98,91 +95,46 @@ def read_source(path: str) -> DocumentedSource:
     raise UsageError(f"{path}: has no {FUNCTION} with both lists; give the {PATH} of a checkout")
 
 
-def lines(source: DocumentedSource, docs: Docs | None, files: BuildFiles | None) -> list[str]:
+def lines(source: DocumentedSource, docs: Docs) -> list[str]:
     """Return the patch; nothing if nothing would change.
 
     Raises:
         UsageError: The file's lists are not laid out as expected, or hold what a terminal could take for a command.
     """
     before = entries_of(source.claims)
-    measured, notes = text_of(before), []
-    if docs is not None:
-        lists = regenerate(docs)
-        measured = lists.regenerated
-        notes = [
-            *lists.changes.values(),
-            *(f"{op} on {on}: {text}" for (op, on), text in lists.added.items()),
-        ]
-    expected, expectations = measured, list[str]()
-    if files is not None:
-        shown = [] if docs is None else [one.claim.id for one in docs.judged if one.deciding]
-        expected, expectations = with_builds(measured, files.builds, shown)
-    if expected == text_of(before):
+    lists = regenerate(docs)
+    notes = [
+        *lists.changes.values(),
+        *(f"{op} on {on}: {text}" for (op, on), text in lists.added.items()),
+    ]
+    if lists.regenerated == text_of(before):
         return []
     # What is the same before and after proves that the file's lines are understood.
     source.rewritten(before, before)
-    after = source.rewritten(before, entries_of(parse_claims(expected)))
-    patch = list(_hunks(source, after, text_of(before), measured, expected))
+    after = source.rewritten(before, entries_of(parse_claims(lists.regenerated)))
+    patch = list(_diff(source, after))
     if safe_lines("".join(patch)) != "".join(patch):
         raise UsageError(f"{source.path}: its lists hold characters that cannot be shown; remove them first")
-    preamble = [f"# {one_line(line)}\n" for line in _preamble(docs, files, notes, expectations)]
+    preamble = [f"# {one_line(line)}\n" for line in _preamble(docs, notes)]
     return [*preamble, f"diff --git a/{PATH} b/{PATH}\n", *patch]
 
 
-def _preamble(
-    docs: Docs | None, files: BuildFiles | None, notes: Sequence[str], expectations: Sequence[str]
-) -> Iterator[str]:
+def _preamble(docs: Docs, notes: Sequence[str]) -> Iterator[str]:
     """Yield what the patch rests on."""
     yield f"Changes of the lists in the docstring of torch.{FUNCTION}, by detmatrix."
     yield "Apply them at the top of a checkout of PyTorch: git apply FILE"
-    if docs is not None:
-        yield f"Measured, torch {docs.torch}: {', '.join(one.name for one in docs.matrices)}"
-        yield from (f"measured: {note}" for note in notes or ["nothing changes"])
-    for build in files.builds if files is not None else ():
-        names = ", ".join(name for name in (build.census_name, build.trace_name) if name is not None)
-        yield f"EXPECTED, NOT MEASURED, torch {build.torch}: {names}"
-    if files is not None:
-        yield from (f"expected: {note}" for note in expectations or ["nothing changes"])
-        yield from files.left
+    yield f"{docs.seen.capitalize()}, torch {docs.torch}: {', '.join(one.name for one in docs.matrices)}"
+    yield from notes
 
 
-def _hunks(
-    source: DocumentedSource, after: Sequence[str], documented: str, measured: str, expected: str
-) -> Iterator[str]:
-    """Yield a unified diff whose hunks say what each rests on."""
-    marks = {
-        "measured": _changed(documented, measured),
-        "expected, not measured": _changed(measured, expected),
-    }
+def _diff(source: DocumentedSource, after: Sequence[str]) -> Iterator[str]:
+    """Yield a unified diff of the file."""
     before = list(source.lines)
     # The last "line" is what follows the last end of line.
     ending = before.pop(), after[-1]
     assert ending[0] == ending[1]
     rest = [] if ending[0] == "\n" else [ending[0].removesuffix("\n") + _NO_END]
-    hunk: list[str] = []
-    diff = difflib.unified_diff([*before, *rest], [*after[:-1], *rest], f"a/{PATH}", f"b/{PATH}")
-    for line in diff:
-        if line.startswith("@@"):
-            yield from _marked(hunk, marks)
-            hunk = []
-        hunk.append(line)
-    yield from _marked(hunk, marks)
-
-
-def _marked(hunk: Sequence[str], marks: dict[str, set[str]]) -> Iterator[str]:
-    """Yield a hunk with what it rests on behind its numbers."""
-    if not hunk or not hunk[0].startswith("@@"):
-        yield from hunk
-        return
-    rests = [mark for mark, changed in marks.items() if changed.intersection(hunk)]
-    yield f"{hunk[0].rstrip()} {'; '.join(rests)}\n"
-    yield from hunk[1:]
-
-
-def _changed(before: str, after: str) -> set[str]:
-    """Return the lines that come and go, with their signs."""
-    sides = (before.splitlines(keepends=True), after.splitlines(keepends=True))
-    return {line for line in difflib.unified_diff(*sides, n=0) if not line.startswith(("---", "+++", "@@"))}
+    return difflib.unified_diff([*before, *rest], [*after[:-1], *rest], f"a/{PATH}", f"b/{PATH}")
 
 
 def _block(entries: Entries, name: ListName) -> list[str]:

@@ -5,38 +5,25 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator
 
-import msgspec
-
-from reports.docs import builds, html
+from reports.docs import html
 from reports.docs.agreement import Docs
-from reports.docs.builds import BuildFiles
 from reports.docs.lists import regenerate
 from reports.docs.reasons import shown_words, strongest
 from reports.docs.view import view_of
 from reports.matrix.words import states
-from reports.render.json import json_of, object_pieces
+from reports.render.json import object_pieces
 from reports.render.markdown import generate
 from scanner.errors import safe_lines
 
 
-def markdown(docs: Docs | None, files: BuildFiles | None = None) -> Iterator[str]:
-    """Yield the tables for people: of runs, then of the files of builds."""
-    if docs is not None:
-        yield from generate("docs", view_of(docs))
-    if docs is not None and files is not None:
-        yield "\n"
-    if files is not None:
-        yield from generate("builds", builds.view_of(files))
+def markdown(docs: Docs) -> Iterator[str]:
+    """Yield the tables for people."""
+    return generate("docs", view_of(docs))
 
 
-def as_json(docs: Docs | None, files: BuildFiles | None = None) -> Iterator[str]:
-    """Yield one object, one claim per line; what files of builds say stands under a key of its own beside runs."""
-    expected = None if files is None else builds.view_of(files)
-    if docs is None:
-        yield msgspec.json.format(json_of(expected), indent=1)
-    else:
-        beside = {} if expected is None else {"expected": expected}
-        yield from object_pieces({**view_of(docs), **beside}, "claims", "undocumented")
+def as_json(docs: Docs) -> Iterator[str]:
+    """Yield one object, one claim per line."""
+    yield from object_pieces(view_of(docs), "claims", "undocumented")
     yield "\n"
 
 
@@ -92,7 +79,7 @@ def drift_lines(docs: Docs) -> Iterator[str]:
                 yield f"{agreement}: {judged.claim.id}: {judged.reason}"
 
 
-RENDERERS: dict[str, Callable[..., Iterator[str]]] = {
+RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
     "md": markdown,
     "html": html.render,
     "rst": render_rst,

@@ -9,8 +9,6 @@ from reports.render.terminal import wrapped
 from scanner.errors import one_line
 from scanner.plurals import several
 
-_MOST_EXPECTED = 4  # lines about one build
-_NO_FILE = ("no census", "no trace")
 _DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 
 
@@ -27,8 +25,7 @@ def _lines(view: View) -> Iterator[str]:
         yield from _documented(view)
     yield from _measured(view)
     yield from _section("WHY IT COULD DIFFER", view["why"])
-    for build in view["builds"]:
-        yield from ("", *_build(build))
+    yield from _section("ENGINES OF cuDNN, NOT MEASURED", view["engines"])
     yield from _libraries(view["libraries"])
     yield from _section("WHAT TO DO", [view["action"]] if view["action"] else [])
     costs = [f"{name}: {text}" for name, text in view["cost"].items()]
@@ -96,18 +93,6 @@ def _cases(cases: Mapping[str, Sequence[str]]) -> str:
     if len(kinds) == 1:
         return f"{', '.join(cases)} ({', '.join(next(iter(kinds)))})"
     return ", ".join(f"{name} ({', '.join(dtypes)})" for name, dtypes in cases.items())
-
-
-def _build(build: View) -> Iterator[str]:
-    files = ", ".join(build["files"])
-    yield from wrapped(f"EXPECTED, NOT MEASURED: {build.title}, torch {build['torch']} ({files})")
-    for text in build["outdated"]:
-        yield from wrapped(f"{text}.", "  ")
-    for said in build["expected"][:_MOST_EXPECTED]:
-        parts = [f"{kind}: {said[kind]}" for kind in ("binary", "trace") if said[kind] not in _NO_FILE]
-        yield from wrapped(f"{said['direction']}: {'; '.join(parts)} ({', '.join(said['cases'])})", "  ")
-    if (more := len(build["expected"]) - _MOST_EXPECTED) > 0:
-        yield f"  and {more} more: --format json"
 
 
 def _libraries(libraries: Sequence[View]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from reports.render.json import View
 from reports.render.simulated import BESIDE_ADVICE, BESIDE_WORDS
 from scanner.claims.matching import device_kind
 from scanner.observations import versions
-from scanner.observations.records import Claim, Direction
+from scanner.observations.records import Claim
 from scanner.plurals import several
 from scanner.verdicts.findings import BESIDE_MEANING, FINDING_MEANING, Finding
 
@@ -63,11 +63,11 @@ def explained(
         also: Of the specs that are of it.
         why: What could reorder, in the words of the catalog.
         lists: The claims about it, by release, the oldest first; releases without any are there too.
-        matrices: Runs, with the rows of this op alone, and with what builds let expect of them.
+        matrices: Runs, with the rows of this op alone.
         paths: Of the run files.
         libraries: What those that it calls document.
     """
-    views = [[row_view(row, one.expected) for row in one.rows] for one in matrices]
+    views = [[row_view(row, one.run.header.environment.torch) for row in one.rows] for one in matrices]
     by_op = ops_view(matrices, views)
     ops = by_op.ops
     cells = joined(by_op.further, ops)
@@ -93,7 +93,7 @@ def explained(
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
             "why": list(dict.fromkeys(why or [row.why for row in rows if row.why])),
-            "builds": list(_builds(matrices, views)),
+            "engines": list(dict.fromkeys(row.engines for row in rows if row.engines)),
             "libraries": list(libraries),
             "finding": worst,
             "action": " ".join(_advices(worst, by_op, cells)) if worst else None,
@@ -280,35 +280,6 @@ def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
         "reasons": list(dict.fromkeys(one.reason for one in rows if one.reason)),
     }
     return View(said, differ=differ, bound_words=percent(max(bounds)) if bounds else None)
-
-
-def _builds(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> Iterator[View]:
-    """Yield what the files of each build let expect, cases of which the same is said together."""
-    for one, rows in zip(matrices, views, strict=True):
-        for build in one.expected:
-            together: dict[tuple[str, str, Direction], list[str]] = {}
-            for row, record in zip(rows, one.rows, strict=True):
-                said = build.of(record.row)
-                together.setdefault((said.binary_words, said.trace, row.direction), []).append(row.case)
-            yield View(
-                {
-                    "device": build.device,
-                    "torch": build.torch,
-                    "files": build.files,
-                    "outdated": list(build.outdated),
-                    "measured": build.same_device,
-                    "expected": [
-                        {
-                            "direction": direction,
-                            "binary": binary,
-                            "trace": trace,
-                            "cases": list(dict.fromkeys(cases)),
-                        }
-                        for (binary, trace, direction), cases in together.items()
-                    ],
-                },
-                title=build.title,
-            )
 
 
 def _commands(

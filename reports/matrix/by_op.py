@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from reports.matrix.cells import counted
 from reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
 from reports.matrix.cost import Timed, cost_view
-from reports.matrix.expected import ExpectedText
 from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
 from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix, beside_counts
 from reports.matrix.ops import (
@@ -36,7 +35,7 @@ from reports.render.simulated import BESIDE_WORDS
 from scanner.accelerators import label_of
 from scanner.claims.matching import claimed_kind, device_kind, names_of
 from scanner.observations import versions
-from scanner.observations.records import Claim, Direction, Row
+from scanner.observations.records import Claim, Row
 from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import BESIDE_MEANING, Finding, MatrixRow
@@ -96,14 +95,14 @@ def ops_view(matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]]) -> 
     planned = [record.row for one in matrices for record in one.scanned]
     further = telling(all_columns(matrices), planned)
     ops = [
-        _op((name, short[name]), of, shown.get(name, ()), columns, further, matrices, lists)
+        _op((name, short[name]), of, shown.get(name, ()), columns, further, lists)
         for name, of in records.items()
     ]
     counts = Counter(op.finding for op in ops)
     latest = max(
         range(len(matrices)), key=lambda place: versions.key(_release(matrices[place])), default=None
     )
-    measured = {column.device for column in columns if not column.expected}
+    measured = {column.device for column in columns}
     told: list[Claim] = []
     if latest is not None:
         told = lists[latest].claims
@@ -175,7 +174,7 @@ def _release(one: Matrix) -> str:
 
 
 def _columns(matrices: Sequence[Matrix]) -> tuple[OpColumn, ...]:
-    """Return a column for each release on each kind of device, and for what a build lets expect of another one."""
+    """Return a column for each release on each kind of device."""
     runs: dict[tuple[str, str], list[int]] = {}
     for number, one in enumerate(matrices):
         runs.setdefault((device_kind(one.run.header.settings.device), _release(one)), []).append(number)
@@ -189,15 +188,7 @@ def _columns(matrices: Sequence[Matrix]) -> tuple[OpColumn, ...]:
         )
         for (device, torch), numbers in runs.items()
     ]
-    builds = dict.fromkeys(
-        (build.device, versions.release(build.torch)) for one in matrices for build in one.expected
-    )
-    expected = [
-        OpColumn(device=device, torch=torch, expected=True)
-        for device, torch in builds
-        if (device, torch) not in runs
-    ]
-    return tuple(sorted([*measured, *expected], key=lambda it: (it.device, versions.key(it.torch))))
+    return tuple(sorted(measured, key=lambda it: (it.device, versions.key(it.torch))))
 
 
 def _op(
@@ -206,15 +197,12 @@ def _op(
     shown: Sequence[OpRow],
     columns: Sequence[OpColumn],
     further: Sequence[Column],
-    matrices: Sequence[Matrix],
     lists: Sequence[_Lists],
 ) -> OpView:
     cells, latest = [], dict[str, int]()
     for place, column in enumerate(columns):
         mine = [record for record in records if record.run in column.runs]
-        cells.append(
-            _expected(records, column, matrices, lists) if column.expected else _cell(mine, column, lists)
-        )
+        cells.append(_cell(mine, column, lists))
         if mine:
             latest[column.device] = place
     judged = [cells[place] for place in latest.values()]
@@ -227,7 +215,7 @@ def _op(
     told = [cell_of(column, rows) for column in further]
     unlike = sum(bool(row.unlike_reference) for row in rows)
     beside = beside_counts(row.beside for row in rows)
-    kinds = dict.fromkeys(column.device for column in columns if not column.expected)
+    kinds = dict.fromkeys(column.device for column in columns)
     devices = []
     for device in kinds if len(kinds) > 1 else ():
         scanned = latest.get(device)
@@ -338,43 +326,6 @@ def _mark(cell: Cell, *, other_bits: bool = False) -> ModeMark:
     text = counted(cell) or f"{cell.verdict} {cell.alert or ''}".strip()
     return ModeMark(
         verdict=cell.verdict, text=f"{text}, other bits" if other_bits else text, other_bits=other_bits
-    )
-
-
-def _expected(
-    records: Sequence[_Record], column: OpColumn, matrices: Sequence[Matrix], lists: Sequence[_Lists]
-) -> OpCell:
-    """Return what builds let expect of an op on a device on which no run is."""
-    said: dict[Direction, list[ExpectedText]] = {"forward": [], "backward": []}
-    for run, record in records:
-        for build in matrices[run].expected:
-            if (build.device, versions.release(build.torch)) == (column.device, column.torch):
-                said[record.row.direction] += (
-                    [build.rows[record.row.key]] if record.row.key in build.rows else []
-                )
-    directions = {direction: _expected_direction(texts) for direction, texts in said.items()}
-    return OpCell(
-        finding=None,
-        forward=directions["forward"],
-        backward=directions["backward"],
-        counts={},
-        documented=_documented(records, records, column.device, lists),
-        missing=0,
-    )
-
-
-def _expected_direction(texts: Sequence[ExpectedText]) -> OpDirection:
-    if not texts:
-        nothing = ModeMark(verdict=None, text="no row", has_row=False)
-        return OpDirection(off=nothing, on=nothing)
-    raising = next((one for one in texts if one.raises), None)
-    first = raising or texts[0]
-    engines = dict.fromkeys(name for one in texts for name in one.nondeterministic_engines)
-    of_cudnn = f"; expected of cuDNN, as noted nondeterministic: {', '.join(engines)}" if engines else ""
-    text = f"expected: {first.trace if first.way is not None else first.binary}"
-    return OpDirection(
-        off=ModeMark(verdict=None, text=f"not measured{of_cudnn}", expected=True),
-        on=ModeMark(verdict="raises" if raising else None, text=text, expected=True),
     )
 
 

@@ -17,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.matrix.difference import joined
-from reports.matrix.expected import ExpectedRows
 from scanner.accelerators import label_of
 from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
@@ -76,9 +75,6 @@ class Matrix(Struct, frozen=True, kw_only=True):
     distrust: tuple[
         str, ...
     ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
-    expected: tuple[
-        ExpectedRows, ...
-    ] = ()  # what files of its build say of the rows asked for; never measured
 
     @property
     def planned(self) -> int:

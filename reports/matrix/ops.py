@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from reports.matrix.columns import Column, ColumnCell
 from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
-from reports.matrix.expected import device_words
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.view import RowView
 from reports.render.signs import VERDICT_SIGN
@@ -25,9 +24,9 @@ from scanner.plurals import several
 from scanner.verdicts.cells import Verdict
 from scanner.verdicts.findings import Finding, MatrixRow
 
+_DEVICES = {"cpu": "the CPU", "cuda": "CUDA"}
 NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
 UNSCANNED = "not scanned"  # on a kind of device, beside one on which there are rows
-EXPECTED = "expected"  # never measured
 FILL = "+fill"  # behind the cost of the flag where that of the fill is high
 NONE_LISTED, MISSING = "–", "MISSING"  # noqa: RUF001
 # Signs that a cell of an op is made of, printed below every table of ops that has them.
@@ -66,8 +65,7 @@ class ModeMark(Struct, frozen=True, kw_only=True):
     """What one mode shows of the worst case of an op in one direction."""
 
     verdict: Verdict | None  # None: no row, or nothing is known
-    text: str  # "69 of 70 differed", "raises put_", "not measured"; of what a build lets expect, that it is expected
-    expected: bool = False  # read from a build or traced with fake tensors, never measured
+    text: str  # "69 of 70 differed", "raises put_", "no row"
     other_bits: bool = False  # as with the flag off every time, but not the same
     has_row: bool = True
 
@@ -107,8 +105,8 @@ class OpDirection(Struct, frozen=True, kw_only=True):
     @property
     def word(self) -> str:
         """What stands below the signs where there is room for little: the finding; of what did not differ, its n."""
-        if self.on.expected or not self.on.has_row:
-            return "expected" if self.on.expected else self.on.text
+        if not self.on.has_row:
+            return self.on.text
         if self.finding == "deterministic":
             return ", ".join([self.on.text, *self.doubts])
         return self.finding or "not measured"
@@ -163,20 +161,18 @@ class OpRow(NamedTuple):
 
 
 class OpColumn(Struct, frozen=True, kw_only=True):
-    """A release on a kind of device: what was measured there, or what a build lets expect."""
+    """A release on a kind of device."""
 
     device: str  # its kind: "cpu", "cuda"
     torch: str  # the release
     runs: tuple[int, ...] = ()  # the places of the runs whose rows it joins
     executions: tuple[int, ...] = ()  # n of a cell, by run
-    expected: bool = False  # nothing was measured
     trusted: bool = True
 
     @property
     def title(self) -> str:
         """What stands above it."""
-        title = f"{self.torch} {label_of(self.device)}"
-        return f"{title}, {EXPECTED}" if self.expected else title
+        return f"{self.torch} {label_of(self.device)}"
 
 
 class OpDevice(Struct, frozen=True, kw_only=True):
@@ -370,8 +366,6 @@ class OpsView(Struct, frozen=True, kw_only=True):
             texts = [f"PyTorch's lists, for {which} device if none is named"]
             lines.append(("docs", [*texts, *([f"{MISSING} differs or raises, undocumented"] * missing)]))
         lines += [(column.name, [column.meaning]) for column in self.further]
-        if any(mark.expected for way in ways for mark in (way.off, way.on)):
-            lines.append((EXPECTED, ["by a census or a trace of a build, never measured"]))
         return lines
 
     @property
@@ -379,7 +373,7 @@ class OpsView(Struct, frozen=True, kw_only=True):
         """What is documented of devices that were not measured."""
         simulated = any(column.device == "simulated" for column in self.columns)
         return [
-            f"{device_words(device).upper()}{' SIMULATED,' if simulated and device == 'cuda' else ''} NOT MEASURED: "
+            f"{_DEVICES.get(device, device).upper()}{' SIMULATED,' if simulated and device == 'cuda' else ''} NOT MEASURED: "
             f"{several(count, 'documented claim')}"
             for device, count in self.unmeasured.items()
         ]

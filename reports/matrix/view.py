@@ -5,11 +5,12 @@ Absence is ``None`` in a field and a word in a text ("none", "not measured"), ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from reports.cudnn.rows import expected_engines
 from reports.libraries.view import library_names
 from reports.matrix.cells import (
     NO_REASON,
@@ -23,7 +24,6 @@ from reports.matrix.cells import (
 )
 from reports.matrix.cost import CostView, Timed, cost_text, cost_view
 from reports.matrix.difference import NOT_MEASURED, distance
-from reports.matrix.expected import ExpectedRows, disagreement, link_fields
 from reports.matrix.model import COMPARED, alerts_of, constant_of
 from reports.render.markdown import NONE
 from reports.render.simulated import RACE_FREE, beside_words
@@ -88,7 +88,9 @@ class RowView(Struct, frozen=True, kw_only=True):
         UNSET  # by those that the scan was asked for beside off and on, and that concern it
     )
     invariance: dict[Property, PropertyVerdict] | UnsetType = UNSET  # by what the scan asked for
-    expected: list[dict[str, object]] | UnsetType = UNSET  # what the files of each build say of it
+    engines: str | UnsetType = (
+        UNSET  # of the cuDNN that it calls: those noted nondeterministic for layers like it
+    )
     libraries: tuple[str, ...] | UnsetType = UNSET  # that its op calls and that document something of it
 
     @property
@@ -221,10 +223,8 @@ def doubts(weak: str | None, *, serial: bool | None, trusted: bool = True) -> li
     return [mark for mark, holds in marks.items() if holds]
 
 
-def row_view(
-    row: MatrixRow, builds: Sequence[ExpectedRows] = (), machine: str | UnsetType = UNSET
-) -> RowView:
-    """Return one row, with what the files of *builds* say of it."""
+def row_view(row: MatrixRow, torch: str = "", machine: str | UnsetType = UNSET) -> RowView:
+    """Return one row; where the build of torch is given, with the engines of cuDNN that it may meet."""
     planned: dict[str, Any] = {name: getattr(row.row, name) for name in _PLANNED}
     planned |= {name: getattr(row.row, name) or None for name in _OPTIONAL}
     return RowView(
@@ -260,7 +260,7 @@ def row_view(
         }
         or UNSET,
         invariance=row.invariance or UNSET,
-        expected=[_expected(row, build) for build in builds] or UNSET,
+        engines=_engines(row, torch) or UNSET,
         libraries=library_names(frozenset((row.row.op, *row.row.documented))) or UNSET,
     )
 
@@ -272,20 +272,8 @@ def _processes(cell: Cell) -> ProcessCount | None:
     return ProcessCount(differing=cell.differing_processes, of=len(cell.by_process))
 
 
-def _expected(row: MatrixRow, build: ExpectedRows) -> dict[str, object]:
-    """Return what the files of a build say of a row, and where the row measured something else."""
-    said = build.of(row.row)
-    return {
-        "device": build.device,
-        "torch": build.torch,
-        "about": build.about or None,
-        "documented": said.documented,
-        "binary": said.binary,
-        "engines": said.engines or None,
-        "trace": said.trace,
-        "way": said.way,
-        "measured": build.measured(row.finding),
-        "alerts": [link_fields(link) for link in said.alerts],
-        "flags": [link_fields(link) for link in said.flags],
-        "disagreement": disagreement(row, said) if build.same_device else None,
-    }
+def _engines(row: MatrixRow, torch: str) -> str:
+    """Return which engines of cuDNN a row on a simulated GPU that only called it may meet."""
+    known = row.off.simulated
+    calls = known is not None and any("(cuDNN)" in call for call in known.libraries)
+    return expected_engines(row.row, torch).text if calls else ""

@@ -11,7 +11,6 @@ from msgspec.structs import asdict, astuple
 
 from reports.matrix.columns import ColumnCell, all_columns
 from reports.matrix.difference import MEASURES
-from reports.matrix.expected import EXPECTED_MEANING
 from reports.matrix.listed import NOT_LISTED
 from reports.matrix.model import FINDINGS, Matrix
 from reports.matrix.ops import OpsView, OpView
@@ -73,12 +72,11 @@ _SIMULATED = {
 }
 _DEVICES = ("cpu", "cuda", "mps")
 _OP_COLUMNS = (
-    *("op", "family", "device", "torch", "expected", "finding"),
+    *("op", "family", "device", "torch", "finding"),
     *("forward_off", "forward_on", "backward_off", "backward_on", "forward_doubts", "backward_doubts"),
     *(f"documented_{device}" for device in _DEVICES),
     *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
 )
-_EXPECTED = ("documented", "binary", "engines", "trace")
 # Rows of the flat table that are in memory at a time.
 _AT_ONCE = 1000
 # With these a spreadsheet takes a cell for a formula.
@@ -145,10 +143,9 @@ def _column(values: Sequence[object]) -> pd.Series[Any]:
 
 
 def _names(matrices: Sequence[Matrix]) -> list[str]:
-    expected = [f"expected_{device}_{name}" for device in _devices(matrices) for name in _EXPECTED]
     further = [name for column in all_columns(matrices) for name in column.flat(None)]
     merged = ["machine"] * _merged(matrices)
-    return ["run", *_COLUMNS, "distrust", *expected, *further, *_simulated(matrices), *merged]
+    return ["run", *_COLUMNS, "distrust", *further, *_simulated(matrices), *merged]
 
 
 def _simulated(matrices: Sequence[Matrix]) -> dict[str, str]:
@@ -159,12 +156,8 @@ def _merged(matrices: Sequence[Matrix]) -> bool:
     return any(one.run.header.parts for one in matrices)
 
 
-def _devices(matrices: Sequence[Matrix]) -> list[str]:
-    return sorted({build.device for one in matrices for build in one.expected})
-
-
 def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
-    devices, further, merged = _devices(matrices), all_columns(matrices), _merged(matrices)
+    further, merged = all_columns(matrices), _merged(matrices)
     for run in report_view(matrices).runs:
         distrust = "; ".join(run.matrix.distrust) or None
         asked = {column.name for column in all_columns([run.matrix])}
@@ -174,7 +167,7 @@ def _rows(matrices: Sequence[Matrix]) -> Iterator[list[object]]:
             more = [value for columns in told for value in columns.values()]
             machine = [row.machine or run.machine] * merged
             more += [_value(row, path) for path in _simulated(matrices).values()]
-            yield [*map(_cell, (run.name, *cells, distrust, *_expected(row, devices), *more, *machine))]
+            yield [*map(_cell, (run.name, *cells, distrust, *more, *machine))]
 
 
 def _cell(value: object) -> object:
@@ -198,14 +191,6 @@ def _value(row: RowView, path: str) -> object:
     return (separator.join(value) or None) if isinstance(value, tuple) else value
 
 
-def _expected(row: RowView, devices: Sequence[str]) -> Iterator[str | None]:
-    """Yield for each kind of device what the files about it say, if there are any."""
-    for device in devices:
-        found = [one for one in row.expected or () if one["device"] == device]
-        for name in _EXPECTED:
-            yield " | ".join(dict.fromkeys(str(one[name]) for one in found if one[name] is not None)) or None
-
-
 def _op(op: OpView, view: OpsView) -> dict[str, object]:
     """Return an op for machines, each of its cells with the column that it stands in."""
     fields = asdict(op)
@@ -215,7 +200,7 @@ def _op(op: OpView, view: OpsView) -> dict[str, object]:
     if op.further:
         fields["further"] = {one.name: it for one, it in zip(view.further, op.further, strict=True)}
     cells = [
-        fields_of(column, "device", "torch", "expected") | asdict(cell)
+        fields_of(column, "device", "torch") | asdict(cell)
         for column, cell in zip(view.columns, op.cells, strict=True)
     ]
     return fields | {"cells": cells, "rows": [it.row.id for it in op.rows]}
@@ -228,7 +213,7 @@ def _op_rows(view: OpsView) -> Iterator[list[object]]:
             ways = (cell.forward, cell.backward)
             listed = [(cell.documented or {}).get(device) for device in _DEVICES]
             values = [
-                *(op.name, op.family, column.device, column.torch, column.expected, cell.finding),
+                *(op.name, op.family, column.device, column.torch, cell.finding),
                 *(mark.verdict for way in ways for mark in (way.off, way.on)),
                 *(" and ".join(way.doubts) or None for way in ways),
                 *(None if words is None else " and ".join(words) or NOT_LISTED for words in listed),
@@ -288,9 +273,4 @@ def _run(run: RunView) -> dict[str, object]:
             "further_findings": {column.name: column.findings for column in run.further},
             "idle": run.idle,
         }
-    if one.expected:
-        fields["builds"] = [
-            fields_of(build, "device", "torch", "census", "trace", "note") for build in one.expected
-        ]
-        fields["expected"] = EXPECTED_MEANING
     return fields

@@ -45,7 +45,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
         listed_meaning=LISTED_MEANING,
-        styles=("ops", "expected") if report.expected else ("ops",),
+        styles=("ops",),
     )
 
 

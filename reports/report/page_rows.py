@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from reports.builds.words import link_words
 from reports.coverage.model import Coverage
 from reports.libraries.view import libraries_told
 from reports.matrix.cells import CellView
 from reports.matrix.columns import Column
 from reports.matrix.cost import Timed
-from reports.matrix.expected import ExpectedRows
 from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
 from reports.matrix.view import RowView
@@ -25,7 +23,6 @@ from reports.report.view import ReportView
 from scanner.claims.matching import claimed_kind
 from scanner.observations.records import Mode, Observation, Output, Provoked, Timing
 from scanner.plurals import several
-from scanner.verdicts.findings import MatrixRow
 
 # What could expose a difference where no spec has said it.
 _UNPROVOKED: dict[Provoked | None, str] = {
@@ -62,11 +59,11 @@ def overload_facts(one: Coverage, report: ReportView, pool: Pool) -> list[object
 def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
     """Return what the lists say of an op; where releases differ on a device that was measured, one after the other."""
     turned = []
-    for device in dict.fromkeys(it.device for it in columns if not it.expected):
+    for device in dict.fromkeys(it.device for it in columns):
         words = [
             " and ".join(cell.documented[claimed_kind(device)]) or "none"
             for it, cell in zip(columns, op.cells, strict=True)
-            if it.device == device and not it.expected and cell.documented is not None
+            if it.device == device and cell.documented is not None
         ]
         parts = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
         turned += [" → ".join(parts)] if len(parts) > 1 else []
@@ -110,6 +107,7 @@ def _row(it: OpRow, call: str, report: ReportView, pool: Pool) -> list[object]:
             pool.place(row.provokes or _UNPROVOKED[row.provoked]),
             pool.place(row.why),
             pool.place(libraries_told(frozenset((row.op, *it.record.row.documented)))),
+            pool.place(row.engines or ""),
         ),
         _result(row, observations, pool) + _further(it, report.ops.further),
         tuple(map(pool.place, row.inputs or ())),
@@ -120,9 +118,7 @@ def _row(it: OpRow, call: str, report: ReportView, pool: Pool) -> list[object]:
     times = [
         _short(1e3 * one.seconds, 2) for one in observations
     ]  # in milliseconds, which have the fewest digits
-    fields = [it.run, *map(pool.place, texts), _cost(row, pool), times]
-    builds = report.runs[it.run].matrix.expected
-    return [*fields, _expected(it.record, builds, pool)] if builds else fields
+    return [it.run, *map(pool.place, texts), _cost(row, pool), times]
 
 
 def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tuple[Hashable, ...]:
@@ -224,14 +220,3 @@ def _short(value: float, digits: int) -> float:
     """Round to some digits, and to an integer where that reads the same."""
     rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() else rounded
-
-
-def _expected(record: MatrixRow, builds: Sequence[ExpectedRows], pool: Pool) -> int:
-    """Return for each build what it is, what its files say of a row, and the places that the row leads to."""
-    lines: list[Hashable] = []
-    for one in builds:
-        said = one.of(record.row)
-        links = tuple(link_words(link) for link in dict.fromkeys((*said.alerts, *said.flags)))
-        title, measured = f"{one.title}, torch {one.torch}", one.measured(record.finding)
-        lines.append((title, one.about, said.documented, said.binary_words, said.trace, measured, links))
-    return pool.place(tuple(lines))

@@ -262,8 +262,7 @@ def _mark(cell: ColumnCell) -> str:
 
 
 def _under(column: OpColumn) -> str:
-    device = "CUDA sim" if column.device == "simulated" else column.device.upper()
-    return f"{device}{' exp' if column.expected else ''}"
+    return "CUDA sim" if column.device == "simulated" else column.device.upper()
 
 
 def _rows(ones: Sequence[OpRow], further: Sequence[Column], paint: Paint) -> Iterator[str]:

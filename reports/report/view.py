@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import UNSET, Struct
@@ -12,12 +12,12 @@ from reports.matrix import perturbations, trust, words
 from reports.matrix.by_op import ops_view
 from reports.matrix.chart import Chart, chart, costs
 from reports.matrix.columns import Column, all_columns, idle_words, telling
-from reports.matrix.expected import DISAGREEMENTS, EXPECTED_MEANING, Key
 from reports.matrix.model import Matrix
 from reports.matrix.ops import OpsView
 from reports.matrix.trust import TableSection
 from reports.matrix.view import Difference, RowView, row_view
 from reports.render.simulated import BESIDE_ADVICE, CONFLICT_MEANING
+from scanner.observations.one_case import Key
 from scanner.observations.records import Header
 from scanner.plurals import several
 from scanner.verdicts.cells import VERDICT_MEANING
@@ -130,7 +130,6 @@ class ReportView(Struct, frozen=True, kw_only=True):
     counts: dict[Finding, int]  # over all scans
     devices: list[str]
     notes: dict[str, list[str]]  # what is said of n and of the rows left out, and the runs it is said of
-    expected: Mapping[str, str]  # the words about files of builds; empty if there are no such files
 
     @property
     def head(self) -> str:
@@ -138,7 +137,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
         matrices = [run.matrix for run in self.runs]
         rows = several(sum(one.planned for one in matrices), "row")
         runs = f" in {len(matrices)} runs" if len(matrices) > 1 else ""
-        places = ", ".join(column.title for column in self.ops.columns if not column.expected)
+        places = ", ".join(column.title for column in self.ops.columns)
         bounds = ", ".join(dict.fromkeys(words.bound_words(one) for one in matrices))
         ops = several(sum(self.ops.counts.values()), "op")
         return f"{ops}, {rows}{runs} · torch {places} · {bounds}"
@@ -155,7 +154,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> list[str]:
-        """What the ops that did not differ rest on, where that is little; and what is expected, where the files are old."""
+        """What the ops that did not differ rest on, where that is little."""
         # What is said of whole scans is beside the point of a few selected rows, each of which tells its doubts.
         runs = [] if self.ops.narrowed else self.runs
         texts = [
@@ -167,12 +166,7 @@ class ReportView(Struct, frozen=True, kw_only=True):
         texts += [self._of(run, text) for run in runs for text in run.idle]
         if self.ops.doubted_words:
             texts.insert(0, self.ops.doubted_words)
-        return [
-            *texts,
-            *dict.fromkeys(
-                f"{it}." for run in self.runs for one in run.matrix.expected for it in one.outdated
-            ),
-        ]
+        return texts
 
     def _of(self, run: RunView, text: str) -> str:
         """Return what is said of one run, which is named if there are several."""
@@ -201,8 +195,6 @@ class ReportView(Struct, frozen=True, kw_only=True):
         """What the further columns are."""
         return {column.name: f"{column.meaning}." for column in self.ops.further}
 
-    disagreements = DISAGREEMENTS
-
 
 def report_view(matrices: Sequence[Matrix]) -> ReportView:
     """Return what every format reads of these runs."""
@@ -218,14 +210,14 @@ def report_view(matrices: Sequence[Matrix]) -> ReportView:
         counts={finding: sum(one.counts[finding] for one in matrices) for finding in FINDING_MEANING},
         devices=sorted({row.device for run in runs for row in run.rows}),
         notes=notes,
-        expected=EXPECTED_MEANING if any(one.expected for one in matrices) else {},
     )
 
 
 def _run(number: int, one: Matrix) -> RunView:
     header = one.run.header
     machines = (words.machine_of_row(header, row.row) if header.parts else UNSET for row in one.rows)
-    rows = [row_view(row, one.expected, machine) for row, machine in zip(one.rows, machines, strict=True)]
+    torch = header.environment.torch
+    rows = [row_view(row, torch, machine) for row, machine in zip(one.rows, machines, strict=True)]
     asked, planned = all_columns([one]), [row.row for row in one.scanned]
     return RunView(
         number=number,

@@ -6,7 +6,7 @@
 
   // The fields of an op, of a row, of what it showed, of a cell, a process and a cost, as reports/report/page_rows.py writes them.
   const OP = shape("finding* family* call* counts* lists* rows notable");
-  const ROW = shape("run case* kind* about* result* inputs* outputs* cost times expected*");
+  const ROW = shape("run case* kind* about* result* inputs* outputs* cost times");
   const RESULT = shape("finding* note* reason* joint* weak* constant* serial* alerts further* cells groups differing differences processes columns");
   const CELL = shape("mode* verdict* details* bound* cause* reason* where* seeded alerts");
   const PROCESS = shape("mode process outcome executions distinct first forward told");
@@ -16,8 +16,8 @@
     const row = read(ROW, values);
     Object.assign(row, read(RESULT, row.result));
     [row.direction, row.dtype, row.device] = row.kind;
-    const [call, provokes, why, libraries] = row.about;
-    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why], libraries: pool[libraries] });
+    const [call, provokes, why, libraries, engines] = row.about;
+    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why], libraries: pool[libraries], engines: pool[engines] });
     row.id = [op.name, row.case, row.direction, row.dtype].join(":");
     row.anchor = runs.length > 1 ? `${row.id}@${row.run + 1}` : row.id;
     row.cells = pooled(row.cells).map((cell) => read(CELL, cell));
@@ -29,7 +29,7 @@
     row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding, row.note]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, ...cell.alerts, cell.seeded ? "seeded" : ""]), row.alerts)
       .concat(row.weak ? ["low power"] : [], row.serial === "serial" ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
-      .concat((row.expected || []).flat(2), row.columns.flat())
+      .concat(row.columns.flat())
       .join(" ")
       .toLowerCase();
     return row;
@@ -137,14 +137,7 @@
   const codes = (names) => names.flatMap((one, n) => [n ? ", " : "", make("code", {}, one)]);
   const address = (id) => `#${encodeURIComponent(id).replaceAll("%3A", ":").replaceAll("%40", "@")}`;
   const link = (id, of) => make("a", { class: "here", href: address(id), "aria-label": `Link to ${of}` }, "#");
-  const said = (row, place) => {
-    const lines = (row.expected || []).map(([build, about, ...texts]) =>
-      make("span", {}, row.expected.length > 1 || about ? make("b", {}, `${about || build}: `) : null, texts[place]));
-    return make("td", { class: "expected" }, ...(lines.length ? lines : [make("span", {}, "no file")]));
-  };
-  const EXPECTED = ["Documented", "Binary (expected)", "Trace (expected)"];
-  const builds = runs.some((run) => run.builds);
-  const HEADS = ["Case", "Direction", "Dtype", "Flag off", "Flag on", "Finding", "Alert caller", "Cost", ...FURTHER.map(([name]) => name), ...(runs.length > 1 ? ["Run"] : []), ...(builds ? EXPECTED : [])];
+  const HEADS = ["Case", "Direction", "Dtype", "Flag off", "Flag on", "Finding", "Alert caller", "Cost", ...FURTHER.map(([name]) => name), ...(runs.length > 1 ? ["Run"] : [])];
   const line = (row) => {
     row.button = make("button", { type: "button", class: "open" }, row.case);
     const copy = make("button", { type: "button", class: "small" }, "Copy repro");
@@ -157,8 +150,7 @@
       ...row.columns.map(([found, told]) =>
         make("td", {}, found && make("b", { class: `f ${found}` }, make("i", { "aria-hidden": "true" }, signs.c[found]), found),
           some("span", told))),
-      ...(runs.length > 1 ? [make("td", {}, runs[row.run].label)] : []),
-      ...(builds ? EXPECTED.map((label, place) => said(row, place)) : []));
+      ...(runs.length > 1 ? [make("td", {}, runs[row.run].label)] : []));
     for (const [place, told] of [...row.element.cells].entries()) if (place) told.dataset.label = HEADS[place];
     foldable(row, () => below(row, panel(row)));
     return row.element;
@@ -166,7 +158,7 @@
   const unfold = (op) => {
     op.drawn = op.rows;
     const lists = op.lists.flatMap(([torch, lines], n) => [n ? "; " : "Documented in ", make("b", {}, torch), ": ", lines.map((one) => one.join(" ")).join(", ")]);
-    const grid = make("table", { class: `grid${runs.length > 1 ? " several" : ""}${builds ? " told" : ""}${FURTHER.length ? " further" : ""}` },
+    const grid = make("table", { class: `grid${runs.length > 1 ? " several" : ""}${FURTHER.length ? " further" : ""}` },
       make("caption", { class: "hidden" }, `${op.name}: verdict with the flag off and on, finding, alert callers and cost of each case`),
       make("thead", {}, make("tr", {}, ...HEADS.map((head) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...op.drawn.map(line)));
@@ -223,12 +215,6 @@
         timings.map((timing, place) => [["off", "on", "on, fill off"][place], duration(timing), size(memory[place])])),
       ratio === null ? null : text(`${samples} samples of ${calls} ${calls === 1 ? "execution" : "executions"} each, taken in turns.`));
 
-  // What files of a build say: expected, never measured.
-  const expectedPart = ([build, about, documented, binary, trace, measured, links]) =>
-    whole(`Expected of ${build}${about ? `, ${about}` : ""}`,
-      table("Expected", ["Documented", "Binary (expected)", "Trace (expected)", "Measured"], [[documented, binary, trace, measured]]),
-      links.length ? make("ul", {}, ...links.map((one) => make("li", {}, make("code", {}, one)))) : null);
-
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
     const modes = row.cells.map((one) => ({ off: "Off", on: "On", unfilled: "fill off", no_workspace: "no workspace" })[one.mode] || one.mode);
@@ -244,6 +230,7 @@
         part("What could expose a difference", text(row.provokes)),
         row.why ? part("Why", linked(row.why)) : null,
         row.libraries.length ? part("Documented by libraries, not measured", make("ul", {}, ...row.libraries.map((one) => make("li", {}, linked(one))))) : null,
+        row.engines ? part("Engines of cuDNN, not measured", text(row.engines)) : null,
         part("Inputs", row.inputs.length ? make("ul", {}, ...pooled(row.inputs).map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
         row.reason ? part(`Why ${row.finding}`, make("p", { class: "told" }, row.reason)) : null,
         row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,
@@ -256,7 +243,6 @@
         part("Compared outputs, and executions that differed within their process",
           outputs.length ? table("Compared outputs", ["Output", "Shape", "Dtype", ...modes.map((mode) => "#" + mode)], outputs) : text("None were recorded.")),
         part("Processes", row.processes.length ? processTable(row) : text("None were recorded."))),
-      ...(row.expected || []).map(expectedPart),
       row.differences.length ? whole("Magnitude of differences from the first execution, at most", table("Magnitude of differences", FAR, row.differences)) : null,
       whole("Run it again", command(rerun(row))));
   };

@@ -130,15 +130,11 @@ class Planner:
     def again(self, header: Header) -> tuple[Row, ...]:
         """Return what a scan that goes on would plan here now, but for entries that are not enumerated yet."""
         entries = recorded(self._supervisor, [row for row in header.planned if row.provoked])
-        rows = tuple(
+        return tuple(
             row
             for row in (*self._rows(self._specs), *self._rows(entries))
             if header.groups.get(row.spec, header.shard) == header.shard
         )
-        if not header.continues:
-            return rows
-        planned = {row.key for row in header.planned}
-        return tuple(row for row in rows if row.key in planned)
 
 
 def control_rows(device: str) -> tuple[Row, ...]:

@@ -75,8 +75,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     said: frozenset[str] = frozenset()  # the names of those settings that the user gave
     resume: bool = False
     force: bool = False
-    # Files of this scan that other machines wrote, the first one first; what they have whole is left out.
-    continues: tuple[Path, ...] = ()
     shard: Shard | None = None  # None: not said, so all of the plan, or what a scan that goes on has
     balance: Path | None = None  # the run whose seconds say how much work groups of rows are
     python: str = sys.executable

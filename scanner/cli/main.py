@@ -44,18 +44,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
     ),
-    "trace": (
-        "reports.cli.trace:trace",
-        "Say what the flag reroutes on CUDA, without a GPU: expected, not measured.",
-    ),
     "docs": ("reports.cli.docs:docs", "Check the documented lists against run files, and regenerate them."),
     "coverage": (
         "reports.cli.coverage:coverage",
         "Which of PyTorch's overloads the rows of run files reach.",
-    ),
-    "census": (
-        "reports.cli.census:census",
-        "Read a build, without running it: who alerts, who checks the flag.",
     ),
     "cudnn": (
         "reports.cli.cudnn:cudnn",

@@ -19,8 +19,7 @@ from scanner.cli.cluster import ray_options
 from scanner.cli.main import SUMMARY, load
 from scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
 from scanner.cli.settings import fail_on_option, settings_options
-from scanner.cluster.runs import Campaign
-from scanner.cluster.scan import how_to_go_on, scan_on_cluster
+from scanner.cluster import Campaign, how_to_go_on, scan_on_cluster
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import MOST_SHARDS

@@ -67,9 +67,7 @@ class GraphBuilder:
         """Create a descriptor."""
         return self._stack.enter_context(Descriptor(self._library, kind))
 
-    def graph(
-        self, operation: Operation, problem: Problem, dtype: str, layout: str, handle: int | None = None
-    ) -> Descriptor:
+    def graph(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
         """Return the graph of one operation.
 
         Args:
@@ -77,7 +75,6 @@ class GraphBuilder:
             problem: Of which layer.
             dtype: Of its tensors.
             layout: "contiguous" or "channels_last".
-            handle: Of the GPU that is to execute it, if one is.
 
         Raises:
             CudnnError: cuDNN refuses it.
@@ -89,8 +86,6 @@ class GraphBuilder:
         else:
             one = self._convolution(operation, problem, dtype, layout)
         graph = self.make(Kind.OPERATIONGRAPH).set(Attribute.OPERATIONGRAPH_OPS, one.finalize())
-        if handle is not None:
-            graph.set(Attribute.OPERATIONGRAPH_HANDLE, handle)
         return graph.finalize()
 
     def _tensor(

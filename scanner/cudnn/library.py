@@ -14,11 +14,9 @@ from typing import Any, Self
 from scanner.cudnn.enums import NOTES, Attribute, AttributeType, Kind
 
 _ELEMENTS: dict[AttributeType, Any] = {
-    AttributeType.HANDLE: ctypes.c_void_p,
     AttributeType.BOOLEAN: ctypes.c_bool,
     AttributeType.INT64: ctypes.c_int64,
     AttributeType.DOUBLE: ctypes.c_double,
-    AttributeType.VOID_PTR: ctypes.c_void_p,
     AttributeType.DESCRIPTOR: ctypes.c_void_p,
     AttributeType.INT32: ctypes.c_int32,
     AttributeType.CHAR: ctypes.c_char,

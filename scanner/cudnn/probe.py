@@ -56,37 +56,6 @@ def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple
     return total, tuple(found)
 
 
-def configurations(
-    library: CudnnLibrary, stack: ExitStack, graph: Descriptor, gpu: Descriptor | None = None
-) -> dict[int, Descriptor]:
-    """Return the configurations that heuristics mode A lists, the best of each engine, in order.
-
-    Args:
-        library: cuDNN.
-        stack: What destroys them.
-        graph: What is to be computed.
-        gpu: A described one; without it the one of the graph's handle.
-
-    Raises:
-        CudnnError: cuDNN has none.
-    """
-    heuristics = stack.enter_context(Descriptor(library, Kind.ENGINEHEUR))
-    heuristics.set(Attribute.ENGINEHEUR_OPERATION_GRAPH, graph)
-    heuristics.set(Attribute.ENGINEHEUR_MODE, HEUR_MODE_A)
-    if gpu is not None:
-        heuristics.set(Attribute.ENGINEHEUR_DEVICEPROP, gpu)
-    heuristics.finalize()
-    count = min(heuristics.count(Attribute.ENGINEHEUR_RESULTS), _MOST_CONFIGURATIONS)
-    listed = [stack.enter_context(Descriptor(library, Kind.ENGINECFG)) for _ in range(count)]
-    filled = heuristics.fill(Attribute.ENGINEHEUR_RESULTS, listed)
-    found: dict[int, Descriptor] = {}
-    for one in listed[:filled]:
-        with Descriptor(library, Kind.ENGINE) as engine:
-            one.fill(Attribute.ENGINECFG_ENGINE, [engine])
-            found.setdefault(engine.get(Attribute.ENGINE_GLOBAL_INDEX)[0], one)
-    return found
-
-
 def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[int, ...]:
     """Return the engines in the order of heuristics mode A, each at its best place.
 
@@ -94,7 +63,19 @@ def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[in
         CudnnError: cuDNN has none.
     """
     with ExitStack() as stack:
-        return tuple(configurations(library, stack, graph, gpu))
+        heuristics = stack.enter_context(Descriptor(library, Kind.ENGINEHEUR))
+        heuristics.set(Attribute.ENGINEHEUR_OPERATION_GRAPH, graph)
+        heuristics.set(Attribute.ENGINEHEUR_MODE, HEUR_MODE_A)
+        heuristics.set(Attribute.ENGINEHEUR_DEVICEPROP, gpu)
+        heuristics.finalize()
+        count = min(heuristics.count(Attribute.ENGINEHEUR_RESULTS), _MOST_CONFIGURATIONS)
+        listed = [stack.enter_context(Descriptor(library, Kind.ENGINECFG)) for _ in range(count)]
+        found: dict[int, None] = {}
+        for one in listed[: heuristics.fill(Attribute.ENGINEHEUR_RESULTS, listed)]:
+            with Descriptor(library, Kind.ENGINE) as engine:
+                one.fill(Attribute.ENGINECFG_ENGINE, [engine])
+                found[engine.get(Attribute.ENGINE_GLOBAL_INDEX)[0]] = None
+        return tuple(found)
 
 
 def accept(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: EngineCell) -> EngineCell:

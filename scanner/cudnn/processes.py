@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ class ProcessAnswer(NamedTuple):
     late: bool  # it was ended because its time was over
 
 
-def ask(module: Literal["probe", "execute"], request: object, seconds: float) -> ProcessAnswer:
+def ask(module: str, request: object, seconds: float) -> ProcessAnswer:
     """Ask one process.
 
     Args:

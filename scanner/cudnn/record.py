@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -30,20 +30,12 @@ Driver = Literal["stub", "present"]
 Place = tuple[str, Operation, int, str, str]
 
 
-class Executions(Record, frozen=True):
-    """What executing an engine again and again on the same input came to."""
-
-    runs: Count = 0
-    differed: Count = 0  # of those after the first, in any bit of any output
-    failed: str | None = None  # why it could not be built or run
-
-
 class Engine(Record, frozen=True):
     """An engine that cuDNN accepts for an operation."""
 
     number: Count  # cuDNN's global index among the engines of the operation
     notes: tuple[str, ...]  # numerical notes, of any configuration of it
-    executed: Executions | None = None  # None: nobody tried
+    executed: Any = None  # retired: what executing it came to
 
     @property
     def nondeterministic(self) -> bool:
@@ -70,14 +62,6 @@ class EngineCell(Record, frozen=True):
         return self.gpu, self.operation, self.problem, self.dtype, self.layout
 
 
-class Measurement(Record, frozen=True):
-    """Where engines were executed."""
-
-    gpu: str
-    torch: str  # whose memory they worked on
-    runs: Count
-
-
 class EngineTable(Record, frozen=True, kw_only=True):
     """What one cuDNN says of its engines."""
 
@@ -88,7 +72,7 @@ class EngineTable(Record, frozen=True, kw_only=True):
     driver: Driver
     gpus: dict[str, str]  # name -> "described" or "present", or what cuDNN said instead
     descriptions: dict[str, Description] = msgspec.field(default_factory=dict)
-    measured: Measurement | None = None  # None: no engine was executed
+    measured: Any = None  # retired: where engines were executed
     problems: tuple[Problem, ...]
     cells: tuple[EngineCell, ...]
 
@@ -110,33 +94,6 @@ class Loaded(Record, frozen=True):
     version: Count = 0
     gpus: dict[str, str] = msgspec.field(default_factory=dict)
     failed: str | None = None  # why cuDNN could not be loaded
-
-
-class ExecuteRequest(Record, frozen=True):
-    """What the process that executes engines is asked."""
-
-    library: str
-    device: str  # "cuda", or where a test has its memory
-    problems: tuple[Problem, ...]
-    work: tuple[tuple[Place, tuple[Count, ...]], ...]  # engines of each cell
-    runs: Count
-    seconds: float | None  # until it stops
-
-
-class Ready(Record, frozen=True):
-    """The first line that it answers; a line for each engine follows."""
-
-    gpu: str = ""
-    torch: str = ""
-    failed: str | None = None  # why nothing can be executed
-
-
-class ExecutedEngine(Record, frozen=True):
-    """What an engine of a cell came to; ``None`` before it is tried, so that it is known which one ended the process."""
-
-    place: Place
-    number: Count
-    executions: Executions | None
 
 
 _KIND = RecordKind(

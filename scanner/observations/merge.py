@@ -113,7 +113,7 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
 
     Raises:
         RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, hold a part of it twice, or continue others than those given.
+        UsageError: The files are not of one plan, or hold a part of it twice.
     """
     shared = Shared()
     sources: list[_Source] = []
@@ -190,8 +190,6 @@ class _Merger:
                         f"{source.path}: has {part_name(*one, header.shards)}, and so has {other.path}; give one of them"
                     )
         self._ids = sorted(self._source_of)
-        for one in self._ids:
-            self._check_continuation(one)
         self._numbers = {one: number for number, one in enumerate(self._ids)}
         parts = [self._source_of[one].parts[one] for one in self._ids]
         self._first_worker = [0, *accumulate(part.workers for part in parts)]
@@ -216,22 +214,6 @@ class _Merger:
         )
         self._observed = bytearray(len(self._rows))
 
-    def _check_continuation(self, one: _Id) -> None:
-        """Refuse a file that leaves out rows for another attempt at its shard than the one that is joined.
-
-        Raises:
-            UsageError: It does.
-        """
-        shard, _ = one
-        source = self._source_of[one]
-        for file, began in enumerate(source.parts[one].began, start=1):
-            other = self._source_of.get((shard, file))
-            if other is not None and (started := other.parts[shard, file].started) != began:
-                raise UsageError(
-                    f"{source.path}: continues {part_name(shard, file, source.header.shards)} as begun {began}, and "
-                    f"{other.path} was begun {started}; give the files of one attempt"
-                )
-
     def _group(self, group: str) -> _Group | None:
         """Return the rows of an op as the first file that has them plans them; later ones plan what it has not whole.
 
@@ -252,7 +234,7 @@ class _Merger:
         """Yield the lines of the merged file behind its header.
 
         Raises:
-            RunFileError: A file is damaged, or lacks a row that none continues.
+            RunFileError: A file is damaged, or lacks a row that it plans.
         """
         yield from self._entries
         if self._kernels is not None:
@@ -278,8 +260,7 @@ class _Merger:
         if (place := self._observed.find(False)) >= 0:
             source = self._source_of[self._ids[self._owners[place]]]
             raise RunFileError(
-                f"{source.path}: has no observation of {self._rows[place].id}, and no file that continues it plans that; "
-                "remove those and scan with --resume"
+                f"{source.path}: has no observation of {self._rows[place].id}; scan with --resume"
             )
 
     def _translated(self, source: _Source) -> Iterator[tuple[int, _Placed]]:

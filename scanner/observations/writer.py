@@ -32,19 +32,17 @@ def encode(record: Line) -> bytes:
 class RunWriter:
     """Appends whole lines to a run file; a line that could not be written whole is taken back."""
 
-    def __init__(self, path: Path, first: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         """Open and lock *path*, creating it if need be; nothing in it changes before ``begin``.
 
         Args:
             path: The file.
-            first: The file that the scan began in, with which it is resumed; *path* by default.
 
         Raises:
             UsageError: The file cannot be written, or another scan is writing it.
         """
         refuse_packed(path)
         self._path = path
-        self._first = first or path
         self._file, self._created = _open(path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +113,7 @@ class RunWriter:
                 raise cannot_write(self._path, error) from error
             raise UsageError(
                 f"{self._path}: cannot be written any further ({error.strerror}); what was observed so far is "
-                f"kept, make room and go on with scan --resume -o {self._first}"
+                f"kept, make room and go on with scan --resume -o {self._path}"
             ) from error
         self._end = end + len(line)
 

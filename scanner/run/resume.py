@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,11 @@ import msgspec
 from scanner.cases.catalog import named_files
 from scanner.cases.settings import Plan, Shard
 from scanner.errors import RunFileError, UsageError
-from scanner.observations.one_case import Key
 from scanner.observations.parts import BUILD
 from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings, SimulatedDevice
-from scanner.observations.runfile import Run, RunReader, read_run
+from scanner.observations.runfile import Run, read_run
 from scanner.observations.settings import SETTINGS, written
 from scanner.processes.environment import tool_version
-from scanner.run.whole import whole_rows
 
 # What opspecs.user puts before the name of a module that it loads.
 _OWN = "detmatrix_specs_"
@@ -70,16 +67,15 @@ def continued(plan: Plan, settings: Settings) -> Plan:
     return msgspec.structs.replace(plan, settings=msgspec.structs.replace(settings, specs=specs))
 
 
-class OtherMachineError(Exception):
-    """A scan cannot go on in its file, for another machine has a part in it; the text says why."""
+# Of the environment what a GPU's bits do not depend on.
+_BESIDE_A_GPU = {"cpu", "cores", "threads", "affinity", "os"}
 
 
 def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row, ...]) -> None:
     """Refuse to add to a scan what another build, machine or catalog would add.
 
     Raises:
-        UsageError: Names what differs.
-        OtherMachineError: Nothing does but the machine.
+        UsageError: Names what differs. Of a scan on a GPU the machine around it may.
     """
     there = header.environment
     others = [
@@ -103,63 +99,23 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
             raise not_resumable(
                 plan, f"the file that declares {row.id}", row.digest[:12], then_planned.digest[:12]
             )
+    on_gpu = here.gpu is not None and here.simulated is None
     for name in others:
-        now, then = _brief(getattr(here, name)), _brief(getattr(there, name))
-        raise OtherMachineError(f"the {name} here is not the one it began with ({now}, it has {then})")
-
-
-def elsewhere(plan: Plan) -> Plan:
-    """Return the plan of the same scan in a file of this machine, which holds what those of others have not whole."""
-    first = plan.continues[0] if plan.continues else plan.output
-    files = (*plan.continues, plan.output)
-    beside = first.with_name(f"{first.stem}.{len(files) + 1}{first.suffix}")
-    return msgspec.structs.replace(plan, output=beside, continues=files)
-
-
-def starts(plan: Plan) -> tuple[str, ...]:
-    """Return when the files of other machines were begun that a scan continues.
-
-    Raises:
-        RunFileError: One is damaged.
-    """
-    return tuple(RunReader(path).header.started for path in plan.continues)
-
-
-def continued_elsewhere(plan: Plan) -> bool:
-    """Tell whether another machine went on with a scan in the file beside: what it observed there must stay.
-
-    Raises:
-        RunFileError: That file is damaged.
-    """
-    beside = elsewhere(plan)
-    path = beside.output
-    if not path.exists() or path.stat().st_size == 0 or _torn_header(path):
-        return False
-    return RunReader(path).header.began == starts(beside)
-
-
-def left(runs: Sequence[Run], rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Return the rows that no run of another machine has observed whole."""
-    whole = frozenset[Key]().union(*map(whole_rows, runs))
-    return tuple(row for row in rows if row.key not in whole)
+        if not (on_gpu and name in _BESIDE_A_GPU):
+            raise not_resumable(plan, f"the {name} here", getattr(here, name), getattr(there, name))
 
 
 def _check_file(plan: Plan, header: Header) -> None:
-    """Refuse to go on in a file that is not the first one of its scan, or with another attempt, another shard, or other settings.
+    """Refuse to go on in a merged file, or with another shard or other settings.
 
     Raises:
         UsageError: Names what differs.
     """
     if header.parts:
         raise UsageError(f"{plan.output}: is a merged file; go on with the files that it was made of")
-    if header.file > 1 and not plan.continues:
+    if header.file > 1:
         raise UsageError(
-            f"{plan.output}: is file {header.file} of the scan that {header.continues} began; go on with --resume "
-            f"-o {plan.output.parent / header.continues}"
-        )
-    if plan.continues and header.began != starts(plan):
-        raise UsageError(
-            f"{plan.output}: continues another attempt than {plan.continues[0]}; remove it, or choose another place with -o"
+            f"{plan.output}: continues {header.continues}, from another machine; this version does not go on so: scan the shard again"
         )
     shard = Shard(header.shard, header.shards)
     if plan.shard is not None and plan.shard != shard:

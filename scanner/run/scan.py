@@ -31,7 +31,7 @@ from scanner.invariance import Property
 from scanner.modes import FURTHER_MODES, MODE_TABLE, idle_modes
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import FORMAT, MODES, Closing, Cost, Environment, Header, Mode, Row
+from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Mode, Row
 from scanner.observations.runfile import Run, read_run
 from scanner.observations.writer import RunWriter
 from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
@@ -43,16 +43,7 @@ from scanner.run.invariance import InvariancePass
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
 from scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
-from scanner.run.resume import (
-    OtherMachineError,
-    begun,
-    check_header,
-    continued,
-    continued_elsewhere,
-    elsewhere,
-    left,
-    starts,
-)
+from scanner.run.resume import begun, check_header, continued
 from scanner.run.shares import Shares
 from scanner.run.simulation import described, simulation_for
 from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
@@ -69,34 +60,14 @@ def scan(plan: Plan, progress: Progress) -> Run:
         RunFileError: The file to resume is damaged.
         UntrustedScanError: No worker could start.
     """
-    while True:
-        try:
-            return _scan(plan, progress)
-        except OtherMachineError as other:
-            before, plan = plan.output, elsewhere(plan)
-            progress.note(
-                f"{before}: {other}; what it has not whole goes into {plan.output}, join them with detmatrix merge"
-            )
-
-
-def _scan(plan: Plan, progress: Progress) -> Run:
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
-    with RunWriter(plan.output, *plan.continues[:1]) as writer, contextlib.ExitStack() as ending:
+    with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
         ending.callback(progress.end)
         before = begun(plan)
         if before is not None:
             if before.closing is not None:
-                if continued_elsewhere(plan):
-                    progress.note(
-                        f"{plan.output}: is finished; another machine went on with it before it was, leave "
-                        f"{elsewhere(plan).output} out of merge"
-                    )
                 return before
-            if continued_elsewhere(plan):
-                raise OtherMachineError("another machine went on with it")
             plan = continued(plan, before.header.settings)
-        elif plan.continues:
-            plan = continued(plan, read_run(plan.continues[0]).header.settings)
         else:
             files = with_installed(plan.settings.specs)
             plan = replace(plan, settings=replace(plan.settings, specs=files))
@@ -135,10 +106,6 @@ class _Scan:
     ) -> None:
         self._plan = plan
         self._begun = before
-        # Entries of databases that other machines have enumerated.
-        self._known: frozenset[str] = frozenset[str]().union(
-            *(read_run(path).entries for path in plan.continues)
-        )
         self._specs = specs
         self._progress = progress
         # As asked until a worker has said what there is, then as resolved.
@@ -254,9 +221,6 @@ class _Scan:
             self._planner = Planner(self._supervisor, header.settings, self._specs)
             check_header(self._plan, header, here, self._planner.again(header))
             return header
-        if self._plan.continues:
-            self._planner = Planner(self._supervisor, self._plan.settings, self._specs)
-            return self._continuing_header(here)
         if lacks := lacking(device):
             self._progress.note(lacks)
         settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
@@ -282,27 +246,6 @@ class _Scan:
         )
         return replace(header, plan=plan_digest(header, rows))
 
-    def _continuing_header(self, here: Environment) -> Header:
-        """Return the header of a file that goes on where another machine had to end, with the rows that are left.
-
-        Without any it closes what another machine has observed to the last row and could not close.
-        """
-        runs = [read_run(path) for path in self._plan.continues]
-        header = runs[0].header
-        # Each file has rows of its own: those of the entries that its machine has enumerated.
-        planned = {row.key: row for run in runs for row in run.header.planned}
-        rows = left(runs, self._planner.again(replace(header, planned=tuple(planned.values()))))
-        return replace(
-            header,
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            environment=here,
-            planned=rows,
-            enumerated=(),
-            continues=self._plan.continues[0].name,
-            began=starts(self._plan),
-            file=len(self._plan.continues) + 1,
-        )
-
     def _begin(self) -> Header:
         """Make the file ready to append to, plan what is not yet planned, and note what it has already.
 
@@ -316,12 +259,12 @@ class _Scan:
         if self._begun is None:
             self._writer.write(self._header)
         settings = self._header.settings
-        known = self._known if self._begun is None else self._known | self._begun.entries
+        known = frozenset[str]() if self._begun is None else self._begun.entries
         known |= {group for group, shard in self._header.groups.items() if shard != self._header.shard}
         for entry in self._planner.entries(self._progress.enumerating, known):
             # What was enumerated is not lost with the minutes that it took.
             self._writer.write(entry)
-        if self._begun is None and not self._plan.continues:
+        if self._begun is None:
             try:
                 self._planner.check(whole=self._header.shards == 1)
             except UsageError:

@@ -250,22 +250,6 @@ def _describe(specs: Specs, request: Request) -> Request:
     return {"answer": answer, "tainted": not accelerator.works(request["device"])}
 
 
-def _functions(_: Specs, request: Request) -> Request:
-    """Return what the build has for overloads, without a device: what is expected, not what happens."""
-    from scanner.worker.dispatcher.native_functions import kernels  # noqa: PLC0415
-
-    return {"answer": {"overloads": kernels(**request)}}
-
-
-def _trace(specs: Specs, request: Request) -> Request:
-    """Return what a row reaches with fake tensors; it needs no device either."""
-    from scanner.worker.dispatcher.fake_trace import trace  # noqa: PLC0415
-
-    modes = trace(specs[request.pop("spec")], request.pop("case"), **request)
-    tainted = any(str(mode.get("message", "")).startswith("changed global state") for mode in modes)
-    return {"answer": {"modes": modes}, "tainted": tainted}
-
-
 def _tainted(device: str, answer: dict[str, Any]) -> bool:
     """Tell whether what a case left behind would speak in every later one: a changed flag, a device that is broken."""
     from scanner.worker.device import accelerator  # noqa: PLC0415
@@ -293,8 +277,6 @@ _HANDLERS: dict[str, Handler] = {
     "entries": _entries,
     "enumerate": _enumerate,
     "describe": _describe,
-    "functions": _functions,
-    "trace": _trace,
 }
 
 

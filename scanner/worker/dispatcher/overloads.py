@@ -18,11 +18,34 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opspecs.model import OpSpec
 from scanner.accelerators import ACCELERATORS, kind_of
 from scanner.alerts import caller_in
-from scanner.worker.dispatcher.native_functions import kernel_of
 from scanner.worker.execution import Execution, InvalidCaseError, attempt, first_line
 
 # What stands before the key of a device in the dispatch keys of other layouts.
 _LAYOUTS = ("Sparse", "SparseCsr", "Quantized", "Mkldnn", "NestedTensor")
+# With an explicit composite kernel an overload is called as it is; with an implicit one, what it is made of.
+_EXPLICIT = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_IMPLICIT = "CompositeImplicitAutograd"
+
+
+def kernel_of(name: str, dense: str, layouts: Sequence[str] = ()) -> str:
+    """Say where the kernel of an overload comes from, as ``overload_records.Kernel``.
+
+    Args:
+        name: As the dispatcher spells it: ``"aten::add.Tensor"``.
+        dense: The dispatch key of the device's dense tensors: ``"CPU"``.
+        layouts: The keys of its other layouts; without them their kernels do not count.
+    """
+
+    def has(key: str) -> bool:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001 - has no public name
+
+    if has(dense):
+        return "device"
+    if any(map(has, _EXPLICIT)):
+        return "composite"
+    if any(map(has, layouts)):
+        return "layout"
+    return "decomposed" if has(_IMPLICIT) else "none"
 
 
 class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there when types are checked

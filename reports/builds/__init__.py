@@ -1,1 +1,0 @@
-"""What censuses and traces say of builds, and how rows and bullets lead there."""
