@@ -283,6 +283,7 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | Non
         "dtype": asked["dtype"],
         "differing": number - digests[first],
         "severity": None,
+        "sample": "3f800000",
     }
     return {
         **_drawn(asked),
@@ -331,7 +332,14 @@ def _invariance(asked: Answer) -> Answer:
     """Return what a row gives at the values of a property: the same everywhere, of controls what they must give."""
     baseline, values = _TRIED[asked["property"]]
     what, varying = _VARIES.get(asked["spec"], ("", ()))
-    output = {"name": "output", "shape": [4], "dtype": asked["dtype"], "differing": 10, "severity": None}
+    output = {
+        "name": "output",
+        "shape": [4],
+        "dtype": asked["dtype"],
+        "differing": 10,
+        "severity": None,
+        "sample": "",
+    }
     trials = []
     for value in values:
         other = what == asked["property"] and value in varying

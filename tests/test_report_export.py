@@ -71,7 +71,14 @@ def test_json_of_outputs(run: Path) -> None:
     silent = next(one for one in as_json(run)["rows"] if one["finding"] == "silent")
 
     assert silent["on"]["outputs"] == [
-        {"name": "grad of args[0]", "shape": [64, 3], "dtype": "float64", "differing": 49, "severity": None}
+        {
+            "name": "grad of args[0]",
+            "shape": [64, 3],
+            "dtype": "float64",
+            "differing": 49,
+            "severity": None,
+            "sample": "",
+        }
     ]
     assert silent["on"]["forward_differing"] == 2
 

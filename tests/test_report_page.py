@@ -100,7 +100,7 @@ def test_ops_match_by_name_first(open_page: Opener, tmp_path: Path) -> None:
 def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
     """A pair of columns for each device and release; what a run does not have is no row; rows say their run."""
     page = open_page(*two_runs(tmp_path))
-    page.shows("8 of 9 ops")
+    page.shows("9 of 9 ops")
 
     assert [head.text for head in page.all(".ops thead .of")] == ["2.13.0 CPU", "2.11.0 CUDA"]
     assert [name.text for name in page.all(".runs code")] == ["cpu.jsonl", "cuda.jsonl"]

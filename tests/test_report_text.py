@@ -61,7 +61,7 @@ def test_several_runs_stand_side_by_side() -> None:
     wide = "".join(text.render(many)).splitlines()
 
     assert ["2.13.0", "2.11.0"] in [line.split() for line in shown]
-    assert ["OP", "CPU", "CUDA", "DOCS"] in [line.split() for line in shown]
+    assert ["OP", "CPU", "CUDA", "ACTION:", "CPU", "|", "CUDA"] in [line.split() for line in shown]
     assert max(map(len, shown + wide)) <= WIDTH
     (heads,) = [line.split() for line in wide if line.startswith("    ") and "2.11.0" in line]
     assert heads == [f"2.{at}.0" for at in range(12 - len(heads), 12)]

@@ -65,7 +65,7 @@ def test_script_draws_the_inputs_of_the_scan(family: str) -> None:
     [
         "torch.Tensor.put_:overwrite:forward:float32",
         "torch.nn.Embedding:collisions_half:*:bfloat16",
-        "torch.nn.CTCLoss:cudnn_targets:*",
+        "torch.nn.CTCLoss:four_labels_cudnn:*",
         "torch.Tensor.scatter_reduce:amax:backward:float32",
         "torch.nn.functional.grid_sample:each_pixel_once:*:float16",
         "torch.sparse.mm:csr_dense_grad:*:float32",
