@@ -159,8 +159,10 @@ def test_source_reads_like_written_by_hand() -> None:
     assert source.splitlines()[2:] == [
         "    x0 = torch.randn(8, generator=g).reshape(2, 4)",
         "    x1 = torch.randint(-3, 4, (4,), generator=g) + 3",
-        "    x2 = (torch.randn(4, generator=g) * torch.tensor([0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0], "
-        'device=torch.device("cpu"))[x1]).requires_grad_()',
+        (
+            "    x2 = (torch.randn(4, generator=g) * torch.tensor([0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0], "
+            'device=torch.device("cpu"))[x1]).requires_grad_()'
+        ),
         "    x3 = torch.randint(0, 9, (3,), generator=g)",
         "    return ((x0, 0, x2, x3), {}, [x2])",
     ]
