@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from scanner.accelerators import ACCELERATORS, kind_of
+from scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import Mode
 from scanner.perturbations import variables_of
@@ -71,11 +71,14 @@ def packages_for(python: str) -> dict[str, str]:
 
 
 def _pinning(inherited: dict[str, str], device: str) -> dict[str, str]:
-    """Bind each OpenMP thread to a core of its own on the CPU, unless the user has placed them.
+    """Bind each OpenMP thread to a core of its own on the CPU, unless the user has placed them; say how many there are.
 
     Left to themselves the threads of a fresh process may share a core for its whole life. They then never run at
-    the same time, so that nothing races, and each parallel region waits for the scheduler.
+    the same time, so that nothing races, and each parallel region waits for the scheduler. Beside a simulated GPU there is
+    one: more would take the cores from its interpreter, most of all while they wait for the next parallel region.
     """
+    if device == SIMULATED:
+        return {"OMP_NUM_THREADS": "1"}
     if kind_of(device) in ACCELERATORS or sys.platform != "linux":
         return {}
     placed = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"} & inherited.keys()

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_CELLS = 1 << 20, FIRST_CELLS = 1 << 12 };
+enum { MOST_CELLS = 1 << 20, PAGE = 256, FIRST_SLOTS = 1 << 10, CHUNK = 1 << 12, MOST_CHUNKS = 4 * MOST_CELLS / CHUNK, KEPT = 64 };
 
 typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind, together; uint64_t value, old, step; } Access;
 
@@ -14,28 +14,35 @@ typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind, together
  * were there, and of the last block, since its last barrier, whether several warps were, and which lanes of the last warp. */
 enum Sort { READING, STORING, UPDATING, ADDING, SORTS };
 typedef struct {
-    Access last, before, far; /* the last by different threads, and the last by another warp than that, to be told */
     uint32_t block, epoch, warp, warp_epoch, lanes, together, kind;
+    bool several, blocks, warps, mixed; /* mixed: not all of one kind, or not all of the same bytes */
     uint64_t step, bytes;
-    bool any, blocks, warps, mixed; /* mixed: not all of one kind, or not all of the same bytes */
+    Access last, before, far; /* the last by different threads, and the last by another warp than that, to be told; those of several */
 } Set;
 
-typedef struct Cell {
-    uint64_t key; /* its address, 0 where the slot is free */
-    Set set[SORTS];
-    uint32_t sample, last_kind;
-    /* Of additions of floats that nothing orders: their number by scope, all magnitudes, and the last place of all terms. */
-    uint32_t pairs[SCOPES], additions;
+/* Of additions of floats that nothing orders: their number by scope, all magnitudes, and the last place of all terms. */
+typedef struct {
+    uint32_t pairs[SCOPES], additions, sample;
     double magnitude;
     int32_t unit;
     bool from_zero;
-} Cell;
+} Sum;
 
+/* Of one place, numbers of what is known of it, from 1 on: most places are read alone, or written once. */
+typedef struct { uint32_t set[SORTS], sum, sample, last_kind; } Cell;
+
+/* Neighbouring places, found by their common number; 0 where the slot is free. */
+typedef struct { uint64_t number; Cell cell[PAGE]; } Page;
+
+/* It lives on from launch to launch, so that its memory need not be asked for again. */
 typedef struct Log {
-    Cell *cells;
-    uint64_t slots, held;
-    uint32_t unit; /* bytes of a cell: the smallest access of the program */
+    Page **slot, **page, *last;
+    Set *chunk[MOST_CHUNKS];
+    Sum *sum;
+    uint64_t slots, pages, page_room, held, sets, sums, sum_room;
+    uint32_t unit, shift; /* unit: bytes of a cell: the smallest access of the program, two to the power of shift */
 } Log;
+static Log *spare;
 
 static bool commutes(uint32_t kind) { return kind >= ADDS && kind <= MAXIMA; }
 
@@ -50,35 +57,74 @@ void begin_log(Machine *m) {
         if (HAS(i, M_U8) || HAS(i, M_S8)) unit = 1;
         else if ((HAS(i, M_U16) || HAS(i, M_S16)) && unit > 2) unit = 2;
     }
-    m->log = calloc(1, sizeof *m->log);
-    m->log->unit = unit;
-    m->log->cells = calloc(m->log->slots = FIRST_CELLS, sizeof(Cell));
+    Log *log = __atomic_exchange_n(&spare, NULL, __ATOMIC_ACQUIRE);
+    if (!log) log = calloc(1, sizeof *log);
+    if (log && !log->slot) log->slot = calloc(log->slots = FIRST_SLOTS, sizeof *log->slot);
+    if (!log || !log->slot) fail(m, UNKNOWN, "out of memory");
+    log->unit = unit, log->shift = (uint32_t)__builtin_ctz(unit), log->last = NULL;
+    m->log = log;
 }
 
-static Cell *slot_of(Log *log, uint64_t key) {
-    for (uint64_t at = key * 0x9E3779B97F4A7C15ull >> 20;; at++) {
-        Cell *c = &log->cells[at & (log->slots - 1)];
-        if (!c->key || c->key == key) return c;
+/* Room for one more of what lies one after the other. */
+static void *roomy(Machine *m, void *items, uint64_t *room, uint64_t count, size_t size) {
+    if (count < *room) return items;
+    *room = *room ? 2 * *room : 256;
+    if (!(items = realloc(items, *room * size))) fail(m, UNKNOWN, "out of memory");
+    return items;
+}
+
+static Page **slot_of(Log *log, uint64_t number) {
+    for (uint64_t at = number * 0x9E3779B97F4A7C15ull >> 20;; at++) {
+        Page **p = &log->slot[at & (log->slots - 1)];
+        if (!*p || (*p)->number == number) return p;
     }
 }
 
-static Cell *cell_of(Machine *m, uint64_t key) {
+static Page *page_of(Machine *m, uint64_t number) {
     Log *log = m->log;
-    if (2 * log->held >= log->slots) {
-        if (log->held >= MOST_CELLS) {
-            m->launch->flags |= LOG_TOO_SMALL;
-            return NULL;
-        }
-        Log larger = {calloc(2 * log->slots, sizeof(Cell)), 2 * log->slots, log->held, log->unit};
-        if (!larger.cells) fail(m, UNKNOWN, "out of memory");
-        for (uint64_t k = 0; k < log->slots; k++)
-            if (log->cells[k].key) *slot_of(&larger, log->cells[k].key) = log->cells[k];
-        free(log->cells);
-        *log = larger;
+    Page **slot = slot_of(log, number);
+    if (*slot) return *slot;
+    if (2 * log->pages >= log->slots) {
+        free(log->slot);
+        if (!(log->slot = calloc(log->slots *= 2, sizeof *log->slot))) fail(m, UNKNOWN, "out of memory");
+        for (uint64_t k = 0; k < log->pages; k++) *slot_of(log, log->page[k]->number) = log->page[k];
+        slot = slot_of(log, number);
     }
-    Cell *c = slot_of(log, key);
-    if (!c->key) c->key = key, log->held++, c->sample = ~0u, c->unit = 4096;
-    return c;
+    uint64_t room = log->page_room;
+    log->page = roomy(m, log->page, &log->page_room, log->pages, sizeof *log->page);
+    if (room < log->page_room) memset(log->page + room, 0, (log->page_room - room) * sizeof *log->page);
+    Page *page = log->page[log->pages];
+    if (!page && !(page = log->page[log->pages] = malloc(sizeof *page))) fail(m, UNKNOWN, "out of memory");
+    memset(page, 0, sizeof *page);
+    page->number = number;
+    log->pages++;
+    return *slot = page;
+}
+
+static Cell *cell_of(Machine *m, uint64_t place) {
+    Log *log = m->log;
+    if (!log->last || log->last->number != place / PAGE + 1) log->last = page_of(m, place / PAGE + 1);
+    return &log->last->cell[place % PAGE];
+}
+
+static inline Set *set_of(const Log *log, uint32_t number) { return &log->chunk[(number - 1) / CHUNK][(number - 1) % CHUNK]; }
+
+static Set *new_set(Machine *m, uint32_t *number) {
+    Log *log = m->log;
+    Set **chunk = &log->chunk[log->sets / CHUNK];
+    if (!*chunk && !(*chunk = malloc(CHUNK * sizeof **chunk))) fail(m, UNKNOWN, "out of memory");
+    *number = (uint32_t)++log->sets;
+    return set_of(log, *number);
+}
+
+static Sum *sum_of(Machine *m, Cell *c) {
+    Log *log = m->log;
+    if (!c->sum) {
+        log->sum = roomy(m, log->sum, &log->sum_room, log->sums, sizeof *log->sum);
+        log->sum[log->sums] = (Sum){.unit = 4096};
+        c->sum = (uint32_t)++log->sums;
+    }
+    return &log->sum[c->sum - 1];
 }
 
 /* Of two accesses by how little their threads differ, as a scope and one; 0: they are ordered. */
@@ -94,7 +140,6 @@ static int unordered(const Access *a, const Access *b) {
 /* In which scopes an access is not ordered with some of a set; a bit a scope. Where a set does not tell, it is not. */
 static uint32_t scopes_against(const Set *s, const Access *now) {
     uint32_t found = 0, lane = now->thread % LANES;
-    if (!s->any) return 0;
     if (s->blocks || s->block != now->block) found |= 1u << SCOPE_BLOCKS;
     if (s->block != now->block || s->epoch != now->epoch) return found;
     if (s->warps || s->warp != now->thread / LANES) found |= 1u << SCOPE_WARPS;
@@ -104,21 +149,27 @@ static uint32_t scopes_against(const Set *s, const Access *now) {
     return others && !ordered ? found | 1u << SCOPE_LANES : found;
 }
 
-static void insert(Set *s, const Access *now, uint64_t bytes) {
+static void insert(Set *s, const Access *now, uint64_t bytes, bool first) {
     uint32_t warp = now->thread / LANES, bit = 1u << now->thread % LANES;
-    bool same_block = s->any && s->block == now->block, same_time = same_block && s->epoch == now->epoch;
-    bool same_warp = same_time && s->warp == warp && s->warp_epoch == now->warp_epoch;
-    s->blocks |= s->any && !same_block;
-    s->warps = same_time && (s->warps || s->warp != warp);
-    /* What is behind a barrier of the only block there is no longer in conflict with anything. */
-    if (!s->any || (!same_time && !s->blocks)) s->mixed = false;
-    else s->mixed |= s->kind != now->kind || s->bytes != bytes;
-    s->lanes = same_warp ? s->lanes | bit : bit;
-    s->together = same_warp ? s->together & now->together : now->together;
-    if (!s->any) s->before = s->far = *now;
-    if (s->any && (s->last.block != now->block || s->last.thread != now->thread)) s->before = s->last;
-    if (s->any && (s->last.block != now->block || s->last.thread / LANES != warp)) s->far = s->last;
-    s->any = true, s->block = now->block, s->epoch = now->epoch, s->warp = warp, s->warp_epoch = now->warp_epoch;
+    if (first) {
+        s->blocks = s->warps = s->mixed = s->several = false;
+        s->lanes = bit, s->together = now->together;
+    } else {
+        bool same_block = s->block == now->block, same_time = same_block && s->epoch == now->epoch;
+        bool same_warp = same_time && s->warp == warp && s->warp_epoch == now->warp_epoch;
+        s->blocks |= !same_block;
+        s->warps = same_time && (s->warps || s->warp != warp);
+        /* What is behind a barrier of the only block there is no longer in conflict with anything. */
+        if (!same_time && !s->blocks) s->mixed = false;
+        else s->mixed |= s->kind != now->kind || s->bytes != bytes;
+        s->lanes = same_warp ? s->lanes | bit : bit;
+        s->together = same_warp ? s->together & now->together : now->together;
+        bool other = s->last.block != now->block || s->last.thread != now->thread;
+        if (other || !s->several) s->before = s->last;
+        if (!s->several || s->last.block != now->block || s->last.thread / LANES != warp) s->far = s->last;
+        s->several = true;
+    }
+    s->block = now->block, s->epoch = now->epoch, s->warp = warp, s->warp_epoch = now->warp_epoch;
     s->step = now->step, s->kind = now->kind, s->bytes = bytes, s->last = *now;
 }
 
@@ -134,20 +185,20 @@ static bool shows(const Machine *m, const Access *a, const Access *b) {
 }
 
 /* Of each place the last conflict that shows, of the threads that are furthest apart, is told: of writers it decides what memory holds in the end. */
-static void tell(Machine *m, Cell *c, const Access *a, const Access *b, int scope) {
+static void tell(Machine *m, Cell *c, uint64_t address, const Access *a, const Access *b, int scope) {
     Launch *launch = m->launch;
     bool showing = shows(m, a, b);
-    if (c->sample == ~0u) {
+    if (!c->sample) {
         if (launch->sampled == launch->samples) return;
-        c->sample = launch->sampled++;
-    } else if (!showing || launch->sample[c->sample].scope < (uint32_t)scope) return;
-    launch->sample[c->sample] = (Conflict){.address = c->key, .scope = (uint32_t)scope, .shows = showing, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
+        c->sample = ++launch->sampled;
+    } else if (!showing || launch->sample[c->sample - 1].scope < (uint32_t)scope) return;
+    launch->sample[c->sample - 1] = (Conflict){.address = address, .scope = (uint32_t)scope, .shows = showing, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
         .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .step = {a->step, b->step}, .value = {a->value, b->value}, .old = a->old};
 }
 
-static void compare(Machine *m, Cell *c, enum Sort sort, const Access *now, uint64_t bytes) {
+static void compare(Machine *m, Cell *c, uint64_t address, enum Sort sort, const Access *now, uint64_t bytes) {
     Launch *launch = m->launch;
-    const Set *s = &c->set[sort];
+    const Set *s = set_of(m->log, c->set[sort]);
     uint32_t scopes = scopes_against(s, now);
     if (!scopes) return;
     bool alike = !s->mixed && s->kind == now->kind;
@@ -157,14 +208,14 @@ static void compare(Machine *m, Cell *c, enum Sort sort, const Access *now, uint
     }
     const Access *known[] = {&s->last, &s->before, &s->far}, *furthest = NULL;
     int scope = SCOPES;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < (s->several ? 3 : 1); k++) {
         int found = unordered(known[k], now) - 1;
         if (found >= 0 && found < scope) furthest = known[k], scope = found;
     }
-    if (furthest) tell(m, c, furthest, now, scope);
+    if (furthest) tell(m, c, address, furthest, now, scope);
     for (int k = 0; k < SCOPES; k++)
         if (scopes >> k & 1) {
-            if (sort == ADDING && now->kind == ADDS_FLOATS) c->pairs[k]++;
+            if (sort == ADDING && now->kind == ADDS_FLOATS) sum_of(m, c)->pairs[k]++;
             else launch->pairs[k]++;
         }
 }
@@ -178,55 +229,74 @@ static int last_place(double v) {
     return e - 53 + __builtin_ctzll((uint64_t)digits);
 }
 
-static void add_term(Cell *c, double v) {
+static void add_term(Sum *s, double v) {
     int place = last_place(v);
-    c->magnitude += fabs(v);
-    if (place < c->unit) c->unit = place;
+    s->magnitude += fabs(v);
+    if (place < s->unit) s->unit = place;
 }
 
 void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value) {
-    if (!m->log || m->space == IN_LOCAL) return;
-    uint32_t unit = m->log->unit, digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
+    Log *log = m->log;
+    if (!log || m->space == IN_LOCAL) return;
+    uint32_t unit = log->unit;
     Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, m->together, value, old, w->steps};
     /* Blocks have shared memory each; their cells are told apart by what no address of the device has. */
     uint64_t base = m->space == IN_SHARED ? (1ull << 62 | (uint64_t)w->block->index << 24) + (uint64_t)((const uint8_t *)at - w->block->shared) : (uint64_t)at;
     enum Sort sort = kind == READS ? READING : kind == WRITES ? STORING : kind == ADDS_FLOATS ? ADDING : UPDATING;
     for (int k = 0; k < size; k += (int)unit) {
-        Cell *c = cell_of(m, base + (uint64_t)k);
-        uint64_t bytes = 0;
-        if (!c) return;
+        uint64_t address = base + (uint64_t)k, bytes = 0;
+        Cell *c = cell_of(m, address >> log->shift);
+        bool blank = !(c->set[READING] | c->set[STORING] | c->set[UPDATING] | c->set[ADDING]);
+        if (blank && log->held >= MOST_CELLS) {
+            m->launch->flags |= LOG_TOO_SMALL;
+            return;
+        }
+        log->held += blank;
         if (sort == STORING) memcpy(&bytes, (const uint8_t *)at + k, unit);
         if (sort == ADDING && !k) {
+            uint32_t digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
             double a = digits == 24 ? as_float((uint32_t)old) : as_double(old), b = digits == 24 ? as_float((uint32_t)value) : as_double(value);
-            c->from_zero = !c->additions ? old == 0 : c->from_zero && c->last_kind == ADDS_FLOATS;
-            if (!c->additions++ || c->last_kind != ADDS_FLOATS) add_term(c, digits ? a : NAN);
-            add_term(c, digits ? b : NAN);
+            Sum *s = sum_of(m, c);
+            s->from_zero = !s->additions ? old == 0 : s->from_zero && c->last_kind == ADDS_FLOATS;
+            if (!s->additions++ || c->last_kind != ADDS_FLOATS) add_term(s, digits ? a : NAN);
+            add_term(s, digits ? b : NAN);
             /* A sum of them may need more digits, or be a denormal that is flushed. */
-            if (c->magnitude >= ldexp(1, (int)digits + c->unit) || (HAS(m->now, M_FTZ) && c->unit < -126)) c->unit = -4096;
+            if (s->magnitude >= ldexp(1, (int)digits + s->unit) || (HAS(m->now, M_FTZ) && s->unit < -126)) s->unit = -4096;
         }
-        for (int other = 0; other < SORTS; other++)
-            if (!(other == READING && sort == READING) && !(other == ADDING && sort == ADDING && k)) compare(m, c, (enum Sort)other, &now, bytes);
-        insert(&c->set[sort], &now, bytes);
+        for (int other = 0; other < SORTS && !blank; other++)
+            if (c->set[other] && !(other == READING && sort == READING) && !(other == ADDING && sort == ADDING && k)) compare(m, c, address, (enum Sort)other, &now, bytes);
+        bool first = !c->set[sort];
+        insert(first ? new_set(m, &c->set[sort]) : set_of(log, c->set[sort]), &now, bytes, first);
         if (sort != READING) c->last_kind = kind;
+        if (c->sum) log->sum[c->sum - 1].sample = c->sample;
     }
 }
 
 /* Additions of floats are told when all are known: exact ones commute, and so do two onto zero. */
 void end_log(Machine *m) {
     Launch *launch = m->launch;
-    if (!m->log) return;
-    for (uint64_t k = 0; k < m->log->slots; k++) {
-        const Cell *c = &m->log->cells[k];
-        uint64_t pairs = c->pairs[0] + c->pairs[1] + c->pairs[2];
+    Log *log = m->log;
+    if (!log) return;
+    for (uint64_t k = 0; k < log->sums; k++) {
+        const Sum *s = &log->sum[k];
+        uint64_t pairs = (uint64_t)s->pairs[0] + s->pairs[1] + s->pairs[2];
         if (!pairs) continue;
-        if (c->unit > -4096) launch->commuting += pairs;
-        else if (c->additions == 2 && c->from_zero) launch->tame += pairs;
+        if (s->unit > -4096) launch->commuting += pairs;
+        else if (s->additions == 2 && s->from_zero) launch->tame += pairs;
         else {
-            for (int s = 0; s < SCOPES; s++) launch->pairs[s] += c->pairs[s];
+            for (int n = 0; n < SCOPES; n++) launch->pairs[n] += s->pairs[n];
             continue;
         }
-        if (c->sample != ~0u) launch->sample[c->sample].scope = SCOPES;
+        if (s->sample) launch->sample[s->sample - 1].scope = SCOPES;
     }
-    free(m->log->cells);
-    free(m->log);
+    /* What is more than most launches take is given back. */
+    for (uint64_t k = KEPT; k < MOST_CHUNKS && log->chunk[k]; k++) free(log->chunk[k]), log->chunk[k] = NULL;
+    for (uint64_t k = KEPT * CHUNK / PAGE; k < log->pages; k++) free(log->page[k]), log->page[k] = NULL;
+    memset(log->slot, 0, log->slots * sizeof *log->slot);
+    log->pages = log->held = log->sets = log->sums = 0;
+    log = __atomic_exchange_n(&spare, log, __ATOMIC_RELEASE);
+    if (!log) return;
+    for (uint64_t k = 0; k < MOST_CHUNKS; k++) free(log->chunk[k]);
+    for (uint64_t k = 0; k < log->page_room; k++) free(log->page[k]);
+    free(log->slot), free(log->page), free(log->sum), free(log);
 }

@@ -109,7 +109,7 @@ static inline void give(uint8_t *p, uint32_t value[4][LANES], int lane, int size
 }
 
 /* Most often all lanes ask for what lies in one allocation, or in shared or local memory: that is held against what exists at
- * once, and a lane's place is `base + lane * stride + address`. Otherwise, and for the log, each lane is looked at. */
+ * once, and a lane's place is `base + lane * stride + address`. Otherwise each lane is looked at. */
 typedef struct { uint8_t *base; uint64_t stride; bool all; } There;
 static There there(Machine *m, Warp *w, enum Space space, const uint64_t *address, uint32_t lanes, int size) {
     const Launch *launch = m->launch;
@@ -118,7 +118,8 @@ static There there(Machine *m, Warp *w, enum Space space, const uint64_t *addres
         uint64_t a = lanes >> l & 1 ? address[l] : first;
         low = a < low ? a : low, high = a > high ? a : high, odd |= a;
     }
-    There t = {NULL, 0, !m->log && !(odd & (uint64_t)(size - 1))};
+    There t = {NULL, 0, !(odd & (uint64_t)(size - 1))};
+    m->space = space == SHARED ? IN_SHARED : space == LOCAL ? IN_LOCAL : IN_GLOBAL;
     if (space == SHARED) t.base = w->block->shared, t.all &= high + (uint64_t)size <= launch->shared;
     else if (space == LOCAL) t.base = w->local, t.stride = launch->local, t.all &= high + (uint64_t)size <= launch->local;
     else if (t.all) {
@@ -134,9 +135,9 @@ static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum
     int size = size_of(i);
     addresses(m, w, address_of(i), space, address);
     There t = there(m, w, space, address, lanes, size);
-    if (t.all) ACTIVE(lanes) take(value, l, t.base + (uint64_t)l * t.stride + address[l], size);
+    if (t.all && !m->log) ACTIVE(lanes) take(value, l, t.base + (uint64_t)l * t.stride + address[l], size);
     else ACTIVE(lanes) {
-        const uint8_t *p = place(m, w, space, address[l], l, size);
+        const uint8_t *p = t.all ? t.base + (uint64_t)l * t.stride + address[l] : place(m, w, space, address[l], l, size);
         take(value, l, p, size);
         if (m->log) note(m, w, l, p, size, READS, 0, 0);
     }
