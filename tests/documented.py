@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.docs.agreement import Docs, JudgedClaim, join
-from reports.docs.bullets import HEADINGS, INDENT
-from reports.docs.lists import regenerate
-from reports.docs.render import render_diff
+from reports.docs.entries import HEADINGS, INDENT
+from reports.docs.judge import Docs, JudgedClaim, join
+from reports.docs.regenerate import regenerate
+from reports.docs.view import render_diff
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import FORMAT, MODES, Claim, Header, Mode

@@ -21,9 +21,9 @@ from reports.compare.render import RENDERERS as COMPARISONS
 from reports.compare.runs import compare as compare_runs
 from reports.coverage.model import coverages
 from reports.coverage.render import RENDERERS as COVERAGES
-from reports.docs.agreement import join
-from reports.docs.render import RENDERERS as DOCS
-from reports.docs.render import drift_lines
+from reports.docs.judge import join
+from reports.docs.view import RENDERERS as DOCS
+from reports.docs.view import drift_lines
 from reports.explain.view import explained
 from reports.matrix.model import FINDINGS, Matrix, load
 from scanner.cases.known import op_called

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.docs import render as docs_render
-from reports.docs.agreement import Agreement, Docs, join
-from reports.docs.reasons import shown_words
-from reports.docs.render import RENDERERS
+from reports.docs import view as docs_render
+from reports.docs.judge import Agreement, Docs, join, shown_words
+from reports.docs.view import RENDERERS
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Claim, Mode

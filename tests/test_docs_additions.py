@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.docs.lists import regenerate
+from reports.docs.regenerate import regenerate
 from scanner.claims.matching import matches, meet
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Condition

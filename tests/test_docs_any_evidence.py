@@ -9,8 +9,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.docs.bullets import INDENT, Statement, kind_of, lists, role_of, write
-from reports.docs.lists import regenerate
+from reports.docs.entries import INDENT, Statement, kind_of, lists, role_of, write
+from reports.docs.regenerate import regenerate
 from scanner.claims.matching import matches
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import ClaimDirection, Condition

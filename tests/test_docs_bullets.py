@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reports.docs.agreement import Docs
-from reports.docs.lists import regenerate
+from reports.docs.judge import Docs
+from reports.docs.regenerate import regenerate
 from scanner.verdicts.findings import Finding
 from tests.compared import shows
 from tests.documented import CUDA, bullets, diff, docs_of, docstring, regenerated, serial, shown, weak

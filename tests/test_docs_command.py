@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs.render import RENDERERS
+from reports.docs.view import RENDERERS
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Settings
 from tests.commands import Command, rendered_by_process

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.docs.agreement import Docs, join
-from reports.docs.lists import regenerate
+from reports.docs.judge import Docs, join
+from reports.docs.regenerate import regenerate
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
 from scanner.modes import with_chosen

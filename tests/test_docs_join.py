@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports.docs.agreement import join
-from reports.docs.render import drift_lines
+from reports.docs.judge import join
+from reports.docs.view import drift_lines
 from scanner.claims.tables import documented_claims, parse_claims
 from scanner.errors import UsageError
 from tests.documented import CUDA, docstring, only, run_of, shown

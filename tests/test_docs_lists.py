@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reports.docs.agreement import Docs
-from reports.docs.bullets import Statement, role_of, write
-from reports.docs.lists import regenerate
-from reports.docs.render import render_diff, render_rst
+from reports.docs.entries import Statement, role_of, write
+from reports.docs.judge import Docs
+from reports.docs.regenerate import regenerate
+from reports.docs.view import render_diff, render_rst
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.errors import UsageError
 from scanner.verdicts.findings import Finding

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from reports.docs.agreement import join
-from reports.docs.html import render
+from reports.docs.judge import join
+from reports.docs.view import page_of
 from reports.matrix.model import Matrix
 from reports.render.output import write_report
 from scanner.claims.tables import parse_claims
@@ -43,7 +43,7 @@ def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
 
     def open_(hash_: str = "") -> Page:
         path = tmp_path / "docs.html"
-        write_report(path, render(join([_run()])))
+        write_report(path, page_of(join([_run()])))
         return opened(driver, path, hash_)
 
     yield open_
@@ -96,7 +96,7 @@ def test_filters_stand_in_the_address(open_page: Opener) -> None:
 def test_everything_can_be_read(driver: webdriver.Chrome, tmp_path: Path, scheme: str, width: int) -> None:
     """There is enough contrast, and nothing is wider than the screen."""
     for path in [tmp_path / "page.html"]:
-        write_report(path, render(join([_run()])))
+        write_report(path, page_of(join([_run()])))
         page = opened(driver, path)
         page.resize(width, mobile=False)
         page.scheme(scheme)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from reports.docs import render as docs_render
-from reports.docs.agreement import AGREEMENT_MEANING
-from reports.docs.render import RENDERERS, drift_lines
+from reports.docs import view as docs_render
+from reports.docs.judge import AGREEMENT_MEANING
+from reports.docs.view import RENDERERS, drift_lines
 from scanner.verdicts.bound import upper_bound
 from tests.compared import shows
 from tests.documented import docs_of, docstring, shown

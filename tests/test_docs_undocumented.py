@@ -7,9 +7,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from reports.docs import html as docs_html
-from reports.docs import render as docs_render
-from reports.docs.render import drift_lines
+from reports.docs import view as docs_render
+from reports.docs.view import drift_lines
 from scanner.verdicts.findings import Finding
 from tests.compared import shows
 from tests.documented import docs_of, docstring, shown
@@ -77,7 +76,7 @@ def test_memory_that_an_op_reads_is_a_bug_and_not_documented(op: str, *, bug: bo
     """The fill is documented for ops that are to return memory as it is; what another op reads of it is a bug to report."""
     docs = docs_of(docstring(), [shown(op, "uninitialized", device="cpu")])
 
-    for text in ("".join(docs_render.markdown(docs)), "".join(docs_html.render(docs))):
+    for text in ("".join(docs_render.markdown(docs)), "".join(docs_render.page_of(docs))):
         assert (
             "1 row differs with the flag off, because the op reads memory that nobody wrote" in text
         ) == bug

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from reports.docs import patch
-from reports.docs.agreement import join
-from reports.docs.patch import read_source
-from reports.docs.render import RENDERERS, drift_lines, state_lines
+from reports.docs import upstream
+from reports.docs.judge import join
+from reports.docs.upstream import read_source
+from reports.docs.view import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.browse import write_page
@@ -64,7 +64,7 @@ def docs(
     joined = join(load(runs), None if checkout is None else checkout.claims)
     sources = [*runs, *([source] if source is not None else [])]
     # What cannot be rendered is told before anything is printed.
-    pieces = list(RENDERERS[form](joined)) if checkout is None else patch.lines(checkout, joined)
+    pieces = list(RENDERERS[form](joined)) if checkout is None else upstream.lines(checkout, joined)
     if checkout is not None and not pieces:
         click.echo(one_line(f"{source}: nothing to change"), err=True)
     state = [f"{one_line(line)}\n" for line in state_lines(joined)] if check else []
@@ -89,7 +89,7 @@ def _refuse(form: str, output: str | None, into: str | None, source: str | None)
         raise UsageError(f"--format {form} is a file of its own; write it with -o")
     if (form == "patch") is (source is None):
         raise UsageError(
-            f"--format patch changes the {patch.PATH} of a checkout of PyTorch, which --source names; give both"
+            f"--format patch changes the {upstream.PATH} of a checkout of PyTorch, which --source names; give both"
         )
 
 

@@ -1,16 +1,242 @@
-"""The documented lists as entries: bullets in their own lines, taken apart and put together without a change."""
+"""The documented lists as entries: bullets in their own lines, and bullets written in the docstring's own words.
+
+What is written must read back as what was meant: a bullet that the claims' parser would understand otherwise,
+or a condition that the lists have no words for, is not written at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, product
+from typing import Literal
 
 from msgspec import Struct
 
-from reports.docs.bullets import ListName, lists
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
-from scanner.observations.records import Claim
+from scanner.observations.records import Claim, ClaimDirection, Condition, Kind
+
+ListName = Literal["deterministic", "raises"]
+
+DEVICES = ("cpu", "cuda", "mps")  # all that the lists speak of, in their order
+HEADINGS: dict[ListName, str] = {
+    "deterministic": "    The following normally-nondeterministic operations will act\n"
+    "    deterministically when ``mode=True``:\n",
+    "raises": "    The following normally-nondeterministic operations will throw a\n"
+    "    :class:`RuntimeError` when ``mode=True``:\n",
+}
+INDENT = " " * 8
+_WIDTH = 98  # columns, indentation included; some of the docstring's own lines have more
+_LONG = 3  # values from which on they make a list of their own
+
+# The conditions whose name alone says that they are no keyword arguments.
+_KINDS: dict[str, Kind] = {
+    "src": "argument",
+    "weights": "argument",
+    "index": "argument",
+    "quantized": "input",
+    "requires_grad": "input",
+    "layout": "layout",
+    "output": "output",
+    "fill": "fill",
+    "dtype": "dtype",
+}
+# Traits that are neither keyword arguments nor anything that a release has words for.
+_WORDLESS = frozenset({"dims", "memory_format", "output_size"})
+_DTYPES = {"floating": "floating point"}
+_BARE = re.compile(r"True|False|None|\d+")
+# What a value may be, of a condition and of a keyword argument: "2-D" describes one, and is none.
+_SPOKEN = (re.compile(r"\w[\w -]*", re.ASCII), re.compile(r"[A-Za-z_]\w*|\d+", re.ASCII))
+_GRAD = "requires grad"
+_Slot = Literal["having", "when", "call", "end"]  # "with …", "when …", what it is called on, the last words
+
+
+class Statement(Struct, frozen=True, kw_only=True):
+    """What a bullet is to say."""
+
+    list: ListName
+    targets: tuple[str, ...]
+    devices: tuple[str, ...]  # empty: any
+    direction: ClaimDirection
+    conditions: tuple[Condition, ...]
+
+
+def statement_of(claim: Claim) -> Statement:
+    """Return what a claim says."""
+    return Statement(
+        list="raises" if claim.section == "raises" else "deterministic",
+        targets=claim.targets,
+        devices=() if claim.device == "any" else (claim.device,),
+        direction=claim.direction,
+        conditions=claim.conditions,
+    )
+
+
+def kind_of(name: str) -> Kind:
+    """Return what kind of condition a trait of this name is."""
+    return _KINDS.get(name, "keyword")
+
+
+def role_of(target: str, text: str = "") -> str:
+    """Return an op with its role, the one it has in *text* if it is there: ``:func:`torch.bmm```."""
+    found = re.search(rf":(\w+):`~?{re.escape(target)}`", text)
+    last = target.rpartition(".")[2]
+    role = found[1] if found else "class" if last[:1].isupper() else "func"
+    return f":{role}:`{target}`"
+
+
+def write(statement: Statement, text: str = "") -> str | None:
+    """Return the lines of a bullet, or ``None`` if the lists have no words for it.
+
+    Args:
+        statement: What to say.
+        text: The bullet it is made from, whose roles are kept.
+    """
+    said = _words(statement, text)
+    if said is None:
+        return None
+    words, items = said
+    lines = textwrap.wrap(
+        f"* {words}",
+        _WIDTH - len(INDENT),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if items:
+        lines += ["", *(f"  - ``{item}``" for item in items)]
+    source = "\n".join(lines)
+    return source if _reads_back(statement, source) else None
+
+
+def lists(entries: dict[ListName, Sequence[str]]) -> str:
+    """Return both lists with their headings, indented as in the docstring."""
+    parts = []
+    for name, heading in HEADINGS.items():
+        bullets = "\n".join(entries[name])
+        parts.append(heading + (f"\n{textwrap.indent(bullets, INDENT)}\n" if bullets else ""))
+    return "\n".join(parts)
+
+
+def _reads_back(statement: Statement, source: str) -> bool:
+    """Tell whether a bullet is read as what it was to say."""
+    read = parse_claims(f"{HEADINGS[statement.list]}\n{textwrap.indent(source, INDENT)}\n")
+    meant = {
+        (statement.list, frozenset(statement.targets), device, statement.direction, facts)
+        for device, facts in product(statement.devices or ("any",), [_facts(statement.conditions)])
+    }
+    return all(claim.parsed for claim in read) and meant == {
+        (claim.section, frozenset(claim.targets), claim.device, claim.direction, _facts(claim.conditions))
+        for claim in read
+    }
+
+
+def _facts(conditions: Iterable[Condition]) -> frozenset[tuple[str, str, frozenset[str]]]:
+    return frozenset(
+        (condition.kind, condition.name, frozenset(condition.values)) for condition in conditions
+    )
+
+
+def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return a bullet's sentence and its nested list, or ``None`` if there are no words for it."""
+    nested = next(
+        (one for one in statement.conditions if one.kind == "keyword" and len(one.values) >= _LONG), None
+    )
+    said: dict[_Slot, list[str]] = {"having": [], "when": [], "call": [], "end": []}
+    for condition in statement.conditions:
+        phrase = _PHRASES.get(condition.kind)
+        if (
+            phrase is None
+            or condition.name in _WORDLESS
+            or "none" in condition.values
+            or not all(map(_SPOKEN[condition.kind == "keyword"].fullmatch, condition.values))
+        ):
+            return None
+        if condition is not nested:
+            slot, words = phrase(condition.name, condition.values)
+            said[slot].append(words)
+    call = _call(statement, said["call"])
+    when = [*([call] if call else []), *said["when"]]
+    if nested:
+        when.append(f"one of the following {nested.name}s is used:")
+    parts = [
+        _joined([role_of(target, text) for target in statement.targets]),
+        *([f"with {' and '.join(said['having'])}"] if said["having"] else []),
+        *([f"when {' and '.join(when)}"] if when else []),
+        *said["end"],
+    ]
+    return " ".join(parts), nested.values if nested else ()
+
+
+def _call(statement: Statement, said: Sequence[str]) -> str:
+    """Return "called on a CUDA tensor", "attempting to differentiate a CPU or CUDA tensor" or nothing."""
+    devices = _either([device.upper() for device in statement.devices])
+    on = f"{'an' if devices.startswith('M') else 'a'} {devices} tensor" if devices else ""
+    if _GRAD in said:
+        return f"called on {on} that {_GRAD}" if on else _GRAD
+    if said:
+        return f"called on {said[0]} {devices} tensors"
+    if statement.direction == "backward":
+        return f"attempting to differentiate {on}".rstrip()
+    return f"called on {on}" if on else ""
+
+
+def _keyword(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
+    return "having", " or ".join(f"``{name}={_value(value)}``" for value in values)
+
+
+def _input(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
+    if name == "requires_grad":
+        return "call", _GRAD
+    return (
+        "when",
+        f"called with a {'quantized tensor' if list(values) == ['True'] else 'tensor that is not quantized'}",
+    )
+
+
+def _argument(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
+    match values:
+        case ["given"]:
+            return "when", f"``{name}`` tensor is given"
+        case ["list of tensors"]:
+            return "when", f"the {name} is a list of tensors"
+    return "when", f"`{name}` type is {_either(values)}"
+
+
+def _value(value: str) -> str:
+    return value if _BARE.fullmatch(value) else f"'{value}'"
+
+
+def _either(words: Sequence[str]) -> str:
+    """Return "a", "a or b", "a, b or c"."""
+    return " or ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Return "a", "a and b", "a, b, and c"."""
+    if len(words) <= 2:  # noqa: PLR2004
+        return " and ".join(words)
+    return f"{', '.join(words[:-1])}, and {words[-1]}"
+
+
+# What each kind of condition says, and where in the sentence. What uninitialised memory is filled with is in none.
+_PHRASES: dict[Kind, Callable[[str, Sequence[str]], tuple[_Slot, str]]] = {
+    "keyword": _keyword,
+    "output": lambda _, values: ("having", f"{_either(values)} output"),
+    "layout": lambda _, values: ("call", _either(values)),
+    "input": _input,
+    "dtype": lambda _, values: (
+        "when",
+        f"dtype is {_either([_DTYPES.get(value, value) for value in values])}",
+    ),
+    "argument": _argument,
+    "unspecified": lambda *_: ("end", "in some cases"),
+}
+
+
+# --- The lists as bullets in their own lines
 
 OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from reports.docs.agreement import AGREEMENT_MEANING, KIND_MEANING, Docs, JudgedClaim, Undocumented, count
-from reports.docs.conditions import Effect, Evidence
-from reports.docs.lists import RegeneratedLists, lists_of
-from reports.docs.reasons import shown_words, strongest
+from reports.docs.evidence import Effect, Evidence
+from reports.docs.judge import (
+    AGREEMENT_MEANING,
+    KIND_MEANING,
+    Docs,
+    JudgedClaim,
+    Undocumented,
+    count,
+    shown_words,
+    strongest,
+)
+from reports.docs.regenerate import RegeneratedLists, lists_of, regenerate
 from reports.matrix import words
 from reports.matrix.cells import cell_view
 from reports.matrix.listed import hands_out
 from reports.matrix.model import Matrix
-from reports.render.json import View, fields_of
+from reports.matrix.words import states
+from reports.render import markdown as of_markdown
+from reports.render import page as of_page
+from reports.render.json import View, fields_of, object_pieces
+from reports.render.page import Pool
 from scanner.claims.matching import device_kind, names_of
+from scanner.errors import safe_lines
 from scanner.observations.parts import parts_of
 from scanner.observations.records import MODES
 from scanner.plurals import several
@@ -197,3 +212,123 @@ def _ids(evidence: Sequence[Evidence]) -> list[str]:
 def _strongest_first(evidence: Sequence[Evidence]) -> list[str]:
     """Return the ids of rows, first that of the row that shows most."""
     return _ids([strongest(evidence), *evidence]) if evidence else []
+
+
+def markdown(docs: Docs) -> Iterator[str]:
+    """Yield the tables for people."""
+    return of_markdown.generate("docs", view_of(docs))
+
+
+def as_json(docs: Docs) -> Iterator[str]:
+    """Yield one object, one claim per line."""
+    yield from object_pieces(view_of(docs), "claims", "undocumented")
+    yield "\n"
+
+
+def render_rst(docs: Docs) -> Iterator[str]:
+    """Yield the two lists in the docstring's own form.
+
+    Raises:
+        UsageError: The claims do not hold the docstring's lines.
+    """
+    yield safe_lines(regenerate(docs).regenerated)
+
+
+def render_diff(docs: Docs) -> Iterator[str]:
+    """Yield a unified diff from the documented lists to the regenerated ones; nothing if they agree.
+
+    Raises:
+        UsageError: The claims do not hold the docstring's lines.
+    """
+    lists = regenerate(docs)
+    yield from difflib.unified_diff(
+        safe_lines(lists.documented).splitlines(keepends=True),
+        safe_lines(lists.regenerated).splitlines(keepends=True),
+        fromfile=f"torch {docs.torch}, documented",
+        tofile=f"torch {docs.torch}, {docs.seen}",
+    )
+
+
+def state_lines(docs: Docs) -> Iterator[str]:
+    """Yield what a reader must know of the runs before believing any of it."""
+    for one in docs.matrices:
+        yield from (f"{state}: {one.name}: {text}" for state, text in states(one))
+
+
+def drift_lines(docs: Docs) -> Iterator[str]:
+    """Yield a line for all that is contradicted, undocumented, self-contradictory, not understood or not covered."""
+    for agreement in ("contradicted", "not_covered"):
+        if agreement == "not_covered":
+            for one in docs.undocumented:
+                shown = shown_words(strongest(one.evidence))
+                case = one.smallest[0].row.row.id
+                yield f"undocumented: {one.op}, {one.direction} on {one.place}: {one.finding}: {shown}: {case}"
+            for acting, raising in docs.self_contradictory:
+                yield f"self_contradictory: {acting.id} and {raising.id}"
+            yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)
+            for one in docs.unread:
+                shown = shown_words(strongest(one.evidence))
+                yield (
+                    f"unread: {one.op}, {one.direction} on {one.place}: {one.finding}: {shown}; an unparsed bullet "
+                    f"names it"
+                )
+        for judged in docs.judged:
+            if judged.agreement == agreement:
+                yield f"{agreement}: {judged.claim.id}: {judged.reason}"
+
+
+# A sign, and the finding whose colour it has: a state is told by its word, too.
+_MARKS: dict[str, tuple[str, str]] = {
+    "contradicted": ("✗", "silent"),
+    "confirmed": ("✓", "deterministic"),
+    "not_triggered": ("○", "over_alert"),
+    "not_run": ("·", "inconclusive"),
+    "not_covered": ("·", "inconclusive"),
+}
+# ":func:`torch.bmm`" and "``mode='max'``": what a bullet sets as code.
+_CODE = re.compile(r":\w+:`~?([^`]+)`|``([^`]+)``|`([^`]+)`")
+
+
+def page_of(docs: Docs) -> Iterator[str]:
+    """Yield the page in pieces."""
+    report = view_of(docs)
+    return of_page.generate(
+        "docs",
+        words,
+        report=report,
+        page=View(
+            {},
+            torch=docs.torch,
+            matrices=docs.matrices,
+            tiles=[one for one in report.count_lines if one[0] in _MARKS],
+            marks=_MARKS,
+            claims=len(report["claims"]),
+            parts=_parts,
+            worst_first=_worst_first,
+            pool=Pool(),
+        ),
+    )
+
+
+def _worst_first(claims: Iterable[View], state: str) -> list[View]:
+    """Return claims by what is under the key *state*, in the order of the tiles."""
+    return sorted(claims, key=lambda claim: list(_MARKS).index(claim[state]))
+
+
+def _parts(text: str) -> list[tuple[bool, str]]:
+    """Return the words of a bullet in pieces, each with whether it is code."""
+    pieces: list[tuple[bool, str]] = []
+    end = 0
+    for found in _CODE.finditer(text):
+        pieces += [(False, text[end : found.start()]), (True, found[1] or found[2] or found[3])]
+        end = found.end()
+    return [*pieces, (False, text[end:])]
+
+
+RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
+    "md": markdown,
+    "html": page_of,
+    "rst": render_rst,
+    "diff": render_diff,
+    "json": as_json,
+}

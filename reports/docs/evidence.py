@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.docs.bullets import kind_of
+from reports.docs.entries import kind_of
 from scanner.claims.matching import claimed_kind, device_kind, dtype_kind, is_vague, names_of
 from scanner.observations.records import Claim, Condition, Row
 from scanner.verdicts.findings import MatrixRow

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from reports.docs.agreement import Docs
-from reports.docs.bullets import INDENT, ListName
-from reports.docs.entries import Entries, entries_of, sources, text_of
-from reports.docs.lists import regenerate
+from reports.docs.entries import INDENT, Entries, ListName, entries_of, sources, text_of
+from reports.docs.judge import Docs
+from reports.docs.regenerate import regenerate
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError, one_line, safe_lines
 from scanner.observations.records import Claim
