@@ -10,17 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.coverage.model import coverages, sort_of
-from reports.matrix.model import load
-from reports.report import html
+from reports.coverage import sort_of
 from scanner.claims.tables import parse_claims
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached, Writes
 from scanner.observations.records import Mode, Row, Settings
 from tests.commands import Command
 from tests.compared import shows
-from tests.conftest import one_line
 from tests.documented import docstring
-from tests.page_data import block, told
 from tests.runs import ENVIRONMENT, Planned, row, write_run
 
 SETTINGS = Settings(
@@ -83,7 +79,11 @@ def shown_text(detmatrix: Command, *runs: Path) -> dict[str, Any]:
 
 
 def test_executed_over_all_with_a_kernel(detmatrix: Command, run: Path) -> None:
-    """Out variants and lists of tensors are counted apart; what the recorder cannot see counts nowhere."""
+    """Out variants and lists of tensors are counted apart; what the recorder cannot see counts nowhere.
+
+    An overload has the worst finding of the rows that reach it. An alert is told with its overload; one that no overload
+    raised is put on none. A row without overloads is neither executed nor forgotten.
+    """
     answer = shown_text(detmatrix, run)
 
     assert answer["aten"] == {
@@ -101,24 +101,13 @@ def test_executed_over_all_with_a_kernel(detmatrix: Command, run: Path) -> None:
         {"device": 1, "composite": 1, "layout": 0},
         {"device": 3, "composite": 1, "layout": 1},
     )
-    assert groups["prims", "op"][1]["composite"] == 1
-
-
-def test_the_worst_finding_of_the_rows_that_reach_an_overload(detmatrix: Command, run: Path) -> None:
-    """An overload that several rows reach has the worst of their findings, and names those rows."""
-    executed = {one["name"]: one for one in shown_text(detmatrix, run)["executed"]}
-
+    executed = {one["name"]: one for one in answer["executed"]}
     assert executed["aten::sum"] == {
         "name": "aten::sum", "namespace": "aten", "sort": "op", "kernel": "device", "rows": 2, "worst": "silent",
         "evidence": ["torch.sum:rows:backward:float32"], "alerts": [],
     }  # fmt: skip
-    assert executed["aten::put_"]["worst"] == "raises"
     assert executed["mine::op"]["kernel"] is None
-
-
-def test_alerts_and_the_overloads_that_raised_them(detmatrix: Command, run: Path) -> None:
-    """A caller is told with its overload; one that no overload raised is not put on any."""
-    assert shown_text(detmatrix, run)["alerts"] == [
+    assert answer["alerts"] == [
         {"caller": "above", "overloads": [], "rows": ["torch.sum:one:forward:float32"]},
         {
             "caller": "put_",
@@ -126,6 +115,8 @@ def test_alerts_and_the_overloads_that_raised_them(detmatrix: Command, run: Path
             "rows": ["torch.Tensor.put_:overwrite:forward:float32"],
         },
     ]
+    assert (answer["planned"], answer["recorded"]) == (4, 3)
+    assert answer["missing"] == {"crash: killed by SIGKILL": ["torch.dead:collisions:forward:float32"]}
 
 
 def test_documented_alerts_are_held_against_those_that_were_met(detmatrix: Command, tmp_path: Path) -> None:
@@ -150,39 +141,10 @@ def test_documented_alerts_are_held_against_those_that_were_met(detmatrix: Comma
         {"bullet": "torch.sum", "rows": 1, "callers": [], "overloads": []},
         {"bullet": "torch.mm", "rows": 0, "callers": [], "overloads": []},
     ]
-    page = "".join(html.render(load([str(run)])))
-    for shown in (detmatrix("coverage", run).stdout, page):
-        assert "not triggered" in shown
-        assert "not tried" in shown
-        assert "torch.cumsum" not in shown.partition("aten::")[0].partition("ocumented to raise")[2]
-
-
-def test_rows_that_are_not_known_are_told(detmatrix: Command, run: Path) -> None:
-    """A row without overloads is neither executed nor forgotten."""
-    answer = shown_text(detmatrix, run)
-
-    assert (answer["planned"], answer["recorded"]) == (4, 3)
-    assert answer["missing"] == {"crash: killed by SIGKILL": ["torch.dead:collisions:forward:float32"]}
-
-
-def test_markdown_says_the_same(detmatrix: Command, run: Path) -> None:
-    """The figure, the tables and the lists, escaped; long lists are cut and counted."""
-    done = detmatrix("coverage", run)
-
-    assert done.returncode == 0
-    assert (
-        "3 of the 6 overloads of ATen that have a kernel for CPU were executed (50%), not counting out, foreach and "
-        "fused variants (3 of 8 with them), by 3 of 4 rows. Of those with one kernel for all devices, 1 of 1; 2 more "
-        "are replaced by their parts before they are seen, and count nowhere." in done.stdout
-    )
-    assert "| 1 of 3" in done.stdout
-    assert "nothing that the recorder sees" in done.stdout
-    assert "`aten::<b>\\|x`" in done.stdout
-    assert "* crash: killed by SIGKILL: `torch.dead:collisions:forward:float32`" in done.stdout
 
 
 def test_runs_of_one_build_are_joined(detmatrix: Command, run: Path, tmp_path: Path) -> None:
-    """What either reaches is reached; a run of another build is told apart."""
+    """What either reaches is reached, once; a run of another build is told apart."""
     more = write_run(
         tmp_path / "more.jsonl", [STABLE], settings=SETTINGS, kernels=KERNELS, dispatches=[reached(STABLE[0], "aten::_sum")]
     )  # fmt: skip
@@ -192,6 +154,7 @@ def test_runs_of_one_build_are_joined(detmatrix: Command, run: Path, tmp_path: P
     )  # fmt: skip
 
     assert shown_text(detmatrix, run, more)["aten"]["device"] == {"executed": 4, "of": 8}
+    assert shown_text(detmatrix, run, run)["aten"]["device"] == {"executed": 3, "of": 8}
     both = shown_text(detmatrix, run, other)["coverages"]
     assert [(one["torch"], one["aten"]["device"]["executed"]) for one in both] == [
         ("2.13.0+cpu", 3),
@@ -239,34 +202,3 @@ def test_an_interrupted_scan_says_so(detmatrix: Command, tmp_path: Path) -> None
 def test_sort_of_an_overload(name: str, writes: Writes, expected: str) -> None:
     """Sorts are told by what an overload writes, then by its name."""
     assert sort_of(name, writes) == expected
-
-
-def test_the_page_has_it_too(run: Path, tmp_path: Path) -> None:
-    """The page holds the figure, every overload and nothing that could be markup."""
-    page = "".join(html.render(load([str(run)])))
-    old = "".join(html.render(load([str(write_run(tmp_path / "old.jsonl", [STABLE], format_=2))])))
-
-    assert "3 of the 6 overloads of ATen that have a kernel for CPU were executed (50%)" in page
-    ((_, executed, never),) = block(page, "overloads")
-    assert (len(executed), sum(len(names) for _, names in never)) == (5, 7)
-    assert "aten::<b>|x" in told(page)
-    assert "aten::<b>" not in page
-    assert "Overloads are not recorded: old.jsonl is of run file format 2" in old
-    assert block(old, "overloads") == []
-
-
-def test_joined_runs_share_their_list(run: Path) -> None:
-    """The same run twice reaches what it reaches once."""
-    (once,) = coverages(load([str(run)]))
-    (twice,) = coverages(load([str(run), str(run)]))
-
-    assert once.aten == twice.aten
-    assert twice.planned == 2 * once.planned
-
-
-def test_no_run_file(detmatrix: Command, tmp_path: Path) -> None:
-    """What cannot be read ends in one line and exit code 3."""
-    done = detmatrix("coverage", tmp_path / "none.jsonl")
-
-    assert done.returncode == 3
-    assert "cannot be read" in one_line(done.stderr)

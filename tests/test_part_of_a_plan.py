@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reports.compare.runs import compare
 from reports.compare.words import notes
-from reports.coverage.model import coverages
+from reports.coverage import coverages
 from reports.matrix.model import load
 from reports.matrix.words import named_machines
 from scanner.observations.records import Part
@@ -78,8 +78,8 @@ def test_machines_are_told_what_is_missing(
     )
     assert [run["complete"] for run in docs["runs"]] == [False]
     assert [run["complete"] for run in compared["runs"]] == [True, False]
-    assert [run.complete for it in coverages(load([str(whole)])) for run in it.runs] == [True]
-    assert [run.complete for it in coverages(load([str(path)])) for run in it.runs] == [False]
+    assert [run["complete"] for it in coverages(load([str(whole)])) for run in it["runs"]] == [True]
+    assert [run["complete"] for it in coverages(load([str(path)])) for run in it["runs"]] == [False]
 
 
 def test_lists_and_changes_are_not_of_a_whole_run(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from reports.cli.report import LONG, RENDERERS
-from reports.coverage import render as coverage_render
-from reports.coverage.model import coverages
+from reports.coverage import RENDERERS as COVERAGES
+from reports.coverage import coverages
 from reports.matrix.model import load
 from reports.report import html
 from scanner.cases.rows import planned_rows
@@ -34,8 +34,8 @@ STEPS: dict[str, Callable[[Path], object]] = {
         name: lambda run, render=render: "".join(render(load([str(run)])))  # type: ignore[misc]
         for name, render in [*RENDERERS.items(), *((f"long {form}", it) for form, it in LONG.items())]
     },
-    "coverage": lambda run: "".join(coverage_render.markdown(coverages(load([str(run)])))),
-    "coverage in JSON": lambda run: "".join(coverage_render.as_json(coverages(load([str(run)])))),
+    "coverage": lambda run: "".join(COVERAGES["md"](coverages(load([str(run)])))),
+    "coverage in JSON": lambda run: "".join(COVERAGES["json"](coverages(load([str(run)])))),
 }
 
 

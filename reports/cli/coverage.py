@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from reports.coverage.model import coverages
-from reports.coverage.render import RENDERERS
+from reports.coverage import RENDERERS, coverages
 from reports.matrix.model import load
 from reports.render.output import write_report, write_to_stdout
 from scanner.cli.options import form_of, format_option, output_option, runs_argument

@@ -12,8 +12,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from reports.coverage.claims import HEADS
-from reports.coverage.model import coverages
+from reports.coverage import DOCUMENTED, coverages
 from reports.matrix.model import WORST_FIRST, Matrix
 from reports.matrix.ops import LISTED_MEANING
 from reports.matrix.words import bound_words
@@ -37,8 +36,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         pool=pool,
         limit=_limit_words(matrices, report),
         coverages=covered,
-        overloads=(overload_facts(one, report, pool) for one in covered if one.aten),
-        documented_heads=[head.capitalize() for head in HEADS],
+        overloads=(overload_facts(one, report, pool) for one in covered if one["aten"]),
+        documented_heads=[head.capitalize() for head in DOCUMENTED],
         documented_words=documented_words,
         shown_labels=_labels,
         bounds=[bound_words(one) for one in matrices],

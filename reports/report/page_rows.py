@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from reports.coverage.model import Coverage
 from reports.libraries.view import libraries_told
 from reports.matrix.cells import CellView
 from reports.matrix.columns import Column
@@ -17,6 +16,7 @@ from reports.matrix.model import WORST_FIRST
 from reports.matrix.ops import OpColumn, OpRow, OpView
 from reports.matrix.view import RowView
 from reports.matrix.words import percent, serial_word
+from reports.render.json import View
 from reports.render.page import Pool
 from reports.render.simulated import beside_words
 from reports.report.view import ReportView
@@ -44,16 +44,16 @@ def op_facts(report: ReportView, pool: Pool) -> Iterator[list[object]]:
         yield [*facts, [*op.beside]] if notable else facts
 
 
-def overload_facts(one: Coverage, report: ReportView, pool: Pool) -> list[object]:
+def overload_facts(one: View, report: ReportView, pool: Pool) -> list[object]:
     """Return the overloads of a build: those that were executed, with the op that shows the worst, and those that never were."""
     ops = {op.name: place for place, op in enumerate(report.ops.ops)}
     executed = []
     for it in one.by_finding:
-        found = it.evidence[0].rsplit(":", 3)[0]
-        texts = map(pool.place, (it.name, (it.sort, it.kernel, it.worst)))
-        executed.append([*texts, ops.get(found, found), it.rows])
+        found = it["evidence"][0].rsplit(":", 3)[0]
+        texts = map(pool.place, (it["name"], (it["sort"], it["kernel"], it["worst"])))
+        executed.append([*texts, ops.get(found, found), it["rows"]])
     never = [(title, [*map(pool.place, names)]) for title, names in one.never_lists.items()]
-    return [f"torch {one.torch} on {one.device}", executed, never]
+    return [f"torch {one['torch']} on {one['device']}", executed, never]
 
 
 def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:

@@ -14,9 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from reports.coverage.model import coverages
+
 from reports.cli.report import RENDERERS
 from reports.coverage import render as coverage_render
-from reports.coverage.model import coverages
 from reports.matrix.model import load
 from reports.render.output import write_report
 from scanner.cases.rows import planned_rows

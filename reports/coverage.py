@@ -1,0 +1,338 @@
+"""Which overloads of a build the rows of its runs reach: the share of those that have a kernel, and what they showed.
+
+Runs of one build on one kind of device are joined. Nothing is said of a run that did not record overloads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from reports.matrix.model import FINDINGS, Matrix
+from reports.matrix.words import bullet_words, state_words
+from reports.render.json import View, object_pieces, one_or_several
+from reports.render.markdown import generate
+from scanner.claims.matching import claimed_kind, device_kind, matches
+from scanner.observations.overload_records import Dispatch, Kernel, Writes
+from scanner.observations.records import Claim
+from scanner.verdicts.findings import Finding
+
+Sort = Literal["op", "in place", "backward", "internal", "foreach and fused", "out variant"]
+
+# One sentence each, printed with every report; an overload belongs to the first that fits, from the last to the first.
+SORT_MEANING: dict[Sort, str] = {
+    "op": "Returns a new tensor or a view; what users call.",
+    "in place": "Changes an argument.",
+    "backward": "Computes a gradient: its name says backward.",
+    "internal": "Its name begins with an underscore.",
+    "foreach and fused": "Does one thing to lists of tensors, as optimizers do.",
+    "out variant": "Writes into the argument out.",
+}
+KERNEL_MEANING: dict[Kernel, str] = {
+    "device": "A kernel is registered for the device's dense tensors.",
+    "composite": "One kernel serves all devices; it is made of other ops.",
+    "layout": "A kernel is registered for the device's tensors of another layout alone: sparse, quantized, nested.",
+    "decomposed": "It is replaced by the ops it is made of before the recorder sees it, so it can never be executed "
+    "here, and its parts are.",
+    "none": "There is no kernel for the device.",
+}
+# Kernels that an execution can reach on the device.
+RUNNABLE: tuple[Kernel, ...] = ("device", "composite", "layout")
+# Of these the out variant, or a loop over the list, mostly runs the same kernel again.
+_VARIANTS: tuple[Sort, ...] = ("foreach and fused", "out variant")
+SEES = (
+    "Overloads are those that PyTorch's dispatcher reaches below autograd, in one more execution of each row and "
+    "mode that is compared with no other; what a kernel calls in its turn is not seen. A finding is of a row, and a "
+    "row reaches several overloads: it is no proof of which of them it is about."
+)
+UNSEEN = "nothing that the recorder sees"
+DOCUMENTED = ("documented to raise", "met as", "raised by", "rows that speak to it")
+NOT_RECORDED = "not recorded"
+_CUT = "the scan was interrupted before it"
+_OTHERS = "other namespaces"
+
+
+def coverages(matrices: Iterable[Matrix]) -> list[View]:
+    """Return one coverage for each build and kind of device, in the order of the runs."""
+    groups: dict[tuple[str, str | None, str], list[Matrix]] = {}
+    for one in matrices:
+        header = one.run.header
+        build = (header.environment.torch, header.environment.torch_git)
+        groups.setdefault((*build, device_kind(header.settings.device)), []).append(one)
+    return [_coverage(torch, device, some) for (torch, _, device), some in groups.items()]
+
+
+def sort_of(name: str, writes: Writes) -> Sort:
+    """Return the sort of an overload, such as ``aten::add.Tensor``."""
+    op = name.partition("::")[2]
+    if writes == "out":
+        return "out variant"
+    if op.startswith(("_foreach_", "_fused_", "_amp_")):
+        return "foreach and fused"
+    if op.startswith("_") and not op.startswith("__"):
+        return "internal" if "backward" not in op else "backward"
+    if "backward" in op:
+        return "backward"
+    return "in place" if writes == "in_place" else "op"
+
+
+def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
+    listed = {
+        name: _overload(name, group.writes, group.kernel)
+        for one in matrices
+        for group in (one.run.kernels.groups if one.run.kernels else ())
+        for name in group.names
+    }
+    reached: dict[str, list[tuple[Finding, str]]] = {}
+    raised: dict[tuple[str, str | None], list[str]] = {}
+    missing: dict[str, list[str]] = {}
+    recorded = 0
+    for one in matrices:
+        known = {dispatch.key: dispatch for dispatch in one.run.dispatches}
+        for row in one.rows:
+            dispatch = known.get(row.row.key)
+            if dispatch is None or dispatch.outcome != "ran":
+                missing.setdefault(_why(one, dispatch), []).append(row.row.id)
+                continue
+            recorded += 1
+            for name in {name for mode in dispatch.modes.values() for name in mode.overloads}:
+                reached.setdefault(name, []).append((row.finding, row.row.id))
+            for alert in dict.fromkeys(alert for mode in dispatch.modes.values() for alert in mode.alerts):
+                raised.setdefault(alert, []).append(row.row.id)
+    executed = [
+        _executed(
+            listed.get(name) or _overload(name, "new", None), rows, [it for it, by in raised if by == name]
+        )
+        for name, rows in sorted(reached.items())
+    ]
+    never = [one for name, one in sorted(listed.items()) if one["kernel"] in RUNNABLE and name not in reached]
+    groups, alerts = _groups(executed, never), _alerts(raised)
+    documented = list(_documented(matrices, device, alerts))
+    found = {
+        "torch": torch,
+        "device": device,
+        "runs": [{"path": it.name, "complete": not it.missing, "distrust": it.distrust} for it in matrices],
+        "not_recorded": None if listed else _unknown(matrices),
+        "planned": sum(one.planned for one in matrices),
+        "recorded": recorded,
+        "aten": _shares(groups) if listed else None,
+        "groups": groups,
+        "decomposed": sum(one["kernel"] == "decomposed" for one in listed.values()),
+        "alerts": alerts,
+        "documented_alerts": documented,
+        "missing": missing,
+        "sorts": SORT_MEANING,
+        "kernels": KERNEL_MEANING,
+        "executed": executed,
+        "never": never if recorded else [],
+    }
+    namespaces = {"aten", *(one["namespace"] for one in executed)}
+    return View(
+        found,
+        states=[(it.name, state) for it in matrices for state in state_words(it)],
+        sees=SEES,
+        unseen=UNSEEN,
+        summary=_summary(found),
+        count_lines=_count_lines(groups, namespaces),
+        alert_lines=[
+            (one["caller"], ", ".join(one["overloads"]) or UNSEEN, len(one["rows"])) for one in alerts
+        ],
+        documented_heads=DOCUMENTED,
+        documented_lines=[
+            (
+                one["bullet"],
+                ", ".join(one["callers"]) or ("not triggered" if one["rows"] else "not tried"),
+                ", ".join(one["overloads"]) or (UNSEEN if one["callers"] else "none"),
+                str(one["rows"]),
+            )
+            for one in documented
+        ],
+        by_finding=sorted(executed, key=lambda one: (FINDINGS.index(one["worst"]), one["name"])),
+        never_lists=_lists(found["never"], namespaces),
+    )
+
+
+def _overload(name: str, writes: Writes, kernel: Kernel | None) -> dict[str, Any]:
+    """Return an overload; its kernel is ``None`` where the build lists no such overload."""
+    return {
+        "name": name,
+        "namespace": name.partition("::")[0],
+        "sort": sort_of(name, writes),
+        "kernel": kernel,
+    }
+
+
+def _executed(
+    overload: dict[str, Any], rows: Sequence[tuple[Finding, str]], callers: Iterable[str]
+) -> dict[str, Any]:
+    """Return an overload with the rows that reach it: how many, their worst finding, and which have it."""
+    worst = min((finding for finding, _ in rows), key=FINDINGS.index)
+    evidence = dict.fromkeys(identity for finding, identity in rows if finding == worst)
+    return overload | {
+        "rows": len(rows),
+        "worst": worst,
+        "evidence": [*evidence],
+        "alerts": [*dict.fromkeys(callers)],
+    }
+
+
+def _why(one: Matrix, dispatch: Dispatch | None) -> str:
+    """Say why the overloads of a row are not known."""
+    if dispatch is not None:
+        return f"{dispatch.outcome}: {dispatch.message}" if dispatch.message else dispatch.outcome
+    if not one.run.header.settings.overloads:
+        return f"{NOT_RECORDED}: {_left_out(one)}"
+    return _CUT if one.run.closing is None else NOT_RECORDED
+
+
+def _left_out(one: Matrix) -> str:
+    format_ = one.run.header.format
+    if one.simulated:
+        return f"{one.name} is simulated, which records no overloads"
+    if format_ < 3:  # noqa: PLR2004 - the format that brought overloads
+        return f"{one.name} is of run file format {format_}, which knows no overloads; scan again"
+    return f"{one.name} was scanned with --no-overloads"
+
+
+def _unknown(matrices: Sequence[Matrix]) -> str:
+    """Say why no overload of the build is known."""
+    lines = [one.run.kernels.message for one in matrices if one.run.kernels and one.run.kernels.message]
+    left = [_left_out(one) for one in matrices if not one.run.header.settings.overloads]
+    return "; ".join(dict.fromkeys([*left, *lines])) or _CUT
+
+
+def _groups(executed: Iterable[dict[str, Any]], never: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Count executed overloads and all by namespace, sort and kernel, ATen first."""
+    reached: Counter[tuple[str, Sort, Kernel]] = Counter()
+    total: Counter[tuple[str, Sort, Kernel]] = Counter()
+    for counter, some in ((reached, executed), (total, never)):
+        counter.update(
+            (one["namespace"], one["sort"], one["kernel"]) for one in some if one["kernel"] in RUNNABLE
+        )
+    total += reached
+    sorts = list(SORT_MEANING)
+    places = sorted(
+        {(namespace, sort) for namespace, sort, _ in total},
+        key=lambda place: (place[0] != "aten", place[0], sorts.index(place[1])),
+    )
+    return [
+        {
+            "namespace": namespace,
+            "sort": sort,
+            "executed": {kernel: reached[namespace, sort, kernel] for kernel in RUNNABLE},
+            "total": {kernel: total[namespace, sort, kernel] for kernel in RUNNABLE},
+        }
+        for namespace, sort in places
+    ]
+
+
+def _shares(groups: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return executed and all overloads of ATen with a kernel of the device, or one for all; also without variants."""
+    aten = [one for one in groups if one["namespace"] == "aten"]
+    core = [one for one in aten if one["sort"] not in _VARIANTS]
+    return {
+        f"{kernel}{which}": {
+            "executed": sum(one["executed"][kernel] for one in some),
+            "of": sum(one["total"][kernel] for one in some),
+        }
+        for kernel in ("device", "composite")
+        for which, some in (("", aten), ("_without_variants", core))
+    }
+
+
+def _alerts(raised: dict[tuple[str, str | None], list[str]]) -> list[dict[str, Any]]:
+    """Return the alerts that rows met, by the caller they name; without overloads: raised above the recorder."""
+    return [
+        {
+            "caller": caller,
+            "overloads": sorted(by for other, by in raised if other == caller and by is not None),
+            "rows": [
+                *dict.fromkeys(it for (other, _), ids in raised.items() if other == caller for it in ids)
+            ],
+        }
+        for caller in sorted({caller for caller, _ in raised})
+    ]
+
+
+def _documented(
+    matrices: Sequence[Matrix], device: str, alerts: Sequence[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the bullets of the list of ops that raise, and what the rows that speak to them met."""
+    claims: Sequence[Claim] = next((it.run.header.claims for it in matrices if it.run.header.claims), ())
+    rows = [row.row for matrix in matrices for row in matrix.rows]
+    for claim in claims:
+        if claim.section != "raises" or not claim.parsed or claim.device not in {"any", claimed_kind(device)}:
+            continue
+        ids = {row.id for row in rows if matches(row, claim)}
+        met = [alert for alert in alerts if not ids.isdisjoint(alert["rows"])]
+        yield {
+            "bullet": bullet_words(claim),
+            "rows": len(ids),
+            "callers": [alert["caller"] for alert in met],
+            "overloads": [*dict.fromkeys(name for alert in met for name in alert["overloads"])],
+        }
+
+
+def _summary(found: dict[str, Any]) -> str:
+    """Say what share of the overloads was executed."""
+    if found["aten"] is None:
+        return f"Overloads are {NOT_RECORDED}: {found['not_recorded']}."
+    device = found["device"].upper() if found["device"] == "cpu" else "CUDA"
+    (core, core_of), (every, every_of), (composite, composite_of) = (
+        found["aten"][name].values()
+        for name in ("device_without_variants", "device", "composite_without_variants")
+    )
+    share = f" ({core / core_of:.0%})" if core_of else ""
+    return (
+        f"{core} of the {core_of} overloads of ATen that have a kernel for {device} were executed{share}, "
+        f"not counting out, foreach and fused variants ({every} of {every_of} with them), by "
+        f"{found['recorded']} of {found['planned']} rows. Of those with one kernel for all devices, {composite} of "
+        f"{composite_of}; {found['decomposed']} more are replaced by their parts before they are seen, and count nowhere."
+    )
+
+
+def _count_lines(groups: Sequence[dict[str, Any]], namespaces: set[str]) -> list[tuple[str, ...]]:
+    """Return namespace, sort, and executed of all by kernel; what nothing reached is one line."""
+    known = [one for one in groups if one["namespace"] in namespaces]
+    others = [one for one in groups if one["namespace"] not in namespaces]
+    lines = [
+        (one["namespace"], one["sort"], *(_of(one["executed"][it], one["total"][it]) for it in RUNNABLE))
+        for one in known
+    ]
+    totals = (sum(one["total"][kernel] for one in others) for kernel in RUNNABLE)
+    return [*lines, (_OTHERS, "all", *(_of(0, total) for total in totals))] if others else lines
+
+
+def _of(executed: int, total: int) -> str:
+    return f"{executed} of {total}" if total else "none"
+
+
+def _lists(never: Iterable[dict[str, Any]], namespaces: set[str]) -> dict[str, list[str]]:
+    """Return the overloads that were never reached under what they have in common, ATen first."""
+    sorts = list(SORT_MEANING)
+
+    def place(one: dict[str, Any]) -> tuple[bool, str, int, int]:
+        known = one["namespace"] in namespaces
+        sort = sorts.index(one["sort"]) if known else -1
+        return (
+            one["namespace"] != "aten",
+            one["namespace"] if known else _OTHERS,
+            sort,
+            RUNNABLE.index(one["kernel"]),
+        )
+
+    lists: dict[str, list[str]] = {}
+    for one in sorted(never, key=place):
+        _, namespace, sort, kernel = place(one)
+        text = f"{namespace}, {sorts[sort]}" if sort >= 0 else namespace
+        lists.setdefault(f"{text}, kernel: {RUNNABLE[kernel]}", []).append(one["name"])
+    return lists
+
+
+RENDERERS: dict[str, Callable[[Sequence[View]], Iterator[str]]] = {
+    "md": lambda ones: generate("coverage", ones),
+    "json": lambda ones: one_or_several(
+        "coverages", ones, lambda one: object_pieces(one, "executed", "never")
+    ),
+}

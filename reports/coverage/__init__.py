@@ -1,1 +1,0 @@
-"""Which overloads of PyTorch the rows of runs reach."""
