@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.checks.compared import FAILS, failing
-from reports.checks.measured import failing_line
+from reports.checks import failing_line
 from reports.cli.explain import RENDERERS as EXPLAINED
 from reports.cli.report import LONG
 from reports.cli.report import RENDERERS as REPORTS
+from reports.compare.checks import FAILS, failing
 from reports.compare.render import RENDERERS as COMPARISONS
 from reports.compare.runs import compare as compare_runs
 from reports.docs.judge import join

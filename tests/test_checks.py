@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.checks import github
-from reports.checks.compared import failing
-from reports.checks.model import Annotation
+from reports.checks import annotation
+from reports.compare.checks import failing
 from reports.compare.rows.judged import CHANGES
 from reports.compare.runs import compare
 from scanner.observations.records import MODES
@@ -162,7 +161,7 @@ def test_annotations_tell_the_worst_first(detmatrix: Command, run: Path) -> None
 def test_what_a_run_file_says_is_no_command_of_github() -> None:
     """Line breaks, separators and the escape character itself are escaped; one annotation is one line."""
     hostile = "a,b::c\r\n::add-mask::x%0A\x1b[31m"
-    (line,) = github.render([Annotation(level="error", title=hostile, text=hostile, file=hostile)])
+    line = annotation("error", hostile, hostile, hostile)
 
     assert line.count("\n") == 1
     assert line.endswith("\n")

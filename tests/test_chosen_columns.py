@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.checks.measured import failing_line
+from reports.checks import failing_line
 from reports.compare.rows.judge import judge
 from reports.matrix.model import load
 from reports.render.json import json_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.checks.compared import failing
+from reports.compare.checks import failing
 from reports.compare.excerpt import render as excerpt
 from reports.compare.remeasured import Again, confirm, open_to_doubt
 from reports.compare.rows.judge import judge

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.checks.compared import failing
+from reports.compare.checks import failing
 from reports.compare.remeasured import open_to_doubt
 from reports.compare.rows.comparable import Reason, of_rows
 from reports.compare.rows.judged import Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.checks.compared import failing
+from reports.compare.checks import failing
 from reports.compare.runs import compare, timelines
 from reports.matrix.model import Matrix
 from tests.compared import run_of, shows

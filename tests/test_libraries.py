@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from reports.libraries.model import DATA, PROMISES, LibraryCall, LibraryEntry, documented_libraries
-from reports.libraries.view import libraries_of, libraries_told
+from reports.libraries import (
+    DATA,
+    PROMISES,
+    LibraryCall,
+    LibraryEntry,
+    documented_libraries,
+    libraries_of,
+    libraries_told,
+)
 from scanner.errors import UsageError
 from tests.commands import Command
 from tests.conftest import refused

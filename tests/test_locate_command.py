@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reports.cli import locate as command
-from reports.locate.matrix import index_of
+from reports.locate import index_of
 from scanner.located import CodeLine, Distance, Located, OpSite, Parting, Root, SentinelSeen
 from scanner.programs.process import Program, program_of
 from tests import tied
@@ -250,8 +250,8 @@ def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
     place = index.place(SITE)
 
     assert place is not None
-    assert (place.finding, place.row.split(":")[2]) == ("fixed_by_mode", "backward")
-    assert "index_put" in place.why
+    assert (place["finding"], place["row"].split(":")[2]) == ("fixed_by_mode", "backward")
+    assert "index_put" in place["why"]
     assert index.place(replace(SITE, op="mine::op")) is None
     assert index_of((), "1.0").place(SITE) is None
 

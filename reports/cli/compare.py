@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from reports.checks.compared import FAILS, failing, render_github, render_junit
 from reports.compare import excerpt
+from reports.compare.checks import FAILS, failing, render_github, render_junit
 from reports.compare.confirm import measure_again
 from reports.compare.render import RENDERERS as FOR_PEOPLE
 from reports.compare.rows.judged import CHANGES, Kind

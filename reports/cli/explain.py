@@ -9,7 +9,7 @@ import click
 
 from reports.explain import text
 from reports.explain.view import explained
-from reports.libraries.view import libraries_of
+from reports.libraries import libraries_of
 from reports.matrix.listed import is_about
 from reports.matrix.model import Matrix, narrowed
 from reports.render.json import View, json_of

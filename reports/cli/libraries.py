@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from reports.libraries.model import documented_libraries
-from reports.libraries.render import RENDERERS
-from reports.libraries.view import libraries_view
+from reports.libraries import RENDERERS, documented_libraries, libraries_view
 from reports.render.output import write_report, write_to_stdout
 from scanner.cli.options import form_of, format_option, output_option
 from scanner.errors import EXIT_DONE

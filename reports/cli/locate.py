@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from reports.locate.render import RENDERERS
-from reports.locate.view import view_of
+from reports.locate import RENDERERS, view_of
 from reports.render.output import check_place, write_report, write_to_stdout
 from scanner.cli.options import Whole, form_of, format_option, output_option, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from reports.checks import measured
+from reports import checks
 from reports.matrix.model import Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
@@ -30,7 +30,7 @@ from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.runfile import Run
 
 # What a check fails on decides in these what an error is.
-FOR_CI = {"junit": measured.render_junit, "github": measured.render_github}
+FOR_CI = {"junit": checks.render_junit, "github": checks.render_github}
 Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 
 BLOCK = "matrix"
@@ -125,7 +125,7 @@ def report(
     else:
         write = partial(write_page, opens=opens) if form == "html" else write_report
         write(Path(output), render(matrices), runs)
-    failure = measured.failing_line(matrices, fail_on) if fail_on else None
+    failure = checks.failing_line(matrices, fail_on) if fail_on else None
     if failure is not None:
         click.echo(one_line(f"detmatrix: {failure}"), err=True)
     return EXIT_DONE if failure is None else EXIT_CHECK_FAILED
@@ -170,7 +170,7 @@ def summarize(run: Run, fails: Sequence[str] = ()) -> str | None:
     """Show what a scan came to; return in a line what a check of findings fails on, if there is any."""
     matrices = [matrix_of(Path(run.path).name, run)]
     show(matrices)
-    return measured.failing_line(matrices, fails) if fails else None
+    return checks.failing_line(matrices, fails) if fails else None
 
 
 def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from reports.libraries.view import libraries_told
+from reports.libraries import libraries_told
 from reports.matrix.cells import CellView
 from reports.matrix.columns import Column
 from reports.matrix.cost import Timed

@@ -14,10 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from reports.coverage.model import coverages
-
 from reports.cli.report import RENDERERS
-from reports.coverage import render as coverage_render
+from reports.coverage import RENDERERS as COVERAGES
+from reports.coverage import coverages
 from reports.matrix.model import load
 from reports.render.output import write_report
 from scanner.cases.rows import planned_rows
@@ -41,7 +40,7 @@ def step(name: str, observations: int, run: Path) -> None:
     elif name == "verdicts":
         load([str(run)])
     elif name == "coverage":
-        write_report(output, coverage_render.markdown(coverages(load([str(run)]))))
+        write_report(output, COVERAGES["md"](coverages(load([str(run)]))))
     else:
         write_report(output, RENDERERS[name](load([str(run)])))
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from reports.checks import github, junit
-from reports.checks.model import Annotation, CheckCase, State, Suite, named, place_of
-from reports.compare.rows.judged import CHANGES, MOVES, Change, Kind
+from reports.checks import Case, State, annotation, case_of, errors_first, junit, named
+from reports.compare.rows.judged import CHANGES, Change, Kind
 from reports.compare.runs import Comparison, LikelyChange, Pair
 from reports.compare.words import arrow, build_notes, class_words, finding_words
 
@@ -19,13 +18,11 @@ FAILS: dict[str, tuple[Kind, ...]] = {
     "change": CHANGES,
     **{kind: (kind,) for kind in CHANGES},
 }
-_WARNED: tuple[Kind, ...] = (*MOVES, "added", "removed")
 
 
 class Failure(Struct, frozen=True, kw_only=True):
     """One thing that fails a check: a row, rows of one op together, or all samples that came and went."""
 
-    kind: Kind
     pair: Pair
     title: str
     text: str
@@ -64,62 +61,45 @@ def failing(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[str]:
 def _likely(pair: Pair, one: LikelyChange) -> Failure:
     ids = tuple(change.row.row.id for change in one.changes)
     text = f"{one.op}: {len(ids)} rows together: {'; '.join(map(str, one.tests))} {_step(pair)}: {named(ids)}"
-    return Failure(kind=one.kind, pair=pair, title=f"{one.kind} (likely)", text=text, op=one.op, ids=ids)
+    return Failure(pair=pair, title=f"{one.kind} (likely)", text=text, op=one.op, ids=ids)
 
 
 def render_github(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
-    """Yield annotations: errors of what fails, warnings of what else changed and of builds of other kinds."""
-    failed = list(failures(comparison, kinds))
-    others = failures(comparison, [kind for kind in _WARNED if kind not in kinds])
-    notes = [(_latest(comparison), "detmatrix", text) for text in build_notes(comparison)]
-    notes += [(place_of(one.pair.new.run.path), one.title, one.text) for one in others if one.ids]
-    return github.render(
-        [
-            *(
-                Annotation(
-                    level="error", title=one.title, text=one.text, file=place_of(one.pair.new.run.path)
-                )
-                for one in failed
-            ),
-            *(
-                Annotation(level="warning", title=title, text=text, file=file)
-                for file, title, text in dict.fromkeys(notes)
-            ),
-        ]
+    """Return annotations: errors of what fails, warnings of what else changed and of builds of other kinds."""
+    latest = comparison.matrices[-1].run.path
+    others = failures(comparison, [kind for kind in CHANGES if kind not in kinds])
+    warned = [("detmatrix", text, latest) for text in build_notes(comparison)]
+    warned += [(one.title, one.text, one.pair.new.run.path) for one in others if one.ids]
+    failed = (
+        annotation("error", one.title, one.text, one.pair.new.run.path) for one in failures(comparison, kinds)
     )
+    return errors_first([*failed, *(annotation("warning", *it) for it in dict.fromkeys(warned))])
 
 
 def render_junit(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
     """Yield test cases: one for each failure, and for each row that is in none."""
     failed = list(failures(comparison, kinds))
-    return junit.render(
-        [_suite(pair, [one for one in failed if one.pair is pair]) for pair in comparison.pairs]
+    return junit(
+        [
+            (
+                f"{pair.old.name} → {pair.new.name}",
+                list(_cases(pair, [one for one in failed if one.pair is pair])),
+            )
+            for pair in comparison.pairs
+        ]
     )
 
 
-def _latest(comparison: Comparison) -> str:
-    return place_of(comparison.matrices[-1].run.path)
-
-
-def _suite(pair: Pair, failed: Sequence[Failure]) -> Suite:
-    cases = [
-        CheckCase(group=one.op, name=_name(one), state="failed" if one.ids else "error", text=one.line)
-        for one in failed
-    ]
+def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
+    for one in failed:
+        name = one.ids[0].removeprefix(f"{one.op}:") if len(one.ids) == 1 else one.title
+        yield case_of(one.op, name, "failed" if one.ids else "error", one.line)
     told = {id_ for one in failed for id_ in one.ids}
-    cases += [_case(change) for change in pair.changes if change.row.row.id not in told]
-    return Suite(name=f"{pair.old.name} → {pair.new.name}", cases=tuple(cases))
-
-
-def _name(one: Failure) -> str:
-    return one.ids[0].removeprefix(f"{one.op}:") if len(one.ids) == 1 else one.title
-
-
-def _case(change: Change) -> CheckCase:
-    row = change.row.row
-    state: State = "skipped" if change.kind == "not_comparable" else "passed"
-    text = f"{class_words(change)}: {change.judged.reason}: {change.judged.detail}"
-    return CheckCase(group=row.spec, name=row.id.removeprefix(f"{row.spec}:"), state=state, text=text)
+    for change in (change for change in pair.changes if change.row.row.id not in told):
+        row = change.row.row
+        text = f"{class_words(change)}: {change.judged.reason}: {change.judged.detail}"
+        state: State = "skipped" if change.kind == "not_comparable" else "passed"
+        yield case_of(row.spec, row.id.removeprefix(f"{row.spec}:"), state, text)
 
 
 def _fails(change: Change, kind: Kind) -> bool:
@@ -137,9 +117,7 @@ def _of_row(pair: Pair, change: Change) -> Failure:
     row = change.row.row
     findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
     detail = f"; {change.judged.detail}" if change.judged.detail else ""
-    kind = change.kind if change.judged.apparent is None else change.judged.apparent
     return Failure(
-        kind=kind,
         pair=pair,
         title=class_words(change),
         text=f"{row.id}: {findings} {_step(pair)}{detail}",
@@ -161,15 +139,13 @@ def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
         f"samples of its own {_step(pair)}"
     )
     ids = tuple(change.row.row.id for change in found)
-    yield Failure(kind=found[0].kind, pair=pair, title="other samples", text=text, op="samples", ids=ids)
+    yield Failure(pair=pair, title="other samples", text=text, op="samples", ids=ids)
 
 
 def _nothing(pair: Pair) -> Failure:
     why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
     text = f"{pair.old.name} → {pair.new.name}: {why or _nothing_comparable(pair)}"
-    return Failure(
-        kind="not_comparable", pair=pair, title="nothing compared", text=text, op="detmatrix", ids=()
-    )
+    return Failure(pair=pair, title="nothing compared", text=text, op="detmatrix", ids=())
 
 
 def _nothing_comparable(pair: Pair) -> str:

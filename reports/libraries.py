@@ -1,9 +1,12 @@
-"""The table of what libraries document of reproducibility, and of the ops that call them, as it is kept in a file."""
+"""What the libraries below PyTorch document of reproducibility, and which ops call them: documented, never measured.
+
+The table is kept in a file, each entry with its place.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
@@ -11,11 +14,15 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from reports.render import page
+from reports.render.json import View, fields_of, object_pieces
+from reports.render.markdown import generate
+from reports.render.terminal import wrapped
 from scanner.errors import UsageError
 
-DATA = Path(__file__).with_name("documented.toml")
+DATA = Path(__file__).with_name("libraries.toml")
 
 Promise = Literal["not_guaranteed", "run_to_run", "gpu_to_gpu"]
 # The words of CCCL's determinism page, the weakest first.
@@ -24,6 +31,10 @@ PROMISES: dict[Promise, str] = {
     "run_to_run": "the same bits in repeated runs on the same device, under the condition that stands beside it",
     "gpu_to_gpu": "the same bits on devices of other architectures too; of a library for CPUs, on other CPUs",
 }
+_ABOUT = (
+    "What the libraries themselves document of reproducibility, in the words of CCCL. detmatrix has measured none of it, and a "
+    "routine of which nothing is said here is not one that promises anything."
+)
 Words = Annotated[str, Meta(min_length=1, max_length=400)]
 Link = Annotated[str, Meta(pattern=r"^https://[^\s]+\Z", max_length=300)]
 
@@ -153,3 +164,138 @@ def documented_libraries(path: Path = DATA) -> LibraryTable:
         return msgspec.toml.decode(path.read_bytes(), type=LibraryTable)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); restore the file") from error
+
+
+def libraries_view(table: LibraryTable, asked: Sequence[str]) -> View:
+    """Return what is said of the libraries asked for, or of all.
+
+    Args:
+        table: All that is known.
+        asked: Names of libraries; capitals do not matter.
+
+    Raises:
+        UsageError: A library is not in the table.
+    """
+    names = {name.lower(): name for name in table.libraries}
+    for name in asked:
+        if name.lower() not in names:
+            raise UsageError(f"nothing is tabled of {name!r}; choose: {', '.join(table.libraries)}")
+    chosen = [one for key, one in names.items() if not asked or key in {name.lower() for name in asked}]
+    return View(
+        {
+            "state": "Documented, not measured",
+            "read": table.read,
+            "libraries": [_library(table, name) for name in chosen],
+        },
+        about=_ABOUT,
+        promises=PROMISES,
+    )
+
+
+def _library(table: LibraryTable, name: str) -> View:
+    entries = [_entry(one, table.calling(one)) for one in table.entries if one.library == name]
+    missing = [one for one in table.nothing_found if one.library == name]
+    return View(
+        {
+            "library": name,
+            "entries": entries,
+            "nothing_found": [{"area": one.area, "looked": one.looked} for one in missing],
+        }
+    )
+
+
+def _entry(entry: LibraryEntry, calls: Sequence[LibraryCall]) -> View:
+    fields = asdict(entry)
+    del fields["library"]
+    called = [fields_of(one, "ops", "device", "condition", "source", "quotation") for one in calls]
+    return View(
+        {**fields, "called_by": called},
+        when=entry.when,
+        said=entry.said,
+        setting_words=entry.setting or "none",
+        ops_words="; ".join(f"{device}: {', '.join(ops)}" for device, ops in _by_device(calls).items()),
+    )
+
+
+def _by_device(calls: Iterable[LibraryCall]) -> dict[str, list[str]]:
+    """Return the ops that call, each once for each device."""
+    found: dict[str, list[str]] = {}
+    for call in calls:
+        ops = found.setdefault(call.device, [])
+        ops += [op for op in call.ops if op not in ops]
+    return found
+
+
+def libraries_of(names: Collection[str]) -> list[View]:
+    """Return what libraries document of the routines that an op calls.
+
+    Args:
+        names: Of the op, dotted.
+    """
+    found: dict[tuple[str, str, str | None], list[LibraryEntry]] = {}
+    places: dict[tuple[str, str, str | None], LibraryCall] = {}
+    for call, entry in documented_libraries().called_by(names):
+        key = (call.device, entry.library, call.condition)
+        found.setdefault(key, []).append(entry)
+        places.setdefault(key, call)
+    return [
+        View(
+            {
+                "device": device,
+                "library": library,
+                "condition": condition,
+                "source": places[device, library, condition].source,
+                "entries": [View(asdict(entry), when=entry.when, said=entry.said) for entry in entries],
+            },
+            title=f"{library} on {device}" + (f" ({condition})" if condition else ""),
+        )
+        for (device, library, condition), entries in found.items()
+    ]
+
+
+@cache
+def library_names(names: frozenset[str]) -> tuple[str, ...]:
+    """Return the libraries that an op of these names calls and that document something of it."""
+    return tuple(dict.fromkeys(one["library"] for one in libraries_of(names)))
+
+
+@cache
+def libraries_told(names: frozenset[str]) -> tuple[str, ...]:
+    """Return the same in a line for each entry, with its condition and its link; many rows ask for one op."""
+    return tuple(
+        f"{one.title}: {entry.said}, {entry.when} {entry['link']}"
+        for one in libraries_of(names)
+        for entry in one["entries"]
+    )
+
+
+def _lines(view: View) -> Iterator[str]:
+    """Yield plain text for a terminal of 80 columns; links are whole."""
+    yield from wrapped(f"{view['state'].upper()} (read {view['read']}). {view.about}")
+    for library in view["libraries"]:
+        yield from ("", library["library"])
+        for entry in library["entries"]:
+            yield from wrapped(entry.said, "  ")
+            yield from wrapped(entry.when, "    ")
+            if entry["setting"]:
+                yield from wrapped(f"changed by: {entry['setting']}", "    ")
+            if entry.ops_words:
+                yield from wrapped(f"called by: {entry.ops_words}", "    ")
+            yield from wrapped(f"“{entry['quotation']}” (version: {entry['version']})", "    ")
+            yield f"    {entry['link']}"
+            if entry["via"]:
+                yield f"    read in {entry['via']}"
+        for missing in library["nothing_found"]:
+            yield from wrapped(f"nothing found: {missing['area']}", "  ")
+            yield from wrapped(f"looked in {missing['looked']}", "    ")
+    yield from ("", "PROMISES")
+    for word, meaning in view.promises.items():
+        yield from wrapped(f"{word}: {meaning}", "  ")
+
+
+RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
+    "text": lambda view: (f"{line}\n" for line in _lines(view)),
+    "md": lambda view: generate("libraries", view),
+    "json": lambda view: (*object_pieces(view, "libraries"), "\n"),
+    "html": lambda view: page.generate("libraries", report=view, script=False),
+}

@@ -1,0 +1,229 @@
+"""What CI is told of runs: the rows with findings that a check fails on, the worst first, and the formats that CI systems read.
+
+Titles and texts hold what run files say, which may be anything. GitHub ends a command at a line break, and a property at
+a comma or a colon: these, and its escape character, are escaped as its own toolkit does it, after everything that is not
+printable has been spelled out. No line begins with anything but a command of ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+from typing import Literal
+from xml.sax.saxutils import escape, quoteattr
+
+from reports.matrix.columns import Column, all_columns
+from reports.matrix.model import WORST_FIRST, Matrix
+from reports.matrix.trust import serial_words
+from reports.matrix.view import row_view
+from reports.matrix.words import GLOSSARY, cell_words, states
+from scanner.errors import one_line
+from scanner.plurals import several
+from scanner.verdicts.findings import BESIDE_MEANING, DOUBTS, FINDING_MEANING, MatrixRow
+
+Level = Literal["error", "warning", "notice"]
+State = Literal["passed", "failed", "skipped", "error"]
+Case = tuple[State, str]  # a test case, and its XML
+
+_TAG: dict[State, str] = {"failed": "failure", "skipped": "skipped", "error": "error"}
+_NAMED = 3  # rows that one line names
+_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
+
+# What is an error unless something else is asked for, and what is worth a warning in any case.
+FAILS: tuple[str, ...] = (*BESIDE_MEANING, "silent")
+WARNS: tuple[str, ...] = (*FAILS, "raises", "over_alert")
+
+# What is found of a row with the flag off and on, the worst first, and what it means.
+_MEANINGS: dict[str, str] = {
+    **BESIDE_MEANING,
+    **{finding: FINDING_MEANING[finding] for finding in WORST_FIRST},
+    **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
+}
+_WORST_FIRST = tuple(_MEANINGS)
+# By one of these and op, the rows of a run.
+_Groups = dict[tuple[str, str], list[MatrixRow]]
+
+
+def annotation(level: Level, title: str, text: str, file: str) -> str:
+    """Return a remark that GitHub Actions reads from the log of a job, and shows beside a file: one workflow command a line."""
+    file, title = (one_line(it).translate(_PROPERTY) for it in (_near(file), title))
+    return f"::{level} file={file},title={title}::{one_line(text).translate(_DATA)}\n"
+
+
+def errors_first(annotations: Iterable[str]) -> Iterator[str]:
+    """Order annotations: GitHub shows ten of each level of one step."""
+    return iter(sorted(annotations, key=lambda line: not line.startswith("::error ")))
+
+
+def case_of(group: str, name: str, state: State = "passed", text: str = "", doubt: str | None = None) -> Case:
+    """Return a test case of JUnit: a row, or several that are told together.
+
+    Args:
+        group: The op.
+        name: What tells it from the others.
+        state: What became of it.
+        text: What it showed, or why it was skipped.
+        doubt: Why it says little that it passed.
+    """
+    body = ""
+    if state != "passed":
+        inner = "" if state == "skipped" else escape(one_line(text))
+        end = f">{inner}</{_TAG[state]}>" if inner else "/>"
+        body = f"<{_TAG[state]} message={_quoted(text)}{end}"
+    elif doubt:
+        body = f"<system-out>{escape(one_line(doubt))}</system-out>"
+    end = f">{body}</testcase>" if body else "/>"
+    return state, f"<testcase classname={_quoted(group)} name={_quoted(name)}{end}\n"
+
+
+def junit(suites: Sequence[tuple[str, Sequence[Case]]]) -> Iterator[str]:
+    """Yield suites, each with its name, as JUnit XML, one test case a line."""
+    every = [case for _, cases in suites for case in cases]
+    yield f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{_counts(every)}>\n'
+    for name, cases in suites:
+        yield f"<testsuite name={_quoted(name)}{_counts(cases)}>\n"
+        yield from (text for _, text in cases)
+        yield "</testsuite>\n"
+    yield "</testsuites>\n"
+
+
+def _counts(cases: Sequence[Case]) -> str:
+    """Return the attributes that say how many test cases there are of each state."""
+    states_of = Counter[str](state for state, _ in cases)
+    named_states = (("failures", "failed"), ("errors", "error"), ("skipped", "skipped"))
+    return f' tests="{len(cases)}"' + "".join(f' {name}="{states_of[state]}"' for name, state in named_states)
+
+
+def _quoted(text: str) -> str:
+    """Return a value in quotes; XML allows no control character, however it is written, so they are spelled out."""
+    return quoteattr(one_line(text))
+
+
+def _near(path: str) -> str:
+    """Return a path as CI systems want it: from the current folder; without its folder if it lies elsewhere."""
+    # By its words alone: a path that a run file holds is not looked for.
+    near = os.path.relpath(path)
+    return PurePath(path).name if near.startswith("..") else near
+
+
+def named(ids: Sequence[str]) -> str:
+    """Name the first rows of several."""
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return f"{', '.join(ids[:_NAMED])}{more}"
+
+
+def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | None:
+    """Say in a line which rows have one of the findings, the worst first; ``None`` if none has.
+
+    A run that settled nothing, or that cannot be trusted, has not passed.
+    """
+    matrices = list(matrices)
+    untrusted = [f"{one.name} is not trustworthy: {one.distrust[0]}" for one in matrices if one.distrust]
+    rows = [row for one in matrices for row in one.rows]
+    groups = _groups(rows)
+    told = []
+    for finding in (finding for finding in _WORST_FIRST if finding in findings):
+        ops = {op: len(some) for (of, op), some in groups.items() if of == finding}
+        if ops:
+            of_ops = (f"{op} ({several(count, 'row')})" for op, count in ops.items())
+            told.append(f"{finding}: {', '.join(of_ops)}")
+    asked = f"--fail-on {','.join(findings)}"
+    counts = Counter[tuple[str, str, str]]()
+    for one in matrices:
+        for it, column, op, some in _in_columns(one, findings):
+            counts[it, column.where, op] += len(some)
+    told += [f"{it} {where}: {op} ({several(count, 'row')})" for (it, where, op), count in counts.items()]
+    if untrusted:
+        return f"{asked}: {'; '.join(untrusted)}"
+    if told:
+        failing = [row for row in rows if row.found & {*findings}]
+        count, which = len(failing), {row.row.spec for row in failing}
+        return f"{asked}: {several(count, 'row')} of {several(len(which), 'op')}: {'; '.join(told)}"
+    for one in matrices:
+        if all(row.finding == "inconclusive" for row in one.scanned):
+            return (
+                f"{asked}: nothing was settled in {one.name}: {several(one.planned, 'row')}, all inconclusive"
+            )
+    return None
+
+
+def _in_columns(
+    one: Matrix, findings: Sequence[str]
+) -> Iterator[tuple[str, Column, str, Sequence[MatrixRow]]]:
+    """Yield what further columns of a run say of these findings: the finding, the column, an op, and its rows."""
+    for column in all_columns([one]):
+        groups: dict[tuple[str, str], list[MatrixRow]] = {}
+        for row in one.rows:
+            finding = column.finding(row)
+            if finding is not None and finding in findings:
+                groups.setdefault((finding, row.row.spec), []).append(row)
+        yield from ((finding, column, op, rows) for (finding, op), rows in groups.items())
+
+
+def render_github(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> Iterator[str]:
+    """Return annotations: one for each op and finding."""
+    return errors_first(note for one in matrices for note in _annotations(one, fails))
+
+
+def render_junit(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> Iterator[str]:
+    """Yield test cases: one for each row."""
+    return junit([(one.name, list(_cases(one, fails))) for one in matrices])
+
+
+def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[str]:
+    for state, text in states(one):
+        level: Level = "error" if state == "untrusted" else "warning"
+        yield annotation(level, "detmatrix", f"{one.name}: {text}", one.run.path)
+    if serial := serial_words(one):
+        yield annotation("notice", "detmatrix", f"{one.name}: {serial}", one.run.path)
+    for (finding, op), rows in _groups(one.rows).items():
+        if finding in fails or finding in WARNS:
+            text = f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {_MEANINGS[finding]}"
+            level = "error" if finding in fails else "warning"
+            yield annotation(level, f"{finding}: {op}", text, _file(one, rows[0]))
+    for found, column, op, some in _in_columns(one, fails):
+        text = f"{named([row.row.id for row in some])}: {column.words(row_view(some[0]))}. {column.findings[found]}"
+        yield annotation("error", f"{found} {column.where}: {op}", text, _file(one, some[0]))
+
+
+def _cases(one: Matrix, fails: Sequence[str]) -> Iterator[Case]:
+    columns = all_columns([one])
+    if doubts := [text for state, text in states(one) if state == "untrusted"]:
+        yield case_of("detmatrix", "scan", "error", "; ".join(doubts))
+    for row in one.rows:
+        open_ = row.finding == "inconclusive"
+        state: State = "failed" if row.found & {*fails} else "skipped" if open_ else "passed"
+        text = f"{row.finding}: {row.reason if open_ and row.reason else _shown(row)}"
+        text += "".join(f"; {found}" for found in (*row.beside, *row.doubts) if found in fails)
+        text += "".join(
+            f"; {it} {column.where}" for column in columns if (it := column.finding(row)) in fails
+        )
+        yield case_of(row.row.spec, row.row.id.removeprefix(f"{row.row.spec}:"), state, text, _doubt(row))
+
+
+def _doubt(row: MatrixRow) -> str | None:
+    """Say why it shows little that a row did not differ; ``None`` of one of which nothing says so."""
+    why = [*filter(None, (row.weak, GLOSSARY["serial"] if row.serial else None))]
+    return f"{row_view(row).finding_words()}: {'; '.join(why)}" if why else None
+
+
+def _groups(rows: Iterable[MatrixRow]) -> _Groups:
+    """Return rows by what was found of them and op, the worst first."""
+    groups: _Groups = {}
+    for row in rows:
+        for found in (*row.beside, row.finding, *row.doubts):
+            groups.setdefault((found, row.row.spec), []).append(row)
+    return dict(sorted(groups.items(), key=lambda one: _WORST_FIRST.index(one[0][0])))
+
+
+def _shown(row: MatrixRow) -> str:
+    return f"off: {cell_words(row, 'off')}; on: {cell_words(row, 'on')}"
+
+
+def _file(one: Matrix, row: MatrixRow) -> str:
+    """Return the file of the user's that declares a row, if the run says which it is, or else the run file."""
+    specs = one.run.header.settings.specs
+    return specs[0] if row.row.digest and len(specs) == 1 else one.run.path

@@ -1,1 +1,0 @@
-"""What libraries document of reproducibility, and which ops call them: documented, never measured."""
