@@ -19,11 +19,11 @@ from reports.cli.report import RENDERERS as REPORTS
 from reports.compare.checks import FAILS, failing
 from reports.compare.render import RENDERERS as COMPARISONS
 from reports.compare.runs import compare as compare_runs
+from reports.coverage import RENDERERS as COVERAGES
+from reports.coverage import coverages
 from reports.docs.judge import join
 from reports.docs.view import RENDERERS as DOCS
 from reports.docs.view import drift_lines
-from reports.coverage import RENDERERS as COVERAGES
-from reports.coverage import coverages
 from reports.explain.view import explained
 from reports.matrix.model import FINDINGS, Matrix, load
 from scanner.cases.known import op_called
