@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from scanner.gpu import sass
+from scanner.gpu import isa, sass
 from scanner.gpu.cubin import Cubin
 from scanner.gpu.engine import Orders, Result, launch
 
-ARCHITECTURE = 80
+ARCHITECTURES = [int(one.removeprefix("sm_")) for one in isa.ARCHITECTURES]
 DATA = Path(__file__).parent / "data" / "gpu"
-HEAD = f".version 8.0\n.target sm_{ARCHITECTURE}\n.address_size 64\n"
+HEAD = f".version 8.0\n.target sm_{ARCHITECTURES[0]}\n.address_size 64\n"
 # Where modules have their variables, for as long as the tests run.
 _VARIABLES = np.zeros((64, 4096), np.uint8)
 _placed = iter(_VARIABLES)
@@ -39,7 +39,7 @@ def assembler() -> str | None:
     return shutil.which("ptxas")
 
 
-def assembled(ptx: str) -> bytes:
+def assembled(ptx: str, architecture: int = 80) -> bytes:
     """Return the cubin that ptxas makes of PTX."""
     command = assembler()
     assert command, "there is no ptxas: pip install nvidia-cuda-nvcc"
@@ -47,7 +47,7 @@ def assembled(ptx: str) -> bytes:
         source, made = Path(folder, "module.ptx"), Path(folder, "module.cubin")
         source.write_text(ptx)
         done = subprocess.run(
-            [command, "-arch", f"sm_{ARCHITECTURE}", "-o", made, source],
+            [command, "-arch", f"sm_{architecture}", "-o", made, source],
             capture_output=True,
             text=True,
             check=False,
@@ -57,21 +57,23 @@ def assembled(ptx: str) -> bytes:
 
 
 def record(name: str, ptx: str) -> None:
-    """Assemble PTX, and write both into a file of the tests' data."""
-    content = ptx.encode() + b"\0" + assembled(ptx)
-    (DATA / f"{name}.xz").write_bytes(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
+    """Assemble PTX for each architecture, and write both into a file of the tests' data."""
+    for architecture in ARCHITECTURES:
+        content = ptx.encode() + b"\0" + assembled(ptx, architecture)
+        made = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+        (DATA / f"{name}-sm_{architecture}.xz").write_bytes(made)
 
 
 @cache
-def recorded(name: str) -> tuple[str, Cubin]:
+def recorded(name: str, architecture: int = 80) -> tuple[str, Cubin]:
     """Return the PTX of a file of the tests' data, and what ptxas made of it."""
-    text, content = lzma.decompress((DATA / f"{name}.xz").read_bytes()).split(b"\0", 1)
-    return text.decode(), loaded(content)
+    text, content = lzma.decompress((DATA / f"{name}-sm_{architecture}.xz").read_bytes()).split(b"\0", 1)
+    return text.decode(), loaded(content, architecture)
 
 
-def loaded(content: bytes) -> Cubin:
+def loaded(content: bytes, architecture: int = 80) -> Cubin:
     """Return a cubin whose variables lie in memory of this process."""
-    cubin = Cubin(content, ARCHITECTURE)
+    cubin = Cubin(content, architecture)
     at = next(_placed)
     image = cubin.place(at.ctypes.data)
     at[: len(image)] = np.frombuffer(image, np.uint8)
@@ -82,7 +84,7 @@ def loaded(content: bytes) -> Cubin:
 def instructions(cubin: Cubin) -> dict[str, list[re.Match[str]]]:
     """Return the lines of each kernel, all read by one nvdisasm, which takes long to start."""
     codes = {name: cubin.kernel(name).code for name in cubin.kernels}
-    lines = iter(sass._lines(b"".join(codes.values()), ARCHITECTURE))
+    lines = iter(sass._lines(b"".join(codes.values()), cubin.architecture))
     found: dict[str, list[re.Match[str]]] = {}
     base = 0
     for name, code in codes.items():
@@ -105,7 +107,8 @@ def _moved(line: re.Match[str], base: int) -> re.Match[str]:
 def program(cubin: Cubin, name: str) -> bytes:
     """Return a kernel's instructions as ``sass.instructions`` does."""
     code = cubin.kernel(name).code
-    return b"".join(sass._encoded(line, at, code) for at, line in enumerate(instructions(cubin)[name]))
+    lines = enumerate(instructions(cubin)[name])
+    return b"".join(sass._encoded(line, at, code, cubin.architecture) for at, line in lines)
 
 
 def run(

@@ -441,3 +441,9 @@ def turned(function: Callable[[float], float], a: float) -> float | None:
     if not math.isfinite(a):
         return math.nan
     return function(a) if abs(a) < 3 and (abs(function(a)) > 2**-2) else None
+
+
+def wrapped(value: int, kind: str) -> int:
+    """Return what an integer type holds of a sum."""
+    bits, below = 8 * TYPES[kind].itemsize, 1 << 8 * TYPES[kind].itemsize - 1 if kind[0] == "s" else 0
+    return (value + below & (1 << bits) - 1) - below

@@ -46,6 +46,7 @@ from tests.gpu_numbers import (
     trunc_div,
     trunc_rem,
     turned,
+    wrapped,
 )
 
 BLOCK = 256
@@ -246,6 +247,19 @@ def _integer_cases() -> list[Case]:
         found += [
             case(f"min.{kind} {{r}}, {{0}}, {{1}};", of, min),
             case(f"max.{kind} {{r}}, {{0}}, {{1}};", of, max),
+            case(f"min.{kind} {{r}}, {{0}}, {{1}}; min.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", min),
+            case(f"max.{kind} {{r}}, {{0}}, {{1}}; max.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", max),
+            case(
+                f"min.{kind} {{r}}, {{0}}, {{1}}; max.{kind} {{r}}, {{r}}, 0;",
+                of,
+                lambda a, b: max(min(a, b), 0),
+            ),
+            case(f"min.{kind} {{r}}, {{0}}, {{1}}; min.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", min),
+            case(
+                f"add.{kind} {{r}}, {{0}}, {{1}}; min.{kind} {{r}}, {{r}}, {{2}}; max.{kind} {{r}}, {{r}}, 0;",
+                f"{kind} {of}",
+                lambda a, b, c, kind=kind: max(min(wrapped(a + b, kind), c), 0),
+            ),
             case(f"div.{kind} {{r}}, {{0}}, {{1}};", of, trunc_div),
             case(f"rem.{kind} {{r}}, {{0}}, {{1}};", of, trunc_rem),
         ]

@@ -9,7 +9,7 @@ import pytest
 
 from scanner.gpu import sass
 from scanner.gpu.engine import LaunchError
-from tests.gpu_machine import instructions, recorded, run
+from tests.gpu_machine import ARCHITECTURES, instructions, recorded, run
 from tests.gpu_numbers import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
 from tests.gpu_numbers import added as rounded_sum
 from tests.gpu_programs import (
@@ -24,10 +24,18 @@ from tests.gpu_programs import (
     atomics,
 )
 
-_, PROGRAMS = recorded("programs")
+PROGRAMS = recorded("programs")[1]
 RANDOM = np.random.default_rng(36)
 M32 = 0xFFFFFFFF
 LANES = range(32)
+
+
+@pytest.fixture(autouse=True, params=ARCHITECTURES)
+def architecture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let each test execute what ptxas makes for one architecture."""
+    number: int = request.param
+    monkeypatch.setitem(globals(), "PROGRAMS", recorded("programs", number)[1])
+    return number
 
 
 def words(count: int, low: int = 0, high: int = 1 << 32) -> np.ndarray[Any, Any]:
@@ -523,7 +531,8 @@ def test_addresses_outside_of_shared_and_local_memory(name: str, size: int) -> N
     error = fault(name, found, found, size + 4096)
 
     assert error.kind == "fault"
-    assert "of 64 that there are" in str(error)
+    # From sm_90 on shared memory begins with 1024 bytes of the driver.
+    assert re.search("of (64|1088) that there are", str(error))
 
 
 def test_a_trap_and_an_assertion() -> None:

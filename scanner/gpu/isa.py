@@ -7,7 +7,7 @@ Mnemonics are those of nvdisasm, for sm_80 and, where they have other names, sm_
 from __future__ import annotations
 
 # Whose instructions stand here.
-ARCHITECTURES = ("sm_80",)
+ARCHITECTURES = ("sm_80", "sm_90")
 
 # Modifiers that change nothing here: caches, scopes of a memory that is always in order, hints to the hardware.
 _HINTS = "E CONSTANT STRONG GPU SYS CTA SM SC ALL EF LU BYPASS LTC128B DEFER_BLOCKING NOINC NODEC LUT IVALL RN NTZ MMA PACK_AB"
@@ -34,7 +34,10 @@ OPCODES: dict[str, str] = {
     "LEA": "HI X SX32",
     "PRMT": "",
     "SEL": "",
-    "IMNMX": "U32",
+    "IMNMX": "U32 RELU",
+    "VIMNMX3": "U32",
+    "VIADD": "",
+    "VIADDMNMX": "U32 RELU",
     "IABS": "",
     "POPC": "",
     "FLO": "U32 SH",
@@ -63,11 +66,12 @@ OPCODES: dict[str, str] = {
     "HFMA2": "BF16_V2 RELU SAT",
     "HMNMX2": "BF16_V2 NAN",
     "HSETP2": _UNORDERED,
-    "F2FP": "BF16 RELU RZ",
+    "F2FP": "F16 BF16 F32 RELU RZ",
     "F2F": f"F16 BF16 F32 F64 FROM_F16 FROM_F32 FROM_F64 {_ROUNDED}",
     "FRND": "F16 F64 TRUNC FLOOR CEIL FTZ",
     "F2I": f"F16 F64 TRUNC FLOOR CEIL FTZ {_INTEGERS}",
-    "I2F": f"F16 F64 {_ROUNDED} {_INTEGERS}",
+    "F2IP": "U8 F32 TRUNC",
+    "I2F": f"F16 F32 F64 {_ROUNDED} {_INTEGERS} S32",
     # Memory.
     "LDG": _SIZES,
     "LD": _SIZES,
@@ -79,9 +83,9 @@ OPCODES: dict[str, str] = {
     "STS": _SIZES,
     "STL": _SIZES,
     "LDGSTS": "64 128",
-    "QSPC": "S L",
+    "QSPC": "S L D",
     "RED": _REDUCED,
-    "ATOM": f"{_REDUCED} EXCH CAS",
+    "ATOM": f"{_REDUCED} EXCH CAS CAST SPIN",
     "ATOMG": f"{_REDUCED} EXCH CAS",
     "ATOMS": "ADD MIN MAX AND OR XOR INC DEC EXCH CAS 64 S32 CAST SPIN POPC 32",
     # Warps and control.
@@ -101,7 +105,7 @@ OPCODES: dict[str, str] = {
     "EXIT": "",
     "BSSY": "",
     "BSYNC": "",
-    "WARPSYNC": "",
+    "WARPSYNC": "ALL EXCLUSIVE COLLECTIVE",
     "BREAK": "",
     "BMOV": "32 CLEAR",
     "BAR": "SYNC RED POPC AND OR",
@@ -130,9 +134,13 @@ SAME: dict[str, str] = {
             "POPC",
         ]
     },
-    **dict.fromkeys(["MEMBAR", "ERRBAR", "DEPBAR", "LDGDEPBAR", "CCTL"], "NOP"),
+    **dict.fromkeys(["MEMBAR", "ERRBAR", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "CCTL"], "NOP"),
+    **dict.fromkeys(["ENDCOLLECTIVE", "ACQBULK", "PREEXIT"], "NOP"),
     "S2UR": "S2R",
     "VOTEU": "VOTE",
+    "VIMNMX": "IMNMX",
+    "I2FP": "I2F",
+    "REDG": "RED",
     "BRXU": "BRX",
 }
 # Opcodes that may move program counters, or make lanes wait.

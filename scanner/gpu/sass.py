@@ -49,8 +49,10 @@ _TYPES = frozenset({"F16", "BF16", "F32", "F64"})
 _TERM = re.compile(r"(U?)R(\d+|Z)(?:\.(64|U32|X4|X8|X16))?")
 _SCALES = {"X4": 4, "X8": 8, "X16": 16}
 _PACKED = frozenset({"half", "bfloat16"})
-# What is known of the constants that the driver puts before the parameters: sizes, windows, the stack, a descriptor that nobody reads.
-_PARAMETERS, _DRIVERS = 0x160, {*range(0x2C), *range(0x118, 0x120)}
+# Where the parameters begin, and what is known of the constants that the driver puts before them: sizes, windows, the stack, a
+# descriptor that nobody reads.
+_PARAMETERS = {80: 0x160, 90: 0x210}
+_DRIVERS = {80: {*range(0x2C), *range(0x118, 0x120)}, 90: {*range(0x2C), *range(0x208, 0x210)}}
 # Opcodes whose addresses have 64 bits, also where nvdisasm names one register of the pair alone.
 _WIDE_ADDRESSES = frozenset(["LDG", "LD", "STG", "ST", "RED", "ATOM", "ATOMG", "QSPC"])
 
@@ -77,7 +79,7 @@ def instructions(code: bytes, architecture: int) -> bytes:
     except OSError:
         pass
     lines = _lines(code, architecture)
-    decoded = b"".join(_encoded(line, number, code) for number, line in enumerate(lines))
+    decoded = b"".join(_encoded(line, number, code, architecture) for number, line in enumerate(lines))
     # Where the cache cannot be written, the next process reads the code again.
     with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
         file.write(sha256(decoded).digest() + decoded)
@@ -123,7 +125,7 @@ def _lines(code: bytes, architecture: int) -> list[re.Match[str]]:
     return lines
 
 
-def _encoded(line: re.Match[str], number: int, code: bytes) -> bytes:
+def _encoded(line: re.Match[str], number: int, code: bytes, architecture: int) -> bytes:
     """Return one instruction; one that is unknown as the opcode behind the last, which the engine refuses."""
     negated, uniform, guard, mnemonic, text = line.groups()
     place = (_PT if guard in {None, "T"} else int(guard)) | 8 * bool(negated) | 16 * bool(uniform)
@@ -132,7 +134,7 @@ def _encoded(line: re.Match[str], number: int, code: bytes) -> bytes:
         kind = _kind(name, modifiers)
         word = code[number * WIDTH + 4 : number * WIDTH + 8]
         parts = _operands(kind, text or "", name)
-        operands = [_operand(name, kind, one, word) for one in parts[:_OPERANDS]]
+        operands = [_operand(name, kind, one, word, architecture) for one in parts[:_OPERANDS]]
         opcode = _NUMBERS[name] if len(parts) <= _OPERANDS else len(OPCODES)
     except UnknownInstructionError:
         opcode, modifiers, operands = len(OPCODES), [], []
@@ -188,7 +190,7 @@ def _operands(kind: str, text: str, name: str) -> list[str]:
     return parts
 
 
-def _operand(name: str, kind: str, text: str, word: bytes) -> bytes:
+def _operand(name: str, kind: str, text: str, word: bytes, architecture: int) -> bytes:
     flags, scale, plain = _signs(text)
     if found := _REGISTER.fullmatch(plain):
         of, zero = (_UREG, _URZ) if found[1] else (_REG, _RZ)
@@ -196,7 +198,7 @@ def _operand(name: str, kind: str, text: str, word: bytes) -> bytes:
     if scale:
         raise UnknownInstructionError(text)
     if found := _CONSTANT.fullmatch(plain):
-        return _constant(found, flags)
+        return _constant(found, flags, architecture)
     if plain.endswith("]"):
         return _address(name, plain)
     if (named := _named(plain)) is not None:
@@ -239,7 +241,7 @@ def _named(plain: str) -> tuple[int, int, int] | None:
     return (_SPECIAL, 0, _SPECIALS[special]) if special in _SPECIALS else None
 
 
-def _constant(found: re.Match[str], flags: int) -> bytes:
+def _constant(found: re.Match[str], flags: int, architecture: int) -> bytes:
     bank, kind, register, offset = found.groups()
     reg, ureg = _RZ, _URZ
     if kind:
@@ -250,7 +252,7 @@ def _constant(found: re.Match[str], flags: int) -> bytes:
             ureg = _URZ if register == "Z" else int(register)
     # Offsets are of 16 bits; nvdisasm shows the upper half of them as negative ones.
     at = int(offset or "0", 16)
-    if bank == "0" and not kind and 0 <= at < _PARAMETERS and at not in _DRIVERS:
+    if bank == "0" and not kind and 0 <= at < _PARAMETERS[architecture] and at not in _DRIVERS[architecture]:
         raise UnknownInstructionError(found[0])
     if kind and at < 0:
         raise UnknownInstructionError(found[0])

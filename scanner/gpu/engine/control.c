@@ -182,9 +182,10 @@ void op_BSYNC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 void op_WARPSYNC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Vector mask;
-    source(m, w, &i->operand[0], mask);
+    if (HAS(i, M_ALL)) EACH mask[l] = ~0u;
+    else source(m, w, &i->operand[0], mask);
     ACTIVE(lanes) w->sync_mask[l] = mask[l];
-    wait_at(m, w, lanes, AT_WARPSYNC);
+    wait_at(m, w, lanes, HAS(i, M_EXCLUSIVE) ? AT_EXCLUSIVE : AT_WARPSYNC);
 }
 
 /* Lanes that leave do not come to the BSYNC. */

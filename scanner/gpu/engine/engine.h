@@ -97,7 +97,8 @@ typedef struct Warp {
     uint32_t convergence[BARRIERS][LANES]; /* BSSY: the lanes that meet at the BSYNC */
     uint8_t at[LANES];                 /* what a waiting lane waits at: a BSYNC by its number, or AT_... */
     uint32_t barred[BARRIERS];         /* lanes that wait at a barrier of the block */
-    uint32_t sync_mask[LANES];         /* WARPSYNC */
+    uint32_t sync_mask[LANES];         /* WARPSYNC, */
+    uint32_t exclusive;                /* and lanes that go on from it, while others with another mask wait there */
     uint32_t yielded;                  /* lanes that have executed YIELD since their last BSYNC */
     uint32_t epoch;                    /* WARPSYNCs of all lanes so far */
     uint64_t steps, stop;              /* instructions so far, and behind how many the swap looks at it */
@@ -113,7 +114,7 @@ typedef struct Warp {
     uint8_t *local;
 } Warp;
 
-enum { AT_WARPSYNC = BARRIERS, AT_BAR };
+enum { AT_WARPSYNC = BARRIERS, AT_EXCLUSIVE, AT_BAR };
 
 /* Of a block: threads it waits for (0: all), what BAR.RED does, and how many warps have lanes there. */
 enum { NO_VOTE, VOTE_COUNT, VOTE_ALL, VOTE_ANY };

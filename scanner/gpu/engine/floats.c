@@ -484,6 +484,20 @@ void op_F2I(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     }
 }
 
+/* To a byte, which the lowest of the result is; what would stand beside it has to be 0. */
+void op_F2IP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Vector r, none;
+    Floats v;
+    for (int k = 1; k < 4; k += 2) {
+        words(m, w, &i->operand[k], 0, none);
+        ACTIVE(lanes) if (none[l]) fail(m, UNKNOWN, "F2IP of more than one number");
+    }
+    floats(m, w, i, 2, v);
+    if (!HAS(i, M_U8) || !HAS(i, M_TRUNC)) fail(m, UNKNOWN, "F2IP of this kind");
+    EACH r[l] = v[l] >= 255 ? 255 : v[l] > 0 ? (uint32_t)v[l] : 0;
+    put(w, &i->operand[0], r, lanes);
+}
+
 void op_I2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     bool is_unsigned = HAS(i, M_U64) || HAS(i, M_U32) || HAS(i, M_U16) || HAS(i, M_U8);
     int width = HAS(i, M_U64) || HAS(i, M_S64) ? 64 : HAS(i, M_U16) || HAS(i, M_S16) ? 16 : HAS(i, M_U8) || HAS(i, M_S8) ? 8 : 32;

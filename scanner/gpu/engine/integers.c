@@ -281,13 +281,43 @@ void op_SEL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], b, lanes);
 }
 
-void op_IMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+/* The least or the greatest of numbers. */
+static void extreme(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, int numbers) {
+    Vector r, a;
+    source(m, w, &i->operand[1], r);
+    uint32_t least = predicate(m, w, &i->operand[numbers + 1]), flip = HAS(i, M_U32) ? 0 : 0x80000000;
+    if (i->operands != numbers + 2) fail(m, UNKNOWN, "two sorts of extremes");
+    for (int k = 2; k <= numbers; k++) {
+        source(m, w, &i->operand[k], a);
+        EACH if (((a[l] ^ flip) < (r[l] ^ flip)) == (least >> l & 1)) r[l] = a[l];
+    }
+    if (HAS(i, M_RELU)) EACH r[l] = (int32_t)r[l] < 0 ? 0 : r[l];
+    put(w, &i->operand[0], r, lanes);
+}
+void op_IMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { extreme(m, w, i, lanes, 2); }
+void op_VIMNMX3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { extreme(m, w, i, lanes, 3); }
+
+void op_VIADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Vector a, b;
     source(m, w, &i->operand[1], a);
     source(m, w, &i->operand[2], b);
-    uint32_t least = predicate(m, w, &i->operand[3]), flip = HAS(i, M_U32) ? 0 : 0x80000000;
-    EACH if (((a[l] ^ flip) < (b[l] ^ flip)) == (least >> l & 1)) b[l] = a[l];
-    put(w, &i->operand[0], b, lanes);
+    EACH a[l] += b[l];
+    put(w, &i->operand[0], a, lanes);
+}
+
+/* The lesser or the greater of a sum, which wraps around, and a third number. */
+void op_VIADDMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Vector a, b, c;
+    source(m, w, &i->operand[1], a);
+    source(m, w, &i->operand[2], b);
+    source(m, w, &i->operand[3], c);
+    uint32_t least = predicate(m, w, &i->operand[4]), flip = HAS(i, M_U32) ? 0 : 0x80000000;
+    EACH {
+        a[l] += b[l];
+        if (((c[l] ^ flip) < (a[l] ^ flip)) == (least >> l & 1)) a[l] = c[l];
+        if (HAS(i, M_RELU) && (int32_t)a[l] < 0) a[l] = 0;
+    }
+    put(w, &i->operand[0], a, lanes);
 }
 
 void op_IABS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {

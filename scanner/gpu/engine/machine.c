@@ -116,10 +116,13 @@ static bool release_lanes(Warp *w, uint32_t but) {
     uint32_t let_go = 0, here[AT_BAR] = {0};
     ACTIVE(w->waiting) if (w->at[l] < AT_BAR) here[w->at[l]] |= 1u << l;
     ACTIVE(w->waiting) if (w->at[l] < AT_BAR) {
-        uint32_t with = w->at[l] == AT_WARPSYNC ? w->sync_mask[l] : w->convergence[w->at[l]][l];
-        if (w->at[l] == AT_WARPSYNC && but) continue;
+        uint32_t with = w->at[l] >= AT_WARPSYNC ? w->sync_mask[l] : w->convergence[w->at[l]][l];
+        if (w->at[l] >= AT_WARPSYNC && but) continue;
         if (!(with & w->alive & ~here[w->at[l]] & ~but)) let_go |= 1u << l;
     }
+    uint32_t apart = let_go & here[AT_EXCLUSIVE];
+    let_go &= ~apart;
+    if (apart && !(w->exclusive & w->alive & ~w->waiting)) let_go |= w->exclusive = apart & w->sync_mask[first_lane(apart)];
     for (int b = 0; but && b < BARRIERS; b++) EACH w->convergence[b][l] &= ~(let_go & here[b]);
     w->waiting &= ~let_go;
     w->epoch += let_go == w->alive && w->at[first_lane(let_go | 1u << 31)] == AT_WARPSYNC;
@@ -293,7 +296,7 @@ static _Noreturn void deadlock(Machine *m, const Block *b) {
     const Warp *w = b->warp;
     while (!(w->alive & w->waiting)) w++;
     int l = first_lane(w->alive & w->waiting);
-    static const char *const AT[] = {"a BSYNC", "a WARPSYNC", "a barrier of the block"};
+    static const char *const AT[] = {"a BSYNC", "a WARPSYNC", "a WARPSYNC", "a barrier of the block"};
     uint32_t same = 0, at = w->at[l];
     for (int k = 0; k < LANES; k++) same |= (uint32_t)((w->alive & w->waiting) >> k & 1 && w->at[k] == at && w->pc[k] == w->pc[l]) << k;
     m->now = NULL;

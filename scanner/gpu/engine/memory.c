@@ -204,13 +204,13 @@ void op_LDGSTS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     }
 }
 
-/* Whether an address lies in a window. */
+/* Whether an address lies in a window; in that of another block of a cluster (D) none does. */
 void op_QSPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Wide address;
     addresses(m, w, address_of(i), GENERIC, address);
     enum Space asked = HAS(i, M_L) ? LOCAL : SHARED;
     uint32_t inside = 0;
-    EACH inside |= (uint32_t)(window_of(m, address[l]) == asked) << l;
+    EACH inside |= (uint32_t)(window_of(m, address[l]) == asked && !HAS(i, M_D)) << l;
     put_predicate(w, &i->operand[0], inside, lanes);
 }
 
