@@ -17,7 +17,7 @@ from reports.cli.explain import RENDERERS as EXPLAINED
 from reports.cli.report import LONG
 from reports.cli.report import RENDERERS as REPORTS
 from reports.compare.checks import FAILS, failing
-from reports.compare.render import RENDERERS as COMPARISONS
+from reports.compare.page import RENDERERS as COMPARISONS
 from reports.compare.runs import compare as compare_runs
 from reports.coverage import RENDERERS as COVERAGES
 from reports.coverage import coverages

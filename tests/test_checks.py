@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reports.checks import annotation
 from reports.compare.checks import failing
-from reports.compare.rows.judged import CHANGES
+from reports.compare.judge import CHANGES
 from reports.compare.runs import compare
 from scanner.observations.records import MODES
 from scanner.verdicts.findings import Finding

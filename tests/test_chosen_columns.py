@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.checks import failing_line
-from reports.compare.rows.judge import judge
+from reports.compare.judge import judge
 from reports.matrix.model import load
 from reports.render.json import json_of
 from reports.report import text as terminal

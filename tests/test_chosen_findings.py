@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.remeasured import Again
-from reports.compare.rows.judge import judge
-from reports.compare.rows.judged import Change
+from reports.compare.confirm import Again
+from reports.compare.judge import Change, judge
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from scanner.modes import Mode

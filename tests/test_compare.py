@@ -8,10 +8,10 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.rows.comparable import REASON_MEANING, Reason
-from reports.compare.rows.judge import class_of
-from reports.compare.rows.judged import CHANGES, CLASS_MEANING, Change, Kind
-from reports.compare.runs import compare, timelines
+from reports.compare.comparable import REASON_MEANING, Reason
+from reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind, class_of
+from reports.compare.page import timelines
+from reports.compare.runs import compare
 from reports.matrix.model import load, matrix_of
 from scanner.errors import UsageError
 from scanner.observations.records import MODES, Observation, Row
@@ -382,7 +382,7 @@ def test_recorded_runs_are_the_same() -> None:
     assert "other_device" in {one.measured for one in pair.claims}
     assert pair.cost is not None
     # All but those that raise.
-    assert pair.cost.rows == rows - sum(row.on.verdict == "raises" for row in pair.new.rows)
+    assert pair.cost["rows"] == rows - sum(row.on.verdict == "raises" for row in pair.new.rows)
 
 
 def test_a_regression_planted_in_a_recorded_run_is_found() -> None:

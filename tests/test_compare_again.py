@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reports.compare.checks import failing
-from reports.compare.excerpt import render as excerpt
-from reports.compare.remeasured import Again, confirm, open_to_doubt
-from reports.compare.rows.judge import judge
-from reports.compare.rows.judged import CHANGES, JudgedRow
+from reports.compare.confirm import Again, confirm, open_to_doubt
+from reports.compare.judge import CHANGES, JudgedRow, judge
+from reports.compare.page import block as excerpt
 from reports.compare.runs import compare
 from scanner.verdicts.findings import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows

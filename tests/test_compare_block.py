@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from reports.compare.excerpt import STEP, by_op, render
-from reports.compare.render import as_json as render_json
+from reports.compare.page import as_json as render_json
+from reports.compare.page import block as render
 from reports.compare.runs import compare
+from reports.compare.view import STEP, by_op
 from scanner.verdicts.findings import Finding
 from tests.commands import Command, command_in
 from tests.compared import run_of, shows
@@ -95,9 +96,9 @@ def test_what_else_changed_is_told() -> None:
     comparison = compare([old, new])
     one, seeming = by_op(comparison.pairs[0])
 
-    assert (seeming.op, seeming.kind) == ("torch.take", "not_comparable (seems improved)")
-    assert seeming.finding.startswith("fixed_by_mode → deterministic: off: 2 of 98 → 0 of 98 ")
-    assert one.finding == "raises: alert callers scatter_add_kernel → other_kernel; an alert is proof"
+    assert (seeming["op"], seeming["kind"]) == ("torch.take", "not_comparable (seems improved)")
+    assert seeming["finding"].startswith("fixed_by_mode → deterministic: off: 2 of 98 → 0 of 98 ")
+    assert one["finding"] == "raises: alert callers scatter_add_kernel → other_kernel; an alert is proof"
     (step,) = table("".join(render(comparison)), "from")
     assert step[0] == "2.1.0 (a) → 2.1.0 (b)"
     assert step[5] == "1 (1 possible change)"

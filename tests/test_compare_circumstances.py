@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.checks import failing
-from reports.compare.remeasured import open_to_doubt
-from reports.compare.rows.comparable import Reason, of_rows
-from reports.compare.rows.judged import Kind
+from reports.compare.comparable import Reason, of_rows
+from reports.compare.confirm import open_to_doubt
+from reports.compare.judge import Kind
 from reports.compare.runs import compare
-from reports.compare.words import notes
+from reports.compare.view import notes
 from reports.matrix.model import Matrix
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import MODES, Claim, Part

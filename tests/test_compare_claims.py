@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.claims import ClaimKind, Measured, compare_claims
-from reports.compare.render import markdown
-from reports.compare.runs import Pair, compare
+from reports.compare.page import markdown
+from reports.compare.runs import ClaimKind, Measured, Pair, compare, compare_claims
 from reports.matrix.listed import NOT_LISTED, documented, lists_of
 from scanner.claims.tables import documented_claims, parse_claims
 from scanner.observations.records import MODES, Claim

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.render import RENDERERS
-from reports.compare.rows.judged import CLASS_MEANING
+from reports.compare.judge import CLASS_MEANING
+from reports.compare.page import RENDERERS
 from scanner.verdicts.findings import Finding
 from tests.commands import Command, rendered_by_process
 from tests.compared import OPS, VERSIONS, line_with, shows

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reports.compare.checks import failing
-from reports.compare.runs import compare, timelines
+from reports.compare.page import timelines
+from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from tests.compared import run_of, shows
 from tests.runs import Planned, drifting, ended, raised, ran, row, stable

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from reports.compare.html import render
+from reports.compare.page import render
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from reports.render.output import write_report

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.rows.rates import LEVEL, Rate, fisher, rate_test
+from reports.compare.rates import LEVEL, Rate, fisher, rate_test
 from scanner.observations.records import Group
 from tests.runs import RUNS, drifting, ran, row, stable
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reports.compare.render import RENDERERS
-from reports.compare.render import markdown as render
+from reports.compare.page import RENDERERS
+from reports.compare.page import markdown as render
 from reports.compare.runs import compare
 from scanner.claims.tables import parse_claims
 from scanner.modes import MODE_TABLE

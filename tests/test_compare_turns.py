@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.remeasured import Again
-from reports.compare.render import markdown as render
-from reports.compare.rows.judge import few_processes
-from reports.compare.rows.judged import Change
+from reports.compare.confirm import Again
+from reports.compare.judge import Change, few_processes
+from reports.compare.page import markdown as render
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from scanner.observations.records import MODES, Header, Observation, Sentinel

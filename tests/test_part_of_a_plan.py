@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.runs import compare
-from reports.compare.words import notes
+from reports.compare.view import notes
 from reports.coverage import coverages
 from reports.matrix.model import load
 from reports.matrix.words import named_machines

@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from reports.compare import excerpt
 from reports.compare.checks import FAILS, failing, render_github, render_junit
 from reports.compare.confirm import measure_again
-from reports.compare.render import RENDERERS as FOR_PEOPLE
-from reports.compare.rows.judged import CHANGES, Kind
+from reports.compare.judge import CHANGES, Kind
+from reports.compare.page import RENDERERS as FOR_PEOPLE
+from reports.compare.page import block as compare_block
 from reports.compare.runs import Comparison
 from reports.compare.runs import compare as compare_runs
-from reports.compare.words import build_notes
+from reports.compare.view import build_notes
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.browse import write_page
@@ -139,7 +139,7 @@ def compare(
     comparison = compare_runs(matrices)
     if into is not None:
         command = blocks.command_words("compare", runs, ["--into", Path(into).name])
-        body = "".join(excerpt.render(comparison))
+        body = "".join(compare_block(comparison))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
     for output in outputs:
         check_place(Path(output), runs)

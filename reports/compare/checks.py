@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from reports.checks import Case, State, annotation, case_of, errors_first, junit, named
-from reports.compare.rows.judged import CHANGES, Change, Kind
+from reports.compare.judge import CHANGES, Change, Kind
 from reports.compare.runs import Comparison, LikelyChange, Pair
-from reports.compare.words import arrow, build_notes, class_words, finding_words
+from reports.compare.view import arrow, build_notes, finding_words
 
 # What a check may be told to fail on: a class, or a word for several.
 FAILS: dict[str, tuple[Kind, ...]] = {
@@ -97,7 +97,7 @@ def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
     told = {id_ for one in failed for id_ in one.ids}
     for change in (change for change in pair.changes if change.row.row.id not in told):
         row = change.row.row
-        text = f"{class_words(change)}: {change.judged.reason}: {change.judged.detail}"
+        text = f"{change.words}: {change.judged.reason}: {change.judged.detail}"
         state: State = "skipped" if change.kind == "not_comparable" else "passed"
         yield case_of(row.spec, row.id.removeprefix(f"{row.spec}:"), state, text)
 
@@ -119,7 +119,7 @@ def _of_row(pair: Pair, change: Change) -> Failure:
     detail = f"; {change.judged.detail}" if change.judged.detail else ""
     return Failure(
         pair=pair,
-        title=class_words(change),
+        title=change.words,
         text=f"{row.id}: {findings} {_step(pair)}{detail}",
         op=row.spec,
         ids=(row.id,),

@@ -2,24 +2,234 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.claims import ClaimChange, compare_claims, undocumented
-from reports.compare.cost import CostComparison, compare_costs
-from reports.compare.remeasured import Again, Outcome, outcome_of, settle
-from reports.compare.rows.comparable import NotComparable, kind_of, of_absence, of_machines, of_rows, of_runs
-from reports.compare.rows.judge import blocked, judge
-from reports.compare.rows.judged import CHANGES, CLASS_MEANING, MOVES, Change, JudgedRow, Kind
-from reports.compare.rows.rates import RateTest, together
+from reports.compare.comparable import NotComparable, kind_of, of_absence, of_machines, of_rows, of_runs
+from reports.compare.confirm import Again, settle
+from reports.compare.judge import CLASS_MEANING, MOVES, Change, JudgedRow, Kind, blocked, judge
+from reports.compare.rates import RateTest, together
+from reports.matrix.cost import ratio_words, spread_words, timed, times
 from reports.matrix.listed import RunLists, lists_of
 from reports.matrix.model import Matrix
+from reports.render.json import View, fields_of
 from scanner.accelerators import label_of
+from scanner.claims.matching import matches, names_of
 from scanner.errors import UsageError
+from scanner.observations.records import Claim, Section
 from scanner.verdicts.findings import MatrixRow
+
+ClaimKind = Literal["moved", "added", "dropped", "reworded"]
+Measured = Literal["changed", "otherwise", "same", "not_comparable", "other_device", "not_covered"]
+
+# One sentence each, printed with every report.
+CLAIM_MEANING: dict[ClaimKind, str] = {
+    "moved": "The bullet stands in another list than before.",
+    "added": "Only the later release has the bullet.",
+    "dropped": "Only the earlier release has the bullet.",
+    "reworded": "The same list says something else of the same ops: in other words, or under other conditions.",
+}
+MEASURED_MEANING: dict[Measured, str] = {
+    "changed": "At least one row that speaks to the bullet changed as the bullet did, or, beside one that was reworded, at "
+    "all.",
+    "otherwise": "Rows that speak to it changed, and none as the bullet did: a documented change without a measured one.",
+    "same": "A documented change without a measured one: with the flag off and on the rows that speak to it show the same in "
+    "both runs, whatever they do in chosen modes.",
+    "not_comparable": "No row that speaks to it can be compared.",
+    "other_device": "It is about another device than these runs.",
+    "not_covered": "No row of these runs speaks to it.",
+}
+_RAISING: set[Section] = {"raises", "cublas"}
+
+
+class ClaimChange(Struct, frozen=True, kw_only=True):
+    """A claim that the lists of two releases do not share, and the rows that speak to it."""
+
+    kind: ClaimKind
+    old: Claim | None
+    new: Claim | None
+    measured: Measured
+    rows: tuple[Change, ...]  # those that speak to it on its device
+
+    @property
+    def claim(self) -> Claim:
+        """The later of the two, or the only one."""
+        claim = self.new or self.old
+        assert claim is not None
+        return claim
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether the lists say that something changed, and the rows that it did not; words alone say nothing."""
+        return self.measured in {"same", "otherwise"} and self.kind != "reworded"
+
+
+def compare_claims(
+    old: Sequence[Claim], new: Sequence[Claim], changes: Sequence[Change]
+) -> tuple[ClaimChange, ...]:
+    """Return what the claims of two releases do not share, in the order of the later one, what went last."""
+    return tuple(
+        ClaimChange(
+            kind=_kind(before, after),
+            old=before,
+            new=after,
+            measured=_measured(before, after, changes),
+            rows=tuple(_speaking(before, after, changes)),
+        )
+        for before, after in _paired(old, new)
+        if before is None or after is None or (before.id, before.text) != (after.id, after.text)
+    )
+
+
+def undocumented(claims: Sequence[ClaimChange], changes: Iterable[Change]) -> tuple[Change, ...]:
+    """Return the rows of torch that changed although no claim about them changed in the same way."""
+    heard = {
+        change.row.row.key
+        for claim in claims
+        for change in claim.rows
+        if _agrees(claim.old, claim.new, change)
+    }
+    return tuple(
+        change
+        for change in changes
+        if change.of_flag in MOVES
+        and change.row.row.key not in heard
+        and names_of(change.row.row)[0].startswith("torch.")
+    )
+
+
+def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim | None, Claim | None]]:
+    """Pair the claims of two releases: first those that say the same, then those of the same ops."""
+    left, found = list(old), dict[int, Claim]()
+    keys: tuple[Callable[[Claim], object], ...] = (
+        lambda claim: claim.id,
+        lambda claim: claim.id.partition("/")[2],  # the same bullet in another list
+        lambda claim: (claim.section, _about(claim)),  # under other conditions
+        _about,
+    )
+    for key in keys:
+        for place, after in enumerate(new):
+            if place in found:
+                continue
+            before = [claim for claim in left if key(claim) == key(after)]
+            rivals = [
+                claim for other, claim in enumerate(new) if other not in found and key(claim) == key(after)
+            ]
+            # Where several could be meant, none is.
+            if len(before) == len(rivals) == 1:
+                found[place] = before[0]
+                left.remove(before[0])
+    yield from ((found.get(place), after) for place, after in enumerate(new))
+    yield from ((before, None) for before in left)
+
+
+def _about(claim: Claim) -> object:
+    """Return what a claim is about, whatever it says of it; of one that was not understood, itself."""
+    if not claim.parsed:
+        return claim.id
+    return (frozenset(claim.targets), claim.device, claim.direction)
+
+
+def _kind(old: Claim | None, new: Claim | None) -> ClaimKind:
+    if old is None:
+        return "added"
+    if new is None:
+        return "dropped"
+    return "reworded" if old.section == new.section else "moved"
+
+
+def _speaking(
+    old: Claim | None, new: Claim | None, changes: Iterable[Change], *, ignore_device: bool = False
+) -> Iterator[Change]:
+    claims = [claim for claim in (old, new) if claim is not None]
+    for change in changes:
+        if any(matches(change.row.row, claim, ignore_device=ignore_device) for claim in claims):
+            yield change
+
+
+def _measured(old: Claim | None, new: Claim | None, changes: Sequence[Change]) -> Measured:
+    """Say what the rows that speak to a changed claim show."""
+    rows = list(_speaking(old, new, changes))
+    kinds = {change.of_flag for change in rows}
+    if not kinds:
+        elsewhere = any(_speaking(old, new, changes, ignore_device=True))
+        return "other_device" if elsewhere else "not_covered"
+    moved = [change for change in rows if change.of_flag in MOVES]
+    if moved:
+        reworded = _kind(old, new) == "reworded"
+        return "changed" if reworded or any(_agrees(old, new, change) for change in moved) else "otherwise"
+    return "same" if "same" in kinds else "not_comparable"
+
+
+def _agrees(old: Claim | None, new: Claim | None, change: Change) -> bool:
+    """Tell whether a row that changed did so as a claim did: into the list it came to, out of the one it left.
+
+    A claim that says of the row what it said before, in other words, speaks of no change.
+    """
+    if change.old is None or change.new is None:
+        return False
+    before, after = (
+        {claim.section} if claim is not None and matches(change.row.row, claim) else set[Section]()
+        for claim in (old, new)
+    )
+    raised, raises = (row.on.verdict == "raises" for row in (change.old, change.new))
+    came, went = after - before, before - after
+    if came:
+        if came <= _RAISING:
+            return raises and not raised
+        return came != {"deterministic"} or (change.of_flag == "improved" and not raises)
+    if went <= _RAISING:
+        return bool(went) and raised and not raises
+    return went != {"deterministic"} or change.of_flag != "improved"
+
+
+# A ratio that grew or shrank by less is not listed.
+FACTOR = 1.5
+COST_MEANING = (
+    f"Cost is the median time with the flag on over that with it off, in one process of one run; times of two runs are "
+    f"never compared. Listed are the rows whose ratio grew or shrank by more than {FACTOR:g} times "
+    f"while the ratios that the quartiles leave plausible do not overlap. Each row was timed once in each run and is "
+    f"never timed again, so that all of these changes are unconfirmed."
+)
+
+
+def compare_costs(changes: Iterable[Change]) -> View:
+    """Compare the ratios of the rows that compute the same in both runs, and list those that changed, most first."""
+    both = []
+    for change in changes:
+        old, new = (None if row is None else timed(row) for row in (change.old, change.new))
+        if old is not None and new is not None and old.ratio and new.ratio:
+            both.append((change.row.row.id, old, new, new.ratio / old.ratio))
+    listed = [
+        View(
+            {
+                "id": name,
+                "factor": factor,
+                "from": fields_of(old, "ratio", "spread"),
+                "to": fields_of(new, "ratio", "spread"),
+            },
+            cells=[
+                *(words(side) for side in (old, new) for words in (ratio_words, spread_words)),
+                times(factor),
+            ],
+        )
+        for name, old, new, factor in sorted(both, key=lambda one: (-max(one[3], 1 / one[3]), one[0]))
+        if max(factor, 1 / factor) > FACTOR
+        and (old.spread[1] < new.spread[0] or new.spread[1] < old.spread[0])
+    ]
+    ratios = [(old.ratio, new.ratio) for _, old, new, _ in both]
+    medians = [statistics.median(side) for side in zip(*ratios, strict=True)] or [None, None]
+    return View(
+        {"rows": len(both), "from": medians[0], "to": medians[1]},
+        listed=listed,
+        medians=[times(one) for one in medians if one is not None],
+    )
+
 
 # By what joins it, the latest finding of a row and the run that has it.
 Found = dict[tuple[str, str, str, str], tuple[Matrix, MatrixRow]]
@@ -44,7 +254,7 @@ class Pair(Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]  # every row, those that are gone last
     claims: tuple[ClaimChange, ...]
     undocumented: tuple[Change, ...]  # measured changes that no changed claim is about
-    cost: CostComparison | None  # None: ratios on other hardware or settings are not comparable
+    cost: View | None  # None: ratios on other hardware or settings are not comparable
     again: Again | None = None  # what was measured again to confirm the changes; None: nothing
 
     @property
@@ -63,13 +273,6 @@ class Pair(Struct, frozen=True, kw_only=True):
         """How many rows have a finding in both runs that could be compared."""
         kinds: tuple[Kind, ...] = ("same", *MOVES)
         return sum(change.kind in kinds and change.row.finding != "inconclusive" for change in self.changes)
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """What became of the rows that were measured again; ``None`` if none should have been."""
-        if self.again is None:
-            return None
-        return outcome_of(self.again, {change.row.row.key: change for change in self.changes})
 
     @property
     def likely(self) -> list[LikelyChange]:
@@ -102,44 +305,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     matrices: tuple[Matrix, ...]
     pairs: tuple[Pair, ...]
     alone: tuple[Matrix, ...]  # the only one of its kind of device
-
-
-class TimelineRow(Struct, frozen=True):
-    """One row in every run of one kind of device."""
-
-    cells: tuple[MatrixRow | None, ...]  # by run; None: not planned
-    changes: tuple[
-        Change | None, ...
-    ]  # from the run before; None for the first run, and where neither planned it
-
-    @property
-    def row(self) -> MatrixRow:
-        """The latest of its cells."""
-        return [cell for cell in self.cells if cell is not None][-1]
-
-    @property
-    def changed(self) -> int:
-        """How often it changed."""
-        return sum(change is not None and change.kind in CHANGES for change in self.changes)
-
-    @property
-    def differed(self) -> int:
-        """How often its finding was another than before, be that comparable or not."""
-        return sum(change is not None and change.differs for change in self.changes)
-
-
-class Timeline(Struct, frozen=True):
-    """The runs of one kind of device, and all of their rows."""
-
-    matrices: tuple[Matrix, ...]
-    lists: tuple[RunLists, ...]
-    pairs: tuple[Pair, ...]  # each run with the one before it
-    rows: tuple[TimelineRow, ...]  # those that changed most first
-
-    @property
-    def differing(self) -> list[TimelineRow]:
-        """The rows that changed from one run to the next, or seem to have."""
-        return [row for row in self.rows if row.differed]
 
 
 def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] | None = None) -> Comparison:
@@ -182,24 +347,19 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Fo
     Args:
         old: The run before.
         new: The run after.
-        again: Rows of both that were measured again; ``None`` if none were.
-        found: For rows of which the run before has no finding, the latest run that has one; ``None``: there is none.
+        again: Rows of both that were measured again.
+        found: For rows of which the run before has no finding, the latest run that has one.
     """
     obstacles = of_runs(old, new)
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
     rows: list[tuple[MatrixRow | None, MatrixRow | None]]
     rows = [(before.get(key), row) for key, row in after.items()]
     rows += [(row, None) for key, row in before.items() if key not in after]
-    changes = [
-        Change(
-            old=earlier,
-            new=later,
-            judged=_across(
-                _judged(old, new, obstacles, earlier, later, again), new, earlier, later, found or {}
-            ),
-        )
-        for earlier, later in rows
-    ]
+    changes = []
+    for earlier, later in rows:
+        judged = _judged(old, new, obstacles, earlier, later, again)
+        judged = _across(judged, new, earlier, later, found or {})
+        changes.append(Change(old=earlier, new=later, judged=judged))
     lists = lists_of(old), lists_of(new)
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
     return Pair(
@@ -215,13 +375,6 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Fo
     )
 
 
-def timelines(comparison: Comparison) -> list[Timeline]:
-    """Return a timeline for each kind of device of which there are at least two runs."""
-    kinds = dict.fromkeys(kind_of(one) for one in comparison.matrices)
-    of_kind = ([pair for pair in comparison.pairs if kind_of(pair.new) == kind] for kind in kinds)
-    return [_timeline(pairs) for pairs in of_kind if pairs]
-
-
 def _judged(
     old: Matrix,
     new: Matrix,
@@ -232,12 +385,9 @@ def _judged(
 ) -> JudgedRow:
     """Say what became of a row that at least one run has."""
     if before is None or after is None:
-        absence = None
-        if after is not None:
-            absence = of_absence(old, new, after.row)
-        elif before is not None:
-            absence = of_absence(new, old, before.row)
-        if absence is not None:
+        one, other = (old, new) if before is None else (new, old)
+        row = after or before
+        if row is not None and (absence := of_absence(one, other, row.row)) is not None:
             return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
         return JudgedRow(kind="added" if before is None else "removed")
     obstacle = next(iter(obstacles), None) or of_machines(old, new, before, after) or of_rows(before, after)
@@ -261,19 +411,3 @@ def _across(
         return judged
     text = f"since {one.name}: {earlier.finding} → {after.finding}" + f"; {since.detail}" * bool(since.detail)
     return replace(judged, apparent=apparent, detail=f"{judged.detail}; {text}" if judged.detail else text)
-
-
-def _timeline(pairs: Sequence[Pair]) -> Timeline:
-    """Join the pairs of one kind of device."""
-    matrices = (pairs[0].old, *(pair.new for pair in pairs))
-    by_run = [{row.row.key: row for row in one.rows} for one in matrices]
-    changes = [{change.row.row.key: change for change in pair.changes} for pair in pairs]
-    # The latest run says in which order the rows stand.
-    keys = dict.fromkeys(key for rows in reversed(by_run) for key in rows)
-    rows = [
-        TimelineRow(tuple(rows.get(key) for rows in by_run), (None, *(found.get(key) for found in changes)))
-        for key in keys
-    ]
-    rows.sort(key=lambda row: (-row.changed, -row.differed))
-    lists = (pairs[0].lists[0], *(pair.lists[1] for pair in pairs))
-    return Timeline(matrices, lists, tuple(pairs), tuple(rows))

@@ -2,40 +2,197 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.compare import cost as compare_cost
-from reports.compare.claims import CLAIM_MEANING, MEASURED_MEANING, ClaimChange
-from reports.compare.cost import CostChange
-from reports.compare.excerpt import step_counts
-from reports.compare.rows.comparable import REASON_MEANING, Reason, hardware
-from reports.compare.rows.judged import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
-from reports.compare.rows.rates import CAVEAT, LEVEL, RateTest
-from reports.compare.runs import Comparison, Pair, timelines
-from reports.compare.timeline import Table
-from reports.compare.words import (
-    again_words,
-    arrow,
-    caveats,
-    cell_words,
-    class_words,
-    finding_words,
-    notes,
-    title,
+from reports.compare.comparable import REASON_MEANING, Reason, hardware, kind_of
+from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
+from reports.compare.rates import CAVEAT, LEVEL, RateTest
+from reports.compare.runs import (
+    CLAIM_MEANING,
+    COST_MEANING,
+    MEASURED_MEANING,
+    ClaimChange,
+    Comparison,
+    Pair,
 )
 from reports.matrix import words
-from reports.matrix.cells import cell_view
-from reports.matrix.cost import ratio_words, spread_words, times
+from reports.matrix.cells import cell_view, counted
 from reports.matrix.listed import SECTION_WORDS, documented
-from reports.matrix.model import Matrix, cell_of_mode
+from reports.matrix.model import COMPARED, Matrix, cell_of_mode, constant_of
+from reports.matrix.view import doubts
+from reports.matrix.words import named_machines, states
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
+from reports.render.simulated import beside_words
+from scanner.accelerators import label_of
 from scanner.modes import CHOSEN_MODES, MODE_TABLE
+from scanner.observations import versions
 from scanner.observations.parts import in_common, parts_of
-from scanner.observations.records import MODES
+from scanner.observations.records import MODES, Header
+from scanner.plurals import several
+from scanner.verdicts.cells import Cell
 from scanner.verdicts.chosen import MODE_FINDING_MEANING
 from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
+
+NOT_PLANNED = "not planned"
+
+STEP = (
+    "from → to",
+    "rows compared",
+    "regressed",
+    "improved",
+    "changed",
+    "not comparable",
+    "with other bits",
+    "changed bullets",
+)
+# The format of run files that brought digests of another kind.
+_DIGESTS = 5
+
+
+def title(comparison: Comparison) -> str:
+    """Return the versions that are compared, in order."""
+    return " → ".join(f"torch {one.run.header.environment.torch}" for one in comparison.matrices)
+
+
+def labels(matrices: Sequence[Matrix]) -> list[str]:
+    """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
+    versions = [one.run.header.environment.torch for one in matrices]
+    return [
+        version if versions.count(version) == 1 else f"{version} ({one.name})"
+        for version, one in zip(versions, matrices, strict=True)
+    ]
+
+
+def finding_words(row: MatrixRow | None, one: Matrix) -> str:
+    """Return the finding of a row in one run, with what must not be read without it."""
+    if row is None:
+        return NOT_PLANNED
+    rests, marks = finding_notes(row, one)
+    return ", ".join([f"{row.finding} ({rests})" if rests else row.finding, *marks])
+
+
+def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
+    """Return what a finding rests on, and the doubts about it."""
+    rests = ""
+    if row.finding == "deterministic":
+        n = min(row.off.runs, row.on.runs)
+        rests = f"{n} schedules" if row.off.simulated else f"n = {n}"
+        rests = rests if constant_of(row) is None else "constant"
+    elif row.finding == "inconclusive":
+        rests = f"{row.off.verdict}, {row.on.verdict}"
+    return rests, beside_words(row.beside) + doubts(row.weak, serial=row.serial, trusted=not one.distrust)
+
+
+def cell_words(cell: Cell) -> str:
+    """Return a cell: its verdict, and k of n or the alert's caller."""
+    if cell.verdict in COMPARED:
+        return f"{cell.verdict}, {counted(cell)}"
+    return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
+
+
+def arrow(before: str, after: str) -> str:
+    """Return what something was and is; once if that is the same."""
+    return before if before == after else f"{before} → {after}"
+
+
+def again_words(again: Mapping[str, Any]) -> str:
+    """Return how many rows were measured again, how often, and what came out."""
+    if not again["rows"] and not again["left"]:
+        return "No row that can be compared seems to differ without proof, and none was measured again."
+    parts, outcome = [], again["outcome"]
+    if again["rows"]:
+        parts.append(
+            f"{several(again['rows'], 'row')} that seemed to differ {'was' if again['rows'] == 1 else 'were'} measured again, both runs in turns: {again['rounds']} "
+            f"rounds of fresh processes, up to {again['executions']} executions of each run in each mode. Of these "
+            f"{outcome['confirmed']} are confirmed, {outcome['same']} the same, {outcome['undecided']} undecided. Processes "
+            f"in which hardly anything could race count only where the row differed."
+        )
+    if outcome["left"]:
+        parts.append(f"{several(outcome['left'], 'row')} could not be measured again.")
+    if again["distrust"]:
+        parts.append(f"The measurement cannot be trusted: {'; '.join(again['distrust'])}.")
+    return " ".join(parts)
+
+
+def caveats(comparison: Comparison) -> Iterator[str]:
+    """Yield what a reader must know of the runs before believing any of it."""
+    for one in comparison.matrices:
+        yield from (f"{one.name}: {text}" for _, text in states(one))
+    for pair in comparison.pairs:
+        for obstacle in pair.obstacles:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: no row can be compared, {obstacle.reason}: "
+                f"{obstacle.detail}"
+            )
+
+
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Yield what else is missing from the runs."""
+    for one in comparison.matrices:
+        missing = [
+            text
+            for text, there in (
+                ("no controls: nothing shows that the scan could see a difference", one.run.header.controls),
+                (
+                    "no sentinel: nothing shows whether anything could race",
+                    one.run.sentinels or one.simulated,
+                ),
+            )
+            if not there
+        ]
+        if missing:
+            yield f"{one.name}: {'; '.join(missing)}."
+    yield from build_notes(comparison)
+    for pair in comparison.pairs:
+        yield from _unlike(pair)
+        for likely in pair.likely:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: {likely.op} likely {likely.kind}: {several(len(likely.changes), 'row')} seem so, "
+                f"each of which may be chance; together {'; '.join(map(str, likely.tests))}."
+            )
+    for one in comparison.alone:
+        yield f"{one.name}: no other run is of {label_of(kind_of(one))}; it is compared with none."
+    lists = (text for pair in comparison.pairs for text in pair.lists)
+    yield from dict.fromkeys(text.note for text in lists if text.note is not None)
+
+
+def build_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield a warning wherever the builds of two runs are of different kinds, as those for CPUs and for CUDA are."""
+    for pair in comparison.pairs:
+        old, new = (one.run.header.environment.torch for one in (pair.old, pair.new))
+        if versions.build_kind(old) != versions.build_kind(new):
+            yield (
+                f"{pair.old.name} → {pair.new.name}: builds of different kinds, {old} and {new}; changes may be due to "
+                f"that, and not to the release."
+            )
+
+
+def _unlike(pair: Pair) -> Iterator[str]:
+    """Yield what else the runs do not have in common, which keeps nothing from being compared."""
+    headers = pair.old.run.header, pair.new.run.header
+    if len({header.format < _DIGESTS for header in headers}) > 1:
+        yield (
+            f"{pair.old.name} → {pair.new.name}: one of the files holds digests of an older kind, so that inputs were "
+            f"compared by dtype and shape alone."
+        )
+    pairs = [("detmatrix", [header.tool for header in headers])]
+    builds = [header.environment.simulated and header.environment.simulated.build for header in headers]
+    if builds[0] and builds[1]:
+        pairs.append(("the simulation", [str(build) for build in builds]))
+    elif kind_of(pair.new) != "cpu":
+        pairs.append(("the driver", [_drivers(header) for header in headers]))
+    for what, (before, after) in pairs:
+        if before != after:
+            yield (
+                f"{pair.old.name} → {pair.new.name}: {what} was another, {before} → {after}; changes may be due to that."
+            )
+
+
+def _drivers(header: Header) -> str:
+    return named_machines(part.environment.driver or "unknown" for part in parts_of(header))
+
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 MOST = 10  # rows that one bullet names
@@ -65,15 +222,7 @@ def view_of(comparison: Comparison) -> View:
         title=title(comparison),
         caveats=list(caveats(comparison)),
         notes=list(notes(comparison)),
-        tables=[
-            Table(
-                timeline,
-                [runs[id(one)] for one in timeline.matrices],
-                [pairs[id(pair)] for pair in timeline.pairs],
-            )
-            for timeline in timelines(comparison)
-        ],
-        cost_meaning=compare_cost.MEANING,
+        cost_meaning=COST_MEANING,
         # Schedules are no samples of a rate.
         rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,
     )
@@ -138,8 +287,8 @@ def _pair(pair: Pair) -> View:
             "claims": [_claim(one) for one in pair.claims],
             "undocumented": [change.row.row.id for change in pair.undocumented],
             "claims_notes": [lists.note for lists in pair.lists],
-            "cost": [_cost(one) for one in cost.listed] if cost else [],
-            "costs": cost and {"rows": cost.rows, "from": cost.old_median, "to": cost.new_median},
+            "cost": cost.listed if cost else [],
+            "costs": cost,
         },
         versions=[one.run.header.environment.torch for one in (pair.old, pair.new)],
         step=step_counts(pair),
@@ -159,8 +308,8 @@ def _pair(pair: Pair) -> View:
         bits=[(change.row.row.id, change.bits_words) for change in bits],
         has_lists=any(lists.claims for lists in pair.lists),
         unlisted=(_row(pair, change) for change in pair.undocumented),
-        cost_lines=[_cost_line(one) for one in cost.listed] if cost else [],
-        medians=[times(one) for one in (cost.old_median, cost.new_median) if one is not None] if cost else [],
+        cost_cells=[(one["id"], one.cells) for one in cost.listed] if cost else [],
+        medians=cost.medians if cost else [],
     )
 
 
@@ -184,7 +333,7 @@ def _row(pair: Pair, change: Change) -> View:
             **({"bits_moved": far} if (far := change.moved) else {}),
         },
         id=row.id,
-        words=class_words(change),
+        words=change.words,
         documented=arrow(*listed),
         cells=[
             arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new)),
@@ -216,15 +365,24 @@ def _test(test: RateTest) -> dict[str, object]:
 
 
 def _again(pair: Pair) -> dict[str, Any] | None:
-    """Return what was measured again of a pair; ``None`` if nothing should have been."""
-    again, outcome = pair.again, pair.outcome
-    if again is None or outcome is None:
+    """Return what was measured again of a pair, and what came out; ``None`` if nothing should have been."""
+    again = pair.again
+    if again is None:
         return None
+    changes = {change.row.row.key: change.judged for change in pair.changes}
+    judged = [changes[key] for key in again.rows]
+    confirmed = sum(one.confirmed is True for one in judged)
+    same = sum(one.kind == "same" for one in judged)
     return {
         "rows": len(again.rows),
         "rounds": again.rounds,
         "executions": again.new.executions,
-        "outcome": outcome,
+        "outcome": {
+            "confirmed": confirmed,
+            "same": same,
+            "undecided": len(judged) - confirmed - same,
+            "left": len(again.left),
+        },
         "distrust": [*again.old.distrust, *again.new.distrust],
         "left": {":".join(key): reason for key, reason in again.left.items()},
     }
@@ -232,7 +390,7 @@ def _again(pair: Pair) -> dict[str, Any] | None:
 
 def _measured_again(pair: Pair) -> list[tuple[str, list[str]]]:
     """Return the rows that were measured again: id, what came out, and finding and both cells, of one run and the other."""
-    words_of = {change.row.row.key: class_words(change) for change in pair.changes}
+    words_of = {change.row.row.key: change.words for change in pair.changes}
     return [
         (old.row.id, [words_of[key], arrow(old.finding, new.finding), *_modes(old, new)])
         for key, (old, new) in (pair.again.rows.items() if pair.again else ())
@@ -286,11 +444,51 @@ def _claim(one: ClaimChange) -> View:
     )
 
 
-def _cost(one: CostChange) -> dict[str, object]:
-    before, after = (fields_of(side, "ratio", "spread") for side in (one.old, one.new))
-    return {"id": one.change.row.row.id, "factor": one.factor, "from": before, "to": after}
+def step_counts(pair: Pair) -> tuple[int | str, ...]:
+    """Return what the table of the steps tells of one, in the order of its columns."""
+    counts = pair.counts
+    seeming = sum(change.judged.apparent is not None for change in pair.changes)
+    blocked = (
+        f"{counts['not_comparable']} ({seeming} possible change{'s' if seeming > 1 else ''})"
+        if seeming
+        else ""
+    )
+    return (
+        pair.compared,
+        *(counts[kind] for kind in MOVES),
+        blocked or counts["not_comparable"],
+        sum(bool(change.other_bits) for change in pair.changes),
+        claims_words(pair),
+    )
 
 
-def _cost_line(one: CostChange) -> tuple[str, list[str]]:
-    sides = [words(side) for side in (one.old, one.new) for words in (ratio_words, spread_words)]
-    return one.change.row.row.id, [*sides, times(one.factor)]
+def claims_words(pair: Pair) -> int | str:
+    """Return how many changes of the documented lists there are, and how many of them were not measured."""
+    unmeasured = sum(one.unmeasured for one in pair.claims)
+    claims = f"{len(pair.claims)}, {unmeasured} without a measured one" if unmeasured else ""
+    return claims or len(pair.claims)
+
+
+def by_op(pair: Pair) -> list[dict[str, Any]]:
+    """Return what changed, the worst first, and then what only seems to have; ten rows of one op once."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for kind in (*MOVES, "not_comparable"):
+        for change in pair.of(kind):
+            if kind not in MOVES and change.judged.apparent is None:
+                continue
+            row = change.row.row
+            listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
+            key = (row.spec, change.words, _finding(change), listed)
+            rows.setdefault(key, []).append(row.id.removeprefix(f"{row.spec}:"))
+    names = ("op", "kind", "finding", "documented")
+    return [{**dict(zip(names, key, strict=True)), "rows": ids} for key, ids in rows.items()]
+
+
+def _finding(change: Change) -> str:
+    """Return a row's finding in both runs; of one that has the same in both, what else changed."""
+    assert change.old is not None
+    assert change.new is not None
+    text = arrow(change.old.finding, change.new.finding)
+    if change.old.finding == change.new.finding or change.judged.apparent is not None:
+        return f"{text}: {change.judged.detail}"
+    return text

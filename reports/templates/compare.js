@@ -2,7 +2,7 @@
 (() => {
   const labels = data("labels");
 
-  // The fields of a row, of what it shows in a run, and of what became of it, as reports/compare/html.py writes them.
+  // The fields of a row, of what it shows in a run, and of what became of it, as reports/compare/page.py writes them.
   const ROW = shape("table changed differed family* spec* op* case* direction* dtype* device* provokes* why* moments");
   const MOMENT = shape("shown* cost* became*");
   const SHOWN = shape("finding note off on verdicts documented reason weak serial");

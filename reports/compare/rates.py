@@ -1,20 +1,23 @@
-"""Whether two rates of differing are told apart: Fisher's exact test, two-sided, on k of n against k of n.
+"""Whether two rates of differing are told apart, and how far bits moved.
 
-Counted are executions that do not give the most frequent output of their own process, one of which cannot differ from
-itself: which output came first is chance. A row that differs only between processes is counted in processes: fifty
-executions of a process that chose another algorithm are one event, not fifty.
+Rates: Fisher's exact test, two-sided, on k of n against k of n. Counted are executions that do not give the most frequent
+output of their own process, one of which cannot differ from itself: which output came first is chance. A row that differs
+only between processes is counted in processes: fifty executions of a process that chose another algorithm are one event.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
 
 from scanner.observations.records import Mode, Observation
+from scanner.plurals import several
+from scanner.verdicts.findings import MatrixRow
 
 Unit = Literal["executions", "processes"]
 
@@ -47,14 +50,18 @@ class Rate(Struct, frozen=True):
         return f"{self.differing} of {self.compared}"
 
 
-class RateTest(Struct, frozen=True):
-    """The rates of one row in one mode of two runs, and how likely such a difference is if they are equal."""
+class RateTest(Struct, frozen=True, dict=True):
+    """The rates of one row in one mode of two runs."""
 
     mode: Mode
     unit: Unit
     old: Rate
     new: Rate
-    p: float
+
+    @cached_property
+    def p(self) -> float:
+        """How likely such a difference is, or a larger one, if the rates are equal."""
+        return fisher(self.old, self.new)
 
     @property
     def chance(self) -> bool:
@@ -71,57 +78,37 @@ class RateTest(Struct, frozen=True):
 
 
 def rate_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
-    """Compare what two runs saw of one row in one mode.
-
-    Args:
-        mode: The mode.
-        old: The observations of the run before, all of which ran, by process.
-        new: Those of the run after.
-    """
+    """Compare what two runs saw of one row in one mode: observations that all ran, by process."""
     unit: Unit = "executions"
     before, after = _within(old), _within(new)
     if not before.differing and not after.differing:
         unit = "processes"
         before, after = _between(old), _between(new)
-    return RateTest(mode, unit, before, after, fisher(before, after))
+    return RateTest(mode, unit, before, after)
 
 
 def together(tests: Sequence[RateTest]) -> RateTest | None:
-    """Compare the rates of several rows of one op in one mode, all executions counted together.
-
-    Args:
-        tests: Those of the rows, all of one mode. Those that count processes are left out.
-
-    Returns:
-        The test; ``None`` if there are none that count executions.
-    """
+    """Compare the rates of several rows of one op in one mode together; ``None`` where no test counts executions."""
     counted = [test for test in tests if test.unit == "executions"]
     if not counted:
         return None
-    before, after = (
-        Rate(sum(side.differing for side in sides), sum(side.compared for side in sides))
-        for sides in ([test.old for test in counted], [test.new for test in counted])
+    sides = (
+        Rate(sum(one.differing for one in side), sum(one.compared for one in side))
+        for side in zip(*((test.old, test.new) for test in counted), strict=True)
     )
-    return RateTest(counted[0].mode, "executions", before, after, fisher(before, after))
+    return RateTest(counted[0].mode, "executions", *sides)
 
 
 def process_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
     """Compare in how many processes anything differed; where it did within none, how many gave another output.
 
     Executions of one process are not independent: what befell it befell them all.
-
-    Args:
-        mode: The mode.
-        old: The observations of the run before, all of which ran, by process.
-        new: Those of the run after.
     """
     test = rate_test(mode, old, new)
     if test.unit == "processes":
         return test
-    before, after = (
-        Rate(sum(_within([one]).differing > 0 for one in of_run), len(of_run)) for of_run in (old, new)
-    )
-    return RateTest(mode, "processes", before, after, fisher(before, after))
+    sides = (Rate(sum(_within([one]).differing > 0 for one in run), len(run)) for run in (old, new))
+    return RateTest(mode, "processes", *sides)
 
 
 def fisher(one: Rate, other: Rate) -> float:
@@ -179,3 +166,68 @@ def _between(observations: Sequence[Observation]) -> Rate:
     others = sum(any(usual[name] != output for name, output in one.items()) for one in outputs)
     # Where sets disagree about which process is the odd one, every process may be; one is the reference all the same.
     return Rate(min(others, len(outputs) - 1), len(outputs) - 1)
+
+
+# dtype -> the bits of infinity, of one of its components: below lie the finite numbers, in their order, as IEEE 754 and
+# bfloat16 (the upper half of a float32) have it. The bit above is the sign.
+_INFINITY = {
+    "float16": 0x7C00,
+    "complex32": 0x7C00,
+    "bfloat16": 0x7F80,
+    "float32": 0x7F800000,
+    "complex64": 0x7F800000,
+    "float64": 0x7FF0000000000000,
+    "complex128": 0x7FF0000000000000,
+}
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """What the samples of a row in a mode tell; the numbers that were not sampled may have moved further."""
+
+    sampled: int  # numbers
+    moved: int  # of those have other bits
+    at_least_ulp: int | None  # the farthest; None: no pair of finite floating-point numbers is among them
+
+    @property
+    def words(self) -> str:
+        """Say it."""
+        among = several(self.sampled, "sampled number")
+        if self.at_least_ulp:
+            return f"at least {self.at_least_ulp} ULP in {among}"
+        return f"{self.moved} of {among} moved"
+
+
+def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> Moved | None:
+    """Return how far the bits of a row moved; ``None`` where the runs hold no samples of the same outputs of the same inputs."""
+    before, after = (_sampled(one for one in row.observations if one.mode == mode) for row in (old, new))
+    if before is None or after is None or before.inputs_digest != after.inputs_digest:
+        return None
+    known = {(one.name, one.shape, one.dtype): one.sample.split() for one in before.outputs}
+    pairs = [
+        (one.dtype, int(left, 16), int(right, 16))
+        for one in after.outputs
+        if len(sample := known.get((one.name, one.shape, one.dtype), [])) == len(one.sample.split())
+        for left, right in zip(sample, one.sample.split(), strict=True)
+    ]
+    steps = [ulp for dtype, left, right in pairs if (ulp := _steps(dtype, left, right)) is not None]
+    unequal = sum(left != right for _, left, right in pairs)
+    return Moved(sampled=len(pairs), moved=unequal, at_least_ulp=max(steps, default=None)) if pairs else None
+
+
+def _sampled(observations: Iterable[Observation]) -> Observation | None:
+    """Return the observation that holds samples, of known inputs."""
+    of = (one for one in observations if one.inputs_digest and any(it.sample for it in one.outputs))
+    return next(of, None)
+
+
+def _steps(dtype: str, left: int, right: int) -> int | None:
+    """Return how many numbers a dtype has from one to the other; ``None`` of integers, infinities and NaN."""
+    infinity = _INFINITY.get(dtype)
+    if infinity is None:
+        return None
+    sign = 1 << infinity.bit_length()
+    sizes = [bits & (sign - 1) for bits in (left, right)]
+    if max(sizes) >= infinity or max(left, right) >= 2 * sign:
+        return None
+    one, other = (-size if bits & sign else size for bits, size in zip((left, right), sizes, strict=True))
+    return abs(one - other)
