@@ -59,7 +59,7 @@ def failing(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[str]:
 
 
 def _likely(pair: Pair, one: LikelyChange) -> Failure:
-    ids = tuple(change.row.row.id for change in one.changes)
+    ids = tuple(change.id for change in one.changes)
     text = f"{one.op}: {len(ids)} rows together: {'; '.join(map(str, one.tests))} {_step(pair)}: {named(ids)}"
     return Failure(pair=pair, title=f"{one.kind} (likely)", text=text, op=one.op, ids=ids)
 
@@ -82,7 +82,7 @@ def render_junit(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",))
     return junit(
         [
             (
-                f"{pair.old.name} → {pair.new.name}",
+                f"{pair.name}",
                 list(_cases(pair, [one for one in failed if one.pair is pair])),
             )
             for pair in comparison.pairs
@@ -95,7 +95,7 @@ def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
         name = one.ids[0].removeprefix(f"{one.op}:") if len(one.ids) == 1 else one.title
         yield case_of(one.op, name, "failed" if one.ids else "error", one.line)
     told = {id_ for one in failed for id_ in one.ids}
-    for change in (change for change in pair.changes if change.row.row.id not in told):
+    for change in (change for change in pair.changes if change.id not in told):
         row = change.row.row
         text = f"{change.words}: {change.judged.reason}: {change.judged.detail}"
         state: State = "skipped" if change.kind == "not_comparable" else "passed"
@@ -138,13 +138,13 @@ def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
         f"{what}, of {entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases, of which each release draws "
         f"samples of its own {_step(pair)}"
     )
-    ids = tuple(change.row.row.id for change in found)
+    ids = tuple(change.id for change in found)
     yield Failure(pair=pair, title="other samples", text=text, op="samples", ids=ids)
 
 
 def _nothing(pair: Pair) -> Failure:
     why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
-    text = f"{pair.old.name} → {pair.new.name}: {why or _nothing_comparable(pair)}"
+    text = f"{pair.name}: {why or _nothing_comparable(pair)}"
     return Failure(pair=pair, title="nothing compared", text=text, op="detmatrix", ids=())
 
 
@@ -156,4 +156,4 @@ def _nothing_comparable(pair: Pair) -> str:
 
 
 def _step(pair: Pair) -> str:
-    return f"({pair.old.name} → {pair.new.name})"
+    return f"({pair.name})"

@@ -252,21 +252,17 @@ def _again(
 ) -> Again:
     """Measure the rows of one pair again that seem to differ."""
     doubtful = [change for change in pair.changes if open_to_doubt(change)]
-    keys = [change.row.row.key for change in doubtful]
+    keys = [change.key for change in doubtful]
     (old, left), (new, also_left) = (rows_here(side.run, keys, spec_files) for side in sides)
     there = [key for key in keys if key in old and key in new]
     rows = [old[key] for key in there], [new[key] for key in there]
-    text = f"{pair.old.name} → {pair.new.name}"
     old_settings, new_settings = (side.run.header.settings for side in sides)
     between = any(
-        test.unit == "processes"
-        for change in doubtful
-        for test in change.judged.tests
-        if change.row.row.key in there
+        test.unit == "processes" for change in doubtful for test in change.judged.tests if change.key in there
     )
     rounds = rounds or rounds_for(old_settings, new_settings, between=between)
     click.echo(
-        f"compare: {text}: {several(len(there), 'row')} to measure again"
+        f"compare: {pair.name}: {several(len(there), 'row')} to measure again"
         + (f", in {rounds} rounds" if there else ""),
         err=True,
     )

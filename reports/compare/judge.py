@@ -85,6 +85,16 @@ class Change(Struct, frozen=True, kw_only=True):
         return row
 
     @property
+    def id(self) -> str:
+        """The row's name."""
+        return self.row.row.id
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What joins it with other runs."""
+        return self.row.row.key
+
+    @property
     def kind(self) -> Kind:
         """The class of the change."""
         return self.judged.kind

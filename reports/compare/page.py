@@ -156,7 +156,7 @@ def _timeline(pairs: Sequence[Pair]) -> View:
     matrices = [pairs[0].old, *(pair.new for pair in pairs)]
     lists = [pairs[0].lists[0], *(pair.lists[1] for pair in pairs)]
     by_run = [{row.row.key: row for row in one.rows} for one in matrices]
-    changes = [{change.row.row.key: change for change in pair.changes} for pair in pairs]
+    changes = [{change.key: change for change in pair.changes} for pair in pairs]
     # The latest run says in which order the rows stand.
     rows = [
         TimelineRow(

@@ -88,17 +88,12 @@ def compare_claims(
 
 def undocumented(claims: Sequence[ClaimChange], changes: Iterable[Change]) -> tuple[Change, ...]:
     """Return the rows of torch that changed although no claim about them changed in the same way."""
-    heard = {
-        change.row.row.key
-        for claim in claims
-        for change in claim.rows
-        if _agrees(claim.old, claim.new, change)
-    }
+    heard = {change.key for claim in claims for change in claim.rows if _agrees(claim.old, claim.new, change)}
     return tuple(
         change
         for change in changes
         if change.of_flag in MOVES
-        and change.row.row.key not in heard
+        and change.key not in heard
         and names_of(change.row.row)[0].startswith("torch.")
     )
 
@@ -204,7 +199,7 @@ def compare_costs(changes: Iterable[Change]) -> View:
     for change in changes:
         old, new = (None if row is None else timed(row) for row in (change.old, change.new))
         if old is not None and new is not None and old.ratio and new.ratio:
-            both.append((change.row.row.id, old, new, new.ratio / old.ratio))
+            both.append((change.id, old, new, new.ratio / old.ratio))
     listed = [
         View(
             {
@@ -256,6 +251,11 @@ class Pair(Struct, frozen=True, kw_only=True):
     undocumented: tuple[Change, ...]  # measured changes that no changed claim is about
     cost: View | None  # None: ratios on other hardware or settings are not comparable
     again: Again | None = None  # what was measured again to confirm the changes; None: nothing
+
+    @property
+    def name(self) -> str:
+        """The names of both."""
+        return f"{self.old.name} → {self.new.name}"
 
     @property
     def counts(self) -> dict[Kind, int]:

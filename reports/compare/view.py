@@ -29,7 +29,7 @@ from scanner.accelerators import label_of
 from scanner.modes import CHOSEN_MODES, MODE_TABLE
 from scanner.observations import versions
 from scanner.observations.parts import in_common, parts_of
-from scanner.observations.records import MODES, Header
+from scanner.observations.records import MODES
 from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.chosen import MODE_FINDING_MEANING
@@ -49,11 +49,6 @@ STEP = (
 )
 # The format of run files that brought digests of another kind.
 _DIGESTS = 5
-
-
-def title(comparison: Comparison) -> str:
-    """Return the versions that are compared, in order."""
-    return " → ".join(f"torch {one.run.header.environment.torch}" for one in comparison.matrices)
 
 
 def labels(matrices: Sequence[Matrix]) -> list[str]:
@@ -122,25 +117,21 @@ def caveats(comparison: Comparison) -> Iterator[str]:
         yield from (f"{one.name}: {text}" for _, text in states(one))
     for pair in comparison.pairs:
         for obstacle in pair.obstacles:
-            yield (
-                f"{pair.old.name} → {pair.new.name}: no row can be compared, {obstacle.reason}: "
-                f"{obstacle.detail}"
-            )
+            yield f"{pair.name}: no row can be compared, {obstacle.reason}: {obstacle.detail}"
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """Yield what else is missing from the runs."""
     for one in comparison.matrices:
         missing = [
-            text
-            for text, there in (
-                ("no controls: nothing shows that the scan could see a difference", one.run.header.controls),
-                (
-                    "no sentinel: nothing shows whether anything could race",
-                    one.run.sentinels or one.simulated,
-                ),
-            )
-            if not there
+            *(
+                ["no controls: nothing shows that the scan could see a difference"]
+                * (not one.run.header.controls)
+            ),
+            *(
+                ["no sentinel: nothing shows whether anything could race"]
+                * (not (one.run.sentinels or one.simulated))
+            ),
         ]
         if missing:
             yield f"{one.name}: {'; '.join(missing)}."
@@ -149,7 +140,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield from _unlike(pair)
         for likely in pair.likely:
             yield (
-                f"{pair.old.name} → {pair.new.name}: {likely.op} likely {likely.kind}: {several(len(likely.changes), 'row')} seem so, "
+                f"{pair.name}: {likely.op} likely {likely.kind}: {several(len(likely.changes), 'row')} seem so, "
                 f"each of which may be chance; together {'; '.join(map(str, likely.tests))}."
             )
     for one in comparison.alone:
@@ -164,7 +155,7 @@ def build_notes(comparison: Comparison) -> Iterator[str]:
         old, new = (one.run.header.environment.torch for one in (pair.old, pair.new))
         if versions.build_kind(old) != versions.build_kind(new):
             yield (
-                f"{pair.old.name} → {pair.new.name}: builds of different kinds, {old} and {new}; changes may be due to "
+                f"{pair.name}: builds of different kinds, {old} and {new}; changes may be due to "
                 f"that, and not to the release."
             )
 
@@ -174,7 +165,7 @@ def _unlike(pair: Pair) -> Iterator[str]:
     headers = pair.old.run.header, pair.new.run.header
     if len({header.format < _DIGESTS for header in headers}) > 1:
         yield (
-            f"{pair.old.name} → {pair.new.name}: one of the files holds digests of an older kind, so that inputs were "
+            f"{pair.name}: one of the files holds digests of an older kind, so that inputs were "
             f"compared by dtype and shape alone."
         )
     pairs = [("detmatrix", [header.tool for header in headers])]
@@ -182,16 +173,11 @@ def _unlike(pair: Pair) -> Iterator[str]:
     if builds[0] and builds[1]:
         pairs.append(("the simulation", [str(build) for build in builds]))
     elif kind_of(pair.new) != "cpu":
-        pairs.append(("the driver", [_drivers(header) for header in headers]))
+        drivers = ((part.environment.driver or "unknown" for part in parts_of(header)) for header in headers)
+        pairs.append(("the driver", [*map(named_machines, drivers)]))
     for what, (before, after) in pairs:
         if before != after:
-            yield (
-                f"{pair.old.name} → {pair.new.name}: {what} was another, {before} → {after}; changes may be due to that."
-            )
-
-
-def _drivers(header: Header) -> str:
-    return named_machines(part.environment.driver or "unknown" for part in parts_of(header))
+            yield f"{pair.name}: {what} was another, {before} → {after}; changes may be due to that."
 
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
@@ -200,14 +186,12 @@ MOST = 10  # rows that one bullet names
 
 def view_of(comparison: Comparison) -> View:
     """Return what is shown of a comparison."""
-    runs = {id(one): _run(one) for one in comparison.matrices}
-    pairs = {id(pair): _pair(pair) for pair in comparison.pairs}
     asked = {mode for one in comparison.matrices for mode in one.run.header.settings.modes}
     modes = {mode: MODE_TABLE[mode].meaning for mode in CHOSEN_MODES if mode in asked}
     return View(
         {
-            "runs": [runs[id(one)] for one in comparison.matrices],
-            "pairs": [pairs[id(pair)] for pair in comparison.pairs],
+            "runs": [_run(one) for one in comparison.matrices],
+            "pairs": [_pair(pair) for pair in comparison.pairs],
             "classes": CLASS_MEANING,
             "unconfirmed": CONFIRMED_MEANING,
             "reasons": REASON_MEANING,
@@ -219,7 +203,7 @@ def view_of(comparison: Comparison) -> View:
             "rates": {"test": CAVEAT, "level": LEVEL},
             "alone": [one.name for one in comparison.alone],
         },
-        title=title(comparison),
+        title=" → ".join(f"torch {one.run.header.environment.torch}" for one in comparison.matrices),
         caveats=list(caveats(comparison)),
         notes=list(notes(comparison)),
         cost_meaning=COST_MEANING,
@@ -277,7 +261,7 @@ def _pair(pair: Pair) -> View:
             "likely": [
                 {
                     **fields_of(one, "kind", "op"),
-                    "rows": [change.row.row.id for change in one.changes],
+                    "rows": [change.id for change in one.changes],
                     "tests": [_test(test) for test in one.tests],
                 }
                 for one in pair.likely
@@ -285,7 +269,7 @@ def _pair(pair: Pair) -> View:
             "again": again,
             "rows": (_row(pair, change) for change in pair.changes),
             "claims": [_claim(one) for one in pair.claims],
-            "undocumented": [change.row.row.id for change in pair.undocumented],
+            "undocumented": [change.id for change in pair.undocumented],
             "claims_notes": [lists.note for lists in pair.lists],
             "cost": cost.listed if cost else [],
             "costs": cost,
@@ -294,18 +278,12 @@ def _pair(pair: Pair) -> View:
         step=step_counts(pair),
         again_words=again and again_words(again),
         measured_again=_measured_again(pair),
-        changes=(
-            (kind, [_row(pair, change) for change in pair.of(kind)]) for kind in CHANGES if pair.of(kind)
-        ),
+        changes=((kind, [_row(pair, it) for it in pair.of(kind)]) for kind in CHANGES if pair.of(kind)),
         doubts=(_doubt(pair, reason, some) for reason in REASON_MEANING if (some := _doubted(pair, reason))),
         tests=len(tests),
         told_apart=sum(test.differ for _, test in tests),
-        apart=[
-            (change.row.row.id, [str(test)])
-            for change, test in tests
-            if test.differ and change.kind == "same"
-        ],
-        bits=[(change.row.row.id, change.bits_words) for change in bits],
+        apart=[(it.id, [str(test)]) for it, test in tests if test.differ and it.kind == "same"],
+        bits=[(change.id, change.bits_words) for change in bits],
         has_lists=any(lists.claims for lists in pair.lists),
         unlisted=(_row(pair, change) for change in pair.undocumented),
         cost_cells=[(one["id"], one.cells) for one in cost.listed] if cost else [],
@@ -369,7 +347,7 @@ def _again(pair: Pair) -> dict[str, Any] | None:
     again = pair.again
     if again is None:
         return None
-    changes = {change.row.row.key: change.judged for change in pair.changes}
+    changes = {change.key: change.judged for change in pair.changes}
     judged = [changes[key] for key in again.rows]
     confirmed = sum(one.confirmed is True for one in judged)
     same = sum(one.kind == "same" for one in judged)
@@ -390,7 +368,7 @@ def _again(pair: Pair) -> dict[str, Any] | None:
 
 def _measured_again(pair: Pair) -> list[tuple[str, list[str]]]:
     """Return the rows that were measured again: id, what came out, and finding and both cells, of one run and the other."""
-    words_of = {change.row.row.key: change.words for change in pair.changes}
+    words_of = {change.key: change.words for change in pair.changes}
     return [
         (old.row.id, [words_of[key], arrow(old.finding, new.finding), *_modes(old, new)])
         for key, (old, new) in (pair.again.rows.items() if pair.again else ())
@@ -406,7 +384,7 @@ def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
     details: dict[str, list[str]] = {}
     for change in changes:
         if change.judged.apparent is None:
-            details.setdefault(change.judged.detail, []).append(change.row.row.id)
+            details.setdefault(change.judged.detail, []).append(change.id)
     # What stands against all rows needs no list of them.
     of_all = {obstacle.detail for obstacle in pair.obstacles}
     return View(
@@ -432,14 +410,14 @@ def _claim(one: ClaimChange) -> View:
             "from": one.old and fields_of(one.old, *bullet),
             "to": one.new and fields_of(one.new, *bullet),
             **fields_of(one, "measured", "unmeasured"),
-            "rows": [{"id": change.row.row.id, "class": change.of_flag} for change in one.rows],
+            "rows": [{"id": change.id, "class": change.of_flag} for change in one.rows],
         },
         bullet=words.bullet_words(one.claim),
         bullets=arrow(words.bullet_words(claims[0]), words.bullet_words(claims[-1])),
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (one.old, one.new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(kind)} {kind}" for kind in CLASS_MEANING if kind in kinds) or NONE,
-        moved=[change.row.row.id for change in one.rows if change.of_flag in MOVES][:MOST],
+        moved=[change.id for change in one.rows if change.of_flag in MOVES][:MOST],
         same=", ".join(findings),
     )
 
