@@ -35,6 +35,8 @@ SCHEDULES = tuple(FREEDOMS)
 PAIR = "pair"
 # All orders free at once among the scopes that stand behind a colon: those in which the conflict log found nothing.
 EVERYTHING = "everything"
+# So many executions of a class come before those that draw orders.
+DIRECTED = 4
 PERMITTED = "CUDA permits it, no known GPU does it"
 # Two canonical executions, one with other memory, and one that may differ.
 LEAST_RUNS = 4

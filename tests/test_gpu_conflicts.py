@@ -15,7 +15,7 @@ from scanner.gpu.engine import Conflict, Orders, Result, launch
 
 DATA = Path(__file__).parent / "data" / "gpu"
 FLOATS = [1.0, 1e7, -1e7, 0.5, 3.25, 1e-3, 7.0, -2.5]
-REVERSED = 1
+REVERSED, FIRST_LAST = 1, 3
 
 
 @cache
@@ -34,6 +34,7 @@ def run(
     orders: Orders = Orders(),  # noqa: B008 - a tuple
     log: bool = True,
     swap: Conflict | None = None,
+    watch: tuple[Conflict, ...] = (),
     start: float = 0.0,
 ) -> tuple[bytes, Result]:
     """Launch a kernel with a few floats, and return what it left in its first argument."""
@@ -53,6 +54,7 @@ def run(
         orders=orders,
         log=log,
         swap=swap,
+        watch=watch,
     )
     return bytes(out), result
 
@@ -148,6 +150,40 @@ def test_one_swapped_pair_gives_other_bits(name: str, grid: int, block: int) -> 
 
     assert found - {bits}
     assert found == again
+
+
+def test_it_is_told_which_pairs_came_in_the_other_order() -> None:
+    """All of them in the reverse order, some with the first held up, none canonically; and a pair that is swapped, alone."""
+    for name, grid, block, free in (
+        ("add_by_blocks", 8, 32, "blocks"),
+        ("add_by_warps", 1, 256, "warps"),
+        ("add_by_lanes", 1, 8, "lanes"),
+        ("read_and_write", 8, 32, "blocks"),
+    ):
+        _, result = run(name, grid, block, FLOATS)
+        pairs = result.conflicts
+
+        def came(order: int) -> list[bool]:
+            orders = Orders(**{free: order})  # noqa: B023 - called at once
+            found = run(name, grid, block, FLOATS, orders=orders, log=False, watch=pairs)[1]  # noqa: B023
+            return [swapped for swapped, _ in found.watched]
+
+        assert came(0) == [False] * len(pairs)
+        assert all(came(REVERSED))
+        assert any(came(FIRST_LAST)) is (name == "read_and_write")
+        for one in pairs:
+            ((swapped, _),) = run(name, grid, block, FLOATS, log=False, swap=one)[1].watched
+            assert swapped
+
+
+def test_values_of_a_swapped_pair_are_held_to_the_log() -> None:
+    """It is alone if the second finds what the first had found; behind others that came in between it is not."""
+    _, result = run("add_by_blocks", 8, 32, FLOATS)
+    (pair,) = result.conflicts
+
+    apart = pair._replace(blocks=(pair.blocks[0] - 2, pair.blocks[1]), old=pair.old + 1)
+    assert run("add_by_blocks", 8, 32, FLOATS, log=False, swap=pair)[1].watched == ((True, True),)
+    assert run("add_by_blocks", 8, 32, FLOATS, log=False, swap=apart)[1].watched == ((True, False),)
 
 
 def test_a_swap_that_cannot_happen_ends() -> None:

@@ -248,7 +248,14 @@ class Gpu:
         self.whole = False  # small integers are asked for
         self.skips: bool | None = False
         self.moved: bool | None = False
-        self._told: dict[str, Any] = {"launches": [], "faults": [], "libraries": [], "products": []} | told
+        self.shifted: bool | None = False
+        self._told: dict[str, Any] = {
+            "launches": [],
+            "faults": [],
+            "libraries": [],
+            "products": [],
+            "alone": True,
+        } | told
         patch.setattr(simulated, "active", lambda: True)
         patch.setattr(simulated, "begin", self._begin)
         patch.setattr(simulated, "report", lambda: simulated.Report(**self._told))
@@ -261,7 +268,7 @@ class Gpu:
         self.whole |= log and (name, number) == ("canonical", 0)
         assert self.whole or log == ((name, number) == ("canonical", 1))
         self.now = (name, number)
-        self.skips, self.moved = how.get("skip"), how.get("moved")
+        self.skips, self.moved, self.shifted = how.get("skip"), how.get("moved"), how.get("shifted")
         self.begun.append(self.now)
 
     def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
@@ -339,6 +346,43 @@ def test_a_log_that_missed_a_conflict_is_found_out(monkeypatch: pytest.MonkeyPat
 
     assert found["outcome"] == "invalid"
     assert "conflict log is wrong" in found["message"]
+
+
+@pytest.mark.parametrize("pairs", [[0, 0, 0], [1, 1, 1]])
+def test_what_depends_on_addresses_is_never_race_free(
+    monkeypatch: pytest.MonkeyPatch, pairs: list[int]
+) -> None:
+    """A row that does not differ is executed once with allocations elsewhere; no order is blamed for what differs then."""
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": pairs, "doubts": []})
+    found = gpu.observe(lambda x: x + bool(gpu.shifted))
+
+    simulation = msgspec.convert(found["simulated"], Simulation)
+    assert (found["outcome"], simulation.race_free, simulation.schedule) == ("ran", False, None)
+    assert simulation.conflicts is not None
+    assert simulation.conflicts.doubts == ("depends on addresses",)
+
+
+def test_a_difference_that_begins_without_a_conflict_is_a_fault_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first kernel that leaves other memory behind has conflicts, or the log has missed them."""
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0]}, unexplained="k")
+    found = gpu.observe(lambda x: x + (gpu.now[0] == "warps"))
+
+    assert found["outcome"] == "invalid"
+    assert "it found none in k, and there results begin to differ" in found["message"]
+
+
+@pytest.mark.parametrize("told", [{"alone": False}, {"pair": TOLD | {"shows": False}}])
+def test_a_pair_is_a_witness_if_it_alone_explains_what_differs(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]
+) -> None:
+    """Its warp is held up with it: what else moved is not blamed on the pair, nor are values whose order shows nothing."""
+    pair = told.pop("pair", TOLD)
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0], "told": [pair]}, **told)
+    found = gpu.observe(lambda x: x + (gpu.now in {("warps", 0), ("pair", 0)}))
+
+    assert msgspec.convert(found["simulated"], Simulation).witness is None
 
 
 def test_one_swapped_pair_is_the_witness(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,7 +554,7 @@ def test_results_that_are_not_the_cpus(
 
 def test_words_of_checks_have_the_worst_first() -> None:
     """What a simulated GPU shows beside a finding has names for --only and --fail-on."""
-    assert FINDING_WORDS[:4] == ("wrong_with_flag", "wrong_without_flag", "value_race", "silent")
+    assert FINDING_WORDS[:4] == ("wrong_with_flag", "wrong_without_flag", "value_race", "contradiction")
     assert simulated_row(AGREES, AGREES, race=True).beside == ("value_race",)
     assert simulated_row(DISAGREES, None, raises=True).off.verdict == "error"
 

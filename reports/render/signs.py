@@ -32,6 +32,7 @@ COLUMN_SIGN: dict[str, str] = {
     "wrong_with_flag": "▼",
     "wrong_without_flag": "▽",
     "value_race": "⇄",
+    "contradiction": "⊥",
 }
 NO_SIGN = "·"  # it says nothing
 VERDICT_SIGN: dict[Verdict, str] = {

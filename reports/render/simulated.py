@@ -17,6 +17,7 @@ BESIDE_WORDS = {
     "wrong_with_flag": "wrong with the flag on",
     "wrong_without_flag": "wrong with the flag off",
     "value_race": "value race",
+    "contradiction": "contradiction",
 }
 RACE_FREE, NOT_EXERCISED = "race-free", "not exercised"
 # What conflicts among threads say of a row that did not differ.
@@ -29,6 +30,7 @@ BESIDE_ADVICE = {
     "wrong_with_flag": "Leave the flag off for such inputs, and report it to PyTorch.",
     "wrong_without_flag": "Set the flag for such inputs, and report it to PyTorch.",
     "value_race": "Look at the kernel for a lost update, and report it to PyTorch.",
+    "contradiction": "Look at the witness, and tell detmatrix: the simulation may be wrong.",
 }
 
 
@@ -61,6 +63,9 @@ def _others(kernels: Sequence[str]) -> list[str]:
 def still_words(known: Simulation, runs: int | None) -> str:
     """Say in how many schedules nothing differed, and what conflicts among threads prove or leave open."""
     marks = {RACE_FREE: known.race_free, NOT_EXERCISED: known.not_exercised}
+    it = known.conflicts
+    if it and any(it.pairs):
+        marks[f"{it.reversed} of {it.sampled} conflicting pairs reversed"] = True
     return ", ".join([f"0 of {runs} schedules differed", *(name for name, holds in marks.items() if holds)])
 
 

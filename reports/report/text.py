@@ -32,6 +32,7 @@ _COLOURS: dict[str, str] = {
     "wrong_with_flag": "bright_red",
     "wrong_without_flag": "bright_red",
     "value_race": "bright_red",
+    "contradiction": "bright_red",
     "silent": "bright_red",
     "raises": "red",
     "over_alert": "yellow",

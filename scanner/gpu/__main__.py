@@ -16,6 +16,7 @@ import socket
 import struct
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ from scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
 from scanner.gpu.engine import Conflict, LaunchError, Orders, Result, launch
 from scanner.gpu.names import demangled, shortened
 from scanner.gpu.schedule import MOST_PAIRS, orders_of
-from scanner.schedules import PAIR
+from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
 BASE = 0x7A0000000000
@@ -57,10 +58,16 @@ class SassInterpreter:
         self._launches: list[tuple[str, int]] = []  # kernel and number of blocks
         self._faults: list[dict[str, str]] = []
         self._approximates = False  # a kernel took results of MUFU
-        self._found: list[Result] = []  # of launches whose conflicts were looked for
         self._ordinal = 0
-        # Of the last execution whose conflicts were looked for: the launch of each, its kernel, and the conflict.
+        # Of the last execution whose conflicts were looked for: its launches, pairs to be tried alone (the launch of each, its
+        # kernel, and the conflict), and those of all that came in the other order since (launch and place).
+        self._logged: list[tuple[CubinKernel, Result]] = []
         self._pairs: list[tuple[int, CubinKernel, Conflict]] = []
+        self._reversed: set[tuple[int, int]] = set()
+        self._alone = False  # the pair that was swapped came so, and all else of it is as it was
+        # What launches left in memory, of the last traced canonical execution and of this one.
+        self._canonical: list[int] = []
+        self._left: list[int] = []
         self.answers: dict[int, Callable[[memoryview], bytes]] = {
             1: self._image,
             2: self._function,
@@ -171,6 +178,7 @@ class SassInterpreter:
         orders = orders_of(asked["class"], asked["number"], asked["seed"], self._ordinal)
         swap = self._pairs[asked["number"]] if asked["class"] == PAIR else None
         log = bool(asked.get("log"))
+        known = self._logged[self._ordinal :][:1] if asked["class"] not in (CANONICAL, MEMORY, PAIR) else []
         try:
             result = launch(
                 kernel,
@@ -184,6 +192,7 @@ class SassInterpreter:
                 orders=Orders(*orders, moved=bool(asked.get("moved"))),
                 log=log,
                 swap=swap[2] if swap and swap[0] == self._ordinal else None,
+                watch=known[0][1].conflicts if known and known[0][0].name == name else (),
                 seconds=self._deadline - time.monotonic(),
             )
         except LaunchError as error:
@@ -192,8 +201,14 @@ class SassInterpreter:
                 text += f": {sass.text_of(kernel.code, self._device.architecture, error.line)}"
             raise LaunchError(error.kind, f"{text} of kernel {name}") from error
         if log:
-            self._found.append(result)
-            self._pairs += [(self._ordinal, kernel, one) for one in result.conflicts]
+            self._logged.append((kernel, result))
+        if known:
+            came = enumerate(result.watched)
+            self._reversed |= {(self._ordinal, place) for place, (swapped, _) in came if swapped}
+        elif result.watched:
+            self._alone = result.watched[0][1]
+        if asked.get("traced"):
+            self._left.append(_digest(ranges))
         self._approximates |= result.approximates
         self._ordinal += 1
         return b""
@@ -209,15 +224,21 @@ class SassInterpreter:
     def _schedule(self, payload: memoryview) -> bytes:
         self._asked = json.loads(bytes(payload))
         self._deadline = time.monotonic() + self._asked["seconds"]
-        self._ordinal = 0
+        self._ordinal, self._left, self._alone = 0, [], False
         if self._asked.get("log"):
-            self._pairs = []
+            self._logged, self._reversed = [], set()
         return b""
 
     def _report(self, _: memoryview) -> bytes:
-        if self._found:
-            self._pairs = _chosen(self._pairs)
-        conflicts = _joined(self._found, self._pairs)
+        conflicts = None
+        if self._asked.get("log") and self._logged:
+            pairs = [
+                (at, kernel, one) for at, (kernel, it) in enumerate(self._logged) for one in it.conflicts
+            ]
+            self._pairs = _chosen(pairs)
+            conflicts = _joined([it for _, it in self._logged], self._pairs)
+        if self._asked.get("traced") and self._asked["class"] == CANONICAL:
+            self._canonical = self._left
         names, blocks = zip(*self._launches, strict=True) if self._launches else ((), ())
         told = set(names) if self._asked.get("skip") else ()
         said = {
@@ -227,9 +248,26 @@ class SassInterpreter:
             "faults": self._faults,
             "conflicts": conflicts,
             "approximates": self._approximates,
+            "reversed": (len(self._reversed), sum(len(it.conflicts) for _, it in self._logged)),
+            "alone": self._alone,
+            "unexplained": self._unexplained() if self._asked.get("traced") else "",
         }
-        self._launches, self._faults, self._found, self._approximates = [], [], [], False
+        self._launches, self._faults, self._approximates = [], [], False
         return json.dumps(said).encode()
+
+    def _unexplained(self) -> str:
+        """Name what first left other memory behind than in the canonical execution, if no conflict is known there that explains it."""
+        left = zip(self._canonical, self._left, strict=False)
+        at = next((number for number, (one, other) in enumerate(left) if one != other), None)
+        if at is None:
+            return "" if self._asked["class"] == CANONICAL else "what no kernel wrote"
+        if at >= len(self._logged):
+            return ""
+        kernel, result = self._logged[at]
+        changed = zip(SCOPES, result.pairs, strict=True)
+        if result.doubts or any(pairs and shown_in(self._asked["class"], scope) for scope, pairs in changed):
+            return ""
+        return shortened(demangled(kernel.name))
 
 
 def _chosen(pairs: list[tuple[int, CubinKernel, Conflict]]) -> list[tuple[int, CubinKernel, Conflict]]:
@@ -240,10 +278,16 @@ def _chosen(pairs: list[tuple[int, CubinKernel, Conflict]]) -> list[tuple[int, C
     return [one for key in sorted(groups) for one in groups[key][:MOST_PAIRS]]
 
 
-def _joined(found: list[Result], pairs: list[tuple[int, CubinKernel, Conflict]]) -> dict[str, Any] | None:
-    """Return what the launches of an execution have in conflict; ``None`` where nobody looked for it."""
-    if not found:
-        return None
+def _digest(ranges: list[tuple[int, int]]) -> int:
+    """Return a checksum of the memory that exists."""
+    found = 0
+    for start, end in ranges:
+        found = zlib.crc32((ctypes.c_char * (end - start)).from_address(start), found)
+    return found
+
+
+def _joined(found: list[Result], pairs: list[tuple[int, CubinKernel, Conflict]]) -> dict[str, Any]:
+    """Return what the launches of an execution have in conflict."""
     return {
         "pairs": [sum(numbers) for numbers in zip(*(one.pairs for one in found), strict=True)],
         "commuting": sum(one.commuting for one in found),

@@ -30,6 +30,7 @@ _CALL, _ASSERTION = "a call of the driver's function ", "__assertfail"
 # The direction of rounding is changed where an instruction says so.
 _FLAGS = ("-O3", "-fno-strict-aliasing", "-frounding-math", "-fno-trapping-math", "-fno-math-errno")
 _PAIR = ctypes.c_uint32 * 2
+_LANES = 32
 # Conflicts of a launch that are told one by one.
 _SAMPLES = 256
 # By how much two threads differ whose accesses nothing orders; what accesses do; what else may differ in life.
@@ -68,6 +69,13 @@ class _Swap(ctypes.Structure):
     )
 
 
+class _Mark(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("block", "thread", "line", "unused")),
+        *((name, ctypes.c_uint64) for name in ("step", "turn", "value", "old")),
+    )
+
+
 class _Launch(ctypes.Structure):
     _fields_ = (
         ("program", ctypes.c_char_p),
@@ -89,6 +97,8 @@ class _Launch(ctypes.Structure):
         ("samples", ctypes.c_uint32),
         ("log", ctypes.c_uint32),
         ("swap", _Swap),
+        ("mark", ctypes.c_void_p),
+        ("marks", ctypes.c_uint64),
         ("pairs", ctypes.c_uint64 * 3),
         ("commuting", ctypes.c_uint64),
         ("tame", ctypes.c_uint64),
@@ -165,6 +175,8 @@ class Result(NamedTuple):
         conflicts: The first of them.
         doubts: What else may differ in life, or was not looked for: a clock, copies that end later, a log that was full.
         approximates: Whether it took results of MUFU, whose last bits no document tells.
+        watched: Of each pair that was looked for whether its second access came first, and whether then both brought the same
+            values, and the second found what the first had found.
     """
 
     steps: int
@@ -175,6 +187,7 @@ class Result(NamedTuple):
     conflicts: tuple[Conflict, ...] = ()
     doubts: tuple[str, ...] = ()
     approximates: bool = False
+    watched: tuple[tuple[bool, bool], ...] = ()
 
 
 def _level() -> tuple[str, ...]:
@@ -228,6 +241,7 @@ def launch(
     orders: Orders = Orders(),  # noqa: B008 - a tuple
     log: bool = False,
     swap: Conflict | None = None,
+    watch: Sequence[Conflict] = (),
     seconds: float = 60.0,
 ) -> Result:
     """Execute a kernel on memory of this process.
@@ -244,6 +258,7 @@ def launch(
         orders: Of blocks, warps and lanes.
         log: Look for accesses that nothing orders; it takes two to three times as long.
         swap: Two of them, which happen in the other order: the first is held up until the second has been made.
+        watch: Pairs of them of which it is told in which order they come; without any, the pair that is swapped.
         seconds: That it may take.
 
     Raises:
@@ -270,6 +285,13 @@ def launch(
         pairs = (_PAIR(*swap.blocks), _PAIR(*swap.threads), (ctypes.c_uint64 * 2)(*swap.steps))
         call.swap = _Swap(1, SCOPES.index(swap.scope), *pairs)
     call.sample, call.samples, call.log = ctypes.cast(sample, ctypes.c_void_p), len(sample), log
+    watch = watch or ([swap] if swap else [])
+    accesses = sorted(_place(one, k) for one in watch for k in (0, 1))
+    places = {it: number for number, it in enumerate(dict.fromkeys(accesses))}
+    marks = (_Mark * len(places))(
+        *(_Mark(block, thread, line, 0, step) for block, _, step, thread, line in places)
+    )
+    call.mark, call.marks = ctypes.cast(marks, ctypes.c_void_p), len(marks)
     compiled().run(ctypes.byref(call))
     del kept
     if call.status:
@@ -290,7 +312,19 @@ def launch(
         tuple(told),
         doubts,
         bool(call.flags & _APPROXIMATES),
+        tuple(_came(one, [marks[places[_place(one, k)]] for k in (0, 1)]) for one in watch),
     )
+
+
+def _place(one: Conflict, k: int) -> tuple[int, int, int, int, int]:
+    return one.blocks[k], one.threads[k] // _LANES, one.steps[k], one.threads[k], one.lines[k]
+
+
+def _came(one: Conflict, marks: list[_Mark]) -> tuple[bool, bool]:
+    first, second = marks
+    swapped = 0 < second.turn < first.turn
+    finds = "read" in one.kinds or "write" in one.kinds or second.old == one.old
+    return swapped, swapped and finds and (first.value, second.value) == one.values
 
 
 def _told(one: Any) -> Conflict:

@@ -356,7 +356,10 @@ class Conflicts(Record, frozen=True):
     pairs: tuple[Count, Count, Count]  # by threads of two blocks, of two warps of a block, of one warp
     commuting: Count = 0  # that give the same in both orders, and are none of those
     tame: Count = 0  # additions of which each place had too few to show an order
-    # What else may differ in life, or was not looked for: "reads a clock", "copies asynchronously", "its log was full".
+    sampled: Count = 0  # pairs that were looked for in other orders
+    reversed: Count = 0  # those of them that came in the other one in some execution
+    # What else may differ in life, or was not looked for: "reads a clock", "copies asynchronously", "its log was full",
+    # "depends on addresses".
     doubts: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)] = ()
 
 

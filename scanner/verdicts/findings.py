@@ -61,6 +61,7 @@ BESIDE_MEANING: dict[str, str] = {
     "wrong_with_flag": "With the flag on the result is not the CPU's, and with it off it is.",
     "wrong_without_flag": "With the flag off the result is not the CPU's, and with it on it is.",
     "value_race": "A schedule gave other values than the CPU, not only another rounding.",
+    "contradiction": "Its witness says rounding and small integers a race of writers, or the other way round.",
 }
 # Why it shows little that a row did not differ, in a mode (low power) or in either (serial).
 DOUBTS = ("low_power", "serial")
@@ -129,6 +130,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
             "wrong_with_flag": agree == (True, False),
             "wrong_without_flag": agree == (False, True),
             "value_race": any(cell.simulated and cell.simulated.value_race for cell in cells),
+            "contradiction": any(cell.simulated and cell.simulated.contradiction for cell in cells),
         }
         return tuple(name for name in BESIDE_MEANING if holds[name])
 

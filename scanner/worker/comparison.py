@@ -132,16 +132,24 @@ class OutputComparison:
             unlike += int((severity.result() or {})["differing_elements"])
         return unlike
 
-    def element_unlike(self, judged: list[bits.Part]) -> dict[str, Any] | None:
-        """Return the first element that has other bits than in the first execution; ``None`` if there is none, or no structure."""
+    def element_unlike(
+        self, judged: list[bits.Part], only: tuple[int, int] | None = None
+    ) -> dict[str, Any] | None:
+        """Return the first element that has other bits than in the first execution; ``None`` if there is none, or no structure.
+
+        Args:
+            judged: Parts of an execution.
+            only: The part and the element that are looked at alone.
+        """
         if not bits.same_structure(self._first, judged):
             return None
-        for (name, first), (_, other) in zip(self._first, judged, strict=True):
+        pairs = zip(self._first, judged, strict=True)
+        for part, ((name, first), (_, other)) in enumerate(pairs):
             size = first.element_size()
             ours, theirs = (_bytes(tensor.contiguous()) for tensor in (first, other))
             for at in range(0, len(ours) if ours != theirs else 0, size):
-                if ours[at : at + size] != theirs[at : at + size]:
-                    pair = [part[at : at + size][::-1].hex() for part in (ours, theirs)]
+                if ours[at : at + size] != theirs[at : at + size] and only in (None, (part, at // size)):
+                    pair = [one[at : at + size][::-1].hex() for one in (ours, theirs)]
                     return {"output": name, "element": at // size, "canonical": pair[0], "swapped": pair[1]}
         return None
 

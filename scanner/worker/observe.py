@@ -16,7 +16,7 @@ from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.modes import ExecutionKind
 from scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
-from scanner.schedules import CANONICAL, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
+from scanner.schedules import CANONICAL, DIRECTED, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
 from scanner.worker import bits, global_state, perturb, simulated
 from scanner.worker.agreement import CpuReference, NotComparedError
 from scanner.worker.comparison import OutputComparison
@@ -28,6 +28,7 @@ from scanner.worker.execution import (
     NotRunnableError,
     first_line,
     on_host,
+    tensors_in,
 )
 from scanner.worker.executions import EXECUTIONS
 from scanner.worker.launch_orders import launched
@@ -119,6 +120,7 @@ class SimulatedGpu:
         self.conflicts: dict[str, Any] | None = None  # None: nobody has looked for them yet
         self.launched: dict[str, int] = {}  # kernels since the last time, and the most blocks of each
         self.approximates = False  # they took results whose last bits no document tells
+        self.new = self.seen  # what the last look saw
         self.begin()
 
     def begin(self) -> None:
@@ -128,6 +130,7 @@ class SimulatedGpu:
     def look(self) -> None:
         """Take in what happened since the last time."""
         seen, new = self.seen, simulated.report()
+        self.new = new
         self.conflicts = new.conflicts or self.conflicts
         self.launched = new.most_blocks
         self.approximates |= new.approximates
@@ -329,6 +332,9 @@ class _Repetition:
         self._gpu = gpu
         self._schedule: dict[str, Any] | None = None  # under which an execution first differed
         self._returned: Any = None  # by the last execution, on the host
+        self._places: list[
+            tuple[int, int, int]
+        ] = []  # of its tensors on the device: where, bytes, bytes of an element
         self._differed: Any = None  # by that one
         self._count_threads = count_threads
         self._budget = budget
@@ -377,11 +383,11 @@ class _Repetition:
             if self._gpu and self._budget.groups[number][0] == CANONICAL:
                 self._budget.narrow(self._gpu.scopes())
         if self._gpu:
-            self._check_log()
+            self._check_log(self._gpu)
             observed["simulated"] = {
                 "schedule": self._schedule,
                 **self._held_to_cpu(first),
-                **self._conflicts(),
+                **self._conflicts(self._gpu),
             }
             if self._schedule and self._schedule["name"] not in (CANONICAL, MEMORY):
                 witness = observed["simulated"].get("witness")
@@ -406,6 +412,10 @@ class _Repetition:
         """Return the parts of one execution; of a simulated GPU, on the CPU, where no kernel of its own compares them."""
         if self._gpu:
             self._gpu.check()
+            self._places = [
+                (one.data_ptr(), one.nbytes, one.element_size()) if _is_plain(one) else (0, 0, 1)
+                for one in tensors_in(gradients if self._execution.backward else output)
+            ]
             output, gradients = self._returned = on_host(output), tuple(on_host(gradients))
         return _judged(self._execution, output, gradients)
 
@@ -448,44 +458,86 @@ class _Repetition:
             return {"cpu": {"agrees": None, "why": f"the comparison failed ({first_line(error)})"}}
         return {"cpu": cpu, "value_race": race, "approximation_sensitive": sensitive}
 
-    def _check_log(self) -> None:
-        """Execute again in other orders of all that the conflict log found no conflict in: once reversed, and once drawn.
+    def _check_log(self, gpu: SimulatedGpu) -> None:
+        """Execute again what says whether the conflict log is right.
+
+        What differed is traced: the first kernel that leaves other memory behind must have conflicts. What did not is executed in
+        other orders of all that was not found in conflict, once reversed and at other addresses, and once drawn.
 
         Raises:
-            InvalidCaseError: It gives other bits, so that the log has missed something.
+            InvalidCaseError: The log has missed something.
         """
-        quiet = [] if self._gpu is None else [one for one in SCOPES if one not in self._gpu.scopes()]
-        if self._gpu is None or self._schedule or not quiet:
+        if gpu.conflicts is None:
             return
-        for number in range(2):
-            left = max(0.0, self._gpu.deadline - time.perf_counter())
-            simulated.begin(f"{EVERYTHING}:{','.join(quiet)}", number, self._gpu.seed, left)
-            self._execution.reseed()
-            if self._main.element_unlike(self._execute(count_threads=False)[1]):
-                raise InvalidCaseError(
-                    f"the simulation's conflict log is wrong: it found none among {', '.join(quiet)}, and their order matters"
-                )
+        wrong = "the simulation's conflict log is wrong: it found none"
+        if self._schedule:
+            kernel = self._traced(gpu, self._schedule)
+            if kernel:
+                raise InvalidCaseError(f"{wrong} in {kernel}, and there results begin to differ")
+            return
+        quiet = [one for one in SCOPES if one not in gpu.scopes()]
+        orders = f"{EVERYTHING}:{','.join(quiet)}"
+        unlike = self._unlike(gpu, orders, 0, shifted=True)
+        if unlike and self._unlike(gpu, CANONICAL, 0, shifted=True):
+            gpu.conflicts["doubts"].append("depends on addresses")
+        elif unlike or (quiet and self._unlike(gpu, orders, DIRECTED)):
+            raise InvalidCaseError(f"{wrong} among {', '.join(quiet)}, and their order matters")
 
-    def _conflicts(self) -> dict[str, Any]:
+    def _traced(self, gpu: SimulatedGpu, schedule: dict[str, Any]) -> str:
+        """Return the kernel at which a schedule begins to give other bits, if nothing is known to be in conflict there."""
+        if schedule["name"] in (CANONICAL, MEMORY):
+            return ""
+        seen = gpu.seen
+        try:
+            self._unlike(gpu, CANONICAL, 0, traced=True)
+            self._unlike(gpu, schedule["name"], schedule["number"], traced=True)
+        except Exception:  # noqa: BLE001 - no time may be left
+            return ""
+        finally:
+            gpu.seen = seen
+        return gpu.new.unexplained
+
+    def _unlike(
+        self, gpu: SimulatedGpu, name: str, number: int, only: int | None = None, **asked: bool
+    ) -> dict[str, Any] | None:
+        """Execute under a schedule, and return the first element with other bits than canonically, or only that at an address.
+
+        An address that is not of the result tells of no element, so that all are looked at.
+        """
+        simulated.begin(name, number, gpu.seed, max(0.0, gpu.deadline - time.perf_counter()), **asked)
+        self._execution.reseed()
+        _, judged = self._execute(count_threads=False)
+        places = self._places if only is not None and len(self._places) == len(judged) else []
+        at = [
+            (part, (only - start) // item)
+            for part, (start, size, item) in enumerate(places)
+            if only is not None and start <= only < start + size
+        ]
+        return self._main.element_unlike(judged, next(iter(at), None))
+
+    def _conflicts(self, gpu: SimulatedGpu) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
-        if self._gpu is None or self._gpu.conflicts is None:
+        if gpu.conflicts is None:
             return {}
-        known = dict(self._gpu.conflicts)
+        known = dict(gpu.conflicts)
         told, _ = known.pop("told"), known.pop("inexact")
+        known["reversed"], known["sampled"] = gpu.new.reversed
         schedule = self._schedule["name"] if self._schedule else ""
-        able = [(number, pair) for number, pair in enumerate(told) if shown_in(schedule, pair["scope"])]
+        able = [
+            (number, pair)
+            for number, pair in enumerate(told)
+            if pair["shows"] and shown_in(schedule, pair["scope"])
+        ]
         for number, pair in able[:_MOST_SWAPS]:
-            seen = self._gpu.seen
+            seen = gpu.seen
             try:
-                left = max(0.0, self._gpu.deadline - time.perf_counter())
-                simulated.begin(PAIR, number, self._gpu.seed, left)
-                self._execution.reseed()
-                _, judged = self._execute(count_threads=False)
+                element = self._unlike(gpu, PAIR, number, pair["address"])
             except Exception:  # noqa: BLE001, S112 - what a swap leads to says nothing of the op
                 continue
             finally:
-                self._gpu.seen = seen
-            if element := self._main.element_unlike(judged):
+                gpu.seen = seen
+            # The first is held up with its warp or its block, and what follows both is to follow from them alone.
+            if element and gpu.new.alone:
                 hexed = {"values": [f"{value:#x}" for value in pair["values"]], "old": f"{pair['old']:#x}"}
                 return {"conflicts": known, "witness": {**pair, **hexed, **element}}
         return {"conflicts": known}
@@ -579,6 +631,10 @@ class _Looks:
             seen = compare.differing - known
             self._next = math.ceil(done * _ENOUGH / seen) if seen else math.inf
         return compare.differing - known
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return bool(tensor.layout == torch.strided and tensor.is_contiguous())
 
 
 def _judged(

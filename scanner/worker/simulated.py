@@ -16,6 +16,8 @@ _MOST_BYTES = 16 << 30
 _SCHEDULE, _REPORT = 6, 7
 # How fresh memory is filled: with NaN, or in turn with random finite numbers, zeros and huge ones; or not, and it may be large.
 _NAN, _KINDS, _BLANK = 0, (1, 2, 3), 4
+# By how much allocations lie further: an odd number of what they are aligned to.
+_SHIFT = 17 * 512
 
 _libraries: list[ctypes.CDLL] = []
 
@@ -38,6 +40,9 @@ class Report(NamedTuple):
         names: Where nothing is executed: of each kernel, for readers.
         reads: Where nothing is executed: whether host code read what is not there.
         approximates: Whether a kernel took results of MUFU.
+        reversed: Of the pairs in conflict that are told, how many came in the other order since they were looked for, and all.
+        alone: Whether the pair that was swapped came so, with the same values, one behind the other.
+        unexplained: The kernel that first left other memory behind than canonically, if nothing is in conflict there.
     """
 
     launches: list[str]
@@ -49,6 +54,9 @@ class Report(NamedTuple):
     names: Mapping[str, str] = {}
     reads: bool = False
     approximates: bool = False
+    reversed: Sequence[int] = (0, 0)
+    alone: bool = False
+    unexplained: str = ""
 
     @property
     def most_blocks(self) -> dict[str, int]:
@@ -82,7 +90,7 @@ def load(folder: str, socket: int, memory: int) -> None:
     runtime = _libraries[0]
     runtime.gpu_notes.restype = ctypes.c_void_p
     runtime.gpu_free.argtypes = [ctypes.c_void_p]
-    runtime.gpu_fill.argtypes = [ctypes.c_int, ctypes.c_uint64]
+    runtime.gpu_fill.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64]
     runtime.gpu_ask.argtypes = [
         ctypes.c_uint32,
         ctypes.c_char_p,
@@ -99,16 +107,7 @@ def active() -> bool:
     return bool(_libraries)
 
 
-def begin(
-    schedule: str,
-    number: int,
-    seed: int,
-    seconds: float,
-    *,
-    log: bool = False,
-    skip: bool = False,
-    moved: bool = False,
-) -> None:
+def begin(schedule: str, number: int, seed: int, seconds: float, **asked: bool) -> None:
     """Say what the next execution does.
 
     Args:
@@ -116,25 +115,23 @@ def begin(
         number: Of the execution within its class, from 0.
         seed: Of the scan.
         seconds: That one kernel may take.
-        log: Look for accesses that nothing orders.
-        skip: Execute no kernel, and only write down which are launched.
-        moved: Let results of MUFU have another last bit.
+        **asked: ``log``: look for accesses that nothing orders; ``skip``: execute no kernel, and only write down which are
+            launched; ``moved``: let results of MUFU have another last bit; ``shifted``: let allocations lie at other addresses;
+            ``traced``: look at what each kernel leaves in memory.
 
     Raises:
         SimulationError: The interpreter knows no such class.
     """
-    kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _BLANK if skip else _NAN
-    _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1)
-    asked = {"class": schedule, "number": number, "seed": seed, "seconds": seconds, "log": log, "skip": skip}
-    asked["moved"] = moved
-    _ask(_SCHEDULE, asked)
+    kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _BLANK if asked.get("skip") else _NAN
+    _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1, _SHIFT if asked.get("shifted") else 0)
+    _ask(_SCHEDULE, {"class": schedule, "number": number, "seed": seed, "seconds": seconds, **asked})
     report()
 
 
 def report() -> Report:
     """Return what happened since the last time, and forget it."""
     answer = json.loads(_ask(_REPORT))
-    faults = [(one["kind"], one["text"]) for one in answer["faults"]]
+    faults = [(one["kind"], one["text"]) for one in answer.pop("faults")]
     notes: dict[str, list[str]] = {"library": [], "product": [], "unknown": [], "read": []}
     runtime = _libraries[0]
     if at := runtime.gpu_notes():
@@ -144,17 +141,7 @@ def report() -> Report:
         runtime.gpu_free(at)
     faults += [("unknown", text) for text in dict.fromkeys(notes["unknown"])]
     libraries, products = (list(dict.fromkeys(notes[one])) for one in ("library", "product"))
-    return Report(
-        answer["launches"],
-        faults,
-        libraries,
-        products,
-        answer["conflicts"],
-        answer["blocks"],
-        answer["names"],
-        bool(notes["read"]),
-        answer["approximates"],
-    )
+    return Report(faults=faults, libraries=libraries, products=products, reads=bool(notes["read"]), **answer)
 
 
 def _ask(kind: int, request: dict[str, object] | None = None) -> bytes:

@@ -235,7 +235,18 @@ static void add_term(Sum *s, double v) {
     if (place < s->unit) s->unit = place;
 }
 
+/* The first time that a marked access is made; lanes of one instruction come in the order in which it makes them. */
+static void find_mark(Machine *m, const Warp *w, int lane, uint64_t old, uint64_t value) {
+    Launch *launch = m->launch;
+    for (uint64_t k = w->mark; k < launch->marks && launch->mark[k].step == w->steps && launch->mark[k].block == w->block->index; k++) {
+        Mark *one = &launch->mark[k];
+        if (one->thread == w->first_thread + (uint32_t)lane && one->line == m->now->line && !one->turn)
+            one->turn = ++m->turn, one->value = value, one->old = old;
+    }
+}
+
 void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value) {
+    if (m->marked && m->space != IN_LOCAL) find_mark(m, w, lane, old, value);
     Log *log = m->log;
     if (!log || m->space == IN_LOCAL) return;
     uint32_t unit = log->unit;

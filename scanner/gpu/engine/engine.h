@@ -27,8 +27,9 @@ typedef struct {
 
 typedef struct { uint64_t start, end; } Range;
 
-/* Orders that are free; schedule.py draws them. 0 ascending, 1 descending, 2 drawn, 3 drawn and interleaved. */
-enum { ASCENDING, DESCENDING, DRAWN, INTERLEAVED };
+/* Orders that are free; schedule.py chooses them. Odd ones before even ones, the first behind all others, drawn, and drawn and
+ * interleaved. */
+enum { ASCENDING, DESCENDING, ODD_FIRST, FIRST_LAST, DRAWN, INTERLEAVED };
 typedef struct {
     uint32_t blocks, warps, lanes, paths; /* orders */
     uint32_t any_dispatch;                /* blocks become resident in any order, not in that of their index */
@@ -56,6 +57,12 @@ typedef struct {
     uint32_t done, unused; /* done: whether it came to that */
 } Swap;
 
+/* An access that is looked for in other orders; they ascend by block, warp and step. turn: when it came, 0 where it has not. */
+typedef struct {
+    uint32_t block, thread, line, unused;
+    uint64_t step, turn, value, old;
+} Mark;
+
 /* One launch, filled in by engine.py in the order of these fields. */
 typedef struct {
     const Instruction *program;
@@ -74,6 +81,8 @@ typedef struct {
     Conflict *sample; /* room for so many conflicts to be told one by one */
     uint32_t samples, log; /* log: whether conflicts are looked for */
     Swap swap;
+    Mark *mark;
+    uint64_t marks;
     /* What came out. */
     uint64_t pairs[SCOPES], commuting, tame; /* pairs of accesses in conflict, those that commute, and those too few to show it */
     uint32_t sampled, unused;
@@ -101,7 +110,8 @@ typedef struct Warp {
     uint32_t exclusive;                /* and lanes that go on from it, while others with another mask wait there */
     uint32_t yielded;                  /* lanes that have executed YIELD since their last BSYNC */
     uint32_t epoch;                    /* WARPSYNCs of all lanes so far */
-    uint64_t steps, stop;              /* instructions so far, and behind how many the swap looks at it */
+    uint64_t steps, stop;              /* instructions so far, and behind how many the next mark is looked at */
+    uint64_t mark;                     /* that */
     uint32_t held;                     /* for the swap */
     uint32_t turn;                     /* fairness between paths of a warp */
     struct Snapshot *seen;             /* an earlier state of it, if it has run for long without writing */
@@ -135,12 +145,14 @@ typedef struct Machine {
     const Instruction *now; /* the instruction that is being executed */
     uint64_t random;
     uint64_t writes; /* stores and atomics that changed memory, so far */
+    uint64_t turn;   /* marked accesses so far */
     uint32_t jump; /* set by an opcode that moved program counters or made lanes wait */
     uint32_t opened; /* set where a barrier of the block lets its threads go */
     uint32_t sleeps; /* set by an opcode that lets others go first */
     uint64_t last_range;
     Block **resident;
     uint32_t residents;
+    const Warp *marked; /* the warp whose instruction is looked at for marks */
     uint32_t space, together; /* where the last address lay; the lanes that stand at the instruction, whatever its guard says */
     struct Log *log;
     jmp_buf stop;
@@ -155,3 +167,5 @@ bool release(Warp *);                             /* let go who waits for nobody
 void begin_log(Machine *);
 void end_log(Machine *);
 void note(Machine *, const Warp *, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value);
+/* Tell an access to the log, or to the marks that look for it. */
+#define NOTES(m) ((m)->log || (m)->marked)

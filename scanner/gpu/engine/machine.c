@@ -42,33 +42,57 @@ static void shuffle(Machine *m, uint32_t *items, uint32_t count) {
     }
 }
 
+/* The one that comes at a place, of so many, in an order that is not drawn. */
+static uint32_t in_order(uint32_t how, uint32_t at, uint32_t count) {
+    uint32_t odd = count / 2;
+    if (how == DESCENDING) return count - 1 - at;
+    if (how == ODD_FIRST) return at < odd ? 2 * at + 1 : 2 * (at - odd);
+    return how == FIRST_LAST ? (at + 1) % count : at;
+}
+
 void lane_order(Machine *m, const Warp *w, uint8_t order[LANES]) {
     uint32_t how = m->launch->schedule.lanes, drawn[LANES];
-    EACH drawn[l] = how == DESCENDING ? (uint32_t)(LANES - 1 - l) : (uint32_t)l;
+    EACH drawn[l] = in_order(how, (uint32_t)l, LANES);
     if (how >= DRAWN) shuffle(m, drawn, LANES);
     EACH order[l] = (uint8_t)drawn[l];
-    if (w->steps != w->stop || m->launch->swap.scope != SCOPE_LANES) return;
+    if (w->steps != w->stop || !m->launch->swap.asked || m->launch->swap.scope != SCOPE_LANES) return;
     Swap *swap = &m->launch->swap;
     uint8_t first = (uint8_t)(swap->thread[0] % LANES), second = (uint8_t)(swap->thread[1] % LANES);
     order[first] = second, order[second] = first;
     swap->done = 1;
 }
 
-/* ---- one pair swapped ---- */
+/* ---- accesses that are looked for, and one pair of them swapped ---- */
 
 enum { FIRST, SECOND };
 
-static void begin_swap(const Swap *swap, Warp *w) {
-    w->stop = ~0ull;
-    for (int k = FIRST; k <= SECOND && swap->asked; k++)
-        if (w->block->index == swap->block[k] && w->index == swap->thread[k] / LANES) w->stop = swap->step[k];
+static bool of_warp(const Mark *mark, const Warp *w) {
+    return mark->block == w->block->index && mark->thread / LANES == w->index;
+}
+
+/* Go on to the next mark of a warp behind the instruction that it is at; `from` is the first that may be it. */
+static void next_mark(const Launch *launch, Warp *w, uint64_t from, bool first) {
+    while (!first && from < launch->marks && of_warp(&launch->mark[from], w) && launch->mark[from].step <= w->steps) from++;
+    w->mark = from;
+    w->stop = from < launch->marks && of_warp(&launch->mark[from], w) ? launch->mark[from].step : ~0ull;
+}
+
+static void begin_marks(const Launch *launch, Warp *w) {
+    uint64_t low = 0, high = launch->marks;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        const Mark *one = &launch->mark[middle];
+        if (one->block < w->block->index || (one->block == w->block->index && one->thread / LANES < w->index)) low = middle + 1;
+        else high = middle;
+    }
+    next_mark(launch, w, low, true);
 }
 
 /* A warp has come to where the swap looks at it. Whether it has to give way. */
 static bool swap_here(Machine *m, Warp *w) {
     Swap *swap = &m->launch->swap;
     bool second = w->block->index == swap->block[SECOND] && w->index == swap->thread[SECOND] / LANES;
-    if (swap->scope == SCOPE_LANES || swap->done) return false;
+    if (!swap->asked || swap->scope == SCOPE_LANES || swap->done) return false;
     if (second) return swap->done = 1, false; /* the first is let go behind this instruction */
     if (swap->scope == SCOPE_BLOCKS) w->block->held = 1;
     w->held = 1;
@@ -77,10 +101,11 @@ static bool swap_here(Machine *m, Warp *w) {
 
 /* Let the first go on: the second has been there, or cannot come before it does. */
 static void end_swap(Machine *m) {
+    m->launch->swap.done = 1;
     for (uint32_t k = 0; k < m->residents; k++) {
         Block *b = m->resident[k];
         b->held = 0;
-        for (uint32_t v = 0; b->warp && v < b->warps; v++) b->warp[v].stop = b->warp[v].held ? ~0ull : b->warp[v].stop, b->warp[v].held = 0;
+        for (uint32_t v = 0; b->warp && v < b->warps; v++) b->warp[v].held = 0;
     }
 }
 
@@ -229,14 +254,20 @@ static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
             if (!(++launch->steps % STEPS_BETWEEN_LOOKS)) look_at_clock(m, w);
             pc++, slice--, m->together = lanes;
             if (!on) {
+                if (looked_at) next_mark(launch, w, w->mark, false);
                 w->steps++;
                 continue;
             }
             if (i->op >= OPCODES) fail(m, UNKNOWN, "an instruction that is unknown");
             if (MOVES[i->op]) ACTIVE(lanes) w->pc[l] = pc;
+            m->marked = looked_at ? w : NULL;
             OPCODE[i->op](m, w, i, on);
+            if (looked_at) {
+                m->marked = NULL;
+                next_mark(launch, w, w->mark, false);
+                if (launch->swap.done) end_swap(m);
+            }
             w->steps++;
-            if (looked_at && launch->swap.done) end_swap(m);
         }
         if (m->opened) return PAUSES; /* behind a barrier the order of warps begins anew */
         if (!m->jump) {
@@ -271,7 +302,7 @@ static void begin_block(Machine *m, Block *b) {
     for (uint32_t k = 0; k < b->warps; k++) {
         Warp *w = &b->warp[k];
         w->block = b, w->index = k, w->first_thread = k * LANES;
-        begin_swap(&launch->swap, w);
+        begin_marks(launch, w);
         uint32_t left = threads - w->first_thread;
         w->alive = left >= LANES ? ~0u : (1u << left) - 1;
         w->predicate[PREDICATES - 1] = ~0u, w->uniform_predicate = 1u << (PREDICATES - 1);
@@ -312,7 +343,7 @@ static enum Turn run_block(Machine *m, Block *b, uint64_t slice) {
     for (;;) {
         uint32_t ready = 0, alive = 0, held = 0;
         for (uint32_t k = 0; k < b->warps; k++) {
-            Warp *w = &b->warp[how == DESCENDING ? b->warps - 1 - k : k];
+            Warp *w = &b->warp[in_order(how, k, b->warps)];
             alive |= w->alive, held |= w->held;
             if (w->alive & ~w->waiting && !w->held) order[ready++] = w->index;
         }
@@ -353,7 +384,8 @@ static void enter(Machine *m, uint32_t index, bool in_order) {
     Block *b = calloc(1, sizeof *b);
     if (!b) fail(m, UNKNOWN, "out of memory");
     b->index = index;
-    b->key = how == ASCENDING ? index : how == DESCENDING ? ~(uint64_t)index : draw(m);
+    b->key = how >= DRAWN ? draw(m) : how == DESCENDING ? ~(uint64_t)index : how == ODD_FIRST ? (uint64_t)(~index & 1) << 32 | index
+           : how == FIRST_LAST && !index ? ~0ull : index;
     if (in_order) {
         uint32_t low = 0;
         while (low < at) {

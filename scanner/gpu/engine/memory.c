@@ -135,11 +135,11 @@ static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum
     int size = size_of(i);
     addresses(m, w, address_of(i), space, address);
     There t = there(m, w, space, address, lanes, size);
-    if (t.all && !m->log) ACTIVE(lanes) take(value, l, t.base + (uint64_t)l * t.stride + address[l], size);
+    if (t.all && !NOTES(m)) ACTIVE(lanes) take(value, l, t.base + (uint64_t)l * t.stride + address[l], size);
     else ACTIVE(lanes) {
         const uint8_t *p = t.all ? t.base + (uint64_t)l * t.stride + address[l] : place(m, w, space, address[l], l, size);
         take(value, l, p, size);
-        if (m->log) note(m, w, l, p, size, READS, 0, 0);
+        if (NOTES(m)) note(m, w, l, p, size, READS, 0, 0);
     }
     put_loaded(w, i, size, value, lanes);
 }
@@ -179,7 +179,7 @@ static void store(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enu
         if (!(lanes >> lane & 1)) continue;
         uint8_t *p = t.all ? t.base + (uint64_t)lane * t.stride + address[lane] : place(m, w, space, address[lane], lane, size);
         give(p, value, lane, size);
-        if (m->log) note(m, w, lane, p, size, WRITES, 0, value[0][lane] ^ (size > 4 ? (uint64_t)value[1][lane] << 32 : 0));
+        if (NOTES(m)) note(m, w, lane, p, size, WRITES, 0, value[0][lane] ^ (size > 4 ? (uint64_t)value[1][lane] << 32 : 0));
     }
 }
 void op_STG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GLOBAL); }
@@ -300,7 +300,7 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         if (size == 4) memcpy(p, &next, 4);
         else memcpy(p, &next, 8);
         m->writes += next != old[lane];
-        if (m->log) note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
+        if (NOTES(m)) note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
         if (HAS(i, M_SPIN)) old[lane] = old[lane] == value[lane]; /* whether it was swapped */
     }
     if (!result) return;

@@ -188,7 +188,7 @@ static struct range *ranges; /* ascending */
 static size_t range_count, range_room;
 static uint64_t arena, held, limit, allocations;
 static int fill_kind;
-static uint64_t fill_seed;
+static uint64_t fill_seed, shift;
 
 /* How fresh memory is filled: with NaN of every type (0), random finite numbers (1), zeros (2), huge ones (3). Where no kernel is
  * executed (BLANK) it is all zeros that nobody has written, and takes no memory of this machine, so that there is no limit. */
@@ -196,9 +196,10 @@ enum { BLANK = 4 };
 int gpu_skips(void) { return fill_kind == BLANK; }
 static stream_t worked_on;
 static int has_worked;
-void gpu_fill(int kind, uint64_t seed) {
+/* And by how many bytes allocations lie further than they would, so that what depends on addresses shows. */
+void gpu_fill(int kind, uint64_t seed, uint64_t further) {
     pthread_mutex_lock(&lock);
-    fill_kind = kind, fill_seed = seed, allocations = 0, has_worked = 0;
+    fill_kind = kind, fill_seed = seed, allocations = 0, has_worked = 0, shift = further;
     pthread_mutex_unlock(&lock);
 }
 static uint64_t mixed(uint64_t x) { /* splitmix64 */
@@ -237,12 +238,12 @@ static int allocate(void **result, size_t size, int type) {
     if (!size) return SUCCESS;
     if (server < 0) return fail(INITIALIZATION, NULL);
     pthread_mutex_lock(&lock);
-    uint64_t at = BASE, whole = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP;
+    uint64_t at = BASE + shift, whole = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP;
     size_t i = 0;
     uint64_t most = fill_kind == BLANK ? arena : limit;
     int fits = size <= most && held + size <= most;
-    for (; fits && i < range_count && ranges[i].start - at < whole; i++)
-        at = ranges[i].start + (ranges[i].size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP;
+    for (; fits && i < range_count && ranges[i].start < at + whole; i++)
+        at = ranges[i].start + (ranges[i].size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP + shift;
     if (!fits || at + whole > BASE + arena - INTERPRETERS_OWN) {
         uint64_t now = held;
         pthread_mutex_unlock(&lock);
