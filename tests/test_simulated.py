@@ -42,6 +42,7 @@ from scanner.worker.agreement import CpuReference
 from scanner.worker.execution import Execution
 from scanner.worker.observe import observe, settled
 from tests.commands import command_in
+from tests.gpu_told import CONFLICTS, TOLD, Gpu
 from tests.runs import ENVIRONMENT, ended, raised, ran, row, write_run
 
 ASKED = asked_for(simulate="sm_80", workers=1)
@@ -239,51 +240,6 @@ def test_writers_of_one_element_may_come_in_any_order() -> None:
 # ---- executions, with a GPU that does what a test says
 
 
-class Gpu:
-    """Stands for the worker's side of a simulated GPU."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, **told: Any) -> None:
-        self.now = ("canonical", 0)
-        self.begun: list[tuple[str, int]] = []
-        self.whole = False  # small integers are asked for
-        self.skips: bool | None = False
-        self.moved: bool | None = False
-        self.shifted: bool | None = False
-        self._told: dict[str, Any] = {
-            "launches": [],
-            "faults": [],
-            "libraries": [],
-            "products": [],
-            "alone": True,
-        } | told
-        patch.setattr(simulated, "active", lambda: True)
-        patch.setattr(simulated, "begin", self._begin)
-        patch.setattr(simulated, "report", lambda: simulated.Report(**self._told))
-
-    def _begin(
-        self, name: str, number: int, seed: int, seconds: float, *, log: bool = False, **how: bool
-    ) -> None:
-        assert seed == 5
-        assert seconds > 0
-        self.whole |= log and (name, number) == ("canonical", 0)
-        assert self.whole or log == ((name, number) == ("canonical", 1))
-        self.now = (name, number)
-        self.skips, self.moved, self.shifted = how.get("skip"), how.get("moved"), how.get("shifted")
-        self.begun.append(self.now)
-
-    def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
-        """Observe an op on it."""
-        spec = OpSpec(name="own", op=op, why="", cases={"one": Case(inputs=lambda t: call(t.normal(64)))})
-        options: dict[str, Any] = {
-            "direction": "forward",
-            "dtype": "float32",
-            "device": "cpu",
-            "seed": 5,
-            "runs": runs,
-        }
-        return observe(spec, "one", **options, perturbations=list(SCHEDULES), seconds=100.0)
-
-
 def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is told is the weakest class; rounding is no other value."""
     gpu = Gpu(monkeypatch)
@@ -301,20 +257,6 @@ def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.
     ]
     assert ("canonical", 1) in gpu.begun
     assert gpu.begun[-4:] == [("warps", 1), ("canonical", 0), ("warps", 0), ("canonical", 0)]
-
-
-CONFLICTS: dict[str, Any] = {
-    "pairs": [0, 0, 0],
-    "commuting": 0,
-    "tame": 0,
-    "doubts": [],
-    "told": [],
-    "inexact": False,
-}
-TOLD: dict[str, Any] = {
-    "launch": 0, "kernel": "k", "address": 64, "scope": "warps", "kinds": ["float add", "float add"], "blocks": [0, 0],
-    "threads": [1, 33], "lines": [7, 7], "steps": [9, 9], "values": [1, 2], "old": 3, "shows": True,
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -658,11 +600,11 @@ def test_small_integers_tell_rounding_from_a_race(
 
     def op(x: torch.Tensor) -> torch.Tensor:
         if gpu.whole:
-            gpu._told["conflicts"] = CONFLICTS | {
+            gpu.told["conflicts"] = CONFLICTS | {
                 "told": pairs,
                 "inexact": kinds == "float add" and bool(pairs),
             }
-            gpu._told["approximates"] = True
+            gpu.told["approximates"] = True
         return x + change(x) * (gpu.now in {("warps", 0), ("pair", 0)})
 
     simulation = msgspec.convert(gpu.observe(op)["simulated"], Simulation)
