@@ -35,6 +35,7 @@ OWN = 1 << 30
 _OK, _FAULT, _UNKNOWN, _TIMEOUT = range(4)
 _STATUS = {"fault": _FAULT, "unknown": _UNKNOWN, "timeout": _TIMEOUT}
 _MAP_FIXED_NOREPLACE, _MAP_NORESERVE = 0x100000, 0x4000
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # What is aligned to less than this in no module.
 _ALIGNED = 4096
 
@@ -319,6 +320,9 @@ def _map(descriptor: int, size: int) -> None:
         ctypes.c_long,
     )
     flags = mmap.MAP_SHARED | _MAP_FIXED_NOREPLACE | _MAP_NORESERVE
+    # What a launch frees is kept for the next: asking the system for memory again costs more than many kernels do.
+    libc.mallopt(_TRIM_THRESHOLD, 1 << 28)
+    libc.mallopt(_MMAP_THRESHOLD, 1 << 25)
     if libc.mmap(BASE, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0) != BASE:
         sys.exit(f"the memory of the device cannot be mapped ({os.strerror(ctypes.get_errno())})")
 

@@ -130,6 +130,12 @@ enum { AT_WARPSYNC = BARRIERS, AT_EXCLUSIVE, AT_BAR };
 enum { NO_VOTE, VOTE_COUNT, VOTE_ALL, VOTE_ANY };
 typedef struct { uint32_t count, vote; } Barrier;
 
+/* Memory of a block: warps, their registers and local memory, shared memory. */
+typedef struct Piece {
+    struct Piece *next;
+    Warp warp[];
+} Piece;
+
 typedef struct Block {
     struct Machine *machine;
     uint32_t index, id[3], warps, held, epoch; /* epoch: barriers of all threads so far */
@@ -138,6 +144,7 @@ typedef struct Block {
     uint32_t barred; /* a bit a barrier, where somebody waits */
     uint8_t *shared;
     Warp *warp;
+    Piece *piece;
 } Block;
 
 typedef struct Machine {
@@ -153,6 +160,7 @@ typedef struct Machine {
     Block **resident;
     uint32_t residents;
     const Warp *marked; /* the warp whose instruction is looked at for marks */
+    Piece *spare; /* of blocks that have ended */
     uint32_t space, together; /* where the last address lay; the lanes that stand at the instruction, whatever its guard says */
     struct Log *log;
     jmp_buf stop;

@@ -29,10 +29,11 @@ static void special(Machine *m, const Warp *w, const Operand *o, uint32_t *out) 
     const Launch *launch = m->launch;
     const Block *b = w->block;
     const uint32_t *size = launch->block;
+    bool one_row = size[1] * size[2] == 1;
     EACH {
         uint32_t t = w->first_thread + l, bit = 1u << l, value = 0;
         switch (o->value) {
-        case SR_TID_X: value = t % size[0]; break;
+        case SR_TID_X: value = one_row ? t : t % size[0]; break;
         case SR_TID_Y: value = t / size[0] % size[1]; break;
         case SR_TID_Z: value = t / (size[0] * size[1]); break;
         case SR_CTAID_X: value = b->id[0]; break;
@@ -84,6 +85,15 @@ static void addend(Machine *m, const Warp *w, const Operand *o, uint64_t *out) {
 void op_IADD3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     int first = 1, carries = 0;
     while (is_predicate(&i->operand[first])) first++, carries++;
+    if (!carries && !HAS(i, M_X)) {
+        Vector x, y, z;
+        source(m, w, &i->operand[1], x);
+        source(m, w, &i->operand[2], y);
+        source(m, w, &i->operand[3], z);
+        EACH x[l] += y[l] + z[l];
+        put(w, &i->operand[0], x, lanes);
+        return;
+    }
     Wide a, b, c;
     addend(m, w, &i->operand[first], a);
     addend(m, w, &i->operand[first + 1], b);
@@ -113,7 +123,9 @@ void op_IMAD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     if (HAS(i, M_WIDE) || HAS(i, M_HI)) {
         Wide add, result;
         source_wide(m, w, c, add);
-        EACH {
+        if (!carry && !in && is_unsigned) EACH result[l] = (uint64_t)a[l] * b[l] + add[l];
+        else if (!carry && !in) EACH result[l] = (uint64_t)((int64_t)(int32_t)a[l] * (int32_t)b[l]) + add[l];
+        else EACH {
             uint64_t product = is_unsigned ? (uint64_t)a[l] * b[l] : (uint64_t)((int64_t)(int32_t)a[l] * (int32_t)b[l]);
             result[l] = product + add[l];
             uint32_t over = result[l] < product;
@@ -128,6 +140,12 @@ void op_IMAD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
             EACH low[l] = (uint32_t)(result[l] >> 32);
             put(w, &i->operand[0], low, lanes);
         }
+        return;
+    }
+    if (!carry && !in) {
+        source(m, w, c, low);
+        EACH low[l] += a[l] * b[l];
+        put(w, &i->operand[0], low, lanes);
         return;
     }
     Wide add;
@@ -237,6 +255,15 @@ void op_LEA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Vector a, c, r;
     Wide b;
     source(m, w, &plain, a);
+    if (first == 1 && !high && !extends && !HAS(i, M_X)) {
+        source(m, w, &i->operand[2], c);
+        EACH {
+            uint32_t v = shift > 31 ? 0 : a[l] << shift;
+            r[l] = (flags & F_NEGATE ? -v : flags & F_INVERT ? ~v : v) + c[l];
+        }
+        put(w, &i->operand[0], r, lanes);
+        return;
+    }
     addend(m, w, &i->operand[first + 1], b);
     if (high && !extends) source(m, w, &i->operand[first + 2], c);
     else memset(c, 0, sizeof c);

@@ -287,39 +287,46 @@ static enum Turn run_warp(Machine *m, Warp *w, uint64_t slice) {
 
 /* ---- blocks ---- */
 
+static void fill_words(void *at, uint64_t count, uint32_t with) {
+    uint32_t *word = at;
+    for (uint64_t k = 0; k < count; k++) word[k] = with;
+}
+
+/* What a block needs lies in one piece; that of a block that has ended is the next one's. */
 static void begin_block(Machine *m, Block *b) {
     const Launch *launch = m->launch;
     uint32_t threads = launch->block[0] * launch->block[1] * launch->block[2], fill = launch->schedule.registers;
+    uint32_t warps = (threads + LANES - 1) / LANES;
+    uint64_t registers = (launch->registers + 4ul) * LANES, local = ((uint64_t)launch->local * LANES + 16) / 4, shared = (launch->shared + 16ul) / 4;
     b->machine = m;
-    b->warps = (threads + LANES - 1) / LANES;
+    b->warps = warps;
     b->id[0] = b->index % launch->grid[0];
     b->id[1] = b->index / launch->grid[0] % launch->grid[1];
     b->id[2] = b->index / launch->grid[0] / launch->grid[1];
-    b->warp = calloc(b->warps, sizeof *b->warp);
-    b->shared = malloc(launch->shared + 16u);
-    if (!b->warp || !b->shared) fail(m, UNKNOWN, "out of memory");
-    for (uint32_t k = 0; k < launch->shared; k += 4) memcpy(b->shared + k, &fill, 4);
-    for (uint32_t k = 0; k < b->warps; k++) {
+    Piece *piece = m->spare;
+    if (piece) m->spare = piece->next;
+    else if (!(piece = malloc(sizeof *piece + warps * sizeof(Warp) + 4 * (warps * (registers + local) + shared) + 64))) fail(m, UNKNOWN, "out of memory");
+    uint32_t *words = (uint32_t *)(((uintptr_t)(piece->warp + warps) + 63) & ~63ull); /* as vectors like it */
+    fill_words(words, warps * (registers + local) + shared, fill);
+    memset(piece->warp, 0, warps * sizeof(Warp));
+    b->piece = piece, b->warp = piece->warp, b->shared = (uint8_t *)(words + warps * (registers + local));
+    for (uint32_t k = 0; k < warps; k++) {
         Warp *w = &b->warp[k];
         w->block = b, w->index = k, w->first_thread = k * LANES;
         begin_marks(launch, w);
         uint32_t left = threads - w->first_thread;
         w->alive = left >= LANES ? ~0u : (1u << left) - 1;
         w->predicate[PREDICATES - 1] = ~0u, w->uniform_predicate = 1u << (PREDICATES - 1);
-        w->reg = malloc((launch->registers + 4ul) * sizeof *w->reg);
-        w->local = malloc((uint64_t)launch->local * LANES + 16);
-        if (!w->reg || !w->local) fail(m, UNKNOWN, "out of memory");
-        for (uint32_t r = 0; r < launch->registers + 4; r++) EACH w->reg[r][l] = fill;
-        for (uint32_t r = 0; r < UNIFORMS; r++) w->uniform[r] = fill;
-        for (uint64_t r = 0; r + 4 <= (uint64_t)launch->local * LANES; r += 4) memcpy(w->local + r, &fill, 4);
+        w->reg = (uint32_t(*)[LANES])(words + k * registers);
+        w->local = (uint8_t *)(words + warps * registers + k * local);
+        fill_words(w->uniform, UNIFORMS, fill);
     }
 }
 
-static void end_block(Block *b) {
-    for (uint32_t k = 0; b->warp && k < b->warps; k++) free(b->warp[k].reg), free(b->warp[k].local), free(b->warp[k].seen);
-    free(b->warp);
-    free(b->shared);
-    b->warp = NULL, b->shared = NULL;
+static void end_block(Machine *m, Block *b) {
+    for (uint32_t k = 0; b->warp && k < b->warps; k++) free(b->warp[k].seen);
+    if (b->warp) b->piece->next = m->spare, m->spare = b->piece;
+    free(b);
 }
 
 /* Name the first lanes that wait, and what for. */
@@ -420,8 +427,7 @@ static void run_grid(Machine *m) {
             continue;
         }
         idle = 0;
-        end_block(b);
-        free(b);
+        end_block(m, b);
         m->residents--;
         memmove(&m->resident[at], &m->resident[at + 1], (m->residents - at) * sizeof *m->resident);
         if (next < blocks) enter(m, next++, true);
@@ -441,7 +447,8 @@ void run(Launch *launch) {
     begin_log(m);
     if (!setjmp(m->stop)) run_grid(m);
     end_log(m);
-    for (uint32_t k = 0; k < m->residents; k++) end_block(m->resident[k]), free(m->resident[k]);
+    for (uint32_t k = 0; k < m->residents; k++) end_block(m, m->resident[k]);
+    for (Piece *next; m->spare; m->spare = next) next = m->spare->next, free(m->spare);
     free(m->resident);
     free(m);
 }

@@ -153,7 +153,10 @@ void op_LDC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     uint32_t value[4][LANES];
     int size = size_of(i);
     memset(value, 0, sizeof value);
-    ACTIVE(lanes) {
+    if (!(o->flags & F_INDEXED) && !(o->value % (uint64_t)size)) {
+        uint64_t v = constant(m, o->scale, (uint32_t)o->value, size);
+        EACH value[0][l] = (uint32_t)v, value[1][l] = (uint32_t)(v >> 32);
+    } else ACTIVE(lanes) {
         uint64_t at = o->value + (o->flags & F_INDEXED && o->reg != RZ ? w->reg[o->reg][l] : 0);
         if (o->flags & F_INDEXED && o->ureg != URZ) at += w->uniform[o->ureg];
         if (at % (uint64_t)size) fail(m, FAULT, "%d bytes at constant address %#llx are not aligned", size, (unsigned long long)at);

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define BASE 0x7a0000000000ull
+#define KEPT (256ull << 20) /* at its beginning: what is freed there is kept for the next, which costs the system less */
 #define INTERPRETERS_OWN (1ull << 30) /* at the end of device memory: variables of modules */
 #define ALIGNMENT 512ull
 #define GAP 512ull /* behind every allocation at least, so that what is read beyond it is noticed */
@@ -279,6 +280,7 @@ static int release(void *pointer) {
         return fail(INVALID_VALUE, "invalid argument: %p was not allocated", pointer);
     }
     uint64_t first = (ranges[i].start + 4095) & ~4095ull, end = (ranges[i].start + ranges[i].size) & ~4095ull;
+    if (first < BASE + KEPT) first = BASE + KEPT;
     if (end > first + (1 << 20)) madvise((void *)first, end - first, MADV_REMOVE); /* given back to the system */
     held -= ranges[i].size;
     memmove(ranges + i, ranges + i + 1, (--range_count - i) * sizeof *ranges);
