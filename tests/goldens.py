@@ -172,7 +172,8 @@ def _doubtful(folder: Path) -> None:
         if not isinstance(one, Observation) or one.simulated is None:
             return one
         found = one.simulated
-        conflicts = replace(found.conflicts, doubts=("reads a clock",)) if found.conflicts else None
+        told = {"doubts": ("reads a clock",), "sampled": 16, "reversed": 12}
+        conflicts = replace(found.conflicts, **told) if found.conflicts else None
         return replace(
             one,
             simulated=replace(

@@ -531,7 +531,9 @@ class _Repetition:
         for number, pair in able[:_MOST_SWAPS]:
             seen = gpu.seen
             try:
-                element = self._unlike(gpu, PAIR, number, pair["address"])
+                # Who reads carries on elsewhere what it has found.
+                at = None if {"read", "exchange"} & set(pair["kinds"]) else pair["address"]
+                element = self._unlike(gpu, PAIR, number, at)
             except Exception:  # noqa: BLE001, S112 - what a swap leads to says nothing of the op
                 continue
             finally:

@@ -184,15 +184,21 @@ static bool shows(const Machine *m, const Access *a, const Access *b) {
     return !HAS(m->now, M_F32) || bits_of(old + x + y) != bits_of(old + y + x);
 }
 
-/* Of each place the last conflict that shows, of the threads that are furthest apart, is told: of writers it decides what memory holds in the end. */
-static void tell(Machine *m, Cell *c, uint64_t address, const Access *a, const Access *b, int scope) {
+/* Of each place the last conflict that shows, of the threads that are furthest apart, is told: of writers it decides what memory
+ * holds in the end. Of additions one is, if there is one, that come one behind the other, so that nothing is swapped but they. */
+enum { SHOWS = 1, ADJACENT = 2 };
+static void tell(Machine *m, Cell *c, uint64_t address, const Access *a, const Access *b, int scope, bool adjacent) {
     Launch *launch = m->launch;
     bool showing = shows(m, a, b);
+    uint32_t how = showing ? SHOWS | (adjacent && a->kind == ADDS_FLOATS ? ADJACENT : 0) : 0;
     if (!c->sample) {
         if (launch->sampled == launch->samples) return;
         c->sample = ++launch->sampled;
-    } else if (!showing || launch->sample[c->sample - 1].scope < (uint32_t)scope) return;
-    launch->sample[c->sample - 1] = (Conflict){.address = address, .scope = (uint32_t)scope, .shows = showing, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
+    } else {
+        const Conflict *known = &launch->sample[c->sample - 1];
+        if (!showing || known->scope < (uint32_t)scope || (known->scope == (uint32_t)scope && known->shows > how)) return;
+    }
+    launch->sample[c->sample - 1] = (Conflict){.address = address, .scope = (uint32_t)scope, .shows = how, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
         .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .step = {a->step, b->step}, .value = {a->value, b->value}, .old = a->old};
 }
 
@@ -212,7 +218,7 @@ static void compare(Machine *m, Cell *c, uint64_t address, enum Sort sort, const
         int found = unordered(known[k], now) - 1;
         if (found >= 0 && found < scope) furthest = known[k], scope = found;
     }
-    if (furthest) tell(m, c, address, furthest, now, scope);
+    if (furthest) tell(m, c, address, furthest, now, scope, furthest == &s->last);
     for (int k = 0; k < SCOPES; k++)
         if (scopes >> k & 1) {
             if (sort == ADDING && now->kind == ADDS_FLOATS) sum_of(m, c)->pairs[k]++;

@@ -44,7 +44,7 @@ enum Access { READS, WRITES, ADDS, ANDS, ORS, XORS, MINIMA, MAXIMA, ADDS_FLOATS,
 enum { SCOPE_BLOCKS, SCOPE_WARPS, SCOPE_LANES, SCOPES };
 typedef struct {
     uint64_t address;
-    uint32_t scope, shows; /* scope: SCOPES where it has turned out to commute; shows: whether the other order leaves other bits */
+    uint32_t scope, shows; /* scope: SCOPES where it has turned out to commute; shows: whether the other order leaves other bits, |2 where nothing came between */
     uint32_t kind[2], block[2], thread[2], line[2];
     uint64_t step[2], value[2], old; /* step: instructions that the warp had executed; old: what the first found */
 } Conflict;
