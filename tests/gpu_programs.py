@@ -398,7 +398,7 @@ AGAIN: ld.volatile.global.u32 %r6, [%d1]; add.u32 %r5, %r5, 1; setp.lt.u32 %p2, 
         ),
         entry(
             "tensor_cores",
-            """mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, {%r0, %r1}, {%f0, %f1, %f2, %f3}; st.global.f32 [%d0], %f0;""",
+            """mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%r4, %r5, %r6, %r7}, {%r0, %r1}, {%r0}, {%r4, %r5, %r6, %r7}; st.global.u32 [%d0], %r4;""",
         ),
         entry(
             "spaces",
@@ -464,11 +464,57 @@ DONE: st.param.b32 [result], %r4; ret; }
 TABLE = [(37 * k + 11 + k * k) % 256 for k in range(128)]
 
 
+# Products of tensor cores: columns of the first matrix, its type, the type of what is added.
+PRODUCTS = [
+    *((depth, kind, "f32") for depth in (8, 16) for kind in ("f16", "bf16")),
+    *((depth, "f16", "f16") for depth in (8, 16)),
+    *((depth, "tf32", "f32") for depth in (4, 8)),
+]
+
+
+def _product(depth: int, kind: str, added: str) -> str:
+    """Return a kernel whose lanes read their registers of three matrices, one word after the other, and write their product in place."""
+    left, right = (depth // 2, depth // 4) if kind == "tf32" else (depth // 4, depth // 8)
+    words = 4 if added == "f32" else 2
+    registers = iter(range(20, 40))
+    a, b, c = ([f"%r{next(registers)}" for _ in range(count)] for count in (left, right, words))
+    lines = ["mul.lo.u32 %r4, %r0, 4; cvt.u64.u32 %d3, %r4;"]
+    for base, of in (("%d0", a), ("%d1", b), ("%d2", c)):
+        lines.append(
+            f"mad.lo.u32 %r5, %r0, {4 * len(of)}, 0; cvt.u64.u32 %d4, %r5; add.u64 %d5, {base}, %d4;"
+        )
+        lines += [f"ld.global.u32 {one}, [%d5 + {4 * at}];" for at, one in enumerate(of)]
+    held = [f"%f{at}" for at in range(words)] if added == "f32" else c
+    if added == "f32":
+        lines += [f"mov.b32 {to}, {one};" for to, one in zip(held, c, strict=True)]
+    sets = ", ".join(f"{{{', '.join(of)}}}" for of in (held, a, b, held))
+    lines.append(f"mma.sync.aligned.m16n8k{depth}.row.col.{added}.{kind}.{kind}.{added} {sets};")
+    lines += [
+        f"st.global.{'f32' if added == 'f32' else 'u32'} [%d5 + {4 * at}], {one};"
+        for at, one in enumerate(held)
+    ]
+    return entry(f"product_{depth}_{kind}_{added}", "\n".join(lines))
+
+
+def _matrices(count: int, across: str) -> str:
+    """Return a kernel that copies four matrices of 8 rows to shared memory, a row a lane, and reads as many of them as matrices."""
+    to = ", ".join(f"%r{10 + at}" for at in range(count))
+    return entry(
+        f"matrices_{count}{across.replace('.', '_')}",
+        f"""mul.lo.u32 %r4, %r0, 16; cvt.u64.u32 %d3, %r4; add.u64 %d4, %d0, %d3; mov.u32 %r5, s; add.u32 %r6, %r5, %r4; ld.global.v4.u32 {{%r20, %r21, %r22, %r23}}, [%d4];
+st.shared.v4.u32 [%r6], {{%r20, %r21, %r22, %r23}}; bar.sync 0; ldmatrix.sync.aligned.m8n8.x{count}{across}.shared.b16 {{{to}}}, [%r6]; add.u64 %d5, %d1, %d3;"""
+        + "".join(f"st.global.u32 [%d5 + {4 * at}], %r{10 + at};" for at in range(count)),
+        ".shared .align 16 .b8 s[512];",
+    )
+
+
 def ptx() -> str:
     """Return the module of all of them."""
     parts = [HEAD, _FUNCTIONS.replace("TABLE", ", ".join(map(str, TABLE)))]
     parts += [_accesses(space) for space in SPACES]
     parts += [_atomic(*one) for one in atomics()]
+    parts += [_product(*one) for one in PRODUCTS]
+    parts += [_matrices(count, across) for count in (1, 2, 4) for across in ("", ".trans")]
     return "".join(parts + _programs())
 
 

@@ -19,6 +19,7 @@ from tests.gpu_opcodes import BLOCK, CASES, Case, groups
 # What ptxas does not emit for small kernels; kernels of PyTorch have it.
 UNSEEN = {
     "ACQBULK": "waits for the kernel before, which has ended",
+    "IMNMX.S16X2": "PTX has it for sm_90 alone",
     "PREEXIT": "lets the next kernel begin, which waits for the end of this one",
     "BRA.U": "a branch by a uniform predicate: BRA and the predicates of other instructions",
     "BRXU": "BRX of a uniform register",

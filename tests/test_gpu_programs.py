@@ -563,15 +563,15 @@ def test_a_barrier_that_waits_and_one_that_counts_are_not_one() -> None:
     assert "disagree about barrier 0" in str(fault("shared_barrier_kinds", found, found, block=(64, 1, 1)))
 
 
-def test_an_instruction_that_is_unknown() -> None:
+def test_an_instruction_that_is_unknown(architecture: int) -> None:
     """It is refused where it is executed; the interpreter names it by its place."""
     error = fault("tensor_cores", np.zeros(32, np.float32))
 
     assert error.kind == "unknown"
     assert error.line is not None
-    assert instructions(PROGRAMS)["tensor_cores"][error.line][4].startswith("HMMA")
+    assert instructions(PROGRAMS)["tensor_cores"][error.line][4].startswith("IMMA")
     code = PROGRAMS.kernel("tensor_cores").code
-    assert sass.text_of(code, 80, error.line).startswith("HMMA.1688.F32.TF32 R")
+    assert sass.text_of(code, architecture, error.line).startswith("IMMA.16816.S8.S8 R")
 
 
 @pytest.mark.parametrize("name", ["forever", "forever_counting"])

@@ -74,6 +74,7 @@ class CubinKernel:
 
     Attributes:
         name: The mangled name.
+        architecture: What the code is for.
         code: Its instructions, with those of the functions it calls.
         parameters: Offset, from the start of the parameters, and size of each.
         parameter_base: Where the parameters start in constant bank 0.
@@ -91,6 +92,7 @@ class CubinKernel:
     """
 
     name: str
+    architecture: int
     code: bytes
     parameters: tuple[tuple[int, int], ...]
     parameter_base: int
@@ -200,6 +202,7 @@ class Cubin:
             reserved = _RESERVED if self.architecture >= _RESERVES else 0
             return CubinKernel(
                 name=name,
+                architecture=self.architecture,
                 code=self._relocated(f".text.{name}"),
                 parameters=tuple(parameters[ordinal] for ordinal in range(len(parameters))),
                 parameter_base=base,

@@ -103,7 +103,7 @@ class _Launch(ctypes.Structure):
         ("commuting", ctypes.c_uint64),
         ("tame", ctypes.c_uint64),
         ("sampled", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("architecture", ctypes.c_uint32),
         ("steps", ctypes.c_uint64),
         ("work", ctypes.c_uint64),
         ("status", ctypes.c_uint32),
@@ -279,6 +279,7 @@ def launch(
     call.external, call.external_count = _address(external), len(kernel.externals)
     call.schedule = _Schedule(*orders)
     call.deadline = time.monotonic() + seconds
+    call.architecture = kernel.architecture
     call.shared_window, call.local_window = _SHARED_WINDOW, _LOCAL_WINDOW
     sample = (_Conflict * (_SAMPLES if log else 0))()
     if swap is not None:

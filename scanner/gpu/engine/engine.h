@@ -85,7 +85,7 @@ typedef struct {
     uint64_t marks;
     /* What came out. */
     uint64_t pairs[SCOPES], commuting, tame; /* pairs of accesses in conflict, those that commute, and those too few to show it */
-    uint32_t sampled, unused;
+    uint32_t sampled, architecture; /* architecture: of the device, such as 80 */
     uint64_t steps, work; /* instructions of warps, and of threads */
     uint32_t status, flags, line, unused_too; /* status: as below; line: of the instruction that failed */
     char text[512];

@@ -313,6 +313,7 @@ static inline double sum_to_odd(double a, double b) {
 uint32_t add_halves(uint32_t a, uint32_t b) { /* of atomic additions; the sum is exact before it is rounded */
     return rounded_to(value_of_half(a) + value_of_half(b), 10, 15, NULL);
 }
+uint32_t half_of(double v) { return nearest16(v, 10, 15); }
 
 /* Two halves of a packed operand. */
 static void halves(Machine *m, const Warp *w, const Instruction *i, int place, double out[2][LANES]) {

@@ -316,7 +316,10 @@ static void extreme(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, i
     if (i->operands != numbers + 2) fail(m, UNKNOWN, "two sorts of extremes");
     for (int k = 2; k <= numbers; k++) {
         source(m, w, &i->operand[k], a);
-        EACH if (((a[l] ^ flip) < (r[l] ^ flip)) == (least >> l & 1)) r[l] = a[l];
+        if (!HAS(i, M_S16X2)) EACH if (((a[l] ^ flip) < (r[l] ^ flip)) == (least >> l & 1)) r[l] = a[l];
+        for (int half = 0; half < 32 && HAS(i, M_S16X2); half += 16)
+            EACH if (((int16_t)(a[l] >> half) < (int16_t)(r[l] >> half)) == (least >> l & 1))
+                r[l] = (r[l] & ~(0xFFFFu << half)) | (a[l] & 0xFFFFu << half);
     }
     if (HAS(i, M_RELU)) EACH r[l] = (int32_t)r[l] < 0 ? 0 : r[l];
     put(w, &i->operand[0], r, lanes);

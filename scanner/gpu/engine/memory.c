@@ -148,6 +148,27 @@ void op_LD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, 
 void op_LDS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, SHARED); }
 void op_LDL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, LOCAL); }
 
+/* Matrices of eight rows of eight halves: eight lanes have the addresses of the rows of one, and a lane gets of each two neighbours of
+ * a row, or (MT88) of a column. */
+void op_LDSM(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Wide address;
+    int count = HAS(i, M_4) ? 4 : HAS(i, M_2) ? 2 : 1;
+    uint32_t value[4][LANES];
+    if (lanes != ~0u || !HAS(i, M_16)) fail(m, UNKNOWN, "LDSM of this kind");
+    addresses(m, w, address_of(i), SHARED, address);
+    for (int k = 0; k < count; k++) {
+        uint16_t row[8][8];
+        for (int r = 0; r < 8; r++) {
+            const uint8_t *p = place(m, w, SHARED, address[8 * k + r], 8 * k + r, 16);
+            memcpy(row[r], p, 16);
+            if (m->log) note(m, w, 8 * k + r, p, 16, READS, 0, 0);
+        }
+        EACH value[k][l] = HAS(i, M_MT88) ? row[2 * (l % 4)][l / 4] | (uint32_t)row[2 * (l % 4) + 1][l / 4] << 16
+                                          : row[l / 4][2 * (l % 4)] | (uint32_t)row[l / 4][2 * (l % 4) + 1] << 16;
+    }
+    for (int k = 0; k < count; k++) put_word(w, &i->operand[0], k, value[k], lanes);
+}
+
 void op_LDC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     const Operand *o = &i->operand[1];
     uint32_t value[4][LANES];

@@ -127,4 +127,6 @@ static inline uint32_t mask_of(const uint32_t *truth) {
     return mask;
 }
 
+uint32_t half_of(double v); /* the nearest, ties to even */
+
 static inline bool is_predicate(const Operand *o) { return o->kind == K_PRED || o->kind == K_UPRED; }
