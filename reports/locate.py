@@ -16,7 +16,7 @@ from reports.render.markdown import generate
 from reports.render.page import generate_still
 from scanner.claims.matching import matches
 from scanner.errors import one_line, safe_lines
-from scanner.located import Located, OpSite
+from scanner.located import Located, Root, WithFlag
 from scanner.located_words import (
     CAUSE_MEANING,
     HEADS,
@@ -28,8 +28,14 @@ from scanner.located_words import (
     text,
     worst_first,
 )
-from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.findings import Finding, MatrixRow
 
+# What an op that differs and does this with the flag on is called in the matrix.
+_FINDINGS: dict[WithFlag | None, Finding] = {
+    "cured": "fixed_by_mode",
+    "raises": "raises",
+    "differs": "silent",
+}
 _RECORDED = Path(__file__).parent / "runs"
 
 
@@ -42,7 +48,7 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
     """
     roots = worst_first(located.roots)
     index = index_of(runs, located.torch) if roots else None
-    places = [index.place(root.site) if index else None for root in roots]
+    places = [index.place(root) if index else None for root in roots]
     shown = [
         View(
             {**asdict(root), "matrix": place, "to_do": advice(root)},
@@ -65,7 +71,8 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
 
 def matrix_words(place: dict[str, Any]) -> str:
     """Say what the matrix shows of an op."""
-    said = f"In the matrix: {place['finding']} ({place['row']})"
+    where = "In the matrix, with other arguments" if place["other_case"] else "In the matrix"
+    said = f"{where}: {place['finding']} ({place['row']})"
     if place["alerts"]:
         said += f", alert caller {', '.join(place['alerts'])}"
     said += f". {place['why']}"
@@ -90,15 +97,21 @@ class OverloadIndex:
                     places = self._rows.setdefault(name, [])
                     places.append((FINDINGS.index(row.finding), len(names), len(places), matrix, row))
 
-    def place(self, site: OpSite) -> dict[str, Any] | None:
-        """Return the row that says most of an op: of the same direction, with the worst finding, that reaches fewest."""
-        direction = "backward" if site.phase == "backward" else "forward"
-        found = self._rows.get(site.op)
+    def place(self, root: Root) -> dict[str, Any] | None:
+        """Return the row that says most of an op: of its direction, that does as it did, with the worst finding."""
+        direction = "backward" if root.site.phase == "backward" else "forward"
+        seen = _FINDINGS.get(root.flag)
+        found = self._rows.get(root.site.op)
         if not found:
             return None
         *_, matrix, row = min(
             found,
-            key=lambda one: (one[4].row.direction != direction, one[4].row.source != "documented", *one[:3]),
+            key=lambda one: (
+                one[4].row.direction != direction,
+                seen is not None and one[4].finding != seen,
+                one[4].row.source != "documented",
+                *one[:3],
+            ),
         )
         claims = (bullet_words(claim) for claim in matrix.run.header.claims if matches(row.row, claim))
         return {
@@ -106,6 +119,7 @@ class OverloadIndex:
             "row": row.row.id,
             "spec": row.row.spec,
             "finding": row.finding,
+            "other_case": seen is not None and row.finding != seen,
             "why": row.row.why,
             "alerts": alerts_of(row),
             "documented": [*dict.fromkeys(claims)],  # bullets of the lists that speak of the row

@@ -33,6 +33,7 @@ class CodeLine:
     file: str
     line: int
     function: str
+    source: str | None = None  # digest of the file's text
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,10 @@ class Root:
     reached: int = 0  # later ops that were given what came of it
     flag: WithFlag | None = None
     alert: str | None = None  # the caller it names
-    origin: str | None = None  # the op that handed out unwritten memory
+    # The op that handed out unwritten memory; of another input: Python's generators that were in another state.
+    origin: str | None = None
+    argument: str | None = None  # what differed of that which it was given, as both runs have it
+    in_runs: tuple[int, ...] = ()  # numbers of the runs in which it differs from the first
     saved: str | None = None  # the file that holds its inputs
 
 

@@ -129,8 +129,11 @@ def details(root: Root) -> list[str]:
         found.append(", ".join(size))
     if root.site.library is not None and root.site.line is not None:
         found.append(f"called by {line_words(root.site.library)}")
+    if root.argument is not None:
+        found.append(f"what differs is {one_line(root.argument)}")
     if root.origin is not None:
-        found.append(f"the memory is of {one_line(root.origin)}")
+        known = "the memory is of {}" if root.cause == "unwritten" else "{} was in another state there"
+        found.append(known.format(one_line(root.origin)))
     if root.saved is not None:
         found.append(f"inputs saved in {one_line(root.saved)}")
     return found
@@ -138,6 +141,11 @@ def details(root: Root) -> list[str]:
 
 def advice(root: Root) -> str:
     """Say what to do about a root."""
+    if root.cause == "generator" and root.argument is not None:
+        return "seed the torch.Generator that the op is given: generator.manual_seed(0); .seed() draws another seed in each run"
+    if root.cause == "input" and root.origin is not None:
+        names = one_line(root.origin).split(", ")
+        return f"call {' and '.join(f'{one}.seed(0)' for one in names)} at the start: it was drawn from, and not seeded alike"
     if root.cause in _DO:
         return _DO[root.cause]
     return _DO_WITH_FLAG.get(root.flag, f"try {_SET}")
@@ -147,13 +155,16 @@ def summary(located: Located) -> str:
     """Return what was done and found in one sentence."""
     count = len(located.roots)
     sites = (
-        "No call site differed"
-        if not count
-        else f"{several(count, 'call site')} {'are' if count > 1 else 'is'} not reproducible"
+        f"{several(count, 'call site')} {'are' if count > 1 else 'is'} not reproducible"
+        if count
+        else "The runs call different ops"
+        if located.partings
+        else "No call site differed"
     )
     if located.runs > 1:
         others = located.runs - 1
         done = f"{located.compared} of {located.ops} ops held against {several(others, 'more run')}"
+        done += f", {located.ops - located.compared} without their like" if located.partings else ""
         done += f", {located.propagated} given what earlier ones had made different"
     else:
         done = f"{located.ops} ops, {located.replayed} of them executed {located.replays} more times"
@@ -183,16 +194,17 @@ def sentinel_words(located: Located) -> list[str]:
 
 def notes(located: Located) -> list[str]:
     """Return what must be known of what was not seen."""
-    found = sentinel_words(located)
+    found = []
     for parting in located.partings:
         first, second = (
-            f"{one_line(one.op)} at {site_words(one)}" if one else "nothing more"
+            f"{one_line(one.op)} at {site_words(one)}" if one else "no op any more"
             for one in (parting.first, parting.second)
         )
         found.append(
-            f"Run 1 and run {parting.run} part: the one calls {first}, the other {second} ({parting.only_first} and "
+            f"Run 1 and run {parting.run} part: run 1 calls {first}, run {parting.run} {second} ({parting.only_first} and "
             f"{parting.only_second} ops without their like)."
         )
+    found += sentinel_words(located)
     if located.launches:
         found.append(
             f"{several(located.launches, 'launch', 'es')} of Triton kernels ran in Triton's interpreter, with their "

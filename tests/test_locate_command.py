@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from reports.cli import locate as command
-from reports.locate import index_of
+from reports.locate import index_of, matrix_words
+from scanner.locate import program
 from scanner.located import CodeLine, Distance, Located, OpSite, Parting, Root, SentinelSeen
 from scanner.programs.process import Program, program_of
 from tests import tied
@@ -93,11 +94,12 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
     [
         (FOUND, 1),
         (replace(FOUND, roots=()), 0),
+        (replace(FOUND, roots=(), runs=2, partings=(Parting(SITE, None, 1, 0, 2),)), 1),
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 0),)), 4),
         (replace(FOUND, roots=(), ended="ValueError: no"), 4),
         (replace(FOUND, roots=(), ops=0), 4),
     ],
-    ids=["a root", "none", "nothing could race", "the program failed", "no ops"],
+    ids=["a root", "none", "runs that part", "nothing could race", "the program failed", "no ops"],
 )
 def test_exit_codes_tell_what_was_found(
     detmatrix: Command, observed: list[Any], located: Located, code: int
@@ -113,7 +115,7 @@ def test_json_has_every_field(detmatrix: Command, observed: list[Any]) -> None: 
     told = json.loads(detmatrix("locate", "--format", "json", "train.py").stdout)
 
     (root,) = told["roots"]
-    assert root["site"]["line"] == {"file": "train.py", "line": 12, "function": "forward"}
+    assert root["site"]["line"] == {"file": "train.py", "line": 12, "function": "forward", "source": None}
     assert (root["distance"]["max_ulp"], root["reached"], root["flag"]) == (7, 3, "cured")
     assert root["matrix"]["spec"] == "torch.Tensor.__getitem__"
     assert root["matrix"]["documented"]
@@ -170,6 +172,60 @@ def test_mistakes_are_told_in_one_line(
     (tmp_path / "train.py").write_text("", encoding="utf-8")
 
     assert message in refused(detmatrix("locate", *arguments))
+
+
+# What a program may do to the file that its process is to write: the text of a Python that stands for the interpreter.
+ATTACKS = {
+    "nothing there": ("pass", "its process ended with code 0 before the end of the program"),
+    "a FIFO": ("os.mkfifo(place)", "(is no file any more)"),
+    "an endless device": ("os.symlink('/dev/zero', place)", "(is no file any more)"),
+    "a folder": ("os.mkdir(place)", "(is no file any more)"),
+    "no folder": ("shutil.rmtree(os.path.dirname(place))", "before the end of the program"),
+    "a terabyte": ("open(place, 'w').truncate(1 << 40)", "(has 1048576 MB)"),
+    "no JSON": ("open(place, 'w').write('x')", "(JSON is malformed"),
+    "an object of another kind": ("open(place, 'w').write('{}')", "(Object missing required field `torch`)"),
+    "an endless list": (
+        "open(place, 'w').write('{\"torch\":' + '[' * 100_000)",
+        "(Expected `str`, got `array`",
+    ),
+    "a folder that nobody may write to": (
+        "os.mkdir(place); os.chmod(os.path.dirname(place), 0o500)",
+        "(is no file any more)",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_hostile_program_is_one_line(detmatrix: Command, tmp_path: Path, attack: str) -> None:
+    """Whatever it leaves where its process was to write: in bounded time, with a code of its own."""
+    text, message = ATTACKS[attack]
+    (tmp_path / "train.py").touch()
+    fake = tmp_path / "python"
+    fake.write_text(
+        f"#!{sys.executable}\nimport json, os, shutil, sys\nplace = json.loads(sys.argv[2])['located']\n{text}\n",
+        encoding="utf-8",
+    )
+    fake.chmod(0o755)
+    done = detmatrix("locate", "--python", str(fake), "train.py")
+
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/full")])
+def test_the_process_of_a_program_writes_where_something_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any
+) -> None:
+    """The program has put it there; writing neither waits for a reader nor follows a link."""
+    make(tmp_path / "place")
+    program.write_whole(str(tmp_path / "place"), "text")
+    told = capsys.readouterr().err
+
+    if told:
+        assert told == "locate: what was found cannot be written (Is a directory)\n"
+    else:
+        assert (tmp_path / "place").read_text(encoding="utf-8") == "text"
 
 
 def test_words_name_a_script_a_module_or_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,13 +303,33 @@ def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
 def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
     """The row that reaches fewest others, of those with the worst finding; unknown ones have no place."""
     index = index_of((), "2.11.0")
-    place = index.place(SITE)
+    root = FOUND.roots[0]
+    place = index.place(root)
 
     assert place is not None
     assert (place["finding"], place["row"].split(":")[2]) == ("fixed_by_mode", "backward")
     assert "index_put" in place["why"]
-    assert index.place(replace(SITE, op="mine::op")) is None
-    assert index_of((), "1.0").place(SITE) is None
+    assert index.place(replace(root, site=replace(SITE, op="mine::op"))) is None
+    assert index_of((), "1.0").place(root) is None
+
+
+def test_an_op_stands_beside_a_row_that_does_as_it_did() -> None:
+    """Other arguments of ``put_`` raise; where no row does what was seen the words say so."""
+    index = index_of((), "2.13.0")
+    site = OpSite("aten::put_", "forward", LINE, None, None, None)
+    cured, raises, differs = (
+        index.place(replace(FOUND.roots[0], site=site, flag=flag)) for flag in ("cured", "raises", "differs")
+    )
+
+    assert cured is not None
+    assert (cured["row"].split(":")[1], cured["other_case"]) == ("accumulate", False)
+    assert raises is not None
+    assert (raises["row"].split(":")[1], raises["documented"]) == (
+        "overwrite",
+        ["torch.Tensor.put_ when accumulate=False"],
+    )
+    assert differs is not None
+    assert matrix_words(differs).startswith("In the matrix, with other arguments: ")
 
 
 @pytest.mark.alone

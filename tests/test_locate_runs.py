@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scanner.errors import UntrustedScanError
+from scanner import located_words
+from scanner.errors import RunFileError
+from scanner.locate import locate, places
 from scanner.locate.memory import digests
 from scanner.locate.memory.digests import digest
 from scanner.locate.session import LocateSettings, Session
 from scanner.located import Located
 from scanner.located_words import text
-from scanner.programs.align import align
-from scanner.programs.judge import judge
-from scanner.programs.recorded_run import RecordedRun
+from scanner.programs.runs import RecordedRun, align, judge
 from tests.programs import (
     amp,
     behind,
@@ -237,6 +240,106 @@ def test_programs_that_part_are_told_with_both_call_sites(held: Hold) -> None:
     assert "aten::sin at" in text(found)
 
 
+def test_runs_that_part_and_agree_else_are_not_the_same(held: Hold) -> None:
+    """What was not compared is never said not to differ."""
+    turns = iter([False, True])
+
+    def program() -> None:
+        x = torch.ones(3) + 1
+        x.sin() if next(turns) else x.cos()
+        x.sum()
+
+    found = held(program, program)
+
+    assert (found.roots, found.compared, found.ops) == ((), 3, 4)
+    assert text(found).startswith(
+        "The runs call different ops: 3 of 4 ops held against 1 more run, 1 without their like"
+    )
+
+
+def test_inputs_of_another_shape_are_told_with_both(held: Hold) -> None:
+    """The ops behind belong together all the same; the state of a generator comes of it, too."""
+    sizes = iter([5, 7])
+
+    def program() -> None:
+        torch.manual_seed(0)
+        x = torch.randn(next(sizes), 4)
+        (x @ torch.randn(4, 4)).relu().sum()
+
+    found = held(program, program)
+
+    (root,) = found.roots
+    assert (root.site.op, root.cause, root.argument) == (
+        "aten::randn",
+        "input",
+        "size=[5, 4] against size=[7, 4]",
+    )
+    assert (found.compared, found.partings, root.reached) == (found.ops, (), 4)
+
+
+GENERATED = """
+import torch
+def propagate(x):
+    return (x + 1).relu() * 2
+"""
+
+
+def test_modules_with_random_names_are_known_by_their_text(
+    held: Hold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch_geometric writes them: the line is that of who calls them."""
+    numbers = itertools.count()
+
+    def program() -> None:
+        path = tmp_path / f"propagate_{next(numbers)}.py"
+        path.write_text(GENERATED, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("propagate", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        planted.planted.add_count(module.propagate(torch.ones(3)))
+
+    monkeypatch.setattr(places, "_TEMPORARY", f"{tmp_path}/")
+    found = held(program, program)
+
+    assert (found.compared, found.partings) == (found.ops, ())
+    assert [root.site.op for root in found.roots] == ["detmatrix_planted::add_count"]
+    with locate() as replayed:
+        program()
+    assert replayed.located is not None
+    (site,) = {root.site for root in replayed.roots}
+    assert site.line is not None
+    assert site.line.file == __file__
+
+
+@pytest.mark.parametrize(
+    ("argument", "advice"),
+    [
+        ("random", "call random.seed(0) at the start"),
+        ("numpy.random", "call numpy.random.seed(0) at the start"),
+        ("generator", "generator.manual_seed(0)"),
+    ],
+)
+def test_the_generator_that_was_not_seeded_is_named(held: Hold, argument: str, advice: str) -> None:
+    """Python's, numpy's, or the one that the op was given."""
+
+    def program() -> None:
+        if argument == "generator":
+            generator = torch.Generator()
+            generator.seed()
+            torch.randn(3, generator=generator)
+        elif argument == "random":
+            (torch.frombuffer(bytearray(random.randbytes(8)), dtype=torch.uint8) + 1).sum()
+        else:
+            (torch.from_numpy(np.random.random(8)) + 1).sum()  # noqa: NPY002 - as programs do
+
+    (root,) = held(program, program).roots
+
+    assert argument in {root.argument, root.origin}
+    assert advice in located_words.advice(root)
+
+
 def test_three_runs_count_those_that_differ(held: Hold) -> None:
     """A root of some runs only."""
     numbers = iter([0, 0, 1])
@@ -352,14 +455,22 @@ def test_alignment_goes_on_behind_what_was_put_in_left_out_or_replaced() -> None
 
 @pytest.mark.parametrize(
     "line_of_a_file",
-    ["[1,2]", "nonsense", "[0,0,0,[],[],[]]", '{"site":{"op":3}}', '{"text":["a"]}', "[0,0,0,[1],[],[]]"],
+    [
+        "[1,2]",
+        "nonsense",
+        "[0,0,0,[],[],[]]",
+        '{"site":{"op":3}}',
+        '{"text":["a"]}',
+        "[0,0,0,[1],[],[]]",
+        "[-1,0,0,[],[],[]]",
+    ],
 )
 def test_a_record_that_cannot_be_one_is_refused(tmp_path: Path, line_of_a_file: str) -> None:
     """The program runs in the process that writes it, and may have written there, too."""
     path = tmp_path / "run.jsonl"
-    path.write_text(f"{line_of_a_file}\n", encoding="utf-8")
+    path.write_text(f'{{"kind":"ops","format":1}}\n{line_of_a_file}\n', encoding="utf-8")
 
-    with pytest.raises(UntrustedScanError, match="the digests of a run cannot be read"):
+    with pytest.raises(RunFileError, match="line 2: is no line of a record"):
         RecordedRun(path)
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from scanner.locate import locate
 from scanner.locate.memory import comparison
 from scanner.locate.mode import LocateMode
-from scanner.programs.recorded_run import RecordedRun
+from scanner.programs.runs import RecordedRun
 from tests.programs.planted import planted
 
 pytestmark = pytest.mark.filterwarnings("ignore")

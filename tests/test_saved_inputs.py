@@ -65,6 +65,7 @@ def executed(
 ) -> Any:
     """Return a function that runs the script of a file in this process; returns its exit code and what it printed."""
     monkeypatch.setenv("OMP_PROC_BIND", "true")
+    monkeypatch.setattr(sys, "argv", ["again.py", "--here"])
     monkeypatch.chdir(tmp_path)
 
     def run(content: Any) -> tuple[int, str, str]:
@@ -138,3 +139,14 @@ def test_inputs_that_fit_no_op_are_told(executed: Any, content: Any, text: str) 
     assert text in printed
     assert all(one.isprintable() for one in printed.splitlines())
     assert len(printed.splitlines()) == 3
+
+
+def test_an_op_that_takes_its_process_with_it_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
+    """A crafted file may give an op what no program can: here indices far outside of a sparse tensor."""
+    crash = [torch.full((1, 1), 1 << 40), torch.ones(1), [4]]
+    torch.save(_saved(op="aten::_sparse_coo_tensor_unsafe", args=crash), tmp_path / "saved.pt")
+    assert detmatrix("repro", "saved.pt", "-o", "again.py").returncode == 0
+    ran = tied.run([sys.executable, "again.py"], cwd=tmp_path)
+
+    assert ran.returncode == 2
+    assert ran.stderr == f"{tmp_path / 'saved.pt'}: the op ended its process with SIGSEGV\n"

@@ -104,7 +104,7 @@ def locate(
     instead, which also shows what is no op of PyTorch's: unseeded generators, data that comes in another order, kernels
     that write through a pointer. Options of this command stand before PROGRAM.
 
-    Exit codes: 1 a call site differs, 0 none does, 4 none does and none could have been seen to.
+    Exit codes: 1 a call site differs, or two runs call different ops, 0 none does, 4 none does and none could have been seen to.
     """
     if runs is not None and replays is not None:
         raise UsageError("--replay and --runs: choose one; with --runs each op is executed once in each run")
@@ -143,7 +143,7 @@ def locate(
 
 
 def _exit_code(located: Located) -> int:
-    if located.roots:
+    if located.roots or located.partings:
         return EXIT_CHECK_FAILED
     blind = (
         located.ended is not None or not any(one.differing for one in located.sentinels) or not located.ops

@@ -86,6 +86,7 @@ class KnownOverload:
     """An overload, with what its schema and our tables say of it."""
 
     __slots__ = (
+        "arguments",
         "aten",
         "base",
         "changes",
@@ -109,6 +110,7 @@ class KnownOverload:
         self.name: str = base + (f".{schema.overload_name}" if schema.overload_name else "")
         tags = getattr(func, "tags", ())
         arguments = schema.arguments
+        self.arguments: tuple[str, ...] = tuple(one.name for one in arguments)
         written = {
             place
             for place, one in enumerate(arguments)
@@ -164,7 +166,7 @@ class OpaqueOperator(KnownOverload):
 
     def __init__(self, func: Any) -> None:
         self.name = self.base = str(getattr(func, "name", lambda: func)())
-        self.aten, self.outputs, self.unsure = False, 1, 0
+        self.aten, self.outputs, self.unsure, self.arguments = False, 1, 0, ()
         self.changes = self.overwrites = ()
         self.view = self.empty = self.random = False
         self.refused, self.composite = "are no single op", None
@@ -255,12 +257,33 @@ _MOST_WORDS = 10_000
 _TENSOR = "tensor"
 
 
-def scalars(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the arguments that hold no tensors, as text."""
-    found = [_TENSOR if isinstance(one, torch.Tensor) else _scalar(one) for one in args]
+def _by_name(
+    names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Yield arguments with what their schema calls them."""
+    for place, one in enumerate(args):
+        yield (names[place] if place < len(names) else f"argument {place + 1}"), one
+    yield from kwargs.items()
+
+
+def scalars(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the arguments that are no tensors, as text."""
     return ", ".join(
-        [*found, *[f"{name}={_scalar(one)}" for name, one in kwargs.items()]] if kwargs else found
+        f"{name}={_scalar(one)}"
+        for name, one in _by_name(names, args, kwargs)
+        if not isinstance(one, torch.Tensor)
     )
+
+
+def tensor_names(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return what the tensors of ``among`` are called, those of a list by their places in it; then the generator."""
+    found = []
+    for name, one in _by_name(names, args, kwargs):
+        inside = tensors(one)
+        found += (
+            [name] if isinstance(one, torch.Tensor) else [f"{name}[{place}]" for place in range(len(inside))]
+        )
+    return found + ["generator"] * (kwargs.get("generator") is not None)
 
 
 def _scalar(value: Any) -> str:

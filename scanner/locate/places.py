@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import site
 import sys
 import sysconfig
+import tempfile
+import time
+import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -36,6 +42,9 @@ _INSTALLED = tuple(
 )
 # Triton's frames stand between a kernel and who launches it.
 _BETWEEN = (_OURS, "<frozen", *(f"{path}triton/" for path in _INSTALLED))
+# A module that is younger, and lies among temporary files, was written by a library: torch_geometric makes such.
+_BEGAN = time.time()
+_TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
 _USER, _LIBRARY, _INNER, _ENGINE, _CHECKPOINT = range(5)
 _kinds: dict[CodeType, int] = {}
 
@@ -52,9 +61,19 @@ def _kind(code: CodeType) -> int:
     elif name.startswith(_BETWEEN):
         kind = _INNER
     else:
-        kind = _LIBRARY if name.startswith(_INSTALLED) else _USER
+        kind = _LIBRARY if name.startswith(_INSTALLED) or _generated(name) else _USER
     _kinds[code] = kind
     return kind
+
+
+def _generated(name: str) -> bool:
+    """Tell whether a file holds code that was written while the program ran."""
+    if name.startswith("<eval_with_key>"):  # by torch.fx
+        return True
+    try:
+        return os.path.realpath(name).startswith(_TEMPORARY) and os.stat(name).st_mtime >= _BEGAN  # noqa: PTH116
+    except OSError:
+        return False
 
 
 # What is said of one call: the user's line and the library's, each as (code, line); and whether it is recomputed.
@@ -170,4 +189,11 @@ def call_site(key: SiteKey) -> OpSite:
 
 
 def _code_line(line: _Line | None) -> CodeLine | None:
-    return line and CodeLine(line[0].co_filename, line[1], line[0].co_name)
+    return line and CodeLine(line[0].co_filename, line[1], line[0].co_name, _source(line[0].co_filename))
+
+
+@cache
+def _source(name: str) -> str | None:
+    """Return a digest of the text of a file, which may lie elsewhere in another run."""
+    lines = linecache.getlines(name)
+    return f"{zlib.crc32(''.join(lines).encode(errors='replace')):08x}" if lines else None

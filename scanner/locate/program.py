@@ -37,10 +37,9 @@ def run(request: dict[str, Any]) -> int:
     ended: str | None = None
 
     def tell() -> None:
-        session.stop()
+        session.stop(ended)
         if not session.forked:
-            text = json.dumps(asdict(session.located(ended)))
-            Path(request["located"]).write_text(text, encoding="utf-8")
+            write_whole(request["located"], json.dumps(asdict(session.located(ended))))
 
     at_once = os._exit
 
@@ -61,6 +60,17 @@ def run(request: dict[str, Any]) -> int:
         os._exit = at_once
     tell()
     return code
+
+
+def write_whole(place: str, text: str) -> None:
+    """Write a file in the place of whatever the program has put there."""
+    new = f"{place}.new"
+    try:
+        with Path(new).open("x", encoding="utf-8") as file:
+            file.write(text)
+        Path(new).replace(place)
+    except OSError as error:
+        sys.stderr.write(f"locate: what was found cannot be written ({error.strerror})\n")
 
 
 def _exit_code(program: Callable[[], Any]) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import platform
+import random
+import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 import torch
@@ -13,7 +18,7 @@ import torch
 from scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
 from scanner.locate.memory.digests import digest
 from scanner.locate.memory.storages import StorageTable, covers, geometry
-from scanner.locate.overloads import KnownOverload, scalars, words
+from scanner.locate.overloads import KnownOverload, scalars, tensor_names, words
 from scanner.locate.places import SiteKey, call_site
 from scanner.locate.replay import generators
 from scanner.locate.unwritten import UnwrittenMemory
@@ -27,6 +32,8 @@ _UNKNOWN = "-"
 _GENERATOR = "g"
 # Begins the digest of an input that something else than an op wrote to after it had been digested.
 _CHANGED = "c"
+# Where the position of a fresh Mersenne Twister stands: nothing was drawn from it since it was seeded.
+_FRESH = 624
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
@@ -92,10 +99,21 @@ class RunRecorder:
     """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
-        self._file: IO[str] = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - until the program's end
+        # Until the program's end.
+        opened: Any = gzip.open if path.endswith(".gz") else open
+        self._file: IO[str] = opened(path, "wt", encoding="utf-8")
         self._unwritten = unwritten
+        header = {
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "threads": torch.get_num_threads(),
+        }
+        rank = os.environ.get("RANK", "")
+        header |= {"cuda": torch.version.cuda, "rank": int(rank) if rank.isdecimal() else None}
+        self._file.write(f"{_encode({'kind': 'ops', 'format': 1, **header})}\n")
+        self._states: dict[str, int] = {}
         # Call sites and texts, which lines name by their numbers.
-        self._named: list[dict[str, Any]] = []
+        self._named: list[tuple[int, dict[str, Any]]] = []  # each with the number of lines before it
         self._sites: dict[SiteKey, int] = {}
         self._texts: dict[str, int] = {}
         self._lines: list[_Line] = []
@@ -117,14 +135,18 @@ class RunRecorder:
         site = self._sites.get(key)
         if site is None:
             site = self._sites[key] = len(self._sites)
-            self._named.append({"site": asdict(call_site(key))})
-        line = _Line(site, self._text(", ".join(words(given))), self._text(scalars(args, kwargs)))
+            names = tensor_names(op.arguments, args, kwargs)
+            self._note({"site": asdict(call_site(key)), "arguments": names})
+        line = _Line(
+            site, self._text(", ".join(words(given))), self._text(scalars(op.arguments, args, kwargs))
+        )
         hidden = self._unwritten.given_open
         if overwritten := op.overwritten(args, kwargs):
             hidden = hidden | set(map(id, overwritten))
         for one in given:
             memory = self._memory.get(one)
             if memory is None:
+                self._note_states()
                 self._outside -= 1
                 memory = _Memory(self._outside)
                 self._memory.set(one, memory)
@@ -167,7 +189,7 @@ class RunRecorder:
         number = self._texts.get(text)
         if number is None:
             number = self._texts[text] = len(self._texts)
-            self._named.append({"text": text})
+            self._note({"text": text})
         return number
 
     def _known(self, tensor: torch.Tensor, memory: _Memory) -> _Digest:
@@ -197,6 +219,20 @@ class RunRecorder:
             self._waiting.append((found, number))
         return found
 
+    def step(self, number: int) -> None:
+        """Note that a step begins."""
+        self._note({"step": number})
+
+    def _note(self, one: dict[str, Any]) -> None:
+        self._named.append((len(self._lines), one))
+
+    def _note_states(self) -> None:
+        """Note the states of Python's generators, of those that were drawn from: they may have made what an op is given."""
+        states = python_states()
+        if states != self._states:
+            self._states = states
+            self._note({"states": states})
+
     def flush(self) -> None:
         """Write the ops seen since the last time; one synchronisation for each device."""
         by_device: dict[torch.device, list[tuple[_Digest, torch.Tensor]]] = {}
@@ -206,7 +242,9 @@ class RunRecorder:
             values = torch.stack([number for _, number in waiting]).tolist()
             for (one, _), value in zip(waiting, values, strict=True):
                 one.number = value
-        lines = [*self._named, *[one.written() for one in self._lines]]
+        lines: list[Any] = [one.written() for one in self._lines]
+        for place, one in reversed(self._named):
+            lines.insert(place, one)
         text = "".join([f"{_encode(one)}\n" for one in lines])
         for line in self._lines:
             for one in line.before:
@@ -216,7 +254,22 @@ class RunRecorder:
         # A forked process would write again what is left in the buffer.
         self._file.flush()
 
-    def close(self) -> None:
-        """Write what is left."""
+    def close(self, ended: str | None = None) -> None:
+        """Write what is left, and how the program ended."""
+        self._note({"ended": ended or ""})
         self.flush()
         self._file.close()
+
+
+def python_states() -> dict[str, int]:
+    """Return digests of the states of Python's and numpy's global generators, of those that were drawn from."""
+    found = {}
+    _, state, _ = random.getstate()
+    if state[-1] != _FRESH:
+        found["random"] = state
+    drawn: Any = sys.modules.get("numpy.random")
+    if drawn is not None:
+        state = drawn.get_state()
+        if state[0] == "MT19937" and state[2] != _FRESH:
+            found["numpy.random"] = (state[1].tobytes(), *state[2:])
+    return {name: zlib.crc32(repr(state).encode()) for name, state in found.items()}

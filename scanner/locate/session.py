@@ -55,6 +55,9 @@ class LocateSettings:
     only_first: bool = False
     skip: int = 0  # steps that are not observed
     take: int | None = None  # steps that are, then
+    first_step: int = (
+        0  # number of the first step in the record: a run that is resumed begins with another one
+    )
     progress: bool = False
     save: str | None = None
 
@@ -94,7 +97,7 @@ class Session:
             launches = LaunchReplay(self.mode, self._settings.max_bytes)
             launches.start()
             self._undo.append(launches.stop)
-        self.mode.paused = not self._within()
+        self._enter_step()
         self._began = time.perf_counter()
         self.mode.places.start()
         self._undo.append(self.mode.places.stop)
@@ -103,12 +106,15 @@ class Session:
     def step(self) -> None:
         """Count a step: of an optimizer, or a call of the function."""
         self.steps += 1
-        self.mode.paused = self._forked or not self._within()
+        self._enter_step()
 
-    def _within(self) -> bool:
-        """Tell whether the step that begins is to be observed."""
+    def _enter_step(self) -> None:
+        """Find out whether the step that begins is to be observed."""
         skip, take = self._settings.skip, self._settings.take
-        return self.steps >= skip and (take is None or self.steps < skip + take)
+        within = self.steps >= skip and (take is None or self.steps < skip + take)
+        self.mode.paused = self._forked or not within
+        if self.mode.recorder is not None and not self.mode.paused:
+            self.mode.recorder.step(self._settings.first_step + self.steps)
 
     def _leave(self) -> None:
         """Let a forked process, such as a worker of a data loader, run its ops alone."""
@@ -128,8 +134,12 @@ class Session:
         torch.compile = noted
         self._undo.append(lambda: setattr(torch, "compile", compiled))
 
-    def stop(self) -> None:
-        """End; ask the sentinel of each kind of device that was used."""
+    def stop(self, ended: str | None = None) -> None:
+        """End; ask the sentinel of each kind of device that was used.
+
+        Args:
+            ended: How the program ended, if not at its end.
+        """
         self.mode.__exit__(None, None, None)
         for undo in reversed(self._undo):
             undo()
@@ -137,7 +147,7 @@ class Session:
         if self._forked:
             return
         if self.mode.recorder is not None:
-            self.mode.recorder.close()
+            self.mode.recorder.close(ended)
         self._sentinels.append(ask_sentinel("cpu"))
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             self._sentinels.append(ask_sentinel("cuda"))

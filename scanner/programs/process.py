@@ -6,22 +6,25 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from scanner.errors import UntrustedScanError, UsageError, signal_name
+from scanner.errors import RunFileError, UntrustedScanError, UsageError, signal_name
 from scanner.located import Located
+from scanner.observations.files import UNDECODABLE
 from scanner.perturbations import INTERPRET
-from scanner.programs.judge import judge
-from scanner.programs.recorded_run import RecordedRun
+from scanner.programs.runs import RecordedRun, judge
 
 _START = Path(__file__).parents[1] / "locate" / "start.py"
+# Bytes that its process may write of what it found, and of the ops of a run.
+_MOST_LOCATED, _MOST_RECORDED = 64 << 20, 4 << 30
 # What places the threads of OpenMP; a user who sets one has chosen.
 _PLACED = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"}
 
@@ -78,7 +81,8 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
         raise UsageError(f"--python {settings.python}: there is no such interpreter")
     if settings.order and not _has_triton(settings.python):
         raise UsageError(f"--order: {settings.python} has no Triton; install it there (pip install triton)")
-    with tempfile.TemporaryDirectory(prefix="detmatrix-locate-") as folder:
+    # A program may have left there what cannot be removed.
+    with tempfile.TemporaryDirectory(prefix="detmatrix-locate-", ignore_cleanup_errors=True) as folder:
         if runs == 1:
             return _observed(program, settings, Path(folder))
         located = []
@@ -88,9 +92,11 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
             reads.rewind()
             record = Path(folder, f"run-{number}.jsonl")
             located.append(_observed(program, settings, Path(folder), record, reads.stdin))
-            recorded.append(RecordedRun(record))
-            record.unlink()
-        return judge(recorded, located[0], frozenset(settings.observation.get("ignored", ())))
+            recorded.append(_record_of(program, record))
+        ended = next((one.ended for one in located if one.ended is not None), None)
+        return judge(
+            recorded, replace(located[0], ended=ended), frozenset(settings.observation.get("ignored", ()))
+        )
 
 
 class _Reads:
@@ -119,8 +125,7 @@ def _observed(
     stdin: int | None = None,
 ) -> Located:
     """Run it once."""
-    place = folder / "located.json"
-    place.unlink(missing_ok=True)
+    place = folder / f"{record.stem if record else 'run'}.json"
     request = {
         "kind": program.kind,
         "name": program.name,
@@ -131,14 +136,39 @@ def _observed(
         "located": str(place),
     }
     code = _run([settings.python, str(_START), json.dumps(request)], settings, stdin)
+    if not os.path.lexists(place):
+        raise UntrustedScanError(f"{program.name}: {_ending(code)}; nothing is known of its ops")
+    _check_written(program, place, _MOST_LOCATED)
     try:
         return msgspec.json.decode(place.read_bytes(), type=Located)
-    except FileNotFoundError:
-        raise UntrustedScanError(f"{program.name}: {_ending(code)}; nothing is known of its ops") from None
-    except msgspec.MsgspecError as error:
-        raise UntrustedScanError(
-            f"{program.name}: what its process wrote cannot be read ({error})"
-        ) from error
+    except (*UNDECODABLE, OSError) as error:
+        raise UntrustedScanError(_unreadable(program, str(error))) from None
+
+
+def _record_of(program: Program, record: Path) -> RecordedRun:
+    """Read what a run wrote of its ops, once."""
+    _check_written(program, record, _MOST_RECORDED)
+    try:
+        found = RecordedRun(record)
+        record.unlink()
+    except (RunFileError, OSError) as error:
+        raise UntrustedScanError(_unreadable(program, str(error).replace(f"{record}, ", ""))) from None
+    return found
+
+
+def _check_written(program: Program, path: Path, most: int) -> None:
+    """Refuse what would never end: the program, which has ended, may have put anything where its process was to write."""
+    try:
+        seen = path.lstat()
+    except OSError as error:
+        raise UntrustedScanError(_unreadable(program, error.strerror)) from None
+    if not stat.S_ISREG(seen.st_mode) or seen.st_size > most:
+        what = f"has {seen.st_size >> 20} MB" if stat.S_ISREG(seen.st_mode) else "is no file any more"
+        raise UntrustedScanError(_unreadable(program, what))
+
+
+def _unreadable(program: Program, why: str | None) -> str:
+    return f"{program.name}: what its process wrote cannot be read ({why}); nothing is known of its ops"
 
 
 def _has_triton(python: str) -> bool:

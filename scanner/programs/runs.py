@@ -1,0 +1,480 @@
+"""Runs of a program as their processes wrote them down, held against each other: equal inputs and other outputs are roots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scanner.errors import RunFileError, UsageError
+from scanner.located import Cause, CodeLine, Located, OpSite, Parting, Root
+from scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
+
+# The kind and the format of records; 1 is the first. An extra field of a line is no new format.
+KIND, FORMAT = "ops", 1
+# Bytes of a line: the longest names a call site, or what an op on thousands of tensors was given.
+_LONGEST_LINE = 16 << 20
+# Stands for what is not compared; begins the digest of a generator's state, and of what was written to without an op.
+NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
+# So many ops in a row must agree before two runs are said to go on together.
+_TOGETHER = 8
+# Ops that are looked through for that.
+_WINDOW = 20_000
+
+
+# A number of 64 bits, or a text that begins with one of these.
+RecordedDigest = int | str
+
+
+class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
+    """One op of a run."""
+
+    site: int
+    shapes: int
+    numbers: int
+    before: tuple[RecordedDigest, ...]
+    writers: tuple[int, ...]
+    behind: tuple[RecordedDigest, ...]
+    older: tuple[int, ...] = ()
+
+
+class _Named(msgspec.Struct):
+    """What stands between ops: a call site, a text, the states of Python's generators, a step that begins, the end."""
+
+    site: OpSite | None = None
+    arguments: tuple[str, ...] = ()  # of the site: the names of the tensors that it is given
+    text: str | None = None
+    states: dict[str, int] | None = None
+    step: int | None = None
+    ended: str | None = None
+
+
+class RecordHeader(msgspec.Struct):
+    """What ran, and where."""
+
+    kind: str
+    format: int
+    torch: str = "unknown"
+    python: str = "unknown"
+    threads: int = 1
+    cuda: str | None = None
+    rank: int | None = None
+
+
+class RecordedRun:
+    """All ops of a run in their order, with the call sites and texts that they refer to by number."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it.
+
+        Raises:
+            RunFileError: It cannot be read, or is no record.
+        """
+        self.path = path
+        self.sites: list[OpSite] = []
+        self.arguments: list[tuple[str, ...]] = []
+        self.texts: list[str] = []
+        self.ops: list[RecordedOp] = []
+        self.states: list[tuple[int, dict[str, int]]] = []  # from which op on
+        self.steps: list[tuple[int, int]] = []  # the op that begins it, its number
+        self.ended: str | None = "the record is cut short"
+        with readable(path, "detmatrix locate --record", RunFileError) as file:
+            lines = iter(lambda: file.readline(_LONGEST_LINE), b"")
+            self._read_header(next(lines, b""))
+            number = 1
+            try:
+                for line in lines:
+                    number += 1
+                    if line.endswith(b"\n"):  # the last one of a run that was killed need not be whole
+                        self._read(line)
+                self._check()
+            except (*UNDECODABLE, IndexError) as error:
+                raise RunFileError(f"{path}, line {number}: is no line of a record ({error})") from None
+
+    def _read_header(self, line: bytes) -> None:
+        opening = opening_of(line)
+        if opening.kind != KIND:
+            raise RunFileError(
+                f"{self.path}: no record of a run; give a file that detmatrix locate --record wrote"
+            )
+        refuse_newer(self.path, "record format", opening.format, FORMAT, RunFileError)
+        try:
+            self.header = msgspec.json.decode(line, type=RecordHeader)
+        except UNDECODABLE as error:
+            raise RunFileError(f"{self.path}, line 1: is no line of a record ({error})") from None
+
+    def _read(self, line: bytes) -> None:
+        if line.startswith(b"["):
+            self.ops.append(_OP.decode(line))
+            return
+        one = _NAMED.decode(line)
+        if one.site is not None:
+            self.sites.append(one.site)
+            self.arguments.append(one.arguments)
+        elif one.text is not None:
+            self.texts.append(one.text)
+        elif one.states is not None:
+            self.states.append((len(self.ops), one.states))
+        elif one.step is not None:
+            self.steps.append((len(self.ops), one.step))
+        else:
+            self.ended = one.ended or None
+
+    def _check(self) -> None:
+        for one in self.ops:
+            if min(one.site, one.shapes, one.numbers) < 0:
+                raise IndexError(f"{one.site}, {one.shapes}, {one.numbers}")
+            _ = self.sites[one.site], self.texts[one.shapes], self.texts[one.numbers]
+
+    def keys(self) -> list[list[Any]]:
+        """Return what each op is known by in any run, from the closest to the widest: by its line, its module, its op.
+
+        A file is known by its text: it may lie elsewhere, or under a random name.
+        """
+        by_line = [
+            (one.op, one.phase, one.module, one.node, _code(one.line), _code(one.library))
+            for one in self.sites
+        ]
+        by_module = [(one.op, one.phase, one.module, one.node, *_functions(one)) for one in self.sites]
+        by_op = [(one.op, one.phase, one.module) for one in self.sites]
+        return [
+            [(by_line[one.site], self.texts[one.shapes]) for one in self.ops],
+            *([sites[one.site] for one in self.ops] for sites in (by_module, by_op)),
+        ]
+
+    def states_at(self, i: int) -> dict[str, int]:
+        """Return the states of Python's generators where an op was called, of those that had been drawn from."""
+        return next((states for first, states in reversed(self.states) if first <= i), {})
+
+
+_OP, _NAMED = msgspec.json.Decoder(RecordedOp), msgspec.json.Decoder(_Named)
+
+
+def _code(line: CodeLine | None) -> Hashable:
+    return line and (line.source or line.file, line.line, line.function)
+
+
+def _functions(site: OpSite) -> tuple[str | None, ...]:
+    return tuple(one.function if one else None for one in (site.line, site.library))
+
+
+Gap = tuple[int, int, int, int]  # from and to in the first, from and to in the second
+
+
+@dataclass
+class Alignment:
+    """Which ops of two runs belong together, and where the runs part."""
+
+    pairs: list[tuple[int, int]]
+    gaps: list[Gap]
+
+
+def align_runs(first: RecordedRun, second: RecordedRun) -> Alignment:
+    """Pair the ops of two runs by the closest of their keys, and what is left between these by wider ones."""
+    pairs: list[tuple[int, int]] = []
+    i, j = _common_step(first, second)
+    later = bool(i or j)
+    gaps: list[Gap] = [(i, len(first.ops), j, len(second.ops))]
+    for one, other in zip(first.keys(), second.keys(), strict=True):
+        left: list[Gap] = []
+        for i, i_end, j, j_end in gaps:
+            found = align(one[i:i_end], other[j:j_end])
+            pairs += [(i + x, j + y) for x, y in found.pairs]
+            left += [(i + a, i + b, j + c, j + d) for a, b, c, d in found.gaps]
+        gaps = left
+    # What a run that was resumed does before it goes on has no like.
+    if later and gaps and (gaps[0][:2] == (i, i) or gaps[0][2:] == (j, j)):
+        del gaps[0]
+    return Alignment(sorted(pairs), gaps)
+
+
+def _common_step(first: RecordedRun, second: RecordedRun) -> tuple[int, int]:
+    """Return the ops at which the first step begins that both runs have, if one of them begins at a later step."""
+    one, other = ({number: op for op, number in reversed(run.steps)} for run in (first, second))
+    if not one or not other or min(one) == min(other):
+        return 0, 0
+    step = min(one.keys() & other.keys(), default=None)
+    if step is None:
+        raise UsageError(
+            f"{first.path} and {second.path} have no step in common; record steps that both runs have"
+        )
+    return one[step], other[step]
+
+
+def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
+    """Pair the ops of two runs, each known by a key."""
+    numbers: dict[Hashable, int] = {}
+    one = [numbers.setdefault(key, len(numbers)) for key in first]
+    other = [numbers.setdefault(key, len(numbers)) for key in second]
+    pairs: list[tuple[int, int]] = []
+    gaps: list[Gap] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        if one[i] == other[j]:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+            continue
+        found = _together(one, i, other, j)
+        if found is None:
+            break
+        gaps.append((i, found[0], j, found[1]))
+        i, j = found
+    if i < len(one) or j < len(other):
+        gaps.append((i, len(one), j, len(other)))
+    return Alignment(pairs, gaps)
+
+
+def _together(one: Sequence[int], i: int, other: Sequence[int], j: int) -> tuple[int, int] | None:
+    """Return the nearest places behind *i* and *j* from which the next ops agree, down to the end if that is near."""
+    for length in (_TOGETHER, 1):
+        starts: dict[tuple[int, ...], int] = {}
+        for place in range(j, min(j + _WINDOW, len(other) - length + 1)):
+            starts.setdefault(tuple(other[place : place + length]), place)
+        best = None
+        for place in range(i, min(i + _WINDOW, len(one) - length + 1)):
+            if best is not None and place - i >= best[0] - i + best[1] - j:
+                break
+            there = starts.get(tuple(one[place : place + length]))
+            if there is not None and (best is None or place + there < sum(best)):
+                best = place, there
+        # Fewer ops than that agree by chance, but for the last ones of both runs.
+        if best is not None and (length == _TOGETHER or list(one[best[0] :]) == list(other[best[1] :])):
+            return best
+    return None
+
+
+_Marks = frozenset[int]
+_NONE: _Marks = frozenset()
+# Partings that are told of one run.
+_MOST_PARTINGS = 5
+
+
+class _Judge:
+    """Walks through the ops that two runs have in common, and follows what came of those that differed."""
+
+    def __init__(
+        self, one: RecordedRun, other: RecordedRun, unwritten: set[OpSite], ignored: frozenset[str]
+    ) -> None:
+        self._one, self._other, self._ignored = one, other, ignored
+        # Call sites that read memory which nothing had written: what differs there comes of that.
+        self._unwritten = unwritten
+        self.roots: dict[tuple[OpSite, Cause], Root] = {}
+        self._numbers: dict[tuple[OpSite, Cause], int] = {}
+        self._ordered: list[Root] = []
+        # Roots that what a line wrote, or memory from outside, came of.
+        self._marks: defaultdict[int, _Marks] = defaultdict(frozenset)
+        # Lines of ops that left the memory which they wrote equal.
+        self._equal: set[int] = set()
+        # Lines whose memory differs for no root: by ignored ops, or by what ops did that only one run called.
+        self._excused: set[int] = set()
+        # The op that a root was last told at.
+        self._last: dict[tuple[OpSite, Cause], int] = {}
+        # What a generator's state comes of: draws of another number than in the other run.
+        self._draws: _Marks = _NONE
+        self.propagated = self._there = 0
+        self._parted = False
+
+    def part(self) -> None:
+        """Note that ops were left out, which may have written anything."""
+        self._parted = True
+
+    def pair(self, i: int, j: int) -> None:
+        """Judge an op that both runs called."""
+        mine, its = self._one.ops[i], self._other.ops[j]
+        self._there = j
+        marks = self._inputs(i, mine, its)
+        differs = any(_unlike(x, y) for x, y in zip(mine.behind, its.behind, strict=False))
+        if marks is not None:
+            self.propagated += 1
+            if any(_begins(one, GENERATOR) for one in mine.before):
+                self._draws |= marks
+        elif differs and self._is_ignored(mine):
+            marks = _NONE
+        elif differs:
+            marks = self._root(i, "runs", mine)
+        self._written(i, mine, marks if differs or not mine.behind else None)
+
+    def _written(self, i: int, op: RecordedOp, marks: _Marks | None) -> None:
+        """Note what came into the memory that an op wrote.
+
+        Args:
+            i: The op's line.
+            op: What it wrote of that memory may be a part; the rest is of older lines.
+            marks: Roots of what differs, or may; ``None``: what it wrote is equal.
+        """
+        rest: _Marks = frozenset().union(*(self._marks[line] for line in op.older))
+        if found := (marks or _NONE) | rest:
+            self._marks[i] = found
+        elif marks is not None or self._excused & set(op.older):
+            self._excused.add(i)
+        elif op.behind and self._equal.issuperset(op.older):
+            self._equal.add(i)
+
+    def _is_ignored(self, op: RecordedOp) -> bool:
+        name = self._one.sites[op.site].op
+        return bool(self._ignored & {name, name.partition(".")[0]})
+
+    def _inputs(self, i: int, mine: RecordedOp, its: RecordedOp) -> _Marks | None:
+        """Return the roots of inputs that differ; ``None`` if none does."""
+        unlike = False
+        reached, found = set[int](), set[int]()
+        for place, (x, y) in enumerate(zip(mine.before, its.before, strict=False)):
+            writer = mine.writers[place] if place < len(mine.writers) else None
+            if not _unlike(x, y):
+                continue
+            unlike = True
+            if writer is None:
+                found |= self._drawn(i, mine, place - len(mine.writers)) if _begins(x, GENERATOR) else _NONE
+            elif marks := self._marks.get(writer, _NONE):
+                reached |= marks
+            elif not self._parted and writer not in self._excused:
+                behind_us = writer in self._equal or _begins(x, CHANGED) or _begins(y, CHANGED)
+                cause: Cause = "changed" if behind_us else "input"
+                self._marks[writer] = marks = self._root(i, cause, mine, self._tensor(place, mine, its))
+                found |= marks
+        if not unlike and (value := self._value(mine, its)):
+            # A number that Python computed: of what differed before, if anything did.
+            unlike = True
+            reached |= set(self._numbers.values())
+            found |= _NONE if reached else self._root(i, "input", mine, value)
+        for number in reached:
+            self._ordered[number].reached += 1
+        return frozenset(reached | found) if unlike else None
+
+    def _value(self, mine: RecordedOp, its: RecordedOp) -> str | None:
+        """Return the first number, text or shape that the op is given and that differs, as both runs have it."""
+        one, other = (_split(run.texts[op.numbers]) for run, op in ((self._one, mine), (self._other, its)))
+        unlike = next(((x, y) for x, y in zip(one, other, strict=False) if x != y), None)
+        if unlike or len(one) != len(other):
+            return "{} against {}".format(*(unlike or (f"{len(one)} arguments", f"{len(other)}")))
+        if self._one.texts[mine.shapes] == self._other.texts[its.shapes]:
+            return None
+        return f"{self._one.texts[mine.shapes]} against {self._other.texts[its.shapes]}"
+
+    def _tensor(self, place: int, mine: RecordedOp, its: RecordedOp) -> str:
+        """Return the name of a tensor that an op is given, with its shapes if these differ."""
+        names = self._one.arguments[mine.site]
+        name = names[place] if place < len(names) else f"tensor {place + 1}"
+        one, other = _split(self._one.texts[mine.shapes]), _split(self._other.texts[its.shapes])
+        if place < min(len(one), len(other)) and one[place] != other[place]:
+            return f"{name}={one[place]} against {other[place]}"
+        return name
+
+    def _drawn(self, i: int, op: RecordedOp, number: int) -> _Marks:
+        """Return the root of a generator in another state: the first op that drew from it."""
+        known = frozenset(number for (_, cause), number in self._numbers.items() if cause == "generator")
+        known = known or self._draws
+        for one in known:
+            self._ordered[one].reached += 1
+        if known or self._parted:
+            return known
+        names = self._one.arguments[op.site][len(op.writers) :]
+        return self._root(i, "generator", op, names[number] if number < len(names) else None)
+
+    def _root(self, i: int, cause: Cause, op: RecordedOp, argument: str | None = None) -> _Marks:
+        site = self._one.sites[op.site]
+        key = site, ("unwritten" if site in self._unwritten else cause)
+        root = self.roots.get(key)
+        if root is None:
+            tensors = tuple(_split(self._one.texts[op.shapes]))
+            root = Root(site=site, cause=key[1], tensors=tensors, first=i + 1, argument=argument)
+            if cause == "input":
+                root.origin = ", ".join(self._apart(i)) or None
+            self.roots[key] = root
+            self._numbers[key] = len(self._numbers)
+            self._ordered.append(root)
+        if self._last.get(key) != i:
+            self._last[key] = i
+            root.differing_calls += 1
+        return frozenset({self._numbers[key]})
+
+    def _apart(self, i: int) -> Iterator[str]:
+        """Yield Python's generators that had been drawn from and were in other states."""
+        one, other = self._one.states_at(i), self._other.states_at(self._there)
+        return (name for name, state in one.items() if other.get(name, state) != state)
+
+
+def _split(text: str) -> list[str]:
+    """Return the parts of a list of arguments; commas within brackets part nothing."""
+    parts, depth = [""], 0
+    for piece in text.split(", ") if text else ():
+        parts[-1] += f", {piece}" if depth else piece
+        depth += piece.count("[") - piece.count("]")
+        if depth <= 0:
+            depth = 0
+            parts.append("")
+    return [one for one in parts if one]
+
+
+def _unlike(one: RecordedDigest, other: RecordedDigest) -> bool:
+    return one != other and NOT_COMPARED not in {one, other}
+
+
+def _begins(digest: RecordedDigest, sign: str) -> bool:
+    return isinstance(digest, str) and digest.startswith(sign)
+
+
+def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = frozenset()) -> Located:
+    """Return what the first run found by itself, with what holding it against the others shows.
+
+    Args:
+        runs: At least two.
+        located: What the process of the first run told.
+        ignored: Ops that are no roots, with or without the name of the overload.
+    """
+    first = runs[0]
+    calls: defaultdict[OpSite, int] = defaultdict(int)
+    for op in first.ops:
+        calls[first.sites[op.site]] += 1
+    roots: dict[tuple[OpSite, Cause], Root] = {(root.site, root.cause): root for root in located.roots}
+    partings: list[Parting] = []
+    compared, propagated = len(first.ops), 0
+    for number, other in enumerate(runs[1:], start=2):
+        aligned = align_runs(first, other)
+        judged = _Judge(first, other, {site for site, cause in roots if cause == "unwritten"}, ignored)
+        gaps = iter(aligned.gaps)
+        gap = next(gaps, None)
+        for i, j in aligned.pairs:
+            while gap is not None and gap[0] <= i:
+                judged.part()
+                gap = next(gaps, None)
+            judged.pair(i, j)
+        partings += [
+            Parting(
+                first=first.sites[first.ops[i].site] if i < len(first.ops) else None,
+                second=other.sites[other.ops[j].site] if j < len(other.ops) else None,
+                only_first=i_end - i,
+                only_second=j_end - j,
+                run=number,
+            )
+            for i, i_end, j, j_end in aligned.gaps[:_MOST_PARTINGS]
+        ]
+        compared = min(compared, len(aligned.pairs))
+        propagated = max(propagated, judged.propagated)
+        for key, root in judged.roots.items():
+            known = roots.get(key)
+            root.executions, root.differing, root.in_runs = 1, 1, (number,)
+            root.calls = calls[root.site]
+            if known is None:
+                roots[key] = root
+            else:
+                known.executions += 1
+                known.differing += 1
+                known.in_runs += (number,)
+                known.differing_calls = max(known.differing_calls, root.differing_calls)
+                known.reached = max(known.reached, root.reached)
+    for root in roots.values():
+        if root.cause not in {"replay", "unwritten"}:
+            root.executions = len(runs) - 1
+    return replace(
+        located,
+        runs=len(runs),
+        compared=compared,
+        propagated=propagated,
+        partings=tuple(partings),
+        roots=tuple(roots.values()),
+    )
