@@ -158,6 +158,8 @@ class _Scan:
             self._supervisor.renew("on")
             if settings.cost:
                 self._cost_pass()
+            if settings.overloads or settings.simulate:
+                self._build_pass()
             if settings.overloads:
                 self._dispatch_pass()
             if settings.invariance:
@@ -306,17 +308,20 @@ class _Scan:
                 self._timed.add(row.key)
                 self._progress.timed()
 
+    def _build_pass(self) -> None:
+        """Record what overloads there are, and the alerts that are compiled into the build."""
+        if self._begun is not None and self._begun.kernels is not None:
+            return
+        settings = self._header.settings
+        request = {"do": "kernels", "device": settings.device, "overloads": settings.overloads}
+        try:
+            kernels = self._supervisor.ask_for(BuildOverloads, "on", request, PATIENCE)
+        except WorkerEndedError as ended:
+            kernels = BuildOverloads(groups=(), message=str(ended))
+        self._writer.write(kernels)
+
     def _dispatch_pass(self) -> None:
-        """Record what overloads there are, and which of them each row reaches."""
-        if self._begun is None or self._begun.kernels is None:
-            device = self._header.settings.device
-            try:
-                kernels = self._supervisor.ask_for(
-                    BuildOverloads, "on", {"do": "kernels", "device": device}, PATIENCE
-                )
-            except WorkerEndedError as ended:
-                kernels = BuildOverloads(groups=(), message=str(ended))
-            self._writer.write(kernels)
+        """Record which overloads each row reaches."""
         for row in self._header.planned:
             if row.key not in self._dispatched:
                 self._progress.at(row, "overloads")

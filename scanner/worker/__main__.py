@@ -206,11 +206,17 @@ def _sentinel(spec: OpSpec, case: str, **request: Any) -> Request:
 
 
 def _kernels(_: Specs, request: Request) -> Request:
-    """Return the overloads that the build has kernels for."""
+    """Return the overloads that the build has kernels for, if asked, and the alerts that are compiled into it."""
+    from scanner.worker.dispatcher.alert_sites import compiled_alerts  # noqa: PLC0415
     from scanner.worker.dispatcher.overloads import kernels  # noqa: PLC0415
 
     _on_device(request)
-    return {"answer": {"groups": kernels(**request)}}
+    answer: Request = {"groups": kernels(request["device"]) if request["overloads"] else []}
+    try:
+        answer["alerts"] = compiled_alerts(request["device"])
+    except (OSError, KeyError, ValueError) as error:
+        answer["alerts_why"] = str(error)
+    return {"answer": answer}
 
 
 def _entries(_: Specs, request: Request) -> Request:

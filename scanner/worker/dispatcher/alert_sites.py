@@ -1,0 +1,106 @@
+"""The alerts that are compiled into a build of torch: which callers its libraries hand to ``at::Context::alertNotDeterministic``.
+
+An alert that no row meets belongs to a case that the catalog lacks, or to code that nothing reaches. The calls are found in the
+bytes of the libraries: a call's target is an entry of the table of imported functions, and the caller's name is the last text
+whose address the code loads before it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from struct import calcsize, iter_unpack, unpack_from
+
+import torch
+
+from scanner.accelerators import ACCELERATORS, kind_of
+
+_ALERT = b"_ZN2at7Context21alertNotDeterministic"
+_X86_64 = b"\x7fELF\x02\x01"
+# A call is 0xE8, a jump 0xE9; lea of an address relative to the instruction behind it.
+_CALL, _LOADS = 0xE9, re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
+_CALLER = re.compile(rb"[\w :.,()\[\]=<>'-]{3,100}")
+# Bytes before a call in which the name is loaded, and bytes that are searched at once.
+_BEFORE, _AT_ONCE = 160, 1 << 24
+
+
+def compiled_alerts(device: str) -> list[str]:
+    """Return the callers that alerts of this build may name, in alphabetic order.
+
+    Args:
+        device: ``"cpu"``, ``"cuda:0"``: the libraries of other devices are not searched.
+
+    Raises:
+        ValueError: The libraries are not those of Linux on x86-64, or have no such calls.
+    """
+    kinds = ["cpu", *([] if device == "cpu" else [ACCELERATORS[kind_of(device)].key.lower()])]
+    folder = Path(torch.__file__).parent / "lib"
+    found = {name for kind in kinds for name in _callers(folder / f"libtorch_{kind}.so")}
+    if not found:
+        raise ValueError(f"no call of alertNotDeterministic was found in {folder}")
+    return sorted(found)
+
+
+def _callers(library: Path) -> Iterator[str]:
+    """Yield the names that a library hands to alerts."""
+    if not library.exists():
+        raise ValueError(f"{library} does not exist")
+    with library.open("rb") as file:
+        # Private and writable, as torch wants its buffers; nothing is written.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    if data[:6] != _X86_64 or unpack_from("<H", data, 18) != (62,):
+        raise ValueError(f"{library} holds no code for Linux on x86-64")
+    sections = _sections(data)
+    _, text, at, size = sections[".text"]
+    _, constants, place, length = sections[".rodata"]
+    for call in _calls(data, at, size, text, _targets(data, sections)):
+        for load in reversed([*_LOADS.finditer(data[call - _BEFORE : call])]):
+            address = text - at + call - _BEFORE + load.end() + 4 + unpack_from("<i", load[1])[0]
+            start = address - constants + place
+            if constants <= address < constants + length and (
+                name := _CALLER.fullmatch(data[start : data.find(b"\0", start)])
+            ):
+                yield name[0].decode()
+                break
+
+
+def _sections(data: mmap.mmap) -> dict[str, tuple[int, int, int, int]]:
+    """Return of each section its place in the table, address, offset in the file and size."""
+    (table,), (size, count, names) = unpack_from("<Q", data, 40), unpack_from("<HHH", data, 58)
+    entries = [unpack_from("<IIQQQQ", data, table + size * k) for k in range(count)]
+    strings = entries[names][4]
+    return {
+        data[strings + name : data.find(b"\0", strings + name)].decode(): (k, address, offset, length)
+        for k, (name, _, _, address, offset, length) in enumerate(entries)
+    }
+
+
+def _targets(data: mmap.mmap, sections: dict[str, tuple[int, int, int, int]]) -> list[int]:
+    """Return where calls of the alert go: its entry in the table of imported functions, and itself where it is defined."""
+
+    def table(name: str, form: str) -> list[tuple[int, ...]]:
+        _, _, offset, length = sections[name]
+        return list(iter_unpack(form, data[offset : offset + length - length % calcsize(form)]))
+
+    _, _, strings, length = sections[".dynstr"]
+    name = data.find(_ALERT, strings, strings + length) - strings
+    symbols = table(".dynsym", "<IBBHQQ")
+    wanted = {k: symbol[4] for k, symbol in enumerate(symbols) if symbol[0] == name}
+    entries = enumerate(table(".rela.plt", "<QQq"), 1)
+    imported = [sections[".plt"][1] + 16 * k for k, (_, info, _) in entries if info >> 32 in wanted]
+    return imported + [address for address in wanted.values() if address]
+
+
+def _calls(data: mmap.mmap, at: int, size: int, address: int, targets: list[int]) -> Iterator[int]:
+    """Yield offsets of the calls that go to targets."""
+    for begin in range(at, at + size, _AT_ONCE):
+        count = min(_AT_ONCE + 4, at + size - begin)
+        code = torch.frombuffer(data, dtype=torch.uint8, count=count, offset=begin)
+        places = ((code[:-4] | 1) == _CALL).nonzero()[:, 0]
+        bytes_of = [code[places + k].to(torch.int64) << 8 * (k - 1) for k in range(1, 5)]
+        distance = sum(bytes_of).to(torch.int32)  # with its sign
+        goes_to = places + distance + (address - at + begin + 5)
+        for place in places[torch.isin(goes_to, torch.tensor(targets))].tolist():
+            yield begin + place
