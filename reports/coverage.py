@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from reports.matrix.model import FINDINGS, Matrix
+from reports.matrix.model import FINDINGS, Matrix, alerts_of
 from reports.matrix.words import bullet_words, state_words
 from reports.render.json import View, object_pieces, one_or_several
 from reports.render.markdown import generate
@@ -94,6 +94,8 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
             dispatch = known.get(row.row.key)
             if dispatch is None or dispatch.outcome != "ran":
                 missing.setdefault(_why(one, dispatch), []).append(row.row.id)
+                for caller in alerts_of(row):
+                    raised.setdefault((caller, None), []).append(row.row.id)
                 continue
             recorded += 1
             for name in {name for mode in dispatch.modes.values() for name in mode.overloads}:
@@ -109,6 +111,8 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
     never = [one for name, one in sorted(listed.items()) if one["kernel"] in RUNNABLE and name not in reached]
     groups, alerts = _groups(executed, never), _alerts(raised)
     documented = list(_documented(matrices, device, alerts))
+    met = {one["caller"] for one in alerts}
+    compiled = sorted({name for one in matrices if one.run.kernels for name in one.run.kernels.alerts or ()})
     found = {
         "torch": torch,
         "device": device,
@@ -120,6 +124,8 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         "groups": groups,
         "decomposed": sum(one["kernel"] == "decomposed" for one in listed.values()),
         "alerts": alerts,
+        "compiled_alerts": compiled,
+        "never_met": [name for name in compiled if name not in met],
         "documented_alerts": documented,
         "missing": missing,
         "sorts": SORT_MEANING,

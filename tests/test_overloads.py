@@ -105,6 +105,13 @@ def test_every_overload_of_the_build_is_listed_once(run: Run) -> None:
     } <= set(listed)
 
 
+def test_alerts_of_the_build_are_found_in_its_bytes(run: Run) -> None:
+    """Also those that no row of the run meets."""
+    assert run.kernels is not None
+
+    assert {"put_", "max_unpooling2d_forward_out", "quantized_resize_cpu_"} <= {*run.kernels.alerts}
+
+
 def test_kernels_are_those_of_the_device() -> None:
     """A build without CUDA has no kernel of it for an op that has one for the CPU."""
     if torch.version.cuda is not None:

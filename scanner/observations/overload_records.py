@@ -33,9 +33,7 @@ class BuildOverloads(Record, frozen=True, tag="kernels", tag_field="kind"):
 
     groups: tuple[KernelGroup, ...]
     message: str | None = None
-    # Callers that alerts compiled into the build name; None: not known, older files do not say why.
-    alerts: tuple[str, ...] | None = None
-    alerts_why: str = ""
+    alerts: tuple[str, ...] = ()  # callers that alerts compiled into the build name; none: not known
 
 
 class Reached(Record, frozen=True):

@@ -211,12 +211,8 @@ def _kernels(_: Specs, request: Request) -> Request:
     from scanner.worker.dispatcher.overloads import kernels  # noqa: PLC0415
 
     _on_device(request)
-    answer: Request = {"groups": kernels(request["device"]) if request["overloads"] else []}
-    try:
-        answer["alerts"] = compiled_alerts(request["device"])
-    except (OSError, KeyError, ValueError) as error:
-        answer["alerts_why"] = str(error)
-    return {"answer": answer}
+    groups = kernels(request["device"]) if request["overloads"] else []
+    return {"answer": {"groups": groups, "alerts": compiled_alerts(request["device"])}}
 
 
 def _entries(_: Specs, request: Request) -> Request:
