@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from reports.checks import failing_line
-from reports.cli.explain import RENDERERS as EXPLAINED
 from reports.cli.report import LONG
 from reports.cli.report import RENDERERS as REPORTS
 from reports.compare.checks import FAILS, failing
@@ -24,7 +23,8 @@ from reports.coverage import coverages
 from reports.docs.judge import join
 from reports.docs.view import RENDERERS as DOCS
 from reports.docs.view import drift_lines
-from reports.explain.view import explained
+from reports.explain import RENDERERS as EXPLAINED
+from reports.explain import explained
 from reports.matrix.model import FINDINGS, Matrix, load
 from scanner.cases.known import op_called
 from scanner.claims.tables import parse_claims

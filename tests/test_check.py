@@ -16,8 +16,8 @@ from opspecs.inputs import Inputs
 from opspecs.model import Call
 from opspecs.user import load_specs
 from reports.cli.check import _for_a_function
-from reports.explain.text import render
-from reports.explain.view import explained
+from reports.explain import RENDERERS as EXPLAINED
+from reports.explain import explained
 from reports.matrix.model import load
 from scanner.observations.records import MODES
 from scanner.worker.execution import describe
@@ -132,7 +132,7 @@ def test_serial_function_has_no_bound(tmp_path: Path) -> None:
 
     _for_a_function(view, one)
 
-    text = " ".join("".join(render(view)).split())
+    text = " ".join("".join(EXPLAINED["text"](view)).split())
     assert (
         "no difference in 1 row; 1 serial serial: one thread did all the work, so nothing could race" in text
     )

@@ -24,7 +24,7 @@ from opspecs.inputs import Inputs
 from opspecs.masked import masked_convolutions
 from opspecs.model import Call, OpSpec, Planned, call
 from opspecs.registry import select
-from reports.explain.view import explained
+from reports.explain import explained
 from reports.matrix.by_op import ops_view
 from reports.matrix.model import load
 from reports.matrix.view import row_view

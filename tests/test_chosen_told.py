@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.explain.further import PHRASES
+from reports.explain import PHRASES
 from reports.matrix.columns import all_columns
 from reports.matrix.model import load
 from reports.render.signs import COLUMN_SIGN

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.cudnn.changes import changes
-from reports.cudnn.layers import labels, met_first, places
-from reports.cudnn.view import view
+from reports.cudnn import changes, labels, met_first, places, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.pytorch import TF32, first_place, ways
 from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table

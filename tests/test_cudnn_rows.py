@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reports.cudnn.rows import expected_engines
+from reports.cudnn import expected_engines
 from scanner.cases.catalog import load_catalog
 from scanner.cases.convolutions import is_convolution, layer_of
 from scanner.cases.rows import known_rows

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports.explain.view import span
+from reports.explain import span
 from scanner.observations.records import MODES
 from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.findings import Finding

@@ -5,16 +5,15 @@ from __future__ import annotations
 import shlex
 import signal
 import tempfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from reports.explain import text
-from reports.explain.view import explained
+from reports.explain import RENDERERS as EXPLAINED
+from reports.explain import explained
 from reports.matrix.model import COMPARED, Matrix, load
-from reports.render.json import View, json_of
+from reports.render.json import View
 from reports.render.output import write_to_stdout
 from scanner.alerts import alert_caller
 from scanner.cases.catalog import function_named
@@ -28,10 +27,7 @@ from scanner.run.scan import scan
 
 _SERIAL = "serial: one thread did all the work, so nothing could race; larger inputs may use several threads"
 
-RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
-    "text": text.render,
-    "json": lambda view: [json_of(view), "\n"],
-}
+RENDERERS = {form: EXPLAINED[form] for form in ("text", "json")}
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from reports.cli.writing import deliver
 from reports.compare.checks import FAILS, failing, render_github, render_junit
 from reports.compare.confirm import measure_again
 from reports.compare.judge import CHANGES, Kind
@@ -21,8 +22,7 @@ from reports.compare.runs import compare as compare_runs
 from reports.compare.view import build_notes
 from reports.matrix.model import load
 from reports.render import blocks
-from reports.render.browse import write_page
-from reports.render.output import check_place, write_report, write_to_stdout
+from reports.render.output import check_place, write_to_stdout
 from scanner.cli.options import (
     Names,
     Whole,
@@ -38,7 +38,7 @@ from scanner.observations.settings import MOST_RUNS
 
 BLOCK = "compare"
 FOR_CI = {"junit": render_junit, "github": render_github}
-RENDERERS = (*FOR_PEOPLE, *FOR_CI)
+RENDERERS: dict[str, Callable[..., Iterator[str]]] = {**FOR_PEOPLE, **FOR_CI}
 
 
 class Kinds(Names):
@@ -134,7 +134,11 @@ def compare(
         raise UsageError(f"{option} is for --confirm; give both")
     if into is None and check:
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
-    _refuse_beside_into(into, elsewhere=bool(outputs or fail_on or confirm), form=form)
+    if into is not None and (outputs or fail_on or confirm or form not in {None, "md"}):
+        raise UsageError(
+            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
+            "--fail-on and --confirm"
+        )
     matrices = load(runs)
     comparison = compare_runs(matrices)
     if into is not None:
@@ -149,50 +153,33 @@ def compare(
         tell(f"compare: starting torch: {', '.join(pythons)}")
         again = measure_again(comparison, pythons, executions, rounds, spec_files)
         comparison = compare_runs(matrices, again)
-    _warn(build_notes(comparison))
+    for text in build_notes(comparison):
+        click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
     failures = [f"{one_line(line)}\n" for line in failing(comparison, fail_on)] if fail_on else []
-    _write(partial(_rendered, comparison, fail_on), form, outputs, runs, failures)
+    _write(comparison, fail_on, form, outputs, runs, failures)
     return EXIT_CHECK_FAILED if failures else EXIT_DONE
 
 
-def _refuse_beside_into(into: str | None, *, elsewhere: bool, form: str | None) -> None:
-    """Refuse what has no meaning for a block in a Markdown file."""
-    if into is not None and (elsewhere or form not in {None, "md"}):
-        raise UsageError(
-            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-            "--fail-on and --confirm"
-        )
-
-
-def _warn(texts: Iterable[str]) -> None:
-    for text in texts:
-        click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
-
-
-def _rendered(comparison: Comparison, kinds: tuple[Kind, ...] | None, form: str) -> Iterator[str]:
-    """Render a comparison; for CI with the classes that are to be failures, those that regressed if none are named."""
-    if form in FOR_CI:
-        return FOR_CI[form](comparison, kinds or FAILS["regression"])
-    return FOR_PEOPLE[form](comparison)
-
-
 def _write(
-    rendered: Callable[[str], Iterator[str]],
+    comparison: Comparison,
+    fail_on: tuple[Kind, ...] | None,
     form: str | None,
     outputs: Sequence[str],
     runs: Sequence[str],
     failures: list[str],
 ) -> None:
     """Write the report to every place asked for, or to standard output; the failures of a check go first."""
+    renderers = RENDERERS | {
+        name: partial(render, kinds=fail_on or FAILS["regression"]) for name, render in FOR_CI.items()
+    }
     for output in outputs:
-        chosen = form_of(form, output, RENDERERS)
-        write = write_page if chosen == "html" else write_report
-        write(Path(output), rendered(chosen), runs)
+        chosen = form_of(form, output, renderers)
+        deliver(renderers[chosen](comparison), chosen, output, runs)
     if outputs:
         write_to_stdout(failures)
     elif form in {"json", "html", *FOR_CI}:
         # What goes to standard output is read by a machine.
         click.echo("".join(failures), nl=False, err=True)
-        write_to_stdout(rendered(form))
+        write_to_stdout(renderers[form](comparison))
     else:
-        write_to_stdout(chain(failures, ["\n"] if failures else [], rendered("md")))
+        write_to_stdout(chain(failures, ["\n"] if failures else [], renderers["md"](comparison)))

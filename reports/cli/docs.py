@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import click
 
+from reports.cli.writing import deliver
 from reports.docs import upstream
 from reports.docs.judge import join
 from reports.docs.upstream import read_source
 from reports.docs.view import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
 from reports.render import blocks
-from reports.render.browse import write_page
-from reports.render.output import write_report, write_to_stdout
+from reports.render.output import write_to_stdout
 from scanner.cli.options import form_of, format_option, into_option, output_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 
@@ -77,7 +76,7 @@ def docs(
     drift = [f"{one_line(line)}\n" for line in drift_lines(joined)] if check else []
     gap = ["\n"] if (state or drift) and pieces and output is None else []
     write_to_stdout(chain(state, drift, gap))
-    _write(pieces, form, output, sources)
+    deliver(pieces, form, output, sources)
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
 
 
@@ -91,15 +90,6 @@ def _refuse(form: str, output: str | None, into: str | None, source: str | None)
         raise UsageError(
             f"--format patch changes the {upstream.PATH} of a checkout of PyTorch, which --source names; give both"
         )
-
-
-def _write(pieces: list[str], form: str, output: str | None, sources: Sequence[str]) -> None:
-    """Write what was rendered to its place."""
-    if output is None:
-        write_to_stdout(pieces)
-    else:
-        write = write_page if form == "html" else write_report
-        write(Path(output), pieces, sources)
 
 
 def _into(

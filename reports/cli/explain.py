@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 
-from reports.explain import text
-from reports.explain.view import explained
+from reports.cli.writing import Place, writes
+from reports.explain import RENDERERS, explained
 from reports.libraries import libraries_of
 from reports.matrix.listed import is_about
 from reports.matrix.model import Matrix, narrowed
-from reports.render.json import View, json_of
-from reports.render.markdown import generate
-from reports.render.output import write_report, write_to_stdout
 from scanner.cases.known import KnownOp, op_called
 from scanner.claims.tables import documented_claims, documented_versions
-from scanner.cli.options import complete_op, form_of, format_option, output_option
-from scanner.errors import EXIT_DONE
+from scanner.cli.options import complete_op
 from scanner.observations import versions
 from scanner.observations.records import Claim
 from scanner.observations.runfile import read_run
 
 DEFAULT_RUN = Path("detmatrix.jsonl")
 RECORDED = Path(__file__).resolve().parents[1]
-RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
-    "text": text.render,
-    "md": lambda view: generate("explain", view),
-    "json": lambda view: [json_of(view), "\n"],
-}
 
 
 @click.command()
 @click.argument("op", metavar="OP", shell_complete=complete_op)
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
-@format_option(RENDERERS, "Text for a terminal, Markdown, or JSON.", default="text")
-@output_option
-def explain(
-    op: str,
-    runs: tuple[str, ...],
-    form: str | None,
-    output: str | None,
-) -> int:
+@writes(RENDERERS, "Text for a terminal, Markdown, or JSON.", default="text")
+def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
     """Say all that is known of one op: documented, measured, simulated, why, what to do, what it costs.
 
     OP is a name as you type it: conv2d, torch.nn.functional.conv2d, nn.Conv2d, Dropout. RUN is a file that scan wrote; by
@@ -64,12 +48,7 @@ def explain(
     view = explained(
         known.name, known.specs, known.why, about, matrices, paths, libraries=libraries_of(known.names)
     )
-    pieces = RENDERERS[form_of(form, output, RENDERERS, "text")](view)
-    if output is None:
-        write_to_stdout(pieces)
-    else:
-        write_report(Path(output), pieces, paths)
-    return EXIT_DONE
+    return to.write(view, paths)
 
 
 def _releases() -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from reports.cli.writing import Place, writes
 from reports.locate import RENDERERS, view_of
-from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import Whole, form_of, format_option, output_option, python_option
+from scanner.cli.options import Whole, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError
 from scanner.located import Located
 from scanner.programs.process import ProgramSettings, observe_program, program_of
@@ -75,8 +76,7 @@ _REPLAYS = 4
     help="Look ops up in this run file. May be given more than once. Default: the recorded run of the release.",
 )
 @python_option("The interpreter to run the program with; it needs only torch.")
-@format_option(RENDERERS, "A table for the terminal, Markdown, a page, or JSON.", default="text")
-@output_option
+@writes(RENDERERS, "A table for the terminal, Markdown, a page, or JSON.", default="text")
 def locate(
     words: tuple[str, ...],
     module: bool,
@@ -84,18 +84,12 @@ def locate(
     replays: int | None,
     runs: int | None,
     order: bool,
-    only_first: bool,
-    ignored: tuple[str, ...],
-    max_ops: int | None,
-    skip: int,
-    take: int | None,
-    max_bytes: int,
     eager: bool,
     save: str | None,
     matrices: tuple[str, ...],
     python: str,
-    form: str | None,
-    output: str | None,
+    to: Place,
+    **observed: Any,
 ) -> int:
     """Run PROGRAM, a script, as python would, and say which of its ops are not reproducible, and where it calls them.
 
@@ -112,33 +106,22 @@ def locate(
         raise UsageError("--save: keeps the inputs of ops that differ on replay; leave --runs out")
     if runs is not None and order:
         raise UsageError("--order: runs launches again in one run of the program; leave --runs out")
-    form = form_of(form, output, RENDERERS, "text")
-    if output is not None:
-        check_place(Path(output), matrices)
+    to.check(matrices)
     program = program_of(words, module=module, calls=calls)
     settings = ProgramSettings(
         python=python,
-        quiet=output is None and form != "text",
+        quiet=to.path is None and to.form != "text",
         eager=eager,
         order=order,
         observation={
+            **observed,
             "replays": replays or _REPLAYS,
-            "ignored": ignored,
-            "max_bytes": max_bytes,
-            "max_ops": max_ops,
-            "only_first": only_first,
-            "skip": skip,
-            "take": take,
             "save": save and str(Path(save).resolve()),
             "progress": True,
         },
     )
     located = observe_program(program, settings, runs or 1)
-    pieces = RENDERERS[form](view_of(located, matrices))
-    if output is None:
-        write_to_stdout(pieces)
-    else:
-        write_report(Path(output), pieces, matrices)
+    to.write(view_of(located, matrices), matrices)
     return _exit_code(located)
 
 

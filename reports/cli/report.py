@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from reports import checks
+from reports.cli.writing import deliver
 from reports.matrix.model import Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
-from reports.render.output import write_report, write_to_stdout
+from reports.render.output import write_to_stdout
 from reports.report import export, html, markdown, text
 from reports.report.view import report_view
 from scanner.cli.options import (
@@ -120,11 +121,10 @@ def report(
         render = partial(FOR_CI[form], fails=fail_on)
     if output is None and form == "text":
         show(matrices, whole=whole)
-    elif output is None:
-        write_to_stdout(render(matrices))
+    elif opens and output is not None:
+        write_page(Path(output), render(matrices), runs, opens=True)
     else:
-        write = partial(write_page, opens=opens) if form == "html" else write_report
-        write(Path(output), render(matrices), runs)
+        deliver(render(matrices), form, output, runs)
     failure = checks.failing_line(matrices, fail_on) if fail_on else None
     if failure is not None:
         click.echo(one_line(f"detmatrix: {failure}"), err=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from reports.cudnn.rows import expected_engines
+from reports.cudnn import expected_engines
 from reports.libraries import library_names
 from reports.matrix.cells import (
     NO_REASON,

@@ -1,28 +1,32 @@
-"""What every format says of one op."""
+"""All that is known of one op: what lists say, what runs measured or simulated, and what to do."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from reports.explain.further import further_advice, further_words, joined, showing
+from msgspec.structs import replace
+
 from reports.matrix.by_op import ops_view
-from reports.matrix.columns import ColumnCell, all_columns, outranking
+from reports.matrix.columns import NOTHING, Column, ColumnCell, PropertyColumn, Said, all_columns, outranking
 from reports.matrix.listed import SECTION_WORDS, hands_out
 from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
 from reports.matrix.ops import OpRow, OpsView, OpView
 from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
-from reports.render.json import View
+from reports.render.json import View, json_of
+from reports.render.markdown import generate
 from reports.render.simulated import BESIDE_ADVICE, BESIDE_WORDS
+from reports.render.terminal import wrapped
 from scanner.claims.matching import device_kind
+from scanner.errors import one_line
 from scanner.observations import versions
 from scanner.observations.records import Claim
 from scanner.plurals import several
-from scanner.verdicts.findings import BESIDE_MEANING, FINDING_MEANING, Finding
+from scanner.verdicts.findings import BESIDE_MEANING, FINDING_MEANING, Finding, MatrixRow
 
 # What to do about an op of this finding.
 ADVICE: dict[Finding, str] = {
@@ -43,6 +47,30 @@ _READS = (
     "It reads memory that nobody wrote, which is a bug of the op: report it to PyTorch. The flag fills that memory, with "
     "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off."
 )
+# What a column finds, as a sentence goes on with it.
+PHRASES = {
+    "silent": "it differs though the flag is on",
+    "raises": "it raises",
+    "differs": "it differs, and does not with the flag off",
+    "also_differs": "it differs, as with the flag off",
+    "fixed_by_mode": "it did not differ, and does with the flag off",
+    "mode_dependent": "it gives other bits than with the flag off, the same every time",
+    "refused": "PyTorch refuses to run its backward phase",
+    "not_compiled": "nothing of it is compiled",
+    "inconclusive": "it is not settled",
+    "as_off": "it is as with the flag off",
+    "varies": "its bits vary",
+    "not_repeatable": "its bits are not repeatable",
+    "error": "it could not be tried",
+    "invariant": "its bits stay the same",
+}
+
+# The key of the compiler's cache holds the flag of the forward phase alone.
+_CACHED_ADVICE = (
+    "With torch.compile set the flag, and take no code from a cache that a process with the flag off in its backward "
+    "phase has filled: use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag throughout in every process that fills it."
+)
+_DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
 
 
@@ -174,17 +202,14 @@ def span(some: Sequence[str], releases: Sequence[str]) -> str:
 
 def _documented(lists: dict[str, list[Claim]]) -> Iterator[View]:
     """Yield each bullet once, with the releases that have it."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found: dict[tuple[str, str, str], dict[str, None]] = {}
     for release, claims in lists.items():
         for claim in claims:
-            found.setdefault((SECTION_WORDS[claim.section], claim.device, bullet_words(claim)), []).append(
-                release
-            )
+            bullet = (SECTION_WORDS[claim.section], claim.device, bullet_words(claim))
+            found.setdefault(bullet, {})[release] = None
     for (section, device, text), some in found.items():
-        yield View(
-            {"list": section, "device": device, "text": text, "releases": list(dict.fromkeys(some))},
-            span=span(list(dict.fromkeys(some)), list(lists)),
-        )
+        fields = {"list": section, "device": device, "text": text, "releases": [*some]}
+        yield View(fields, span=span([*some], [*lists]))
 
 
 def _measured(
@@ -314,3 +339,198 @@ def _command(
 def _differing(row: RowView) -> tuple[int, int]:
     """Return how often a row differed, with the flag on before off."""
     return row.on.differing or 0, row.off.differing or 0
+
+
+def further_words(one: Matrix, rows: Sequence[RowView]) -> dict[str, str]:
+    """Return what the further columns of a run say of its rows, the worst first, each with its cases and the reason."""
+    return {column.name: _words(column, one.rows, rows) for column in all_columns([one])}
+
+
+def _words(column: Column, records: Sequence[MatrixRow], rows: Sequence[RowView]) -> str:
+    about = [
+        (row, column.said(row))
+        for record, row in zip(records, rows, strict=True)
+        if column.why_not(record.row) is None
+    ]
+    if not about:
+        return f"{NOTHING}, {column.why_not(records[0].row)}"
+    order = [*column.findings, None]
+    found: dict[Said, list[RowView]] = {}
+    for row, said in sorted(about, key=lambda pair: order.index(pair[1].finding)):
+        found.setdefault(said, []).append(row)
+    told = [row for row, said in about if said.finding is not None]
+    texts = []
+    for said, some in found.items():
+        # Of what a column says nothing of, the reason tells which rows that is.
+        where = ", ".join(_places(some, told)) if said.finding else several(len(some), "row")
+        texts.append(f"{said.text}: {where}" + (f" ({said.reason})" if said.reason else ""))
+    return "; ".join(texts)
+
+
+def _places(rows: Sequence[RowView], told: Sequence[RowView]) -> list[str]:
+    """Return the names of cases, with direction and dtype where another of these shows, or may show, another thing."""
+    names = []
+    for row in rows:
+        of_case = [one for one in told if one.case == row.case]
+        parts = [
+            name
+            for name, others in (
+                (row.direction, {one.direction for one in of_case}),
+                (row.dtype, {one.dtype for one in of_case}),
+            )
+            if len(others) > 1
+        ]
+        names.append(" ".join([row.case, *parts]))
+    return list(dict.fromkeys(names))
+
+
+def further_advice(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> list[str]:
+    """Return sentences on what further columns show of an op, first what needs attention."""
+    told: dict[str, list[str]] = {}
+    for column, cell in sorted(zip(columns, cells, strict=True), key=lambda pair: not pair[1].notable):
+        if cell.finding is not None:
+            part = "" if cell.rows == cell.of else f" (in {cell.rows} of {cell.of} rows)"
+            told.setdefault(f"{PHRASES[cell.finding]}{part}", []).append(column.where)
+    if not told:
+        return []
+    text = "; ".join(f"{_listed(places)} {phrase}" for phrase, places in told.items())
+    found = {column.name: cell.finding for column, cell in zip(columns, cells, strict=True)}
+    return [f"{text[0].upper()}{text[1:]}.", *_compiled_advice(found)]
+
+
+def _compiled_advice(found: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield what to do under torch.compile, where the flag is seen to help compiled code."""
+    if found.get("compile_on") not in {"as_off", "fixed_by_mode", "mode_dependent"}:
+        return
+    if found.get("compile_on_cached") == "silent":
+        yield _CACHED_ADVICE
+    elif found.get("compile_off") in {"differs", "also_differs"}:
+        yield "With torch.compile set the flag."
+
+
+def _listed(places: Sequence[str]) -> str:
+    """Return "under a, b and c" of "under a", "under b" and "under c"."""
+    first, *others = (place.partition(" ") for place in places)
+    *names, last = [first[2], *(other[2] for other in others)]
+    return f"{first[0]} {', '.join(names)} and {last}" if names else f"{first[0]} {last}"
+
+
+def joined(columns: Sequence[Column], ops: Sequence[OpView]) -> list[ColumnCell]:
+    """Return what each column says of all specs of an op: the worst that it finds of any."""
+    return [_joined(column, [op.further[place] for op in ops]) for place, column in enumerate(columns)]
+
+
+def _joined(column: Column, cells: Sequence[ColumnCell]) -> ColumnCell:
+    order = [*column.findings, None]
+    worst = min(cells, key=lambda cell: order.index(cell.finding))
+    rows = sum(cell.rows for cell in cells if cell.finding == worst.finding)
+    return replace(worst, rows=rows, of=sum(cell.of for cell in cells))
+
+
+def showing(ops: Sequence[OpView], column: Column, cell: ColumnCell) -> tuple[list[OpRow], list[str]]:
+    """Return the rows that show what a column finds of all specs of an op, and the options that a script of them takes."""
+    rows = [one for op in ops for one in op.rows if column.finding(one.record) == cell.finding]
+    return rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []
+
+
+def _lines(view: View) -> Iterator[str]:
+    """Yield plain text for a terminal of 80 columns, in which nothing is said by colour alone."""
+    yield one_line(view["op"])
+    if others := [name for name in view["specs"] if name != view["op"]]:
+        yield from wrapped(f"with {', '.join(others)}", "  ")
+    if view["releases"]:
+        yield from _documented_lines(view)
+    yield from _measured_lines(view)
+    yield from _section("WHY IT COULD DIFFER", view["why"])
+    yield from _section("ENGINES OF cuDNN, NOT MEASURED", view["engines"])
+    yield from _library_lines(view["libraries"])
+    yield from _section("WHAT TO DO", [view["action"]] if view["action"] else [])
+    costs = [f"{name}: {text}" for name, text in view["cost"].items()]
+    yield from _section("COST OF THE FLAG (time with it on, over that with it off)", costs)
+    if view["commands"]:
+        yield from ("", "SHOW IT" if view["measured"] else "MEASURE IT")
+        # Whole, to be copied.
+        yield from (f"  {one_line(command)}" for command in view["commands"])
+
+
+def _documented_lines(view: View) -> Iterator[str]:
+    yield from ("", f"DOCUMENTED (torch {view.releases_words})")
+    for bullet in view["documented"]:
+        yield from wrapped(
+            f"{bullet.span}: {bullet['list']}, {_DEVICES.get(bullet['device'], bullet['device'])}: {bullet['text']}",
+            "  ",
+        )
+    if not view["documented"]:
+        yield "  In no list of any of these releases."
+
+
+def _measured_lines(view: View) -> Iterator[str]:
+    for run in view["measured"]:
+        yield from ("", *_run_lines(run))
+    if not view["measured"]:
+        yield from ("", "MEASURED", "  Not in these runs.")
+    for device, count in view["unmeasured"].items():
+        simulated = " SIMULATED," * (
+            device == "cuda" and any(run.head == "CUDA, SIMULATED" for run in view["measured"])
+        )
+        yield f"  {_DEVICES.get(device, device)}{simulated} NOT MEASURED: {several(count, 'documented claim')}"
+
+
+def _run_lines(run: View) -> Iterator[str]:
+    same = f"; the same findings in {', '.join(run['same'])}" if run["same"] else ""
+    yield from wrapped(
+        f"{run.head}, torch {run['torch']}, {run['machine']}{f', {run.n_words}' if run.n_words else ''} "
+        f"({run['run']}){same}",
+        "",
+    )
+    for name, text in run.further_words.items():
+        yield from wrapped(f"{name}: {text}", "  ")
+    for reason in run["distrust"]:
+        yield from wrapped(f"NOT TRUSTWORTHY: {reason}", "  ")
+    for direction, findings in run["cases"].items():
+        for found in findings:
+            yield from wrapped(f"{direction}: {found['finding']}: {_cases_lines(found['cases'])}", "  ")
+            yield from wrapped(_shown(found), "    ")
+            for reason in found["reasons"]:
+                yield from wrapped(reason, "    ")
+
+
+def _shown(found: View) -> str:
+    doubts = "".join(f"; {count} {name}" for name, count in found["doubts"].items())
+    if found.differ:
+        which = f"of {found['shown']}: " if len(found["rows"]) > 1 else ""
+        return f"{which}off {found['off']}; on {found['on']}{doubts}"
+    bound = f": rate < {found.bound_words}" if found.bound_words else ""
+    return f"no difference in {several(len(found['rows']), 'row')}{bound}{doubts}"
+
+
+def _cases_lines(cases: Mapping[str, Sequence[str]]) -> str:
+    """Return cases with their dtypes, said once where they are the same for all."""
+    kinds = {tuple(dtypes) for dtypes in cases.values()}
+    if len(kinds) == 1:
+        return f"{', '.join(cases)} ({', '.join(next(iter(kinds)))})"
+    return ", ".join(f"{name} ({', '.join(dtypes)})" for name, dtypes in cases.items())
+
+
+def _library_lines(libraries: Sequence[View]) -> Iterator[str]:
+    if not libraries:
+        return
+    yield from ("", "DOCUMENTED BY LIBRARIES, NOT MEASURED (quoted by detmatrix libraries)")
+    for library in libraries:
+        yield from wrapped(library.title, "  ")
+        for entry in library["entries"]:
+            yield from wrapped(f"{entry.said}, {entry.when}", "    ")
+
+
+def _section(title: str, texts: Sequence[str]) -> Iterator[str]:
+    if texts:
+        yield from ("", title)
+        for text in texts:
+            yield from wrapped(text, "  ")
+
+
+RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
+    "text": lambda view: (f"{line}\n" for line in _lines(view)),
+    "md": lambda view: generate("explain", view),
+    "json": lambda view: [json_of(view), "\n"],
+}

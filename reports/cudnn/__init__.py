@@ -1,1 +1,0 @@
-"""What cuDNN says of its engines, for people: one release, or what changed between several."""
