@@ -160,7 +160,8 @@ def reference(op: Callable[..., Any], *args: Any, grad: bool = False) -> CpuRefe
         cases={"one": Case(inputs=lambda t: call(*(t.leaf(a) if grad else a for a in args)))},
     )
     execution = Execution(spec, "one", direction=direction, dtype="float32", device="cpu", seed=0)
-    execution()
+    if grad:
+        execution()
     return CpuReference(execution)
 
 
@@ -182,6 +183,25 @@ def test_other_orders_of_additions_agree_and_a_lost_term_does_not() -> None:
     assert held.compare(forward, ())["agrees"] is True
     found = held.compare(lost, ())
     assert (found["agrees"], found["elements"], found["of"], found["output"]) == (False, 1, 4, "output")
+
+
+def test_a_dtype_without_a_kernel_on_the_cpu_is_compared_with_a_wider_one() -> None:
+    """Average pools of three dims have none of half, histograms none of integers."""
+    x = mixed(1, 2, 6, 6, 6).clamp(-9, 9)
+    pooled = torch.nn.functional.avg_pool3d(x, 2)
+    held = reference(torch.nn.functional.avg_pool3d, x.half(), 2)
+    assert [held.compare(pooled.half() + off, ())["agrees"] for off in (0, 1)] == [True, False]
+    counted = reference(torch.histc, torch.tensor([0, 1, 1, 3]), 4, 0, 4)
+    assert counted.compare(torch.tensor([1, 2, 0, 1]), ())["agrees"] is True
+
+
+def test_writers_of_any_dtype_race() -> None:
+    """What was given may be left."""
+    index = (torch.tensor([0, 0, 1]),)
+    for values in map(torch.tensor, ([True, False, True], [1j, 2j, 3j], [1.0, 2.0, 3.0])):
+        held = reference(torch.Tensor.index_put, torch.zeros(2, dtype=values.dtype), index, values)
+        assert held.writers_race((values[::2].clone(), ()))
+    assert not held.writers_race((torch.tensor([5.0, 3.0]), ()))
 
 
 def test_seven_is_not_nine() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -25,6 +26,12 @@ _SEED = 0x5EED
 # Values so far apart, as a share of the larger, are no small movement; and so near, in √ε, to one that was jumped to it is that.
 _JUMP, _NEAR = 0.25, 8
 _WORST = 1e300
+_WIDER: dict[torch.dtype | None, torch.dtype] = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int32: torch.float64,
+    torch.int64: torch.float64,
+}
 
 _Shaped = Callable[[torch.Tensor], torch.Tensor]
 
@@ -49,8 +56,9 @@ class CpuReference:
         self._source = next(
             iter(tensors_in(on_host([execution.call.args, dict(execution.call.kwargs)]))), None
         )
+        self._lacking: torch.dtype | None = None  # a dtype that the CPU has no kernel for
         try:
-            self._forward, self._judged = self._computed(torch.Tensor.clone)
+            self._forward, self._judged = self._first()
         except Exception as error:
             raise NotComparedError(f"the CPU does not compute it ({first_line(error)})") from error
         if any(tensor.device.type != "cpu" for _, tensor in (*self._forward, *self._judged)):
@@ -65,13 +73,26 @@ class CpuReference:
             if bits.same_structure(sample, self._judged):
                 self._samples.append(sample)
 
+    def _first(self) -> tuple[list[bits.Part], list[bits.Part]]:
+        """Return what the CPU gives; where it has no kernel for a dtype, the result of a wider one, rounded."""
+        try:
+            return self._computed(torch.Tensor.clone)
+        except NotImplementedError:
+            dtypes = (tensor.dtype for _, tensor in self._execution.named_arguments())
+            self._lacking = next((dtype for dtype in dtypes if dtype in _WIDER), None)
+            if self._lacking is None:
+                raise
+            return self._computed(torch.Tensor.clone)
+
     def _computed(
         self, change: Callable[[torch.Tensor], torch.Tensor]
     ) -> tuple[list[bits.Part], list[bits.Part]]:
-        """Return what the CPU gives with the flag off and one thread, each tensor that goes in changed."""
+        """Return what the CPU gives with one thread, each tensor that goes in changed; the flag is off unless it promises a result."""
         given = self._execution
-        tensors = {id(tensor): change(tensor.detach().cpu()) for _, tensor in given.named_arguments()}
-        upstream = [change(tensor.detach().cpu()) for tensor in given.gradients_given()]
+        wider = _WIDER.get(self._lacking, torch.float64)
+        put = partial(_cast, self._lacking, wider)
+        tensors = {id(tensor): put(change(tensor.detach().cpu())) for _, tensor in given.named_arguments()}
+        upstream = [put(change(tensor.detach().cpu())) for tensor in given.gradients_given()]
         here = given.changed(tensors, upstream=upstream or None)
         here.call = Call(
             tuple(map(_on_cpu, here.call.args)), {key: _on_cpu(one) for key, one in here.call.kwargs.items()}
@@ -79,11 +100,15 @@ class CpuReference:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            with global_state.flag_set(deterministic=False), warnings.catch_warnings():
+            promised = given.reference is not None and given.deterministic
+            with global_state.flag_set(deterministic=promised), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 output, gradients = here()
         finally:
             torch.set_num_threads(threads)
+        if self._lacking:
+            back = partial(_cast, wider, self._lacking)
+            output, gradients = mapped(output, back), tuple(map(back, gradients))
         return self.parts(output, gradients)
 
     def parts(
@@ -134,9 +159,9 @@ class CpuReference:
         ]
         for result in results:
             for place, (_, one) in enumerate(self.parts(*result)[1]):
-                alike = [tensor for tensor in numbers if tensor.dtype == one.dtype]
-                wrong = one[self._errors(place, one, self._judged[place][1]) > 1]
-                if wrong.numel() and not (alike and bool(torch.isin(wrong, torch.cat(alike)).all())):
+                wrong = one[self._errors(place, one, self._judged[place][1]) > 1].tolist()
+                alike = (tensor.tolist() for tensor in numbers if wrong and tensor.dtype == one.dtype)
+                if not set(wrong).issubset(chain.from_iterable(alike)):
                     return False
         return True
 
@@ -212,8 +237,12 @@ class CpuReference:
                 yield flat, dim, shaped
 
 
-def _as_is(index: torch.Tensor) -> torch.Tensor:
-    return index
+def _as_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _cast(old: torch.dtype | None, new: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(new) if tensor.dtype == old else tensor
 
 
 def _distinct(index: torch.Tensor, dim: int) -> bool:

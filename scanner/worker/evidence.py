@@ -37,7 +37,7 @@ def exactness(
     Returns:
         Fields of ``records.Simulation``.
     """
-    digests, told = set(), None
+    digests, told, rounds = set(), None, False
     try:
         whole = prepare(drawn=WholeInputs)
         for name, number in ((CANONICAL, 0), (schedule["name"], schedule["number"])):
@@ -47,6 +47,7 @@ def exactness(
             output, gradients = whole()
             outcome = bits.parts(on_host(list(gradients) if whole.backward else output), "output")
             digests.add(bits.digest(outcome))
+            rounds |= any(_broken(one) for _, one in outcome)
             report = simulated.report()
             told = told or report.conflicts
             if report.faults:
@@ -60,11 +61,16 @@ def exactness(
         "it approximates, so that small integers do not stay exact": differs
         and report.approximates
         and not writers,
+        "its results of small integers are no integers": differs and rounds and not writers,
         "its writers write the same small integers": writers and not differs and not in_conflict,
     }
     if why := next((text for text, holds in whys.items() if holds), ""):
         return {"exact_why": why}
     return {"exact": "stays" if differs else "vanishes"}
+
+
+def _broken(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and not torch.equal(found := tensor[tensor.isfinite()], found.round())
 
 
 def rests_on_approximations(

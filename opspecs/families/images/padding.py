@@ -6,6 +6,9 @@ as the padding is wide.
 
 from __future__ import annotations
 
+from functools import partial
+from math import prod
+
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, Direction, OpSpec, call
 
@@ -39,6 +42,11 @@ def _replicate(t: Inputs, dims: int, *, width: int | None = None, channels_last:
     side = t.size(cpu=REPLICATED_CPU, cuda=REPLICATED_CUDA)[dims]
     width = t.size(cpu=WIDTH_CPU, cuda=WIDTH_CUDA)[dims] if width is None else width
     return _pad(t, side, dims, width, "replicate", channels_last=channels_last)
+
+
+def _uneven(t: Inputs, lead: tuple[int, ...], pads: tuple[int, ...]) -> Call:
+    """Repeat the border as often as each side says."""
+    return call(t.leaf(t.normal(*lead, *(4, 5, 3)[: len(pads) // 2])), pads, mode="replicate")
 
 
 def _reflection(dims: int) -> OpSpec:
@@ -91,6 +99,16 @@ def _replication(dims: int) -> OpSpec:
     if dims > 1:
         cases["wide_channels_last"] = Case(
             inputs=lambda t: _replicate(t, dims, channels_last=True), provokes=corners, traits=CHANNELS_LAST
+        )
+    # Pads that differ from side to side, of a batch and without one.
+    pads = (3, 4, 5, 6, 1, 2)[: 2 * dims]
+    several = f"up to {prod(1 + max(pair) for pair in zip(pads[::2], pads[1::2], strict=True))} gradients added into each corner"
+    for name, lead in {"uneven": (1, 2), "uneven_unbatched": (3,)}.items():
+        cases[name] = Case(
+            inputs=partial(_uneven, lead=lead, pads=pads),
+            provokes=several,
+            devices=("cuda",),
+            traits=CONTIGUOUS,
         )
     return OpSpec(
         name=f"torch.nn.ReplicationPad{dims}d",

@@ -7,7 +7,8 @@ come from a heap in use, and large ones often from the system, which clears them
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
@@ -43,17 +44,53 @@ def _large(t: Inputs) -> int:
     return _elements(t, t.size(cpu=1 << 20, cuda=1 << 24))
 
 
-def _cases(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
+def filled(call: Call) -> torch.Tensor | None:
+    """Return what the flag makes of memory that nobody wrote, as PyTorch's tests say: NaN, the largest integer, True.
+
+    Takes a size behind a tensor or without one, or a last tensor of that size. ``None`` where nothing is filled.
+    """
+    import torch  # noqa: PLC0415 - specs load without it
+
+    if not getattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory", False):
+        return None
+    tensors = [it for it in call.args if isinstance(it, torch.Tensor)]
+    size: Any = next((it for it in call.args if not isinstance(it, torch.Tensor)), None)
+    like = torch.empty(0, **call.kwargs) if not tensors else tensors[0]
+    if size is None:
+        size = tensors[-1].shape
+    value = (
+        float("nan")
+        if like.is_floating_point() or like.is_complex()
+        else True
+        if like.dtype == torch.bool
+        else torch.iinfo(like.dtype).max
+    )
+    return torch.full(
+        (size,) if isinstance(size, int) else tuple(size), value, dtype=like.dtype, device=like.device
+    )
+
+
+def grown(call: Call) -> torch.Tensor | None:
+    """Return the same behind what was there before."""
+    result = filled(call)
+    if result is not None:
+        result.view(-1)[: call.args[0].numel()] = call.args[0].view(-1)
+    return result
+
+
+def _cases(inputs: Callable[[Inputs], Call], reference: Callable[..., Any] = filled) -> dict[str, Case]:
     """Return a small case for each kind of dtype."""
     return {
-        kind: Case(inputs=inputs, provokes=SMALL, dtypes=dtypes, traits=traits, constant=FILLED)
+        kind: Case(
+            inputs=inputs, provokes=SMALL, dtypes=dtypes, traits=traits, constant=FILLED, reference=reference
+        )
         for kind, (dtypes, traits) in FILLS.items()
     }
 
 
 def _one_case(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
     """Return a small case of one dtype."""
-    return {"floating": Case(inputs=inputs, provokes=SMALL, traits=FILLS["floating"][1], constant=FILLED)}
+    return {"floating": replace(_cases(inputs)["floating"], dtypes=("float32",))}
 
 
 def empty_into(small: torch.Tensor, size: int) -> torch.Tensor:
@@ -79,6 +116,7 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes=LARGE,
                 traits=FILLS["floating"][1],
                 constant=FILLED,
+                reference=filled,
             )
         },
     ),
@@ -132,6 +170,7 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes=SMALL,
                 dtypes=FILLS[kind][0],
                 traits=_resize_traits(kind),
+                reference=grown,
             )
             for kind in FILLS
         }
@@ -168,7 +207,7 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.Tensor.resize_as_",
         why="It resizes like resize_, and what a tensor gains when it grows was never written "
         "(https://docs.pytorch.org/docs/stable/deterministic.html).",
-        cases=_cases(lambda t: call(t.values(16), t.values(_elements(t)))),
+        cases=_cases(lambda t: call(t.values(16), t.values(_elements(t))), grown),
         in_place=True,
     ),
 )

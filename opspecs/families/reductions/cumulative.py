@@ -67,6 +67,13 @@ SPECS: tuple[OpSpec, ...] = (
                 dtypes=("float32", "float64", "complex64"),
                 traits=FLAT,
             ),
+            "flat_wide": Case(
+                inputs=_flat,
+                provokes="sums of up to 1048576 values of mixed magnitude",
+                dtypes=("complex128",),
+                devices=("cuda",),
+                traits=FLAT,
+            ),
             "flat_half": Case(
                 # Normal values: mixed ones would leave the range of float16.
                 inputs=lambda t: call(t.normal(t.size(cpu=1 << 15, cuda=1 << 20)), 0),

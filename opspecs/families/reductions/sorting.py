@@ -6,9 +6,13 @@ Values out of {1, 2, 3} tie everywhere; a permutation has no two that are equal.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
@@ -112,8 +116,29 @@ WHY = (
     f"({KERNELS}/cuda/Sorting.cu). A GPU searches each slice with one block."
 )
 
+# The dtype and the form that PyTorch's test of the alert takes.
+DOUBLE = {"tied_rows_double": replace(_search_cases()["tied_rows"], dtypes=("float64",), devices=("cuda",))}
+
+
+def median_out(values: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Have ``median`` write into tensors that are given as ``out``."""
+    import torch  # noqa: PLC0415 - specs load without it
+
+    shape = values.select(dim, 0).shape
+    found = values.new_empty(shape), values.new_empty(shape, dtype=torch.int64)
+    torch.median(values, dim, out=found)
+    return found
+
+
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(name="torch.median", op="torch.median", why=WHY, cases=_search_cases() | VALUE),
+    OpSpec(name="torch.median", op="torch.median", why=WHY, cases=_search_cases() | VALUE | DOUBLE),
+    OpSpec(
+        name="torch.median_out",
+        op=median_out,
+        why=f"The same as median, by the same kernel. {WHY}",
+        cases={"tied_rows": replace(_search_cases()["tied_rows"], dtypes=None, devices=("cuda",))},
+        documented=("torch.median",),
+    ),
     OpSpec(name="torch.nanmedian", op="torch.nanmedian", why=WHY, cases=_search_cases() | VALUE),
     OpSpec(
         name="torch.kthvalue",

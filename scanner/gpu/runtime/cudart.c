@@ -338,6 +338,7 @@ static int copy2d(void *to, size_t to_pitch, const void *from, size_t from_pitch
 /* All work is done in the order in which it is queued. On several streams a GPU may take others, so that this proves nothing. */
 static void works_on(stream_t stream) {
     if (fill_kind == BLANK) return;
+    if ((uintptr_t)stream == 1) stream = NULL; /* cudaStreamLegacy, which Thrust names, is the default stream */
     if (has_worked && stream != worked_on) gpu_note("unknown", "%s", "work on several streams, whose orders are not simulated");
     worked_on = stream, has_worked = 1;
 }
