@@ -56,3 +56,15 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
     assert re.search(r"[1-9]\d* passed", checked.stdout)
     assert "torch.logsumexp" in shown.stdout
     assert "| single_column" in shown.stdout
+
+
+def test_tests_that_the_guide_names_exist() -> None:
+    """Each fault of the simulated GPU has a test that holds it down, by its name."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = re.findall(r"\btest_\w+(?=[`:]|\.py)", guide)
+    sources = "".join(
+        path.read_text(encoding="utf-8") + path.stem + "." for path in (ROOT / "tests").glob("test_*.py")
+    )
+
+    assert len(names) > 20
+    assert [name for name in names if f"def {name}(" not in sources and f"{name}." not in sources] == []
