@@ -29,6 +29,8 @@ _NOWHERE = (1 << 32) - 1  # where no instruction failed
 _CALL, _ASSERTION = "a call of the driver's function ", "__assertfail"
 # The direction of rounding is changed where an instruction says so.
 _FLAGS = ("-O3", "-fno-strict-aliasing", "-frounding-math", "-fno-trapping-math", "-fno-math-errno")
+_WIDE = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}
+_LEVELS = {"v4": {*_WIDE, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}, "v3": _WIDE}
 _PAIR = ctypes.c_uint32 * 2
 _LANES = 32
 # Conflicts of a launch that are told one by one.
@@ -197,8 +199,9 @@ def _level() -> tuple[str, ...]:
     """
     with contextlib.suppress(OSError):
         line = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-        if line and {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}.issubset(line[1].split()):
-            return ("-march=x86_64_v3" if "ziglang" in compiler() else "-march=x86-64-v3",)
+        for level, needed in _LEVELS.items():
+            if line and needed.issubset(line[1].split()):
+                return (f"-march=x86{'_64_' if 'ziglang' in compiler() else '-64-'}{level}",)
     return ()
 
 
@@ -256,7 +259,7 @@ def launch(
         resident: Blocks that the device holds at once.
         ranges: Memory of the device that exists: pairs of first address and the one behind, 64 bits each, ascending.
         orders: Of blocks, warps and lanes.
-        log: Look for accesses that nothing orders; it takes two to three times as long.
+        log: Look for accesses that nothing orders; it takes up to four times as long where threads do little else.
         swap: Two of them, which happen in the other order: the first is held up until the second has been made.
         watch: Pairs of them of which it is told in which order they come; without any, the pair that is swapped.
         seconds: That it may take.

@@ -4,11 +4,17 @@
  * So what it does not find cannot happen in any order of blocks, warps or lanes. */
 #include "operands.h"
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 enum { MOST_CELLS = 1 << 20, PAGE = 256, FIRST_SLOTS = 1 << 10, CHUNK = 1 << 12, MOST_CHUNKS = 4 * MOST_CELLS / CHUNK, KEPT = 64 };
 
-typedef struct { uint32_t block, thread, epoch, warp_epoch, line, kind, together; uint64_t value, old, step; } Access;
+typedef struct {
+    uint32_t block, epoch, warp_epoch, line, kind, together;
+    uint64_t step;   /* up to here the same for all lanes */
+    uint32_t thread;
+    uint64_t value, old;
+} Access;
 
 /* All accesses of one sort to a place since the launch began, as far as a later one needs to know of them: whether several blocks
  * were there, and of the last block, since its last barrier, whether several warps were, and which lanes of the last warp. */
@@ -40,6 +46,8 @@ typedef struct Log {
     Set *chunk[MOST_CHUNKS];
     Sum *sum;
     uint64_t slots, pages, page_room, held, sets, sums, sum_room;
+    Access now; /* of the instruction that is executed, */
+    uint64_t noted; /* which is the so manieth */
     uint32_t unit, shift; /* unit: bytes of a cell: the smallest access of the program, two to the power of shift */
 } Log;
 static Log *spare;
@@ -61,7 +69,7 @@ void begin_log(Machine *m) {
     if (!log) log = calloc(1, sizeof *log);
     if (log && !log->slot) log->slot = calloc(log->slots = FIRST_SLOTS, sizeof *log->slot);
     if (!log || !log->slot) fail(m, UNKNOWN, "out of memory");
-    log->unit = unit, log->shift = (uint32_t)__builtin_ctz(unit), log->last = NULL;
+    log->unit = unit, log->shift = (uint32_t)__builtin_ctz(unit), log->last = NULL, log->noted = 0;
     m->log = log;
 }
 
@@ -170,7 +178,9 @@ static void insert(Set *s, const Access *now, uint64_t bytes, bool first) {
         s->several = true;
     }
     s->block = now->block, s->epoch = now->epoch, s->warp = warp, s->warp_epoch = now->warp_epoch;
-    s->step = now->step, s->kind = now->kind, s->bytes = bytes, s->last = *now;
+    s->step = now->step, s->kind = now->kind, s->bytes = bytes;
+    memcpy(&s->last, now, offsetof(Access, thread));
+    s->last.thread = now->thread, s->last.value = now->value, s->last.old = now->old;
 }
 
 /* Whether two additions in the other order leave other bits behind; anything else that is in conflict may. */
@@ -256,7 +266,12 @@ void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_
     Log *log = m->log;
     if (!log || m->space == IN_LOCAL) return;
     uint32_t unit = log->unit;
-    Access now = {w->block->index, w->first_thread + (uint32_t)lane, w->block->epoch, w->epoch, m->now->line, kind, m->together, value, old, w->steps};
+    Access *now = &log->now;
+    if (log->noted != m->launch->steps) {
+        log->noted = m->launch->steps;
+        *now = (Access){w->block->index, w->block->epoch, w->epoch, m->now->line, kind, m->together, w->steps, 0, 0, 0};
+    }
+    now->thread = w->first_thread + (uint32_t)lane, now->value = value, now->old = old;
     /* Blocks have shared memory each; their cells are told apart by what no address of the device has. */
     uint64_t base = m->space == IN_SHARED ? (1ull << 62 | (uint64_t)w->block->index << 24) + (uint64_t)((const uint8_t *)at - w->block->shared) : (uint64_t)at;
     enum Sort sort = kind == READS ? READING : kind == WRITES ? STORING : kind == ADDS_FLOATS ? ADDING : UPDATING;
@@ -281,9 +296,9 @@ void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_
             if (s->magnitude >= ldexp(1, (int)digits + s->unit) || (HAS(m->now, M_FTZ) && s->unit < -126)) s->unit = -4096;
         }
         for (int other = 0; other < SORTS && !blank; other++)
-            if (c->set[other] && !(other == READING && sort == READING) && !(other == ADDING && sort == ADDING && k)) compare(m, c, address, (enum Sort)other, &now, bytes);
+            if (c->set[other] && !(other == READING && sort == READING) && !(other == ADDING && sort == ADDING && k)) compare(m, c, address, (enum Sort)other, now, bytes);
         bool first = !c->set[sort];
-        insert(first ? new_set(m, &c->set[sort]) : set_of(log, c->set[sort]), &now, bytes, first);
+        insert(first ? new_set(m, &c->set[sort]) : set_of(log, c->set[sort]), now, bytes, first);
         if (sort != READING) c->last_kind = kind;
         if (c->sum) log->sum[c->sum - 1].sample = c->sample;
     }
