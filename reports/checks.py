@@ -15,13 +15,13 @@ from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from reports.matrix.columns import Column, all_columns
-from reports.matrix.model import WORST_FIRST, Matrix
+from reports.matrix.model import Matrix
 from reports.matrix.trust import serial_words
-from reports.matrix.view import row_view
-from reports.matrix.words import GLOSSARY, cell_words, states
+from reports.matrix.words import GLOSSARY, states
 from scanner.errors import one_line
 from scanner.plurals import several
-from scanner.verdicts.findings import BESIDE_MEANING, DOUBTS, FINDING_MEANING, MatrixRow
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import BESIDE_MEANING, DOUBTS, FINDING_MEANING, WORST_FIRST
 
 Level = Literal["error", "warning", "notice"]
 State = Literal["passed", "failed", "skipped", "error"]
@@ -185,7 +185,7 @@ def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[str]:
             level = "error" if finding in fails else "warning"
             yield annotation(level, f"{finding}: {op}", text, _file(one, rows[0]))
     for found, column, op, some in _in_columns(one, fails):
-        text = f"{named([row.row.id for row in some])}: {column.words(row_view(some[0]))}. {column.findings[found]}"
+        text = f"{named([row.row.id for row in some])}: {column.words(some[0])}. {column.findings[found]}"
         yield annotation("error", f"{found} {column.where}: {op}", text, _file(one, some[0]))
 
 
@@ -207,7 +207,7 @@ def _cases(one: Matrix, fails: Sequence[str]) -> Iterator[Case]:
 def _doubt(row: MatrixRow) -> str | None:
     """Say why it shows little that a row did not differ; ``None`` of one of which nothing says so."""
     why = [*filter(None, (row.weak, GLOSSARY["serial"] if row.serial else None))]
-    return f"{row_view(row).finding_words()}: {'; '.join(why)}" if why else None
+    return f"{row.finding_words()}: {'; '.join(why)}" if why else None
 
 
 def _groups(rows: Iterable[MatrixRow]) -> _Groups:
@@ -220,7 +220,7 @@ def _groups(rows: Iterable[MatrixRow]) -> _Groups:
 
 
 def _shown(row: MatrixRow) -> str:
-    return f"off: {cell_words(row, 'off')}; on: {cell_words(row, 'on')}"
+    return f"off: {row.off.words}; on: {row.on.words}"
 
 
 def _file(one: Matrix, row: MatrixRow) -> str:

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from reports.matrix.model import FINDINGS, Matrix, alerts_of
+from reports.matrix.model import Matrix
 from reports.matrix.words import bullet_words, state_words
 from reports.render.json import View, object_pieces, one_or_several
 from reports.render.markdown import generate
 from scanner.claims.matching import claimed_kind, device_kind, matches
 from scanner.observations.overload_records import Dispatch, Kernel, Writes
 from scanner.observations.records import Claim
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import FINDINGS, Finding
 
 Sort = Literal["op", "in place", "backward", "internal", "foreach and fused", "out variant"]
 
@@ -94,7 +94,7 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
             dispatch = known.get(row.row.key)
             if dispatch is None or dispatch.outcome != "ran":
                 missing.setdefault(_why(one, dispatch), []).append(row.row.id)
-                for caller in alerts_of(row):
+                for caller in row.alerts:
                     raised.setdefault((caller, None), []).append(row.row.id)
                 continue
             recorded += 1

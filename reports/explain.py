@@ -7,64 +7,38 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from msgspec.structs import replace
-
-from reports.matrix.by_op import ops_view
-from reports.matrix.columns import NOTHING, Column, ColumnCell, PropertyColumn, Said, all_columns, outranking
+from reports.matrix.columns import NOTHING, Column, PropertyColumn, Said, all_columns, column_cell, outranking
 from reports.matrix.listed import SECTION_WORDS, hands_out
-from reports.matrix.model import COMPARED, WORST_FIRST, Matrix
-from reports.matrix.ops import OpRow, OpsView, OpView
-from reports.matrix.view import UNLIKE_REFERENCE, RowView, row_view
+from reports.matrix.model import Matrix
+from reports.matrix.ops import RunRow, ops_view
+from reports.matrix.rows import row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
 from reports.render.json import View, json_of
 from reports.render.markdown import generate
-from reports.render.simulated import BESIDE_ADVICE, BESIDE_WORDS
 from reports.render.terminal import wrapped
 from scanner.claims.matching import device_kind
 from scanner.errors import one_line
 from scanner.observations import versions
 from scanner.observations.records import Claim
 from scanner.plurals import several
-from scanner.verdicts.findings import BESIDE_MEANING, FINDING_MEANING, Finding, MatrixRow
+from scanner.verdicts.cells import COMPARED
+from scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
+from scanner.verdicts.vocabulary import (
+    BESIDE,
+    BESIDE_MEANING,
+    COLUMN_WORDS,
+    FINDING,
+    FINDING_MEANING,
+    WORST_FIRST,
+    Finding,
+)
 
-# What to do about an op of this finding.
-ADVICE: dict[Finding, str] = {
-    "silent": "The flag does not help, and does not say so: use another op, or accept the difference.",
-    "raises": "With the flag on it raises: use another op, or warn_only=True and accept the difference.",
-    "over_alert": "With the flag on it raises, though no difference was seen: warn_only=True lets it run.",
-    "order_dependent": "The order of its programs decides its bits: let each output be written by one program, in a fixed order, and "
-    "measure it on a GPU, which may or may not take another order.",
-    "fixed_by_mode": "Set the flag: torch.use_deterministic_algorithms(True).",
-    "uninitialized": "It returns memory that nobody wrote: write it before it is read. The flag fills it, with "
-    "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
-    "mode_dependent": "Keep one setting, on or off: each gives the same bits every time, and other ones.",
-    "inconclusive": "Not settled: see the reasons, and scan again.",
-    "deterministic": "Nothing to do: no difference was seen. Other inputs may differ.",
-}
 # Of an op of PyTorch that is not to return such memory.
 _READS = (
     "It reads memory that nobody wrote, which is a bug of the op: report it to PyTorch. The flag fills that memory, with "
     "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off."
 )
-# What a column finds, as a sentence goes on with it.
-PHRASES = {
-    "silent": "it differs though the flag is on",
-    "raises": "it raises",
-    "differs": "it differs, and does not with the flag off",
-    "also_differs": "it differs, as with the flag off",
-    "fixed_by_mode": "it did not differ, and does with the flag off",
-    "mode_dependent": "it gives other bits than with the flag off, the same every time",
-    "refused": "PyTorch refuses to run its backward phase",
-    "not_compiled": "nothing of it is compiled",
-    "inconclusive": "it is not settled",
-    "as_off": "it is as with the flag off",
-    "varies": "its bits vary",
-    "not_repeatable": "its bits are not repeatable",
-    "error": "it could not be tried",
-    "invariant": "its bits stay the same",
-}
-
 # The key of the compiler's cache holds the flag of the forward phase alone.
 _CACHED_ADVICE = (
     "With torch.compile set the flag, and take no code from a cache that a process with the flag off in its backward "
@@ -95,16 +69,13 @@ def explained(
         paths: Of the run files.
         libraries: What those that it calls document.
     """
-    views = [[row_view(row, one.run.header.environment.torch) for row in one.rows] for one in matrices]
-    by_op = ops_view(matrices, views)
+    by_op = ops_view(matrices)
     ops = by_op.ops
     cells = joined(by_op.further, ops)
-    measured = list(_measured(matrices, views, paths))
-    rows = [row for of_run in views for row in of_run]
+    measured = list(_measured(matrices, paths))
+    views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
-    where = {
-        device_kind(one.run.header.settings.device) for one, some in zip(matrices, views, strict=True) if some
-    }
+    where = {device_kind(one.run.header.settings.device) for one in matrices if one.rows}
     latest = list(lists.values())[-1] if lists else []
     unmeasured = {
         kind: count
@@ -120,8 +91,8 @@ def explained(
             "measured": measured,
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
-            "why": list(dict.fromkeys(why or [row.why for row in rows if row.why])),
-            "engines": list(dict.fromkeys(row.engines for row in rows if row.engines)),
+            "why": list(dict.fromkeys(why or [it["why"] for it in views if it["why"]])),
+            "engines": list(dict.fromkeys(it["engines"] for it in views if "engines" in it)),
             "libraries": list(libraries),
             "finding": worst,
             "action": " ".join(_advices(worst, by_op, cells)) if worst else None,
@@ -133,14 +104,14 @@ def explained(
     )
 
 
-def _advices(worst: Finding, by_op: OpsView, cells: Sequence[ColumnCell]) -> Iterator[str]:
+def _advices(worst: Finding, by_op: View, cells: Sequence[View]) -> Iterator[str]:
     """Yield what to do, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
     if unlike := sum(one.unlike_reference for one in by_op.ops):
         yield f"In {several(unlike, 'row')} it did not give what the reference of the case says, which holds in every mode."
     for name, meaning in BESIDE_MEANING.items():
         if count := sum(one.beside.get(name, 0) for one in by_op.ops):
-            yield f"In {several(count, 'row')}: {meaning} {BESIDE_ADVICE[name]}"
+            yield f"In {several(count, 'row')}: {meaning} {BESIDE[name].advice}"
     if any("wrong_with_flag" in one.beside for one in by_op.ops):
         return  # whatever the flag is good for otherwise
     if worst == "deterministic" and not op.doubts and not op.is_clean:
@@ -150,7 +121,7 @@ def _advices(worst: Finding, by_op: OpsView, cells: Sequence[ColumnCell]) -> Ite
     yield from further_advice(by_op.further, cells)
 
 
-def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
+def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow]) -> str:
     """Return what to do, with the cases that it is not true of."""
     if worst == "deterministic" and op.doubts:
         return (
@@ -158,9 +129,9 @@ def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
             f"It may differ with larger inputs, or where it was not measured."
         )
     reads = worst == "uninitialized" and all(
-        row.op.startswith("torch.") and not hands_out(row.op) for row in rows if row.finding == worst
+        row.row.op.startswith("torch.") and not hands_out(row.row.op) for row in rows if row.finding == worst
     )
-    advice = _READS if reads else ADVICE[worst]
+    advice = _READS if reads else FINDING[worst].advice
     if worst == "fixed_by_mode" and (
         both := _named(row for row in rows if row.finding == worst and row.unfilled.differing)
     ):
@@ -174,19 +145,19 @@ def _advice(worst: Finding, op: OpView, rows: Sequence[RowView]) -> str:
     return advice
 
 
-def _latest(by_op: OpsView) -> list[RowView]:
+def _latest(by_op: View) -> list[MatrixRow]:
     """Return the rows of the latest release on each kind of device, of all runs that are of it."""
     latest: dict[str, tuple[int, ...]] = {}
     for place, column in enumerate(by_op.columns):
         if any(op.cells[place].finding for op in by_op.ops):
             latest[column.device] = column.runs
     runs = {run for some in latest.values() for run in some}
-    return [it.row for op in by_op.ops for it in op.rows if it.run in runs]
+    return [row for op in by_op.ops for run, row in op.rows if run in runs]
 
 
-def _named(rows: Iterable[RowView]) -> str:
+def _named(rows: Iterable[MatrixRow]) -> str:
     """Return the names of cases, each once."""
-    return ", ".join(dict.fromkeys(row.case for row in rows))
+    return ", ".join(dict.fromkeys(row.row.case for row in rows))
 
 
 def span(some: Sequence[str], releases: Sequence[str]) -> str:
@@ -212,16 +183,14 @@ def _documented(lists: dict[str, list[Claim]]) -> Iterator[View]:
         yield View(fields, span=span([*some], [*lists]))
 
 
-def _measured(
-    matrices: Sequence[Matrix], views: Sequence[Sequence[RowView]], paths: Sequence[str]
-) -> Iterator[View]:
+def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View]:
     """Yield what runs measured, the latest release first; runs of the same findings stand together, told by the latest."""
     together: dict[object, list[int]] = {}
     places = sorted(
         range(len(matrices)), key=lambda place: versions.key(_torch(matrices[place])), reverse=True
     )
     for place in places:
-        if rows := views[place]:
+        if matrices[place].rows:
             kind = device_kind(matrices[place].run.header.settings.device)
             columns = all_columns([matrices[place]])
             findings = frozenset(
@@ -230,15 +199,14 @@ def _measured(
             )
             together.setdefault((kind, findings), []).append(place)
     for same in together.values():
-        one, rows = matrices[same[0]], views[same[0]]
+        one, rows = matrices[same[0]], matrices[same[0]].rows
         environment, settings = one.run.header.environment, one.run.header.settings
-        ids = {row.id for row in rows}
-        machines = (machine_of_row(one.run.header, it.row) for it in one.rows if it.row.id in ids)
-        counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.runs is not None}
+        machines = (machine_of_row(one.run.header, it.row) for it in rows)
+        counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.compared}
         directions = {
-            direction: _cases([row for row in rows if row.direction == direction])
+            direction: _cases([row for row in rows if row.row.direction == direction])
             for direction in ("forward", "backward")
-            if any(row.direction == direction for row in rows)
+            if any(row.row.direction == direction for row in rows)
         }
         yield View(
             {
@@ -250,7 +218,7 @@ def _measured(
                 "distrust": list(one.distrust),
                 "same": [_torch(matrices[place]) for place in same[1:]],
                 "cases": directions,
-                **({"further": further} if (further := further_words(one, rows)) else {}),
+                **({"further": further} if (further := further_words(one)) else {}),
             },
             head="CUDA, SIMULATED" if one.simulated else f"MEASURED on {one.device}",
             where=one.device,
@@ -267,37 +235,40 @@ def _torch(one: Matrix) -> str:
     return one.run.header.environment.torch
 
 
-def _cases(rows: Sequence[RowView]) -> list[View]:
+def _cases(rows: Sequence[MatrixRow]) -> list[View]:
     """Return what rows of one direction show, those of one finding together, the worst first."""
-    found: dict[Finding, list[RowView]] = {}
+    found: dict[Finding, list[MatrixRow]] = {}
     for row in rows:
         found.setdefault(row.finding, []).append(row)
     return [_finding(finding, found[finding]) for finding in WORST_FIRST if finding in found]
 
 
-def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
+def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
     """Return what rows of one finding show; the row that shows it most stands for them."""
     row = max(rows, key=_differing)
     cases: dict[str, list[str]] = {}
     for one in rows:
-        name = one.case if ":" not in one.spec else f"{one.spec}:{one.case}"
-        cases.setdefault(name, []).append(one.dtype)
+        name = one.row.case if ":" not in one.row.spec else f"{one.row.spec}:{one.row.case}"
+        cases.setdefault(name, []).append(one.row.dtype)
     # Where nothing could race, no number of executions bounds anything.
     raced = [one for one in rows if not one.serial]
-    bounds = [bound for one in raced for bound in (one.off.upper_bound, one.on.upper_bound) if bound]
+    bounds = [bound for one in raced for bound in (one.off.bound, one.on.bound) if bound]
     doubts = {
         "serial": sum(bool(one.serial) for one in rows),
         "with threads not counted": sum(one.serial is None for one in rows),
-        "low power": sum(one.low_power is not None for one in rows),
+        "low power": sum(one.weak is not None for one in rows),
         UNLIKE_REFERENCE: sum(bool(one.unlike_reference) for one in rows),
-        **{text: sum(name in (one.beside or ()) for one in rows) for name, text in BESIDE_WORDS.items()},
+        **{
+            text: sum(name in one.beside for one in rows)
+            for name, text in ((name, word.phrase) for name, word in BESIDE.items())
+        },
     }
     differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
     said: dict[str, Any] = {
         "finding": finding,
-        "rows": [one.id for one in rows],
+        "rows": [one.row.id for one in rows],
         "cases": {name: list(dict.fromkeys(dtypes)) for name, dtypes in cases.items()},
-        "shown": row.id,
+        "shown": row.row.id,
         "off": row.off.words,
         "on": row.on_words,
         "bound": max(bounds) if bounds else None,
@@ -308,54 +279,50 @@ def _finding(finding: Finding, rows: Sequence[RowView]) -> View:
 
 
 def _commands(
-    name: str, by_op: OpsView, cells: Sequence[ColumnCell], matrices: Sequence[Matrix], paths: Sequence[str]
+    name: str, by_op: View, cells: Sequence[View], matrices: Sequence[Matrix], paths: Sequence[str]
 ) -> list[str]:
     """Return the commands that show it: a script for the worst row, and for a column that finds worse; or the scan that measures it."""
     if not by_op.ops:
         return [shlex.join(["detmatrix", "scan", name])]
-    op, shown = by_op.ops[0], list[tuple[list[OpRow], list[str]]]()
+    op, shown = by_op.ops[0], list[tuple[list[RunRow], list[str]]]()
     if op.finding != "deterministic":
-        shown.append(([one for one in op.rows if one.row.finding == op.finding], []))
+        shown.append(([it for it in op.rows if it[1].finding == op.finding], []))
     if found := outranking(op.finding, by_op.further, cells):
         shown.append(showing(by_op.ops, *found))
     return list(dict.fromkeys(_command(rows, options, matrices, paths) for rows, options in shown))
 
 
 def _command(
-    rows: Sequence[OpRow], options: Sequence[str], matrices: Sequence[Matrix], paths: Sequence[str]
+    rows: Sequence[RunRow], options: Sequence[str], matrices: Sequence[Matrix], paths: Sequence[str]
 ) -> str:
     """Return the command for the row that differs most of those of the latest release."""
-    latest = max(rows, key=lambda one: versions.key(_torch(matrices[one.run]))).run
-    one = max((one for one in rows if one.run == latest), key=lambda one: _differing(one.row))
-    own = ["--specs", "FILE.py"] if one.row.source == "own" else []
-    if one.row.finding == "order_dependent":
-        return shlex.join(["detmatrix", "scan", one.row.id, *own, "--perturb", "quiet,order"])
-    command = ["detmatrix", "repro", paths[latest], one.row.id, *options, *own]
+    latest = max((run for run, _ in rows), key=lambda run: versions.key(_torch(matrices[run])))
+    row = max((row for run, row in rows if run == latest), key=_differing)
+    own = ["--specs", "FILE.py"] if row.row.source == "own" else []
+    if row.finding == "order_dependent":
+        return shlex.join(["detmatrix", "scan", row.row.id, *own, "--perturb", "quiet,order"])
+    command = ["detmatrix", "repro", paths[latest], row.row.id, *options, *own]
     # Without a GPU the schedule is replayed; without --replay a script needs one.
     python = ["--replay", "--python", "PYTHON_WITH_TORCH_FOR_CUDA"] if matrices[latest].simulated else []
     return shlex.join([*command, *python])
 
 
-def _differing(row: RowView) -> tuple[int, int]:
+def _differing(row: MatrixRow) -> tuple[int, int]:
     """Return how often a row differed, with the flag on before off."""
-    return row.on.differing or 0, row.off.differing or 0
+    return row.on.differing, row.off.differing
 
 
-def further_words(one: Matrix, rows: Sequence[RowView]) -> dict[str, str]:
+def further_words(one: Matrix) -> dict[str, str]:
     """Return what the further columns of a run say of its rows, the worst first, each with its cases and the reason."""
-    return {column.name: _words(column, one.rows, rows) for column in all_columns([one])}
+    return {column.name: _words(column, one.rows) for column in all_columns([one])}
 
 
-def _words(column: Column, records: Sequence[MatrixRow], rows: Sequence[RowView]) -> str:
-    about = [
-        (row, column.said(row))
-        for record, row in zip(records, rows, strict=True)
-        if column.why_not(record.row) is None
-    ]
+def _words(column: Column, rows: Sequence[MatrixRow]) -> str:
+    about = [(row, column.said(row)) for row in rows if column.why_not(row.row) is None]
     if not about:
-        return f"{NOTHING}, {column.why_not(records[0].row)}"
+        return f"{NOTHING}, {column.why_not(rows[0].row)}"
     order = [*column.findings, None]
-    found: dict[Said, list[RowView]] = {}
+    found: dict[Said, list[MatrixRow]] = {}
     for row, said in sorted(about, key=lambda pair: order.index(pair[1].finding)):
         found.setdefault(said, []).append(row)
     told = [row for row, said in about if said.finding is not None]
@@ -367,30 +334,30 @@ def _words(column: Column, records: Sequence[MatrixRow], rows: Sequence[RowView]
     return "; ".join(texts)
 
 
-def _places(rows: Sequence[RowView], told: Sequence[RowView]) -> list[str]:
+def _places(rows: Sequence[MatrixRow], told: Sequence[MatrixRow]) -> list[str]:
     """Return the names of cases, with direction and dtype where another of these shows, or may show, another thing."""
     names = []
     for row in rows:
-        of_case = [one for one in told if one.case == row.case]
+        of_case = [one for one in told if one.row.case == row.row.case]
         parts = [
             name
             for name, others in (
-                (row.direction, {one.direction for one in of_case}),
-                (row.dtype, {one.dtype for one in of_case}),
+                (row.row.direction, {one.row.direction for one in of_case}),
+                (row.row.dtype, {one.row.dtype for one in of_case}),
             )
             if len(others) > 1
         ]
-        names.append(" ".join([row.case, *parts]))
+        names.append(" ".join([row.row.case, *parts]))
     return list(dict.fromkeys(names))
 
 
-def further_advice(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> list[str]:
+def further_advice(columns: Sequence[Column], cells: Sequence[View]) -> list[str]:
     """Return sentences on what further columns show of an op, first what needs attention."""
     told: dict[str, list[str]] = {}
     for column, cell in sorted(zip(columns, cells, strict=True), key=lambda pair: not pair[1].notable):
         if cell.finding is not None:
             part = "" if cell.rows == cell.of else f" (in {cell.rows} of {cell.of} rows)"
-            told.setdefault(f"{PHRASES[cell.finding]}{part}", []).append(column.where)
+            told.setdefault(f"{COLUMN_WORDS[cell.finding].phrase}{part}", []).append(column.where)
     if not told:
         return []
     text = "; ".join(f"{_listed(places)} {phrase}" for phrase, places in told.items())
@@ -415,21 +382,22 @@ def _listed(places: Sequence[str]) -> str:
     return f"{first[0]} {', '.join(names)} and {last}" if names else f"{first[0]} {last}"
 
 
-def joined(columns: Sequence[Column], ops: Sequence[OpView]) -> list[ColumnCell]:
+def joined(columns: Sequence[Column], ops: Sequence[View]) -> list[View]:
     """Return what each column says of all specs of an op: the worst that it finds of any."""
     return [_joined(column, [op.further[place] for op in ops]) for place, column in enumerate(columns)]
 
 
-def _joined(column: Column, cells: Sequence[ColumnCell]) -> ColumnCell:
+def _joined(column: Column, cells: Sequence[View]) -> View:
     order = [*column.findings, None]
     worst = min(cells, key=lambda cell: order.index(cell.finding))
     rows = sum(cell.rows for cell in cells if cell.finding == worst.finding)
-    return replace(worst, rows=rows, of=sum(cell.of for cell in cells))
+    of = sum(cell.of for cell in cells)
+    return column_cell(column, worst.finding, rows, of, worst.compiled, worst.among)
 
 
-def showing(ops: Sequence[OpView], column: Column, cell: ColumnCell) -> tuple[list[OpRow], list[str]]:
+def showing(ops: Sequence[View], column: Column, cell: View) -> tuple[list[RunRow], list[str]]:
     """Return the rows that show what a column finds of all specs of an op, and the options that a script of them takes."""
-    rows = [one for op in ops for one in op.rows if column.finding(one.record) == cell.finding]
+    rows = [one for op in ops for one in op.rows if column.finding(one[1]) == cell.finding]
     return rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from reports.matrix.model import FINDINGS, Matrix, alerts_of, load
+from reports.matrix.model import Matrix, load
 from reports.matrix.words import bullet_words
 from reports.render.json import View, json_of
 from reports.render.markdown import generate
@@ -28,7 +28,8 @@ from scanner.located_words import (
     text,
     worst_first,
 )
-from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import FINDINGS, Finding
 
 # What an op that differs and does this with the flag on is called in the matrix.
 _FINDINGS: dict[WithFlag | None, Finding] = {
@@ -121,7 +122,7 @@ class OverloadIndex:
             "finding": row.finding,
             "other_case": seen is not None and row.finding != seen,
             "why": row.row.why,
-            "alerts": alerts_of(row),
+            "alerts": row.alerts,
             "documented": [*dict.fromkeys(claims)],  # bullets of the lists that speak of the row
         }
 

@@ -22,7 +22,7 @@ from scanner.observations.records import (
     Settings,
 )
 from scanner.observations.runfile import Run
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,

@@ -16,7 +16,7 @@ from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import FORMAT, MODES, Claim, Header, Mode
 from scanner.observations.runfile import Run
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
 from tests.evidence_runs import sentinel
 from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, row

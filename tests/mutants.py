@@ -25,7 +25,7 @@ from reports.docs.view import RENDERERS as DOCS
 from reports.docs.view import drift_lines
 from reports.explain import RENDERERS as EXPLAINED
 from reports.explain import explained
-from reports.matrix.model import FINDINGS, Matrix, load
+from reports.matrix.model import Matrix, load
 from scanner.cases.known import op_called
 from scanner.claims.tables import parse_claims
 from scanner.errors import DetmatrixError
@@ -36,6 +36,7 @@ from scanner.observations.overload_records import BuildOverloads, Dispatch, Kern
 from scanner.observations.records import MODES, Compiled, HeldReference, Observation, Part
 from scanner.repro.invariance import invariance_script
 from scanner.repro.script import BatchSource, InputSource, script
+from scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import SEVERITY, controls, cost, evidence, sentinel
 from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.runs import (

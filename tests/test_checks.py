@@ -15,7 +15,7 @@ from reports.compare.checks import failing
 from reports.compare.judge import CHANGES
 from reports.compare.runs import compare
 from scanner.observations.records import MODES
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import run_of, shows
 from tests.conftest import one_line

@@ -70,10 +70,10 @@ def test_other_bits_take_enough_executions_in_the_mode_too(executions: int) -> N
     seen = _row(*_eager(), *ran(POOL, LATE, *[{"b": executions}] * 2)).chosen[LATE]
 
     if executions == RUNS:
-        assert (seen.finding, seen.reason) == ("mode_dependent", None)
+        assert (seen.finding, seen.finding_reason) == ("mode_dependent", None)
     else:
         assert seen.finding == "inconclusive"
-        assert str(seen.reason).startswith(f"0 of 10 executions differed in {LATE}, of at least 100")
+        assert str(seen.finding_reason).startswith(f"0 of 10 executions differed in {LATE}, of at least 100")
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -84,7 +84,7 @@ def test_other_inputs_void_the_cell_of_the_mode_alone(processes: int) -> None:
     seen = _row(*_eager(), *other)
 
     assert seen.chosen[LATE].finding == "inconclusive"
-    assert "the inputs differed between processes" in str(seen.chosen[LATE].reason)
+    assert "the inputs differed between processes" in str(seen.chosen[LATE].finding_reason)
     assert (seen.finding, seen.reason) == ("deterministic", None)
 
 

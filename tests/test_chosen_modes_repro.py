@@ -25,15 +25,14 @@ from opspecs.masked import masked_convolutions
 from opspecs.model import Call, OpSpec, Planned, call
 from opspecs.registry import select
 from reports.explain import explained
-from reports.matrix.by_op import ops_view
 from reports.matrix.model import load
-from reports.matrix.view import row_view
+from reports.matrix.ops import ops_view
 from scanner.modes import LEAST_RUNS, MODE_TABLE, Mode, with_chosen
 from scanner.observations.records import Compiled, Observation
 from scanner.repro import script_parts
 from scanner.repro.script import _cell, script
-from scanner.verdicts.chosen import MODE_FINDING_MEANING, ModeFinding
 from scanner.verdicts.findings import matrix
+from scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding
 from scanner.worker.observe import observe
 from tests import scripts
 from tests.runs import SETTINGS, row, write_run
@@ -365,13 +364,12 @@ def test_gradient_outside_of_the_masks_is_told(
     ]
     settings = msgspec.structs.replace(SETTINGS, runs=2, processes=1, modes=with_chosen((mode,)))
     run = load([str(write_run(tmp_path / "run.jsonl", [(planned, both)], settings=settings))])
-    (op,) = ops_view(run, [[row_view(one) for one in run[0].rows]]).ops
+    (op,) = ops_view(run)["ops"]
     assert (op.action, op.is_clean) == ("not its reference: 1 row", False)
     (found,) = run[0].rows
     assert mode in found.unlike_reference
-    view = row_view(found)
-    assert ", not its reference" in view.finding_words()
-    assert "2 not as its reference, 1 element of the first" in view.cells[mode].details
+    assert ", not its reference" in found.finding_words()
+    assert "2 not as its reference, 1 element of the first" in found.cells[mode].details
     told = explained(FIELD.name, (), (), {}, run, ["run.jsonl"], libraries=())
     assert told["action"].startswith("In 1 row it did not give what the reference of the case says")
     assert "Nothing" not in told["action"]

@@ -15,7 +15,7 @@ from reports.compare.runs import compare
 from reports.matrix.model import load, matrix_of
 from scanner.errors import UsageError
 from scanner.observations.records import MODES, Observation, Row
-from scanner.verdicts.findings import FINDING_MEANING, Finding
+from scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.runs import (
     ENVIRONMENT,

@@ -9,7 +9,7 @@ from reports.compare.confirm import Again, confirm, open_to_doubt
 from reports.compare.judge import CHANGES, JudgedRow, judge
 from reports.compare.page import block as excerpt
 from reports.compare.runs import compare
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.runs import Planned, drifting, ran, row, stable
 

@@ -11,7 +11,7 @@ from reports.compare.page import as_json as render_json
 from reports.compare.page import block as render
 from reports.compare.runs import compare
 from reports.compare.view import STEP, by_op
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, command_in
 from tests.compared import run_of, shows
 from tests.conftest import one_line

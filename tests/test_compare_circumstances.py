@@ -17,7 +17,7 @@ from reports.compare.view import notes
 from reports.matrix.model import Matrix
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import MODES, Claim, Part
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import sentinel

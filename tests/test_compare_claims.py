@@ -12,8 +12,8 @@ from reports.compare.runs import ClaimKind, Measured, Pair, compare, compare_cla
 from reports.matrix.listed import NOT_LISTED, documented, lists_of
 from scanner.claims.tables import documented_claims, parse_claims
 from scanner.observations.records import MODES, Claim
-from scanner.verdicts.findings import Finding
 from scanner.verdicts.invariance import PropertyVerdict
+from scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, line_with, pair_of, run_of, shows
 from tests.documented import docstring
 from tests.runs import SETTINGS, drifting, ran, row, stable

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reports.compare.judge import CLASS_MEANING
 from reports.compare.page import RENDERERS
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
 from tests.compared import OPS, VERSIONS, line_with, shows
 from tests.conftest import one_line

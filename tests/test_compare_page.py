@@ -17,7 +17,7 @@ from reports.matrix.model import Matrix
 from reports.render.output import write_report
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Row
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
 from tests.compared import run_of, shows
 from tests.documented import docstring

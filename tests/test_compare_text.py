@@ -12,8 +12,7 @@ from reports.compare.page import markdown as render
 from reports.compare.runs import compare
 from scanner.claims.tables import parse_claims
 from scanner.modes import MODE_TABLE
-from scanner.verdicts.chosen import MODE_FINDING_MEANING
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import MODE_FINDING_MEANING, Finding
 from tests.compared import OFTEN, OPS, VERSIONS, line_with, run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import cost

@@ -10,13 +10,12 @@ import msgspec
 import pytest
 
 from reports.matrix.model import load
-from reports.matrix.view import row_view
 from scanner.alerts import alert_caller, is_refusal
 from scanner.modes import Mode, with_chosen
 from scanner.observations.records import Compiled, Row
 from scanner.observations.runfile import read_run
 from scanner.verdicts.cells import Cell, row_cell
-from scanner.verdicts.chosen import ChosenCell, chosen_cell
+from scanner.verdicts.chosen import chosen_cell
 from scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
@@ -80,7 +79,7 @@ def test_one_case_of_an_op_is_compiled_in_each_direction(
     asked = {row for mode, row in standing.asked("observe") if mode == "compile_on"}
     assert asked == (cases or {one.id for one in run.header.planned})
     left = [one for one in matrix(run.header, run.observations, closed=True) if one.row.id not in asked]
-    assert {one.chosen["compile_on"].cell.reason for one in left} <= {
+    assert {one.chosen["compile_on"].reason for one in left} <= {
         "one case of each op is compiled in each direction; --compile-all compiles all"
     }
     (op,) = json.loads(detmatrix("report", path, "--format", "json").stdout)["ops"]
@@ -210,7 +209,7 @@ def test_what_ran_eagerly_is_no_verdict() -> None:
 
     seen = chosen_cell("compile_on", ROW, (STILL, STILL), cell)
 
-    assert (seen.finding, seen.reason) == ("not_compiled", "not compiled: Dynamic shape operator")
+    assert (seen.finding, seen.finding_reason) == ("not_compiled", "not compiled: Dynamic shape operator")
 
 
 def test_a_backward_part_that_refuses_to_run_is_no_alert() -> None:
@@ -227,8 +226,8 @@ def test_one_process_that_refuses_is_no_refusal(first: bool) -> None:
     seen = _in_backward_only(*((REFUSAL, None) if first else (None, REFUSAL)))
 
     assert seen.finding == "inconclusive"
-    assert "ran, 2 distinct in 50" in str(seen.reason)
-    assert REFUSAL in str(seen.reason)
+    assert "ran, 2 distinct in 50" in str(seen.finding_reason)
+    assert REFUSAL in str(seen.finding_reason)
     assert _in_backward_only(REFUSAL, "no kernel").finding == "inconclusive"
 
 
@@ -245,11 +244,11 @@ def test_a_process_that_was_not_run_hides_no_difference(first: int) -> None:
     found = chosen_cell(mode, ROW, (STILL, STILL), row_cell(seen, "", ROW))
 
     assert found.finding == "inconclusive"
-    assert f"process {first}: ran, 21 distinct in 50" in str(found.reason)
-    assert f"process {1 - first}: not_run, not in the cache" in str(found.reason)
+    assert f"process {first}: ran, 21 distinct in 50" in str(found.finding_reason)
+    assert f"process {1 - first}: not_run, not in the cache" in str(found.finding_reason)
 
 
-def _in_backward_only(*messages: str | None) -> ChosenCell:
+def _in_backward_only(*messages: str | None) -> Cell:
     """Return what processes showed that raised; one without a message ran, and differed."""
     seen = [
         ended(ROW, "backward_only", "raised", message, exception="RuntimeError", processes=process + 1)[-1]
@@ -300,7 +299,7 @@ def test_cell_says_how_many_processes_compiled_it(
     settings = msgspec.structs.replace(SETTINGS, modes=with_chosen(("compile_off",)))
     (matrix_,) = load([str(write_run(tmp_path / "run.jsonl", planned, settings=settings))])
 
-    view = row_view(matrix_.rows[0])
+    view = matrix_.rows[0]
 
     assert view.chosen["compile_off"].details == words
     assert "process" not in view.off.details

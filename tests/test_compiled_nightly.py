@@ -132,7 +132,7 @@ def test_a_row_races_when_compiled_and_not_when_eager(detmatrix: Command, tmp_pa
     run = read_run(tmp_path / "run.jsonl")
     (seen,) = matrix(run.header, run.observations, closed=True)
     assert (seen.off.differing, seen.chosen["compile_off"].finding) == (0, "differs")
-    assert seen.chosen["compile_on"].cell.verdict == "deterministic"
+    assert seen.chosen["compile_on"].verdict == "deterministic"
 
 
 @pytest.mark.nightly
@@ -179,8 +179,8 @@ def test_row_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) ->
     run = read_run(path)
     (seen,) = matrix(run.header, run.observations, closed=True)
     cached, own = (seen.chosen[mode] for mode in ("compile_on_cached", "compile_on"))
-    assert (own.cell.verdict, own.cell.compiled and own.cell.compiled.hits) == ("deterministic", 0)
-    assert (cached.finding, cached.cell.compiled and cached.cell.compiled.hits) == ("silent", 1)
+    assert (own.verdict, own.compiled and own.compiled.hits) == ("deterministic", 0)
+    assert (cached.finding, cached.compiled and cached.compiled.hits) == ("silent", 1)
     (op,) = json.loads(detmatrix("report", path, "--format", "json").stdout)["ops"]
     assert op["action"] == "see compile_on_cached"
     script = tmp_path / "script.py"

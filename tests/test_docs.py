@@ -15,7 +15,7 @@ from reports.docs.view import RENDERERS
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Claim, Mode
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.documented import CUDA, docs_of, docstring, only, run_of, serial, shown
 from tests.evidence_runs import sentinel
 from tests.runs import Planned

@@ -11,7 +11,7 @@ from reports.docs.regenerate import regenerate
 from scanner.claims.matching import matches, meet
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Condition
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.documented import CUDA, bullets, docs_of, docstring, serial, shown, weak
 from tests.runs import Planned, drifting, ran, row, stable
 

@@ -14,7 +14,7 @@ from reports.docs.regenerate import regenerate
 from scanner.claims.matching import matches
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import ClaimDirection, Condition
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.documented import CPU, CUDA, docs_of, docstring, shown
 from tests.runs import Planned
 

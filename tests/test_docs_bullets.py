@@ -9,7 +9,7 @@ import pytest
 
 from reports.docs.judge import Docs
 from reports.docs.regenerate import regenerate
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
 from tests.documented import CUDA, bullets, diff, docs_of, docstring, regenerated, serial, shown, weak
 from tests.runs import row

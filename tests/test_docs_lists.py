@@ -14,7 +14,7 @@ from reports.docs.regenerate import regenerate
 from reports.docs.view import render_diff, render_rst
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.errors import UsageError
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.documented import CUDA, bullets, diff, docs_of, docstring, regenerated, shown
 
 # --- Real docstrings -------------------------------------------------------------------------------------------

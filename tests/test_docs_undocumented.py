@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from reports.docs import view as docs_render
 from reports.docs.view import drift_lines
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
 from tests.documented import docs_of, docstring, shown
 from tests.runs import Planned, row

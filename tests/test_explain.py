@@ -12,7 +12,7 @@ import pytest
 from reports.explain import span
 from scanner.observations.records import MODES
 from scanner.verdicts.bound import upper_bound
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import shows
 from tests.conftest import refused

@@ -9,9 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from scanner.modes import LEAST_RUNS
-from scanner.verdicts.cells import VERDICT_MEANING, Cell, Verdict
-from scanner.verdicts.findings import FINDING_MEANING, Finding, finding_of
+from scanner.observations.records import Output
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import finding_of
 from scanner.verdicts.power import LEAST_SERIAL_RUNS
+from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,
@@ -119,7 +121,10 @@ def test_what_needs_the_flag_and_the_fill_is_fixed_by_the_flag(
             runs=100,
             differing=99,
             by_process=(50, 50),
-            outputs=outputs,
+            outputs=tuple(
+                Output(name=name, shape=(), dtype="float32", differing=differing)
+                for name, differing in outputs
+            ),
         )
         for outputs in (off, unfilled)
     ]

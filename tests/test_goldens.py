@@ -19,8 +19,8 @@ from scanner.cli.main import COMMANDS, load
 from scanner.modes import WORKER_MODES
 from scanner.observations.records import Outcome, Record
 from scanner.observations.runfile import RunReader, read_run
-from scanner.verdicts.cells import VERDICT_MEANING
-from scanner.verdicts.findings import FINDING_MEANING, matrix
+from scanner.verdicts.findings import matrix
+from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests.goldens import APPROVED, LINES, NAMES, Goldens
 
 # They run code, or print nothing of what they write.

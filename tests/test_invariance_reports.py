@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.runs import compare
-from reports.matrix.invariance import values_words
+from reports.matrix.columns import values_words
 from reports.matrix.model import load
 from scanner.errors import UsageError
 from scanner.invariance import PROPERTIES, Property

@@ -7,23 +7,26 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.model import FINDINGS, WORST_FIRST, Matrix
-from reports.matrix.ops import ACTION, MISSING, OpsView, OpView
+from reports.matrix.model import Matrix
+from reports.matrix.ops import MISSING
+from reports.render.json import View
 from reports.report.view import report_view
 from scanner.observations.records import MODES, Cost, HeldReference, Mode
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
 from tests.compared import OFTEN, run_of, shows
 from tests.evidence_runs import cost
 from tests.runs import SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
 
-def view(*matrices: Matrix) -> OpsView:
+def view(*matrices: Matrix) -> View:
     """Return the ops of these runs."""
-    return report_view(matrices).ops
+    ops: View = report_view(matrices).ops
+    return ops
 
 
-def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> OpView:
+def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> View:
     """Return the only op of a run with these rows."""
+    op: View
     (op,) = view(run_of(*planned, costs=costs)).ops
     return op
 
@@ -54,7 +57,7 @@ def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
     (cell,) = op.cells
 
     assert (op.finding, cell.forward.glyphs, cell.backward.glyphs) == (finding, "=/=", marks[finding])
-    assert op.action.startswith(ACTION[finding])
+    assert op.action.startswith(FINDING[finding].action)
     assert sum(op.counts.values()) == 3
     assert len(op.rows) == 3
     assert op_of(bad).cells[0].forward.glyphs == "·"
@@ -173,7 +176,7 @@ def test_lists_of_other_devices_are_told() -> None:
     settings = replace(SETTINGS, device="cuda:0")
     on_cuda = run_of(shows("deterministic", row("torch.index_add", device="cuda:0")), settings=settings)
 
-    assert on_cpu.ops[0].cells[0].documented == {"cpu": (), "cuda": ("acts",)}
+    assert on_cpu.ops[0].cells[0].documented == {"cpu": [], "cuda": ["acts"]}
     assert on_cpu.unmeasured_words == ["CUDA NOT MEASURED: 39 documented claims"]
     assert view(on_cuda).unmeasured_words == ["THE CPU NOT MEASURED: 4 documented claims"]
     assert view(on_cuda).ops[0].listed == "acts"
@@ -198,7 +201,7 @@ def test_several_runs_stand_in_columns() -> None:
     assert [cell.finding for cell in ops.ops[0].cells] == ["silent", "fixed_by_mode"]
     assert (ops.ops[0].finding, ops.ops[0].action) == ("fixed_by_mode", "set the flag")
     assert [cell.finding for cell in joined.ops[0].cells] == ["silent", "raises"]
-    assert joined.columns[1].runs == (0, 2)
+    assert joined.columns[1]["runs"] == [0, 2]
 
 
 def test_an_op_that_is_gone_keeps_what_it_last_showed() -> None:

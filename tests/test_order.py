@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.view import row_view
+from reports.matrix.rows import row_view
 from scanner.cases.settings import asked_for, settings_for
 from scanner.errors import UsageError
 from scanner.modes import Mode
 from scanner.observations.records import Observation
 from scanner.processes.variables import worker_environment
-from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import run_of
 from tests.conftest import refused

@@ -11,8 +11,7 @@ import pytest
 
 from scanner import errors
 from scanner.schedules import CANONICAL, FREEDOMS
-from scanner.verdicts.cells import VERDICT_MEANING
-from scanner.verdicts.findings import FINDING_MEANING
+from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests.commands import Command
 
 ROOT = Path(__file__).parent.parent

@@ -10,9 +10,10 @@ import msgspec
 import pandas as pd
 import pytest
 
-from reports.matrix.model import FINDINGS, load
+from reports.matrix.model import load
 from reports.report import export
 from scanner.verdicts.bound import upper_bound
+from scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import as_json, text
 from tests.runs import ENVIRONMENT, ended, row, write_run
 
@@ -115,6 +116,6 @@ def test_cells_of_csv_stay_cells(tmp_path: Path, name: str) -> None:
 
 def test_frame_has_nullable_counts(run: Path) -> None:
     """The counts of the flat table stay integers though some cells have none."""
-    table = export.frame(load([str(run)]))
+    table, _ = export.frames(load([str(run)]))
 
     assert str(table["on_differing"].dtype) == "Int64"

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix import perturbations, words
-from reports.matrix.cells import cell_view
+from reports.matrix import trust, words
 from reports.matrix.model import load
-from reports.matrix.view import row_view
 from scanner.observations.records import MODES, Group
 from scanner.perturbations import DEFAULT
-from tests.evidence_runs import FORMS, ONE, one_row, only, text, under
+from tests.evidence_runs import ONE, one_row, only, under
 from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
 
 
@@ -119,42 +117,8 @@ def test_what_only_some_perturbations_reveal(
     """A row that differs under one perturbation and in five executions of two processes under another does not."""
     found = one_row(tmp_path, [*ran(ONE, "off", *drifting(3), groups=groups), *ran(ONE, "on", *stable())])
 
-    lines = perturbations.revealed([row_view(found)]).lines
+    lines = trust.revealed([found]).lines
     assert [line[2] for line in lines] == ([where] if where else [])
-
-
-def test_what_only_some_perturbations_reveal_is_listed(tmp_path: Path, run: Path) -> None:
-    """Markdown and page list such rows with their counts, and say in a line where there are none or none is known."""
-    quiet = under_run(tmp_path / "q.jsonl", DEFAULT, under(quiet=(25, 0), poison=(25, 0)))
-    unknown = under_run(tmp_path / "u.jsonl", ("quiet",), under(quiet=(50, 0)))
-    heading = "Rows that only some perturbations reveal"
-    message, page = text("md", run), text("html", run)
-
-    assert f"## {heading}\n" in message
-    assert (
-        "| `torch.Tensor.scatter_add_:collisions:forward:float32` | off    | only under stress | quiet 0 of 50, stress 6 "
-        "of 50 |\n"
-    ) in message
-    assert (
-        "<td>torch.Tensor.scatter_add_:collisions:forward:float32</td><td>off</td><td>only under stress</td>"
-        "<td>quiet 0 of 50, stress 6 of 50</td>"
-    ) in page
-    for form in FORMS:
-        assert heading in text(form, quiet)
-        assert "None: no row that differed kept the same bits in 5 or more executions" in text(form, quiet)
-        assert "None is known: these rows ran under no perturbation but quiet" in text(form, unknown)
-
-
-def test_settings_have_words(tmp_path: Path) -> None:
-    """Shares, seconds and switches among the settings are told as such."""
-    settings = replace(SETTINGS, confidence=0.95, max_rate=0.01, max_time=1.5, cost=True, perturb=DEFAULT)
-    message = dict(words.settings_words(only(write_run(tmp_path / "r.jsonl", [], settings=settings))))
-
-    assert message["confidence that n was chosen for"] == "95 %"
-    assert message["rate of differing that n was chosen for"] == "1 %"
-    assert message["executions per case and process, at most"] == "1.5 s"
-    assert message["rows timed"] == "yes"
-    assert message["perturbations asked for"] == "quiet, stress, shift, poison"
 
 
 def test_rerun_is_disturbed_alike() -> None:
@@ -174,7 +138,7 @@ def test_rerun_is_disturbed_alike() -> None:
 )
 def test_under_words(tmp_path: Path, groups: tuple[Group, ...], message: str) -> None:
     """Only the perturbations under which something differed are named; none is said, and so is no record."""
-    assert message == cell_view(one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)), "off").under
+    assert message == one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off.under
 
 
 @pytest.mark.parametrize(
@@ -192,8 +156,8 @@ def test_other_thread_counts_are_no_nondeterminism(
     groups = (*under(quiet=(RUNS, 0)), *apart)
     found = one_row(tmp_path, [*ran(ONE, "off", *stable(), groups=groups), *ran(ONE, "on", *stable())])
 
-    assert words.cell_words(found, "off").endswith(message)
-    assert words.cell_words(found, "off").startswith("deterministic: 0 of ")
+    assert found.off.words.endswith(message)
+    assert found.off.words.startswith("deterministic: 0 of ")
     racing = one_row(tmp_path / "racing", ran(ONE, "off", *drifting(2), groups=groups))
-    assert words.cell_words(racing, "off").endswith(" 2 distinct")
+    assert racing.off.words.endswith(" 2 distinct")
     assert set(racing.off.other_threads) == {group.perturbation for group in apart}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.difference import distance, first_differing, worst
-from reports.matrix.model import outputs_of
+from reports.matrix.rows import distance
 from scanner.observations.records import Output
+from scanner.verdicts.cells import cell_of
 from tests.evidence_runs import ONE, SEVERITY, quiet_row, text
 from tests.runs import ran, write_run
 
@@ -27,13 +27,12 @@ def test_the_worst_of_each_measure_counts() -> None:
         Output(name="output", shape=(192,), dtype="float32", differing=1, severity=severity)
         for severity in (SEVERITY, far, None)
     ]
-    found = worst(outputs)
-
-    assert found == replace(SEVERITY, examined=6, v_c=0.5, differing_elements=50)
-    assert worst(reversed(outputs)) == found
-    assert worst(outputs[2:]) is None
     processes = [replace(ran(ONE, "off", {"a": 2})[0], outputs=(output,)) for output in outputs]
-    assert outputs_of(processes) == (replace(outputs[0], differing=3, severity=found),)
+    found = replace(SEVERITY, examined=6, v_c=0.5, differing_elements=50)
+
+    assert cell_of(processes).outputs == (replace(outputs[0], differing=3, severity=found),)
+    assert cell_of(processes).severity == cell_of([*reversed(processes)]).severity == found
+    assert cell_of(processes[2:]).severity is None
 
 
 @pytest.mark.parametrize(
@@ -71,5 +70,5 @@ def test_first_differing_execution_is_the_earliest() -> None:
     """Of several processes the earliest execution counts, and its process is named."""
     seen = ran(ONE, "off", {"a": 9, "b": 1}, {"a": 4, "b": 6}, {"a": 10})
 
-    assert first_differing(seen) == (4, 1)
-    assert first_differing(seen[2:]) is None
+    assert cell_of(seen).first_differing == (4, 1)
+    assert cell_of(seen[2:]).first_differing is None

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.model import WORST_FIRST, load
+from reports.matrix.model import load
 from reports.matrix.ops import MOST
 from reports.render.terminal import WIDTH
 from reports.report import html, text
 from reports.report.view import report_view
+from scanner.verdicts.vocabulary import WORST_FIRST
 from tests import tied
 from tests.commands import Command
 from tests.compared import run_of, shows

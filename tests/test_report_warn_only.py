@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix import words
 from scanner.modes import DEFAULT_MODES
 from scanner.observations.records import Observation
 from tests.evidence_runs import FORCING, FORMS, ONE, one_row, only, rows_of, table_of, text
@@ -62,7 +61,7 @@ def test_words_of_an_op_that_raises(tmp_path: Path, seen: list[Observation], mes
     """Not run under warn_only, run under warn_only without a difference, and run under warn_only in vain are three things."""
     observations = [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *seen]
 
-    assert message == words.on_words(one_row(tmp_path, observations))
+    assert message == one_row(tmp_path, observations).on_words
 
 
 def test_why_an_op_could_not_be_made_to_run_is_listed(tmp_path: Path) -> None:

@@ -11,13 +11,12 @@ from markdown_it import MarkdownIt
 
 from reports.cli.report import RENDERERS
 from reports.matrix import words
-from reports.matrix.model import FINDINGS, load
+from reports.matrix.model import load
 from reports.render.markdown import code, plain
 from reports.report import export
 from scanner.observations.records import Environment
 from scanner.observations.settings import SETTINGS
-from scanner.verdicts.cells import VERDICT_MEANING
-from scanner.verdicts.findings import FINDING_MEANING
+from scanner.verdicts.vocabulary import FINDING_MEANING, FINDINGS, VERDICT_MEANING
 from tests.evidence_runs import as_json, text
 from tests.page_data import told
 from tests.runs import Planned, drifting, ended, every_finding, ran, row, stable, write_run

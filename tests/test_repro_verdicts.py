@@ -20,8 +20,9 @@ from scanner.modes import LEAST_RUNS
 from scanner.observations.records import Group, Output
 from scanner.repro import script_parts
 from scanner.repro.script import _wrapped, perturbations, script
-from scanner.verdicts.cells import Cell, Verdict
+from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import finding_of, matrix
+from scanner.verdicts.vocabulary import Verdict
 from tests.runs import drifting, ran, row, stable
 
 torch = pytest.importorskip("torch")

@@ -35,8 +35,9 @@ from scanner.run import simulation
 from scanner.schedules import FREEDOMS, SCHEDULES, split
 from scanner.verdicts.cells import Cell, cell_of
 from scanner.verdicts.controls import check_controls
-from scanner.verdicts.findings import FINDING_WORDS, MatrixRow, finding_of, matrix
+from scanner.verdicts.findings import MatrixRow, finding_of, matrix
 from scanner.verdicts.recall import recall
+from scanner.verdicts.vocabulary import FINDING_WORDS
 from scanner.worker import simulated
 from scanner.worker.agreement import CpuReference
 from scanner.worker.execution import Execution

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
-from scanner.verdicts.cells import Cell, Verdict, cell_of, observation_verdict
+from scanner.verdicts.cells import Cell, cell_of, observation_verdict
 from scanner.verdicts.findings import matrix
+from scanner.verdicts.vocabulary import Verdict
 from tests.runs import ALERT, ENVIRONMENT, ended, raised, ran, row
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -12,7 +12,7 @@ import click
 
 from reports.explain import RENDERERS as EXPLAINED
 from reports.explain import explained
-from reports.matrix.model import COMPARED, Matrix, load
+from reports.matrix.model import Matrix, load
 from reports.render.json import View
 from reports.render.output import write_to_stdout
 from scanner.alerts import alert_caller
@@ -24,6 +24,7 @@ from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_lin
 from scanner.observations.settings import MOST_RUNS
 from scanner.run.progress import progress_for
 from scanner.run.scan import scan
+from scanner.verdicts.cells import COMPARED
 
 _SERIAL = "serial: one thread did all the work, so nothing could race; larger inputs may use several threads"
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from reports.compare.comparable import Reason, kind_of, of_environments, of_rows, of_runs
 from reports.compare.judge import Change, JudgedRow, carrying_modes, doubted, few_processes, judge
-from reports.matrix.model import Matrix, cell_of_mode, matrix_of
+from reports.matrix.model import Matrix, matrix_of
 from scanner.errors import UsageError, one_line
 from scanner.observations.parts import parts_of
 from scanner.observations.records import MODES, Mode
@@ -149,7 +149,7 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
     if found.reason != "low_power" or len(raising) > 1 or not (alike or carrying_modes(*measured)):
         return found
     old, new = (
-        replace(row, weak=None, chosen={mode: replace(it, weak=None) for mode, it in row.chosen.items()})
+        replace(row, weak=None, cells={mode: replace(it, weak=None) for mode, it in row.cells.items()})
         for row in measured
     )
     return judge(old, new)
@@ -158,8 +158,8 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
 def _fewer(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
     """Say where a row did not differ in fewer executions than a scan made of it; ``None`` if it does not say less."""
     for mode in carrying_modes(before, after) or MODES:
-        had = max(cell_of_mode(row, mode).runs for row in (before, after))
-        for cell in (cell_of_mode(row, mode) for row in measured):
+        had = max(row.cell(mode).runs for row in (before, after))
+        for cell in (row.cell(mode) for row in measured):
             if cell.verdict == "deterministic" and cell.runs < had:
                 return f"{mode}: 0 of {cell.runs}, and the scans made {had} executions"
     return None
@@ -171,9 +171,7 @@ def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, Ma
     Where both differ in the modes in which the scans disagree, that is proof whatever could race elsewhere.
     """
     modes = carrying_modes(before, after)
-    if modes and all(
-        cell_of_mode(row, mode).verdict == "nondeterministic" for mode in modes for row in measured
-    ):
+    if modes and all(row.cell(mode).verdict == "nondeterministic" for mode in modes for row in measured):
         return None
     return next((weak for row in measured for weak in _weak(row, modes) if weak is not None), None)
 

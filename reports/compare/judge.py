@@ -13,14 +13,11 @@ from msgspec.structs import replace
 
 from reports.compare.comparable import UNLIKE, NotComparable, Reason
 from reports.compare.rates import Moved, RateTest, moved, process_test, rate_test
-from reports.matrix.cells import counted
-from reports.matrix.invariance import dependence_change
-from reports.matrix.model import COMPARED, bound_of, cell_of_mode
-from reports.render.simulated import BESIDE_WORDS
+from reports.matrix.columns import dependence_change
 from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, digest_kind
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.chosen import ChosenCell
-from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.cells import COMPARED, Cell
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import BESIDE, Finding
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
 
@@ -127,7 +124,7 @@ class Change(Struct, frozen=True, kw_only=True):
         """The modes in which both runs were deterministic and, computing the same, gave bits that are not the same."""
         if self.old is None or self.new is None or not self.alike:
             return ()
-        pairs = ((mode, cell_of_mode(self.old, mode), cell_of_mode(self.new, mode)) for mode in MODES)
+        pairs = ((mode, self.old.cell(mode), self.new.cell(mode)) for mode in MODES)
         return tuple(mode for mode, old, new in pairs if _apart(old, new))
 
     @property
@@ -225,7 +222,7 @@ def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]
     of_flag = _of_flag(old, new)
     found: list[tuple[JudgedRow, Sequence[Mode]]] = [(of_flag, _flag_modes(old, new))]
     for mode, before, after in _moved(old, new):
-        carried = (mode,) if before.cell.verdict != after.cell.verdict else ()
+        carried = (mode,) if before.verdict != after.verdict else ()
         found.append((_of_mode(mode, before, after, of_flag.tests), carried))
     found += [(one, ()) for one in _of_reference(old, new, of_flag.tests)]
     changed = sorted((one for one in found if _seeming(one[0]) in MOVES), key=lambda one: _badness(one[0]))
@@ -246,7 +243,7 @@ def _badness(judged: JudgedRow) -> tuple[bool, int, bool, bool]:
     return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
 
 
-def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, ChosenCell, ChosenCell]]:
+def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, Cell, Cell]]:
     """Yield the modes that both scans were asked for and in which a row does something else, with both cells.
 
     It has another verdict, or gives other bits than off where it gave the same, or the reverse. What a mode finds may also
@@ -261,12 +258,12 @@ def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, ChosenCell, C
             yield mode, before, after
 
 
-def _verdict(one: ChosenCell) -> str:
+def _verdict(one: Cell) -> str:
     """Return the verdict of a mode, in which PyTorch may have refused to run the row."""
-    return "refused" if one.cell.refused else one.cell.verdict
+    return "refused" if one.refused else one.verdict
 
 
-def _of_mode(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest, ...]) -> JudgedRow:
+def _of_mode(mode: Mode, old: Cell, new: Cell, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge what a row does in a chosen mode, which is not what it did; an alert is proof, and so is a refusal."""
     before, after = _verdict(old), _verdict(new)
     if not {before, after} <= _RANK_ON.keys():
@@ -292,15 +289,12 @@ def _of_mode(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest
     return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
 
 
-def _without_result(mode: Mode, old: ChosenCell, new: ChosenCell, tests: tuple[RateTest, ...]) -> JudgedRow:
+def _without_result(mode: Mode, old: Cell, new: Cell, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge a mode in which one of the runs has no result: what that is, and why, is told."""
     words = [
-        one.finding if one.finding == "not_compiled" or one.cell.refused else one.cell.verdict
-        for one in (old, new)
+        one.finding if one.finding == "not_compiled" or one.refused else one.verdict for one in (old, new)
     ]
-    reasons = [
-        f"{side}: {one.cell.reason}" for side, one in (("before", old), ("after", new)) if one.cell.reason
-    ]
+    reasons = [f"{side}: {one.reason}" for side, one in (("before", old), ("after", new)) if one.reason]
     detail = "; ".join([f"{mode}: {' → '.join(map(str, words))}", *reasons])
     return doubted("not_comparable", "no_verdict", detail, tests)
 
@@ -315,9 +309,9 @@ def _of_reference(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -
         ("improved", {*old.beside} - {*new.beside}, "no longer"),
     )
     for kind, names, text in flags:
-        for name in (name for name in BESIDE_WORDS if name in names):
-            yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE_WORDS[name]} {text}", tests=tests)
-    held = [mode for mode in WORKER_MODES if all(cell_of_mode(row, mode).reference for row in (old, new))]
+        for name in (name for name in BESIDE if name in names):
+            yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE[name].phrase} {text}", tests=tests)
+    held = [mode for mode in WORKER_MODES if all(row.cell(mode).reference for row in (old, new))]
     before, after = ({mode for mode in held if mode in row.unlike_reference} for row in (old, new))
     changes: tuple[tuple[Kind, set[Mode], str], ...] = (
         ("regressed", after - before, "as its reference → not its reference"),
@@ -387,8 +381,8 @@ def _tests(
 ) -> Iterator[RateTest]:
     """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
     for mode in modes:
-        verdicts = {cell_of_mode(row, mode).verdict for row in (old, new)}
-        simulated = cell_of_mode(new, mode).simulated
+        verdicts = {row.cell(mode).verdict for row in (old, new)}
+        simulated = new.cell(mode).simulated
         if "nondeterministic" in verdicts and verdicts <= set(COMPARED) and not simulated:
             sides = [[one for one in row.observations if one.mode == mode] for row in (old, new)]
             yield test(mode, *sides)
@@ -502,9 +496,9 @@ def _by_rates(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest,
 
 def _schedules_changed(modes: Sequence[Mode], old: MatrixRow, new: MatrixRow) -> list[str]:
     """Say what schedules of a simulated GPU gave in modes whose verdicts changed; of what was measured nothing."""
-    pairs = {mode: [cell_of_mode(row, mode) for row in (old, new)] for mode in modes}
+    pairs = {mode: [row.cell(mode) for row in (old, new)] for mode in modes}
     return [
-        f"{mode}: {' → '.join(counted(cell) or cell.verdict for cell in pair)}"
+        f"{mode}: {' → '.join(cell.counted or cell.verdict for cell in pair)}"
         for mode, pair in pairs.items()
         if all(cell.simulated for cell in pair)
     ]
@@ -520,20 +514,20 @@ def _flag_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
     if old.on.verdict != new.on.verdict:
         return ("on",)
     modes: tuple[Mode, ...] = ("off", "warn_only")
-    return tuple(mode for mode in modes if cell_of_mode(old, mode).verdict != cell_of_mode(new, mode).verdict)
+    return tuple(mode for mode in modes if old.cell(mode).verdict != new.cell(mode).verdict)
 
 
 def _rests_on_stillness(row: MatrixRow, other: MatrixRow) -> bool:
     """Tell whether a change rests on a row's not having differed: in a mode that carries it, or in both modes."""
     carrying = _flag_modes(row, other)
-    return not carrying or any(cell_of_mode(row, mode).verdict == "deterministic" for mode in carrying)
+    return not carrying or any(row.cell(mode).verdict == "deterministic" for mode in carrying)
 
 
 def _bounds_apart(old: MatrixRow, new: MatrixRow) -> str | None:
     """Say where neither run saw a difference and one looked so much less that the two are not comparable."""
     for mode in MODES:
-        cells = cell_of_mode(old, mode), cell_of_mode(new, mode)
-        bounds = [bound_of(cell) for cell in cells]
+        cells = old.cell(mode), new.cell(mode)
+        bounds = [cell.bound for cell in cells]
         if (
             bounds[0] is None
             or bounds[1] is None

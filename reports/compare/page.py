@@ -29,9 +29,9 @@ from reports.compare.view import (
     view_of,
 )
 from reports.matrix import cost, words
-from reports.matrix.by_op import direction_of
 from reports.matrix.listed import RunLists, documented
-from reports.matrix.model import Matrix, cell_of_mode
+from reports.matrix.model import Matrix
+from reports.matrix.ops import direction_of
 from reports.render.json import View, object_pieces
 from reports.render.markdown import NONE
 from reports.render.markdown import generate as generate_markdown
@@ -85,7 +85,7 @@ class Moment(Struct, frozen=True):
     @property
     def cells(self) -> tuple[str, str]:
         """What it shows with the flag off, and with it on."""
-        return (words.cell_words(self.row, "off"), words.on_words(self.row)) if self.row else ("", "")
+        return (self.row.off.words, self.row.on_words) if self.row else ("", "")
 
     @property
     def became(self) -> str | None:
@@ -345,7 +345,7 @@ def _moment(one: Moment, pool: Pool) -> list[object]:
     price: Hashable = None
     text: Hashable = None
     if (row := one.row) is not None:
-        verdicts = tuple(cell_of_mode(row, mode).verdict for mode in DEFAULT_MODES)
+        verdicts = tuple(row.cell(mode).verdict for mode in DEFAULT_MODES)
         serial = words.serial_word(row.serial)
         shown = (row.finding, one.note, *one.cells, verdicts, one.documented, row.reason, row.weak, serial)
         price = (cost.cost_words(row), cost.ratio_of(row.cost))

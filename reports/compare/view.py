@@ -17,23 +17,21 @@ from reports.compare.runs import (
     Pair,
 )
 from reports.matrix import words
-from reports.matrix.cells import cell_view, counted
 from reports.matrix.listed import SECTION_WORDS, documented
-from reports.matrix.model import COMPARED, Matrix, cell_of_mode, constant_of
-from reports.matrix.view import doubts
+from reports.matrix.model import Matrix
+from reports.matrix.rows import cell_view
 from reports.matrix.words import named_machines, states
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
-from reports.render.simulated import beside_words
 from scanner.accelerators import label_of
 from scanner.modes import CHOSEN_MODES, MODE_TABLE
 from scanner.observations import versions
 from scanner.observations.parts import in_common, parts_of
 from scanner.observations.records import MODES
 from scanner.plurals import several
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.chosen import MODE_FINDING_MEANING
-from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
+from scanner.verdicts.cells import COMPARED, Cell
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, MODE_FINDING_MEANING
 
 NOT_PLANNED = "not planned"
 
@@ -74,16 +72,17 @@ def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
     if row.finding == "deterministic":
         n = min(row.off.runs, row.on.runs)
         rests = f"{n} schedules" if row.off.simulated else f"n = {n}"
-        rests = rests if constant_of(row) is None else "constant"
+        rests = rests if row.constant is None else "constant"
     elif row.finding == "inconclusive":
         rests = f"{row.off.verdict}, {row.on.verdict}"
-    return rests, beside_words(row.beside) + doubts(row.weak, serial=row.serial, trusted=not one.distrust)
+    beside = [BESIDE[name].phrase for name in row.beside]
+    return rests, beside + row.doubt_words(trusted=not one.distrust)
 
 
 def cell_words(cell: Cell) -> str:
     """Return a cell: its verdict, and k of n or the alert's caller."""
     if cell.verdict in COMPARED:
-        return f"{cell.verdict}, {counted(cell)}"
+        return f"{cell.verdict}, {cell.counted}"
     return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
 
 
@@ -324,13 +323,13 @@ def _row(pair: Pair, change: Change) -> View:
 
 def _modes(old: MatrixRow, new: MatrixRow) -> list[str]:
     """Return what both modes of a row showed and show."""
-    return [arrow(*(cell_words(cell_of_mode(row, mode)) for row in (old, new))) for mode in MODES]
+    return [arrow(*(cell_words(row.cell(mode)) for row in (old, new))) for mode in MODES]
 
 
 def _seen(row: MatrixRow) -> dict[str, object]:
     return {
         **fields_of(row, "finding", "reason"),
-        **{mode: fields_of(cell_view(row, mode), *_CELL) for mode in MODES},
+        **{mode: fields_of(cell_view(row.cell(mode)), *_CELL) for mode in MODES},
         "low_power": row.weak,
         "serial": row.serial,
         **({"modes": {mode: it.finding for mode, it in row.chosen.items()}} if row.chosen else {}),

@@ -103,7 +103,7 @@ def acts_with_benchmark(row: MatrixRow) -> bool:
     benchmark, both = row.chosen.get("cudnn_benchmark"), row.chosen.get("cudnn_both")
     if benchmark is None or both is None:
         return False
-    return benchmark.finding == "differs" and both.cell.verdict == "deterministic" and both.weak is None
+    return benchmark.finding == "differs" and both.verdict == "deterministic" and both.weak is None
 
 
 def effect_of(claim: Claim, behaviour: Behaviour | None) -> Effect:

@@ -24,11 +24,8 @@ from reports.docs.evidence import (
     effect_of,
     separations,
 )
-from reports.matrix.cells import counted
 from reports.matrix.listed import UNDOCUMENTED, is_about, is_filled
 from reports.matrix.model import Matrix, beside_counts, input_elements
-from reports.matrix.view import doubts
-from reports.render.simulated import BESIDE_WORDS
 from scanner.claims.matching import device_kind, is_vague, matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
 from scanner.errors import UsageError
@@ -36,7 +33,7 @@ from scanner.observations import versions
 from scanner.observations.parts import parts_of
 from scanner.observations.records import Claim
 from scanner.plurals import several
-from scanner.verdicts.findings import Finding
+from scanner.verdicts.vocabulary import BESIDE, Finding
 
 Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
 
@@ -260,7 +257,7 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
     if claim.device != "any" and any(one.simulated for one in evidence):
         reason = f"in simulation: {reason}"
     beside = beside_counts(one.row.beside for one in evidence)
-    reason += "".join(f"; {BESIDE_WORDS[name]} in {several(count, 'row')}" for name, count in beside.items())
+    reason += "".join(f"; {BESIDE[name].phrase} in {several(count, 'row')}" for name, count in beside.items())
     return JudgedClaim(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
 
 
@@ -318,21 +315,21 @@ def shown_words(evidence: Evidence) -> str:
     row = evidence.row
     match row.finding:
         case "mode_dependent":
-            return f"another path is taken with the flag on, {counted(row.on)}"
+            return f"another path is taken with the flag on, {row.on.counted}"
         case "over_alert" | "inconclusive":
             return (
-                f"the alert is raised, though no difference was seen with the flag off ({counted(row.off)}"
-                f"{''.join(f', {doubt}' for doubt in doubts(row.weak, serial=row.serial))})"
+                f"the alert is raised, though no difference was seen with the flag off ({row.off.counted}"
+                f"{''.join(f', {doubt}' for doubt in row.doubt_words())})"
             )
         case "silent":
-            return f"differs with the flag on and nothing is raised ({counted(row.on)})"
+            return f"differs with the flag on and nothing is raised ({row.on.counted})"
         case "raises":
-            return f"the alert is raised ({counted(row.off)} with the flag off)"
+            return f"the alert is raised ({row.off.counted} with the flag off)"
         case "fixed_by_mode" | "uninitialized":
             return (
-                f"acts deterministically ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
+                f"acts deterministically ({row.off.counted} with the flag off, {row.on.counted} with it on)"
             )
-    return f"neither raises nor differs ({counted(row.off)} with the flag off, {counted(row.on)} with it on)"
+    return f"neither raises nor differs ({row.off.counted} with the flag off, {row.on.counted} with it on)"
 
 
 def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
@@ -418,7 +415,7 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     rows = [one for one in evidence if one.effect == "not_triggered"]
     innocent = sum(not one.row.row.provokes for one in rows)
     text = (
-        f"{counted(rows[0].row.off)} in {several(len(rows), 'row')}"
+        f"{rows[0].row.off.counted} in {several(len(rows), 'row')}"
         if len(rows) == 1
         else f"0 of n in {several(len(rows), 'row')}"
     )
@@ -464,8 +461,8 @@ def strongest(evidence: Sequence[Evidence]) -> Evidence:
 
 def _counted_rows(rows: Sequence[Evidence]) -> str:
     """Say how many rows there are, and the k of n of the one that differed most with the flag on."""
-    compared = [one.row.on for one in rows if counted(one.row.on)]
+    compared = [one.row.on for one in rows if one.row.on.counted]
     if not compared:
         return several(len(rows), "row")
     most = max(compared, key=lambda cell: (cell.differing / cell.runs, -cell.runs))
-    return f"{several(len(rows), 'row')} ({counted(most)} with the flag on)"
+    return f"{several(len(rows), 'row')} ({most.counted} with the flag on)"

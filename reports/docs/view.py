@@ -20,9 +20,9 @@ from reports.docs.judge import (
 )
 from reports.docs.regenerate import RegeneratedLists, lists_of, regenerate
 from reports.matrix import words
-from reports.matrix.cells import cell_view
 from reports.matrix.listed import hands_out
 from reports.matrix.model import Matrix
+from reports.matrix.rows import cell_view
 from reports.matrix.words import states
 from reports.render import markdown as of_markdown
 from reports.render import page as of_page
@@ -33,8 +33,7 @@ from scanner.errors import safe_lines
 from scanner.observations.parts import parts_of
 from scanner.observations.records import MODES
 from scanner.plurals import several
-from scanner.verdicts.cells import VERDICT_MEANING
-from scanner.verdicts.findings import FINDING_MEANING
+from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 _EFFECTS: dict[Effect, str] = {
@@ -184,7 +183,7 @@ def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
 
 def _row(one: Evidence) -> dict[str, object]:
     row = one.row
-    cells: dict[str, object] = {mode: fields_of(cell_view(row, mode), *_CELL) for mode in MODES}
+    cells: dict[str, object] = {mode: fields_of(cell_view(row.cell(mode)), *_CELL) for mode in MODES}
     return {
         "id": row.row.id,
         "run": one.run,
@@ -202,7 +201,7 @@ def _row(one: Evidence) -> dict[str, object]:
 
 def _cells(evidence: Sequence[Evidence]) -> list[str]:
     """Return both cells of the row that shows most."""
-    return [words.cell_words(strongest(evidence).row, mode) for mode in MODES]
+    return [strongest(evidence).row.cell(mode).words for mode in MODES]
 
 
 def _ids(evidence: Sequence[Evidence]) -> list[str]:

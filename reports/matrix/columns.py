@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.invariance import CUDNN_WORDS, short
-from reports.matrix.invariance import words as dependence_words
-from reports.matrix.model import WORST_FIRST, Matrix
-from reports.matrix.view import RowView, doubts
-from scanner.invariance import HEADS, PROPERTIES, Property
-from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode, unconcerned
+from reports.matrix.cost import NOT_MEASURED
+from reports.matrix.model import Matrix
+from reports.matrix.rows import chosen_view
+from reports.render.json import View
+from scanner.invariance import HEADS, POSITIONS, PROPERTIES, Property
+from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode
 from scanner.observations.records import Row
-from scanner.verdicts.chosen import MODE_FINDING_MEANING
-from scanner.verdicts.findings import Finding, MatrixRow
-from scanner.verdicts.invariance import DEPENDENCE_FOUND
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import MatrixRow, runs_in
+from scanner.verdicts.invariance import PropertyVerdict
+from scanner.verdicts.vocabulary import (
+    DEPENDENCE_FOUND,
+    MODE_FINDING_MEANING,
+    WORST_FIRST,
+    Dependence,
+    Finding,
+)
 
 NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
 # Findings that are no result.
@@ -38,6 +45,16 @@ _OTHER: dict[Property, str] = {
     "threads": "with other threads",
     "batch": "with another batch",
     "layout": "with another layout",
+}
+
+
+# The words of https://docs.nvidia.com/cudnn/operations/determinism, of repeatability and batch together.
+CUDNN_WORDS: dict[Dependence, str] = {
+    "invariant": "Supported",
+    "varies": "Replay only",
+    "not_repeatable": "Not guaranteed",
+    "error": "Unverified",
+    "not_asked": "Unverified",
 }
 
 
@@ -85,15 +102,15 @@ class Column(Struct, frozen=True, kw_only=True):
         """Return in how many rows something was compiled; ``None`` of a column that says nothing of compiled code."""
         return None
 
-    def said(self, row: RowView) -> Said:
+    def said(self, row: MatrixRow) -> Said:
         """Return what it says of a row."""
         raise NotImplementedError
 
-    def words(self, row: RowView) -> str:
+    def words(self, row: MatrixRow) -> str:
         """Return the same in a line, with what it rests on."""
         raise NotImplementedError
 
-    def flat(self, row: RowView | None) -> dict[str, object]:
+    def flat(self, row: MatrixRow | None) -> dict[str, object]:
         """Return the columns of a flat table; without a row, those of a run that was not asked for it."""
         raise NotImplementedError
 
@@ -110,16 +127,15 @@ class ModeColumn(Column, frozen=True, kw_only=True):
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the mode was among those of the scan."""
-        return self.mode in row.chosen
+        return self.mode in row.cells
 
     def finding(self, row: MatrixRow) -> str | None:
         """Return what differs in the mode from the flag off."""
-        seen = row.chosen.get(self.mode)
-        return seen.finding if seen else None
+        return row.cell(self.mode).finding
 
     def why_not(self, row: Row) -> str | None:
         """Return why the mode has nothing to say of a row."""
-        return unconcerned(self.mode, row)
+        return runs_in(self.mode, row)
 
     def compiled(self, rows: Iterable[MatrixRow]) -> int | None:
         """Return in how many rows a process says that torch.compile compiled something, whatever came of it."""
@@ -130,19 +146,24 @@ class ModeColumn(Column, frozen=True, kw_only=True):
             for row in rows
         )
 
-    def said(self, row: RowView) -> Said:
+    def said(self, row: MatrixRow) -> Said:
         """Return the finding, or why there is none."""
-        seen = row.chosen.get(self.mode)
+        seen = self._seen(row)
         if seen is None:
-            return Said(None, NOTHING, unconcerned(self.mode, row))
+            return Said(None, NOTHING, runs_in(self.mode, row.row))
         if seen.finding is None:
             return Said(None, seen.verdict, seen.cause)
-        text = ", ".join([seen.finding, *seen.remarks, *doubts(seen.low_power, serial=False)])
+        text = ", ".join([seen.finding, *seen.remarks, *["low power"] * (seen.weak is not None)])
         return Said(seen.finding, text, seen.finding_reason)
 
-    def words(self, row: RowView) -> str:
+    def _seen(self, row: MatrixRow) -> Cell | None:
+        """Return the cell of the mode; ``None`` if it could say nothing of such a row."""
+        cell = row.cells.get(self.mode)
+        return cell if cell and (cell.finding or runs_in(self.mode, row.row) is None) else None
+
+    def words(self, row: MatrixRow) -> str:
         """Return the finding, and the cell that it rests on."""
-        seen, said = row.chosen.get(self.mode), self.said(row)
+        seen, said = self._seen(row), self.said(row)
         if seen is None:
             return NOTHING
         if said.finding is None:
@@ -150,10 +171,11 @@ class ModeColumn(Column, frozen=True, kw_only=True):
         alert = f"{seen.verdict} {seen.alert}" if seen.alert else seen.words
         return f"{said.text}; {said.reason or alert}"
 
-    def flat(self, row: RowView | None) -> dict[str, object]:
+    def flat(self, row: MatrixRow | None) -> dict[str, object]:
         """Return the finding and the cell that it rests on; of a row that the mode says nothing of, why."""
-        seen = row.chosen.get(self.mode) if row else None
-        fields = {name: getattr(seen, name, None) for name in (*_FLAT, *_FLAT_DOUBTS)}
+        seen = self._seen(row) if row else None
+        view = chosen_view(seen) if seen else {}
+        fields = {name: view.get(name) for name in (*_FLAT, *_FLAT_DOUBTS)}
         fields["remarks"] = "; ".join(seen.remarks) or None if seen else None
         if row is not None and seen is None:
             fields |= {"verdict": NOTHING, "reason": self.said(row).reason}
@@ -187,23 +209,23 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
         """Return why it can say nothing of a row: a worker tells."""
         return None
 
-    def said(self, row: RowView) -> Said:
+    def said(self, row: MatrixRow) -> Said:
         """Return the verdict and the values that it rests on, or why it was not asked."""
-        seen = row.dependences.get(self.what)
+        seen = row.invariance.get(self.what)
         if seen is None or seen.verdict not in DEPENDENCE_FOUND:
             return Said(None, "not asked", seen.reason if seen else None)
         if seen.verdict == "error":
             return Said(seen.verdict, seen.verdict, seen.reason)
-        return Said(seen.verdict, short(seen), seen.reason if seen.verdict == "not_repeatable" else None)
+        return Said(seen.verdict, _short(seen), seen.reason if seen.verdict == "not_repeatable" else None)
 
-    def words(self, row: RowView) -> str:
+    def words(self, row: MatrixRow) -> str:
         """Return the verdict, the values that it rests on, and how far the bits are apart."""
-        seen = row.dependences.get(self.what)
+        seen = row.invariance.get(self.what)
         return dependence_words(seen) if seen else NOTHING
 
-    def flat(self, row: RowView | None) -> dict[str, object]:
+    def flat(self, row: MatrixRow | None) -> dict[str, object]:
         """Return the verdict and what it rests on; of batch also in the words of NVIDIA's table."""
-        seen = row.dependences.get(self.what) if row else None
+        seen = row.invariance.get(self.what) if row else None
         far = seen.severity if seen else None
         values: dict[str, object] = {
             "verdict": seen.verdict if seen else None,
@@ -219,36 +241,36 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
         return {f"{self.what}_{name}": value for name, value in values.items()}
 
 
-class ColumnCell(Struct, frozen=True, kw_only=True):
-    """What a column says of an op."""
+# What a column says of an op.
+COLUMN_FIELDS = ("finding", "rows", "of", "notable", "compiled", "among")
 
-    finding: str | None  # the worst of its rows; None: it says nothing of any
-    rows: int  # that have it
-    of: int  # of which it says something
-    notable: bool  # it is none that needs no attention
-    compiled: int | None  # rows of which something was compiled, of a mode under torch.compile
-    among: int  # of so many that it was asked of and could say something of
 
-    @property
-    def settled(self) -> bool:
-        """Whether the finding is a result."""
-        return self.finding is not None and self.finding not in UNSETTLED
+def column_cell(
+    column: Column, finding: str | None, rows: int, of: int, compiled: int | None, among: int
+) -> View:
+    """Return what a column says of an op.
 
-    @property
-    def text(self) -> str:
-        """The finding, and how many of the rows have it if not all do; which rows were compiled is a choice, and told."""
-        if self.finding is None:
-            return NOTHING
-        separator = "; " if self.rows == self.of and self.counts else " "
-        return f"{self.finding}{separator}{self.counts}".rstrip()
-
-    @property
-    def counts(self) -> str:
-        """The text behind the finding."""
-        parts = [f"in {self.rows} of {self.of}"] * (self.rows != self.of)
-        if self.finding is not None and self.compiled is not None:
-            parts.append(f"{self.compiled} of {self.among} rows compiled")
-        return "; ".join(parts)
+    Args:
+        column: The column.
+        finding: The worst of its rows; ``None``: it says nothing of any.
+        rows: That have it.
+        of: Rows of which it says something.
+        compiled: Rows of which something was compiled, of a mode under torch.compile.
+        among: Rows that it was asked of and could say something of.
+    """
+    parts = [f"in {rows} of {of}"] * (rows != of)
+    if finding is not None and compiled is not None:
+        # Which rows were compiled is a choice, and told.
+        parts.append(f"{compiled} of {among} rows compiled")
+    counts = "; ".join(parts)
+    separator = "; " if rows == of and counts else " "
+    notable = finding not in {None, [*column.findings][-1]}
+    return View(
+        dict(zip(COLUMN_FIELDS, (finding, rows, of, notable, compiled, among), strict=True)),
+        settled=finding is not None and finding not in UNSETTLED,
+        counts=counts,
+        text=NOTHING if finding is None else f"{finding}{separator}{counts}".rstrip(),
+    )
 
 
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
@@ -289,7 +311,7 @@ def idle_words(columns: Iterable[Column], rows: Sequence[Row]) -> list[str]:
     return [f"{', '.join(names)}: {NOTHING}, {why}." for why, names in reasons.items()]
 
 
-def worst(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> tuple[Column, ColumnCell] | None:
+def worst(columns: Sequence[Column], cells: Sequence[View]) -> tuple[Column, View] | None:
     """Return the column with the worst result of an op, or else one that was not settled; ``None`` if nothing needs attention."""
     notable = [(column, cell) for column, cell in zip(columns, cells, strict=True) if cell.notable]
     return min(
@@ -298,8 +320,8 @@ def worst(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> tuple[Colum
 
 
 def outranking(
-    finding: Finding, columns: Sequence[Column], cells: Sequence[ColumnCell]
-) -> tuple[Column, ColumnCell] | None:
+    finding: Finding, columns: Sequence[Column], cells: Sequence[View]
+) -> tuple[Column, View] | None:
     """Return the column with the worst result of an op, if that is worse than what off and on show."""
     if (found := worst(columns, cells)) is None or not found[1].settled:
         return None
@@ -307,7 +329,7 @@ def outranking(
     return found if WORST_FIRST.index(finding) >= WORST_FIRST.index(than) else None
 
 
-def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | None:
+def pointer(columns: Sequence[Column], cells: Sequence[View]) -> str | None:
     """Return where to look for what off and on do not show of an op: at the worst result, or else at what was not settled."""
     if (found := worst(columns, cells)) is None:
         return None
@@ -315,16 +337,99 @@ def pointer(columns: Sequence[Column], cells: Sequence[ColumnCell]) -> str | Non
     return f"see {column.name}" if cell.settled else f"not settled: {column.name}"
 
 
-def cell_of(column: Column, rows: Iterable[MatrixRow]) -> ColumnCell:
+def cell_of(column: Column, rows: Iterable[MatrixRow]) -> View:
     """Return what a column says of the rows of an op."""
     rows = [row for row in rows if column.asked(row) and column.why_not(row.row) is None]
     found = Counter(one for row in rows if (one := column.finding(row)) is not None)
     finding = next((one for one in column.findings if found[one]), None)
-    return ColumnCell(
-        finding=finding,
-        rows=found[finding] if finding else 0,
-        of=found.total(),
-        notable=finding not in {None, [*column.findings][-1]},
-        compiled=column.compiled(rows),
-        among=len(rows),
-    )
+    count = found[finding] if finding else 0
+    return column_cell(column, finding, count, found.total(), column.compiled(rows), len(rows))
+
+
+def _short(one: PropertyVerdict) -> str:
+    """Return the verdict with the values that it rests on."""
+    if one.verdict == "not_asked":
+        return "not asked"
+    if one.verdict == "error":
+        return f"error: {one.reason}"
+    parts = [one.verdict.replace("_", " ")]
+    if one.at:
+        parts.append(f"at {values_words(one.at, one.tried)}")
+    if one.verdict == "invariant":
+        parts.append(f"at {values_words(one.tried, one.tried)}")
+    if one.baseline:
+        parts.append(f"against {one.baseline}")
+    return " ".join(parts)
+
+
+def dependence_words(one: PropertyVerdict) -> str:
+    """Return all that is known of a row in a property."""
+    parts = [_short(one)]
+    if one.verdict == "not_asked":
+        parts = [f"not asked: {one.reason}"]
+    elif one.verdict == "not_repeatable" and one.reason:
+        parts.append(one.reason)
+    if one.severity is not None:
+        parts.append(_far(one))
+    if one.raised:
+        parts.append(
+            f"not compared: {one.reason}"
+            if len(one.raised) == 1
+            else f"not compared at {', '.join(one.raised)}"
+        )
+    if one.left_out:
+        parts.append(f"left out: {', '.join(one.left_out)}, summed over the batch")
+    return "; ".join(parts)
+
+
+def _far(one: PropertyVerdict) -> str:
+    """Return how far what varies is from the baseline, where it is farthest."""
+    it = one.severity
+    if it is None:
+        return NOT_MEASURED
+    steps = f"{it.max_ulp} ULP" if it.max_ulp is not None else "not comparable"
+    return f"up to {steps}, in {100 * it.differing_elements / it.elements:.3g} % of the elements"
+
+
+def values_words(values: Sequence[str], tried: Sequence[str]) -> str:
+    """Return values in few words: "1, 2, 3 (anywhere), 16 (last)" of a batch, "transposed (args[0], args[1])" of layouts."""
+    pairs = [value.partition(" ") for value in values]
+    if not all(rest for _, _, rest in pairs):
+        return ", ".join(values)
+    by_first: dict[str, list[str]] = {}
+    for first, _, rest in pairs:
+        by_first.setdefault(first, []).append(rest)
+    all_of: dict[str, set[str]] = {}
+    for first, _, rest in (value.partition(" ") for value in tried):
+        all_of.setdefault(first, set()).add(rest)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for first, rests in by_first.items():
+        places = set(rests) == set(POSITIONS) == all_of.get(first)
+        groups.setdefault(("anywhere",) if places else tuple(rests), []).append(first)
+    return ", ".join(f"{', '.join(firsts)} ({', '.join(rests)})" for rests, firsts in groups.items())
+
+
+def dependence_change(
+    old: MatrixRow, new: MatrixRow
+) -> tuple[Literal["improved", "regressed", "changed"], list[str]]:
+    """Return what the properties of a row in two runs are together, and a text for each that changed.
+
+    Those alone are held against each other that were tried at the same values, against the same baseline.
+    """
+    texts: list[str] = []
+    verdicts: set[tuple[Dependence, Dependence]] = set()
+    for what, after in new.invariance.items():
+        before = old.invariance.get(what)
+        if before is None or {before.verdict, after.verdict} - {"invariant", "varies"}:
+            continue
+        if (before.baseline, before.tried) != (after.baseline, after.tried) or before.at == after.at:
+            continue
+        sides = (
+            f"varies at {values_words(one.at, one.tried)}" if one.at else one.verdict
+            for one in (before, after)
+        )
+        texts.append(f"{what}: {' → '.join(sides)}")
+        verdicts.add((before.verdict, after.verdict))
+    if verdicts == {("varies", "invariant")}:
+        return "improved", texts
+    return ("regressed" if verdicts == {("invariant", "varies")} else "changed"), texts

@@ -1,4 +1,4 @@
-"""What determinism costs a row: the ratio of median times with the flag on and off, told with its spread.
+"""What the flag costs: the ratio of a row's median times with it on and off, told with its spread, and a chart of all rows.
 
 A ratio whose two times lie within each other's quartiles is not told apart from 1: it is marked, not hidden. A row
 that could not be timed has a word in its place.
@@ -7,12 +7,14 @@ that could not be timed has a word in its place.
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import asdict
-
-from scanner.observations.records import Cost, Outcome, Timing
-from scanner.verdicts.cells import Verdict
+from reports.matrix.trust import TableSection
+from reports.render.json import View, fields_of
+from scanner.observations.records import Cost, Timing
 from scanner.verdicts.findings import MatrixRow
 
 TIMES = "×"  # noqa: RUF001 - the sign for "times"
@@ -23,31 +25,29 @@ SLOW = 2.0  # the ratio from which a row is listed
 _UNTIMED: dict[str, str] = {"raised": "error", "invalid": "error"}
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+SIDE = 1000  # of the drawing, in its own units
+_LOWEST, _HIGHEST = -1, 2  # powers of 2 that are always on the scale
+_LABELS = 8  # at most, roughly
+# Matters to CUDA alone: both times are taken in one process, whose environment is that of the mode on.
+_WORKSPACE = (
+    ' "off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it: against a process without '
+    "it the flag may cost more or less."
+)
 _ROUNDED, _WHOLE = 10, 100  # ratios from which one and no decimal are told
 
 
-class CostView(Struct, frozen=True, kw_only=True):
-    """A row's timings with the ratios derived from them, as JSON has them."""
+class Timed(NamedTuple):
+    """The times of a row that was timed."""
 
-    ratio: float | None  # the median time with the flag on over that with it off; None without timings
-    unfilled_ratio: float | None  # the same with fill_uninitialized_memory off
-    outcome: Outcome
-    message: str | None
-    samples: int
-    calls: int
-    off: Timing | None
-    on: Timing | None
-    unfilled: Timing | None
-    off_memory: int | None
-    on_memory: int | None
-
-
-class Timed(CostView, frozen=True, kw_only=True):
-    """The cost of a row that was timed."""
-
-    ratio: float
     off: Timing
     on: Timing
+    unfilled: Timing | None  # with fill_uninitialized_memory off
+    cost: Cost
+
+    @property
+    def ratio(self) -> float:
+        """The median time with the flag on over that with it off."""
+        return self.on.median / self.off.median
 
     @property
     def told_apart(self) -> bool:
@@ -63,7 +63,7 @@ class Timed(CostView, frozen=True, kw_only=True):
     def filling(self) -> float | None:
         """The ratio with fill_uninitialized_memory off, if filling makes a difference of more than the spread."""
         unfilled = self.unfilled
-        return self.unfilled_ratio if unfilled is not None and _apart(self.on, unfilled) else None
+        return _over(unfilled, self.off) if unfilled is not None and _apart(self.on, unfilled) else None
 
     @property
     def flag(self) -> float:
@@ -78,19 +78,26 @@ class Timed(CostView, frozen=True, kw_only=True):
         return self.on.low / self.off.high, high
 
 
-def cost_view(cost: Cost | None) -> CostView | None:
-    """Return a row's timings with their ratios; ``None`` if it has no record of any."""
+def timed(row: MatrixRow) -> Timed | None:
+    """Return a row's times; ``None`` if it has none."""
+    cost = row.cost
+    if cost is None or cost.off is None or cost.on is None or not cost.off.median:
+        return None
+    return Timed(cost.off, cost.on, cost.unfilled, cost)
+
+
+def cost_view(cost: Cost | None) -> View | None:
+    """Return a row's timings with their ratios as JSON has them; ``None`` if it has no record of any."""
     if cost is None:
         return None
-    recorded = {name: getattr(cost, name) for name in CostView.__struct_fields__[2:]}
-    view = CostView(ratio=ratio_of(cost), unfilled_ratio=_over(cost.unfilled, cost.off), **recorded)
-    return view if view.ratio is None else Timed(**asdict(view))
-
-
-def timed(row: MatrixRow) -> Timed | None:
-    """Return a row's timings; ``None`` if it has none."""
-    view = cost_view(row.cost)
-    return view if isinstance(view, Timed) else None
+    return View(
+        {
+            "ratio": ratio_of(cost),
+            "unfilled_ratio": _over(cost.unfilled, cost.off),
+            **fields_of(cost, "outcome", "message", "samples", "calls", "off", "on", "unfilled"),
+            **fields_of(cost, "off_memory", "on_memory"),
+        }
+    )
 
 
 def ratio_of(cost: Cost | None) -> float | None:
@@ -99,19 +106,15 @@ def ratio_of(cost: Cost | None) -> float | None:
 
 
 def cost_words(row: MatrixRow) -> str:
-    """Return the cost of a row as a table shows it."""
-    return cost_text(cost_view(row.cost), row.on.verdict)
-
-
-def cost_text(cost: CostView | None, on: Verdict) -> str:
-    """Return a cost as a table shows it, or in a word why there is none of a row with this verdict."""
-    if isinstance(cost, Timed):
-        return ratio_words(cost) + (f" (fill off: {times(cost.filling)})" if cost.filling is not None else "")
-    if on == "raises":
+    """Return the cost of a row as a table shows it, or in a word why there is none."""
+    if (times_ := timed(row)) is not None:
+        filling = f" (fill off: {times(times_.filling)})" if times_.filling is not None else ""
+        return f"{ratio_words(times_)}{filling}"
+    if row.on.verdict == "raises":
         return "none: raises"
-    if cost is None or cost.outcome == "ran":
+    if row.cost is None or row.cost.outcome == "ran":
         return NOT_MEASURED
-    return f"none: {_UNTIMED.get(cost.outcome, cost.outcome)}"
+    return f"none: {_UNTIMED.get(row.cost.outcome, row.cost.outcome)}"
 
 
 def ratio_words(one: Timed) -> str:
@@ -154,3 +157,93 @@ def _over(one: Timing | None, other: Timing | None) -> float | None:
 
 def _apart(one: Timing, other: Timing) -> bool:
     return one.high < other.low or other.high < one.low
+
+
+def _slowest(rows: Iterable[MatrixRow]) -> list[tuple[str, Timed]]:
+    """Return the rows that were timed, by their ids, the slowest with the flag on first."""
+    found = [(row.row.id, one) for row in rows if (one := timed(row)) is not None]
+    return sorted(found, key=lambda pair: (-pair[1].ratio, pair[0]))
+
+
+def costs(rows: Sequence[MatrixRow]) -> TableSection:
+    """Say how many rows were timed and why others were not, and table those that take at least twice as long."""
+    found = _slowest(rows)
+    untimed = Counter(cost_words(row) for row in rows if timed(row) is None)
+    rest = ", ".join(f"{count} {word.removeprefix('none: ')}" for word, count in untimed.most_common())
+    heads = (
+        "row",
+        "off",
+        "on",
+        "ratio",
+        "between quartiles",
+        "fill off",
+        "peak memory off",
+        "peak memory on",
+    )
+    if not found:
+        rest = f" ({rest})" if rest else ""
+        return TableSection(f"The cost of the flag was not measured in any of these rows{rest}.", heads, [])
+    ratios = [one.ratio for _, one in found]
+    slow = [(row, one) for row, one in found if one.is_slow]
+    filled = sum(one.flag < SLOW for _, one in slow)
+    text = (
+        f"{len(slow)} of {len(found)} timed rows shown here {'takes' if len(slow) == 1 else 'take'} at least twice as "
+        f"long with the flag on{f', {filled} of them through the fill of uninitialized memory' if filled else ''}; the "
+        f"median ratio is {times(statistics.median(ratios))}, the highest {times(ratios[0])}."
+        f"{f' Without a cost: {rest}.' if rest else ''}"
+        f"{_WORKSPACE if any(row.row.device.startswith('cuda') and timed(row) for row in rows) else ''}"
+    )
+    return TableSection(text, heads, [_line(*one) for one in slow])
+
+
+def _line(row: str, one: Timed) -> tuple[str, ...]:
+    ratios = (ratio_words(one), spread_words(one), times(_over(one.unfilled, one.off)))
+    return (
+        row,
+        duration(one.off),
+        duration(one.on),
+        *ratios,
+        memory(one.cost.off_memory),
+        memory(one.cost.on_memory),
+    )
+
+
+def chart(rows: Sequence[MatrixRow]) -> dict[str, Any] | None:
+    """Return what the page draws of the timed rows, the slowest at the left; ``None`` if there are none.
+
+    The drawing is a handful of SVG paths, however many rows there are, stretched to the page's width; its labels are text of the
+    page, which does not stretch.
+    """
+    found = [one for _, one in _slowest(rows)]
+    if not found:
+        return None
+    drawn = [ratio for it in found for ratio in (it.ratio, it.filling) if ratio]
+    low = min(_LOWEST, *(math.floor(math.log2(ratio)) for ratio in drawn))
+    high = max(_HIGHEST, *(math.ceil(math.log2(ratio)) for ratio in drawn))
+
+    def y(ratio: float) -> float:
+        power = math.log2(ratio) if ratio > 0 else low
+        return round(SIDE * (high - min(max(power, low), high)) / (high - low), 1)
+
+    placed = [(round(SIDE * (place + 0.5) / len(found), 1), it) for place, it in enumerate(found)]
+    half = round(min(SIDE / len(found) / 2, 8), 1)
+    step = max(1, round((high - low) / _LABELS))
+    return {
+        "dots": "".join(f"M{x:g} {y(it.ratio):g}h.1" for x, it in placed),
+        "spreads": "".join(f"M{x:g} {y(it.spread[0]):g}V{y(it.spread[1]):g}" for x, it in placed),
+        "unfilled": "".join(
+            f"M{x - half:g} {y(it.filling):g}h{2 * half:g}" for x, it in placed if it.filling
+        ),
+        "ticks": [
+            # A fraction stays short however small it is.
+            (
+                f"{2**power if power >= 0 else f'1/{2**-power}'}{TIMES}",
+                round(y(2.0**power) * 100 / SIDE, 1),  # from the top, in percent
+                "strong" if power in {0, 1} else "tick",
+            )
+            for power in range(high, low - 1, -1)
+            if power in {0, 1} or power % step == 0
+        ],
+        "widths": [round(100 * math.log2(it.ratio) / high, 1) for it in found if it.is_slow],
+        "memory": any(it.cost.on_memory is not None for it in found),
+    }

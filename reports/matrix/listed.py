@@ -12,7 +12,8 @@ from scanner.claims.matching import matches, names_of
 from scanner.claims.tables import documented_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Row, Section
-from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import Finding
 
 SECTION_WORDS: dict[Section, str] = {
     "deterministic": "acts",

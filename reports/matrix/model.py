@@ -14,42 +14,17 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from reports.matrix.difference import joined
 from scanner.accelerators import label_of
 from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
-from scanner.modes import CHOSEN_MODES
 from scanner.observations.parts import missing_words, parts_of
-from scanner.observations.records import Mode, Observation, Output, Row
+from scanner.observations.records import Row
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.bound import upper_bound
-from scanner.verdicts.cells import Cell
 from scanner.verdicts.distrust import distrust
-from scanner.verdicts.findings import (
-    BESIDE_MEANING,
-    FINDING_MEANING,
-    FINDING_WORDS,
-    Finding,
-    MatrixRow,
-    matrix,
-)
-
-FINDINGS: tuple[Finding, ...] = tuple(FINDING_MEANING)
-# What a user must act on first. Beside a row that was not settled, one that did not differ says nothing of the op.
-WORST_FIRST: tuple[Finding, ...] = (
-    "silent",  # nothing helps, and nothing warns
-    "raises",  # nothing helps, and the flag warns
-    "over_alert",  # the flag stops a program that was not seen to need it
-    "order_dependent",  # nothing helps if a GPU takes such an order, which nobody has measured
-    "fixed_by_mode",
-    "uninitialized",
-    "mode_dependent",
-    "inconclusive",
-    "deterministic",
-)
-COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
+from scanner.verdicts.findings import MatrixRow, matrix
+from scanner.verdicts.vocabulary import BESIDE, FINDING_WORDS, FINDINGS, Finding
 
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
 _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
@@ -199,64 +174,16 @@ def parse_findings(texts: Iterable[str]) -> tuple[str, ...]:
 def beside_counts(found: Iterable[Iterable[str]]) -> dict[str, int]:
     """Count what stands beside findings, the worst first."""
     counts = Counter(name for names in found for name in names)
-    return {name: counts[name] for name in BESIDE_MEANING if counts[name]}
-
-
-def cell_of_mode(row: MatrixRow, mode: Mode) -> Cell:
-    """Return the cell of one mode."""
-    if mode in CHOSEN_MODES:
-        seen = row.chosen.get(mode)
-        return seen.cell if seen else Cell(verdict="not_run", reason="the scan was not asked for this mode")
-    cell: Cell = getattr(row, mode)
-    return cell
-
-
-def bound_of(cell: Cell) -> float | None:
-    """Return the bound on the rate of differing; ``None`` where 0 of n says nothing, as of a constant."""
-    return None if cell.constant else cell.upper_bound
-
-
-def constant_of(row: MatrixRow) -> str | None:
-    """Return why a mode's result may hold no information and did not; ``None`` if it held some in both."""
-    return row.row.may_be_blank if row.off.constant or row.on.constant else None
-
-
-def alerts_of(row: MatrixRow) -> tuple[str, ...]:
-    """Return the callers of all alerts: of the one that ended the op, and of those it passes under warn_only."""
-    raised = [alert for alert in (row.on.alert or row.off.alert,) if alert]
-    return tuple(dict.fromkeys([*raised, *row.warn_only.alerts]))
-
-
-def outputs_of(observations: Iterable[Observation]) -> tuple[Output, ...]:
-    """Return the compared tensors of some processes: executions that differed summed, distances the largest.
-
-    Each process counts against its own first execution; what differs only between processes shows in the
-    cell's k of n, not here.
-    """
-    outputs: dict[str, Output] = {}
-    for observation in observations:
-        for output in observation.outputs:
-            before = outputs.get(output.name)
-            outputs[output.name] = output if before is None else _both(before, output)
-    return tuple(outputs.values())
+    return {name: counts[name] for name in BESIDE if counts[name]}
 
 
 def input_elements(row: MatrixRow) -> int | None:
     """Return how many elements the tensors among a row's inputs have; ``None`` if none were recorded."""
-    inputs = next((observation.inputs for observation in row.observations if observation.inputs), None)
-    if inputs is None:
+    if not row.inputs:
         return None
-    shapes = [shape[1] for one in inputs if (shape := _SHAPE.search(one))]
+    shapes = [shape[1] for one in row.inputs if (shape := _SHAPE.search(one))]
     sizes = ([int(size[:18]) for size in shape.split(",") if size.strip()] for shape in shapes)
     return min(sum(map(math.prod, sizes)), 2**63 - 1)  # a run file may say anything
-
-
-def _both(one: Output, other: Output) -> Output:
-    """Join what two processes saw of one output."""
-    differing = one.differing + other.differing
-    if not differing:
-        return other
-    return replace(other, differing=differing, severity=joined(one.severity, other.severity))
 
 
 def _names(paths: Sequence[str]) -> list[str]:

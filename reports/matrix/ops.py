@@ -7,36 +7,38 @@ what to do, are those of the latest release that it was scanned in, on each kind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from reports.matrix.columns import Column, ColumnCell
-from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, times
-from reports.matrix.model import WORST_FIRST
-from reports.matrix.view import RowView
-from reports.render.signs import VERDICT_SIGN
+from reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
+from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, timed, times
+from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
+from reports.matrix.model import Matrix, beside_counts
+from reports.render.json import View, fields_of
 from scanner.accelerators import label_of
-from scanner.claims.matching import claimed_kind
-from scanner.observations.records import Direction
+from scanner.claims.matching import claimed_kind, device_kind, names_of
+from scanner.observations import versions
+from scanner.observations.records import Claim, Row
 from scanner.plurals import several
-from scanner.verdicts.cells import Verdict
-from scanner.verdicts.findings import Finding, MatrixRow
+from scanner.verdicts.cells import USABLE, Cell
+from scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
+from scanner.verdicts.vocabulary import BESIDE, FINDING, NO_SIGN, VERDICT, WORST_FIRST, Finding
 
 _DEVICES = {"cpu": "the CPU", "cuda": "CUDA"}
-NO_ROW, UNKNOWN, OTHER_BITS = "·", "?", "~"
+UNKNOWN, OTHER_BITS = "?", "~"
 UNSCANNED = "not scanned"  # on a kind of device, beside one on which there are rows
 FILL = "+fill"  # behind the cost of the flag where that of the fill is high
 NONE_LISTED, MISSING = "–", "MISSING"  # noqa: RUF001
 # Signs that a cell of an op is made of, printed below every table of ops that has them.
 MARK_MEANING = {
-    VERDICT_SIGN["nondeterministic"]: "differs",
-    VERDICT_SIGN["deterministic"]: "same",
+    VERDICT["nondeterministic"].sign: "differs",
+    VERDICT["deterministic"].sign: "same",
     OTHER_BITS: "same, other bits than off",
-    VERDICT_SIGN["raises"]: "raises",
+    VERDICT["raises"].sign: "raises",
     UNKNOWN: "not measured",
-    NO_ROW: "no row",
+    NO_SIGN: "no row",
 }
 LISTED_MEANING = {
     "acts": "Documented to act deterministically with the flag on.",
@@ -44,226 +46,305 @@ LISTED_MEANING = {
     MISSING: "Differs or raises, undocumented: no bullet is about it.",
     NONE_LISTED: "In no list, and none is missing.",
 }
-# What to do about an op of this finding, where nothing more is known of it.
-ACTION: dict[Finding, str] = {
-    "silent": "no fix: differs silently",
-    "raises": "no fix: raises",
-    "over_alert": "raises; no difference seen",
-    "order_dependent": "order matters: try a GPU",
-    "fixed_by_mode": "set the flag",
-    "uninitialized": "set the flag: it fills memory",
-    "mode_dependent": "keep one setting: on or off",
-    "inconclusive": "not settled",
-    "deterministic": "nothing to do",
-}
 MOST = 25  # ops that are listed unless all are asked for: a screen of them
 _NAMED = 8  # ops of which nothing else is said
-USABLE = ("deterministic", "nondeterministic", "raises")  # verdicts
+# The list of cuBLAS (up to 2.9) is one of what raises.
+_SHORT = SECTION_WORDS | {"cublas": "raises"}
+_FIXED = ("fixed_by_mode", "uninitialized")  # findings that the flag mends
+
+RunRow = tuple[int, MatrixRow]  # a row, and the place of its run among those of the report
 
 
-class ModeMark(Struct, frozen=True, kw_only=True):
-    """What one mode shows of the worst case of an op in one direction."""
+class _Lists:
+    """The claims of a run by the ops that they are about."""
 
-    verdict: Verdict | None  # None: no row, or nothing is known
-    text: str  # "69 of 70 differed", "raises put_", "no row"
-    other_bits: bool = False  # as with the flag off every time, but not the same
-    has_row: bool = True
+    def __init__(self, matrix: Matrix) -> None:
+        self.claims = list(lists_of(matrix).claims)
+        self.devices = [
+            kind for kind in ("cpu", "cuda", "mps") if any(it.device == kind for it in self.claims)
+        ]
+        self._unparsed = [claim for claim in self.claims if not claim.parsed]
+        self._of: dict[str, list[Claim]] = {}
+        for claim in self.claims:
+            for name in claim.targets if claim.parsed else ():
+                self._of.setdefault(name, []).append(claim)
 
-    @property
-    def glyph(self) -> str:
-        """One sign; where there is no usable verdict, that of what is not known."""
-        if not self.has_row:
-            return NO_ROW
-        if self.other_bits:
-            return OTHER_BITS
-        return VERDICT_SIGN[self.verdict] if self.verdict in USABLE else UNKNOWN
+    def about(self, row: Row) -> list[Claim]:
+        """Return the claims that could be about a row."""
+        return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
 
-    @property
-    def tint(self) -> str:
-        """The class that colours it: a verdict, "mode_dependent", "inconclusive", "unknown" or "no_row"."""
-        if self.verdict is None:
-            return "unknown" if self.has_row else "no_row"
-        if self.other_bits:
-            return "mode_dependent"
-        return self.verdict if self.verdict in USABLE else "inconclusive"
+    def lack(self, row: MatrixRow) -> bool:
+        """Tell whether there are lists, and none speaks of a row that raises or differs."""
+        return bool(self.claims) and is_missing(row, self.about(row.row))
 
 
-class OpDirection(Struct, frozen=True, kw_only=True):
-    """What an op shows in one direction in one column: the verdicts of its worst row."""
-
-    off: ModeMark
-    on: ModeMark
-    finding: Finding | None = None  # None: no row, or nothing measured
-    row: str | None = None  # the id of the row that stands for it
-    doubts: tuple[str, ...] = ()  # "serial", "low power": why it says little that none of its rows differed
-
-    @property
-    def glyphs(self) -> str:
-        """Both signs, "≠/="; one where there is no row."""
-        return f"{self.off.glyph}/{self.on.glyph}" if self.on.has_row else NO_ROW
-
-    @property
-    def word(self) -> str:
-        """What stands below the signs where there is room for little: the finding; of what did not differ, its n."""
-        if not self.on.has_row:
-            return self.on.text
-        if self.finding == "deterministic":
-            return ", ".join([self.on.text, *self.doubts])
-        return self.finding or "not measured"
-
-    @property
-    def text(self) -> str:
-        """Both in words."""
-        if not self.on.has_row:
-            return self.on.text
-        doubts = f" ({', '.join(self.doubts)})" if self.doubts else ""
-        return f"off: {self.off.text}; on: {self.on.text}{doubts}"
-
-
-class OpCell(Struct, frozen=True, kw_only=True):
-    """What is known of one op in one column."""
-
-    finding: Finding | None  # None: no row, or nothing measured
-    forward: OpDirection
-    backward: OpDirection
-    counts: dict[Finding, int]  # its rows; empty: none
-    # In which lists the op stands, by kind of device: "acts", "raises". None: there are no lists of this release.
-    documented: dict[str, tuple[str, ...]] | None
-    missing: int  # rows that raise or differ, and that no bullet is about
-
-    @property
-    def directions(self) -> dict[Direction, OpDirection]:
-        """Both of them by name."""
-        return {"forward": self.forward, "backward": self.backward}
-
-
-class CostRange(Struct, frozen=True):
-    """The lowest and the highest ratio of an op's rows; exactly 1 for those whose quartiles overlap."""
-
-    low: float
-    high: float
-
-    @property
-    def text(self) -> str:
-        """Both, or one where they read alike."""
-        low, high = (
-            f"{APPROXIMATELY if ratio == 1.0 else ''}{times(ratio)}" for ratio in (self.low, self.high)
-        )
-        return low if low == high else f"{low[:-1]}–{high}"  # noqa: RUF001
-
-
-class OpRow(NamedTuple):
-    """A row of an op that the report shows."""
-
-    run: int  # the place of its run among those of the report
-    row: RowView
-    record: MatrixRow
-
-
-class OpColumn(Struct, frozen=True, kw_only=True):
-    """A release on a kind of device."""
-
-    device: str  # its kind: "cpu", "cuda"
-    torch: str  # the release
-    runs: tuple[int, ...] = ()  # the places of the runs whose rows it joins
-    executions: tuple[int, ...] = ()  # n of a cell, by run
-    trusted: bool = True
-
-    @property
-    def title(self) -> str:
-        """What stands above it."""
-        return f"{self.torch} {label_of(self.device)}"
-
-
-class OpDevice(Struct, frozen=True, kw_only=True):
-    """What the latest release of one kind of device shows of an op, beside other kinds."""
-
-    device: str
-    finding: Finding | None  # None: it has no row there
-    action: str
-    listed: str  # as `OpView.listed`
-    counts: dict[Finding, int]
-    beside: dict[str, int]
-
-    @property
-    def label(self) -> str:
-        """The kind of device in words: "CUDA, simulated"."""
-        return label_of(self.device)
-
-    @property
-    def counts_words(self) -> str:
-        """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
-        return counts_words(self.beside, self.counts)
-
-
-class OpView(Struct, frozen=True, kw_only=True):
-    """One op."""
-
-    name: str
-    short: str  # the shortest ending of it that no other op of the runs has: "take", "Tensor.index_put"
-    family: str
-    finding: Finding  # the worst of the latest release, on any kind of device
-    action: str  # what to do about it
-    listed: str  # what the lists say: a word of LISTED_MEANING; "?" without lists
-    elsewhere: str | None  # what they say of a device that the op was not measured on: "CUDA: acts"
-    doubts: tuple[str, ...]  # "serial", "low power": why a whole direction shows little
-    counts: dict[Finding, int]  # its rows in the latest release
-    cost: CostRange | None  # of the flag alone; None: not measured
-    fill: (
-        CostRange | None
-    )  # with the fill of uninitialized memory, of the rows in which that makes a difference
-    cells: tuple[OpCell, ...]  # one for each column
-    rows: tuple[OpRow, ...]  # those that the report shows
-    further: tuple[ColumnCell, ...] = ()  # one for each further column, of the latest release
-    unlike_reference: int = (
-        0  # rows of the latest release that in some mode did not give what their reference says
+def ops_view(matrices: Sequence[Matrix]) -> View:
+    """Return the ops of these runs that have a row to show, the worst first, then in the order of the runs."""
+    columns, lists = _columns(matrices), [_Lists(one) for one in matrices]
+    scanned: dict[str, list[RunRow]] = {}
+    shown: dict[str, list[RunRow]] = {}
+    for number, one in enumerate(matrices):
+        for rows, of in ((one.scanned, scanned), (one.rows, shown)):
+            for row in rows:
+                of.setdefault(row.row.spec, []).append((number, row))
+    short = _short_names(scanned)
+    further = telling(all_columns(matrices), [row.row for one in matrices for row in one.scanned])
+    every = [
+        _op(name, short[name], of, shown.get(name, ()), columns, further, lists)
+        for name, of in scanned.items()
+    ]
+    found = Counter(op["finding"] for op in every)
+    counts = {finding: found[finding] for finding in FINDING}
+    ops = sorted(
+        (op for op in every if op.rows),
+        key=lambda op: (_beside_rank(op["beside"]), FINDING[op["finding"]].rank, op.is_clean),
     )
-    beside: dict[
-        str, int
-    ] = {}  # what a simulated GPU shows beside findings, the worst first, and in how many rows
-    devices: tuple[OpDevice, ...] = ()  # one for each kind of device, where there are several
+    narrowed = any(one.only or one.patterns for one in matrices)
+    beside, by_device = beside_counts(op["beside"] for op in every), _by_device(every)
+    unmeasured = _unmeasured(matrices, lists, shown, columns, narrowed=narrowed)
+    acting, clean = [op for op in ops if not op.is_clean], [op for op in ops if op.is_clean]
+    doubted = [op["short"] for op in clean if op["doubts"]]
+    more = f" and {len(doubted) - _NAMED} more" if len(doubted) > _NAMED else ""
+    rest = "in a whole direction all rows are serial or of low power"
+    simulated = " SIMULATED," * any(column["device"] == "simulated" for column in columns)
+    return View(
+        {
+            "columns": columns,
+            "unmeasured": unmeasured,
+            "op_counts": counts,
+            **({"device_counts": by_device} if by_device else {}),
+            "ops": ops,
+        },
+        further=further,
+        narrowed=narrowed,
+        counts=counts,
+        beside=beside,
+        by_device=by_device,
+        # The findings that there are ops of, the worst first, and silent in any case.
+        counted=beside | {name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"},
+        shown=f"Shown: {len(ops)} of {len(every)} ops; the line of an op is about all of its rows."
+        if narrowed
+        else None,
+        acting=acting,
+        clean=clean,
+        # What a short report has lines for: the ops asked for, or the first with something to do.
+        listed=ops if narrowed else acting[:MOST],
+        left_out=[] if narrowed else acting[MOST:],
+        doubted_words=f"Nothing seen, but {rest}: {', '.join(doubted[:_NAMED])}{more}." if doubted else None,
+        unmeasured_words=[
+            f"{_DEVICES.get(device, device).upper()}{simulated * (device == 'cuda')} NOT MEASURED: "
+            f"{several(count, 'documented claim')}"
+            for device, count in unmeasured.items()
+        ],
+        legend=lambda listed: _legend(listed, further, several_devices=bool(by_device)),
+    )
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether there is nothing to do and nothing in doubt but what the summary says of all."""
-        notable = any(it.notable for it in self.further)
-        unscanned = any(it.finding is None for it in self.devices)
-        return self.finding == "deterministic" and not (notable or self.unlike_reference or unscanned)
 
-    @property
-    def docs_words(self) -> str:
-        """What the lists say; of an op that is in none for this device, what they say of another.
+def _legend(
+    ops: Sequence[View], further: Sequence[Column], *, several_devices: bool
+) -> list[tuple[str, list[str]]]:
+    """Return what the columns of some of the ops say, with the signs that they have."""
+    ways = [cell[way] for op in ops for cell in op["cells"] for way in ("forward", "backward")]
+    used = {sign for way in ways for sign in (way["off"].glyph, way["on"].glyph)}
+    signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
+    lines = [("cells", ["off/on", *signs])]
+    if any(op["cost"] or op["fill"] for op in ops):
+        filled = any(op.cost_words.endswith(FILL) for op in ops)
+        fill = f"{FILL} {SLOW:g}{TIMES} or more with fill_uninitialized_memory, on by default"
+        lines.append(("cost", ["the flag alone", f"{APPROXIMATELY} within noise", *[fill] * filled]))
+    missing = any(op["listed"] == MISSING for op in ops)
+    if missing or any(op.docs_words != op["listed"] for op in ops):
+        which = "each" if several_devices else "this"
+        texts = [f"PyTorch's lists, for {which} device if none is named"]
+        lines.append(("docs", [*texts, *[f"{MISSING} differs or raises, undocumented"] * missing]))
+    return [*lines, *((column.name, [column.meaning]) for column in further)]
 
-        Of several devices of which they do not say the same, those are named of which they say something, or lack it.
-        """
-        if len({it.listed for it in self.devices}) > 1:
-            missing = any(it.listed == MISSING for it in self.devices)
-            told = (
-                it for it in self.devices if it.listed == MISSING or not (missing or it.listed == NONE_LISTED)
-            )
-            return ", ".join(f"{label_of(claimed_kind(it.device))}: {it.listed}" for it in told)
-        return self.elsewhere if self.elsewhere and self.listed == NONE_LISTED else self.listed
 
-    @property
-    def counts_words(self) -> str:
-        """How many rows there are of each finding; "deterministic" is told nowhere without its n."""
-        if self.devices:
-            return "; ".join(f"{it.label}: {it.counts_words}" for it in self.devices)
-        return counts_words(self.beside, self.counts)
+def _unmeasured(
+    matrices: Sequence[Matrix],
+    lists: Sequence[_Lists],
+    shown: Mapping[str, Sequence[RunRow]],
+    columns: Sequence[View],
+    *,
+    narrowed: bool,
+) -> dict[str, int]:
+    """Return the kinds of devices that no run is on, and how many claims of the latest lists are about them."""
+    places = range(len(matrices))
+    latest = max(places, key=lambda place: versions.key(_release(matrices[place])), default=None)
+    told = [] if latest is None else lists[latest].claims
+    if narrowed and latest is not None:
+        rows = (row.row for some in shown.values() for _, row in some)
+        about = {id(claim) for row in rows for claim in lists[latest].about(row)}
+        told = [claim for claim in told if id(claim) in about]
+    claims = Counter(claim.device for claim in told)
+    measured = {"any", *(column["device"] for column in columns)}
+    return {kind: claims[kind] for kind in claims if kind not in measured}
 
-    @property
-    def cost_words(self) -> str:
-        """The cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
-        actions = [it.action for it in self.devices] or [self.action]
-        if any(text.startswith(ACTION["uninitialized"]) for text in actions):
-            return f"fill {self.fill.text}" if self.fill else NONE_LISTED
-        fill = FILL if self.fill and self.fill.high >= SLOW else ""
-        return f"{self.cost.text}{fill}" if self.cost else NONE_LISTED
 
-    @property
-    def deciding(self) -> tuple[str, ...]:
-        """The cases of the shown rows that the finding rests on."""
-        return tuple(dict.fromkeys(it.row.case for it in self.rows if it.row.finding == self.finding))
+def _by_device(ops: Sequence[View]) -> dict[str, dict[str, int]]:
+    """Count the ops of each kind of device by what it shows, the worst first; empty if there is one kind."""
+    found: dict[str, list[View]] = {}
+    for it in (it for op in ops for it in op.devices):
+        found.setdefault(it.label, []).append(it)
+    counted: dict[str, dict[str, int]] = {}
+    for label, those in found.items():
+        counts = Counter(it["finding"] for it in those)
+        told: dict[str, int] = {
+            name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"
+        }
+        unscanned = {UNSCANNED: counts[None]} if counts[None] else {}
+        counted[label] = {**beside_counts(it["beside"] for it in those), **told, **unscanned}
+    return counted
+
+
+def _beside_rank(beside: Iterable[str]) -> int:
+    """Order ops by the worst that stands beside a finding, which is worse than any finding."""
+    return min(map([*BESIDE].index, beside), default=len(BESIDE))
+
+
+def _short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the shortest ending of each name that no other has; those of databases stay whole."""
+    owners: dict[str, set[str]] = {}
+    for name in names:
+        for ending in _endings(name):
+            owners.setdefault(ending, set()).add(name)
+    return {name: next((it for it in _endings(name) if len(owners[it]) == 1), name) for name in names}
+
+
+def _endings(name: str) -> list[str]:
+    parts = name.split(".") if name.startswith("torch.") else [name]
+    return [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+
+
+def _release(one: Matrix) -> str:
+    return versions.release(one.run.header.environment.torch)
+
+
+def _columns(matrices: Sequence[Matrix]) -> list[View]:
+    """Return a column for each release on each kind of device, the oldest release first."""
+    runs: dict[tuple[str, str], list[int]] = {}
+    for number, one in enumerate(matrices):
+        runs.setdefault((device_kind(one.run.header.settings.device), _release(one)), []).append(number)
+    return [
+        View(
+            {
+                "device": device,
+                "torch": torch,
+                "runs": numbers,
+                "executions": [matrices[number].executions for number in numbers],
+                "trusted": not any(matrices[number].distrust for number in numbers),
+            },
+            title=f"{torch} {label_of(device)}",
+        )
+        for (device, torch), numbers in sorted(
+            runs.items(), key=lambda it: (it[0][0], versions.key(it[0][1]))
+        )
+    ]
+
+
+def _op(
+    name: str,
+    short: str,
+    scanned: Sequence[RunRow],
+    shown: Sequence[RunRow],
+    columns: Sequence[View],
+    further: Sequence[Column],
+    lists: Sequence[_Lists],
+) -> View:
+    cells, latest = [], dict[str, int]()
+    for place, column in enumerate(columns):
+        mine = [(run, row) for run, row in scanned if run in column["runs"]]
+        cells.append(_cell(mine, column, lists))
+        if mine:
+            latest[column["device"]] = place
+
+    def rows_in(places: Iterable[int]) -> list[MatrixRow]:
+        runs = {run for place in places for run in columns[place]["runs"]}
+        return [row for run, row in scanned if run in runs]
+
+    judged, rows = [cells[place] for place in latest.values()], rows_in(latest.values())
+    finding = _worst(cell["finding"] for cell in judged)
+    counts = sum((Counter(cell["counts"]) for cell in judged), Counter[Finding]())
+    weak = [text for cell in judged for way in ("forward", "backward") for text in cell[way]["doubts"]]
+    elsewhere = _elsewhere(latest, judged)
+    told = [cell_of(column, rows) for column in further]
+    kinds = list(dict.fromkeys(column["device"] for column in columns))
+    devices = [
+        _device(
+            kind,
+            cells[latest[kind]] if kind in latest else None,
+            rows_in([latest[kind]] if kind in latest else []),
+            further,
+        )
+        for kind in kinds
+        if len(kinds) > 1
+    ]
+    action = "; ".join(f"{it.label}: {it['action']}" for it in devices)
+    action = action or _action(finding, rows, weak, latest if elsewhere else (), told, further)
+    listed = _listed(latest, judged)
+    cost, fill = _range(_flags(rows)), _range(_fills(rows))
+    beside = beside_counts(row.beside for row in rows)
+    told_counts = {it: counts[it] for it in WORST_FIRST if counts[it]}
+    unlike = sum(bool(row.unlike_reference) for row in rows)
+    notable = any(it["notable"] for it in told) or any(it["finding"] is None for it in devices)
+    return View(
+        {
+            "name": name,
+            "short": short,  # the shortest ending of it that no other op of the runs has
+            "family": scanned[0][1].row.family,
+            "finding": finding,  # the worst of the latest release, on any kind of device
+            "action": action,
+            "listed": listed,
+            "elsewhere": elsewhere,
+            "doubts": list(dict.fromkeys(weak)) if finding == "deterministic" else [],
+            "counts": told_counts,
+            "cost": cost,
+            "fill": fill,  # of the rows in which the fill of uninitialized memory makes a difference
+            "cells": cells,
+            "rows": [row.row.id for _, row in shown],
+            "unlike_reference": unlike,
+            "beside": beside,
+            **({"devices": devices} if devices else {}),
+            **({"further": {one.name: it for one, it in zip(further, told, strict=True)}} if further else {}),
+        },
+        rows=shown,
+        further=told,
+        devices=devices,
+        # There is nothing to do, and nothing in doubt but what the summary says of all.
+        is_clean=finding == "deterministic" and not (notable or unlike),
+        docs_words=_docs_words(listed, elsewhere, devices),
+        counts_words="; ".join(f"{it.label}: {it.counts_words}" for it in devices)
+        or counts_words(beside, told_counts),
+        cost_words=_cost_words(cost, fill, [it["action"] for it in devices] or [action]),
+    )
+
+
+def _worst(findings: Iterable[Finding | None]) -> Finding:
+    return min((it for it in findings if it), key=lambda it: FINDING[it].rank)
+
+
+def _device(device: str, cell: View | None, rows: Sequence[MatrixRow], further: Sequence[Column]) -> View:
+    """Return what the latest release of one of several kinds of devices shows of an op, apart from the others."""
+    action, counts = UNSCANNED, dict[Finding, int]()
+    if cell is not None:
+        weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]]
+        told = [cell_of(column, rows) for column in further]
+        action = _action(cell["finding"], rows, weak, (), told, further)
+        action = "none seen" if action == FINDING["deterministic"].action else action
+        counts = {it: cell["counts"][it] for it in WORST_FIRST if it in cell["counts"]}
+    beside = beside_counts(row.beside for row in rows)
+    return View(
+        {
+            "device": device,
+            "finding": cell["finding"] if cell else None,
+            "action": action,
+            "listed": _listed([device], [cell]) if cell else NONE_LISTED,
+            "counts": counts,
+            "beside": beside,
+        },
+        label=label_of(device),
+        counts_words=counts_words(beside, counts),
+    )
 
 
 def counts_words(beside: Mapping[str, int], findings: Mapping[Finding, int]) -> str:
@@ -273,107 +354,235 @@ def counts_words(beside: Mapping[str, int], findings: Mapping[Finding, int]) -> 
     return f"{', '.join(counts) or 'none'} of {sum(findings.values())}"
 
 
-class OpsView(Struct, frozen=True, kw_only=True):
-    """All ops of a report."""
+def _cell(records: Sequence[RunRow], column: View, lists: Sequence[_Lists]) -> View:
+    """Return what the runs of a column show of an op."""
+    rows = [row for _, row in records]
+    finding = _worst(row.finding for row in rows) if rows else None
+    worst = [(run, row) for run, row in records if row.finding == finding]
+    return View(
+        {
+            **fields_of(column, "device", "torch"),
+            "finding": finding,
+            "forward": direction_of([row for row in rows if row.row.direction == "forward"]),
+            "backward": direction_of([row for row in rows if row.row.direction == "backward"]),
+            "counts": dict(Counter(row.finding for row in rows)),
+            "documented": _documented(records, worst, column["device"], lists),
+            # Rows that raise or differ, and that no bullet is about.
+            "missing": sum(column["trusted"] and lists[run].lack(row) for run, row in records),
+        }
+    )
 
-    columns: tuple[OpColumn, ...]  # by kind of device, the oldest release first
-    ops: tuple[OpView, ...]  # those that have a row to show, the worst first, then in the order of the runs
-    further: tuple[Column, ...]  # beside off and on, that say something of the runs
-    narrowed: bool  # only some rows were asked for
-    counts: dict[Finding, int]  # ops of the whole scans
-    beside: dict[str, int]  # likewise of what stands beside findings
-    unmeasured: dict[
-        str, int
-    ]  # kinds of devices that no run is on, and the claims of the latest lists about them
-    # Where there are several kinds of devices, what `counted` says of each of them by itself, by its label.
-    by_device: dict[str, dict[str, int]] = {}
 
-    @property
-    def shown(self) -> str | None:
-        """How many ops are shown, if not all are."""
-        if not self.narrowed:
-            return None
-        return f"Shown: {len(self.ops)} of {sum(self.counts.values())} ops; the line of an op is about all of its rows."
+def _documented(
+    records: Sequence[RunRow], worst: Sequence[RunRow], device: str, lists: Sequence[_Lists]
+) -> dict[str, list[str]] | None:
+    """Return what the lists say: of the device of the runs, for the worst rows; of others for all rows.
 
-    @property
-    def told(self) -> list[Finding]:
-        """The findings that there are ops of, the worst first, and silent in any case."""
-        return [finding for finding in WORST_FIRST if self.counts[finding] or finding == "silent"]
+    ``None`` stands for a release without lists.
+    """
+    runs = {run for run, _ in records}
+    if not any(lists[run].claims for run in runs):
+        return None
+    found: dict[str, list[str]] = {}
+    measured = claimed_kind(device)
+    for kind in dict.fromkeys([measured, *(kind for run in runs for kind in lists[run].devices)]):
+        words = (
+            _SHORT[section]
+            for run, record in (worst if kind == measured else records)
+            if (claims := lists[run].about(record.row))
+            for section in sections(replace(record.row, device=kind), claims)
+        )
+        found[kind] = list(dict.fromkeys(words))
+    return found
 
-    @property
-    def counted(self) -> dict[str, int]:
-        """The same with how many ops there are, behind what stands beside findings."""
-        return {**self.beside, **{finding: self.counts[finding] for finding in self.told}}
 
-    @property
-    def listed(self) -> tuple[OpView, ...]:
-        """The ops that a short report has a line for: those asked for, or the first with something to do."""
-        return self.ops if self.narrowed else tuple(self.acting[:MOST])
+def direction_of(rows: Sequence[MatrixRow]) -> View:
+    """Return the worst row of a direction; of those that did not differ, the one that shows least."""
+    if not rows:
+        nothing = _mark(None)
+        return View(
+            {"off": nothing, "on": nothing, "finding": None, "row": None, "doubts": []},
+            glyphs=NO_SIGN,
+            word=nothing["text"],
+            text=nothing["text"],
+        )
+    worst = min(
+        rows,
+        key=lambda row: (
+            FINDING[row.finding].rank,
+            row.off.verdict != "nondeterministic",
+            min(row.off.runs, row.on.runs),
+        ),
+    )
+    off, on = _mark(worst.off), _mark(worst.on, other_bits=worst.finding == "mode_dependent")
+    doubted = [row.doubt_words() for row in rows]
+    doubts = list(dict.fromkeys(text for texts in doubted for text in texts)) if all(doubted) else []
+    still, told = ", ".join([on["text"], *doubts]), f" ({', '.join(doubts)})" if doubts else ""
+    return View(
+        {"off": off, "on": on, "finding": worst.finding, "row": worst.row.id, "doubts": doubts},
+        glyphs=f"{off.glyph}/{on.glyph}",
+        # What stands below the signs where there is room for little.
+        word=still if worst.finding == "deterministic" else worst.finding,
+        text=f"off: {off['text']}; on: {on['text']}{told}",
+    )
 
-    @property
-    def left_out(self) -> list[OpView]:
-        """The ops with something to do that a short report has no line for."""
-        return [] if self.narrowed else self.acting[MOST:]
 
-    @property
-    def clean(self) -> list[OpView]:
-        """The ops with nothing to do."""
-        return [op for op in self.ops if op.is_clean]
+def _mark(cell: Cell | None, *, other_bits: bool = False) -> View:
+    """Return what one mode shows of the worst case of an op in one direction, with its sign and the class that colours it."""
+    if cell is None:
+        fields: dict[str, object] = {
+            "verdict": None,
+            "text": "no row",
+            "other_bits": False,
+            "has_row": False,
+        }
+        return View(fields, glyph=NO_SIGN, tint="no_row")
+    text = cell.counted or f"{cell.verdict} {cell.alert or ''}".strip()
+    usable = cell.verdict in USABLE
+    return View(
+        {
+            "verdict": cell.verdict,
+            "text": f"{text}, other bits" if other_bits else text,
+            "other_bits": other_bits,
+            "has_row": True,
+        },
+        glyph=OTHER_BITS if other_bits else VERDICT[cell.verdict].sign if usable else UNKNOWN,
+        tint="mode_dependent" if other_bits else cell.verdict if usable else "inconclusive",
+    )
 
-    @property
-    def doubted(self) -> list[OpView]:
-        """Those of them of which a whole direction shows little: serial, or of low power."""
-        return [op for op in self.clean if op.doubts]
 
-    @property
-    def doubted_words(self) -> str | None:
-        """Name them; ``None`` if there are none."""
-        names = [op.short for op in self.doubted]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        rest = "in a whole direction all rows are serial or of low power"
-        return f"Nothing seen, but {rest}: {', '.join(names[:_NAMED])}{more}." if names else None
+def _action(
+    finding: Finding,
+    rows: Sequence[MatrixRow],
+    weak: Iterable[str],
+    comforted: Iterable[str],
+    told: Sequence[View],
+    further: Sequence[Column],
+) -> str:
+    """Return what to do about an op, and which further column to look at.
 
-    @property
-    def acting(self) -> list[OpView]:
-        """The ops with something to do, the worst first."""
-        return [op for op in self.ops if not op.is_clean]
+    Args:
+        finding: The worst.
+        rows: Of the latest releases.
+        weak: Why a direction shows little.
+        comforted: The devices that were measured, of an op that the lists name for another.
+        told: What the further columns say.
+        further: These columns.
+    """
+    unlike = sum(bool(row.unlike_reference) for row in rows)
+    see = pointer(further, told) if finding == "deterministic" or outranking(finding, further, told) else None
+    own = f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None
+    if beside := beside_counts(row.beside for row in rows):
+        worst = next(iter(beside))
+        own = f"{BESIDE[worst].phrase}: {several(beside[worst], 'row')}"
+    if own is None and (see is None or finding != "deterministic"):
+        own = _of_flag(finding, rows, weak, comforted)
+    return "; ".join(filter(None, (own, see)))
 
-    def legend(self, ops: Iterable[OpView]) -> list[tuple[str, list[str]]]:
-        """Return what the columns of these ops say, with the signs that they have."""
-        ops = list(ops)
-        ways = [way for op in ops for cell in op.cells for way in cell.directions.values()]
-        used = {sign for way in ways for sign in (way.off.glyph, way.on.glyph)}
-        signs = [f"{sign} {meaning}" for sign, meaning in MARK_MEANING.items() if sign in used]
-        lines = [("cells", ["off/on", *signs])]
-        if any(op.cost or op.fill for op in ops):
-            texts = ["the flag alone", f"{APPROXIMATELY} within noise"]
-            filled = any(op.cost_words.endswith(FILL) for op in ops)
-            lines.append(
-                (
-                    "cost",
-                    [
-                        *texts,
-                        *(
-                            [f"{FILL} {SLOW:g}{TIMES} or more with fill_uninitialized_memory, on by default"]
-                            * filled
-                        ),
-                    ],
-                )
-            )
-        missing = any(op.listed == MISSING for op in ops)
-        if missing or any(op.docs_words != op.listed for op in ops):
-            which = "each" if self.by_device else "this"
-            texts = [f"PyTorch's lists, for {which} device if none is named"]
-            lines.append(("docs", [*texts, *([f"{MISSING} differs or raises, undocumented"] * missing)]))
-        lines += [(column.name, [column.meaning]) for column in self.further]
-        return lines
 
-    @property
-    def unmeasured_words(self) -> list[str]:
-        """What is documented of devices that were not measured."""
-        simulated = any(column.device == "simulated" for column in self.columns)
-        return [
-            f"{_DEVICES.get(device, device).upper()}{' SIMULATED,' if simulated and device == 'cuda' else ''} NOT MEASURED: "
-            f"{several(count, 'documented claim')}"
-            for device, count in self.unmeasured.items()
-        ]
+def _of_flag(
+    finding: Finding, rows: Sequence[MatrixRow], weak: Iterable[str], comforted: Iterable[str]
+) -> str:
+    """Return what to do about an op, by its worst rows with the flag off and on; arguments are those of ``_action``."""
+    of = [row for row in rows if row.finding == finding]
+    raising = sum(row.on.verdict == "raises" for row in rows)
+    fixed = sum(row.finding in _FIXED for row in rows)
+    action = FINDING[finding].action
+    if finding in {"raises", "over_alert"} and fixed:
+        return f"raises in {several(raising, 'row')}; flag fixes {fixed}"
+    if finding in _FIXED and raising:
+        return f"{FINDING['fixed_by_mode'].action}; raises in {several(raising, 'row')}"
+    if finding == "fixed_by_mode" and all(map(is_filled, of)):
+        return FINDING["uninitialized"].action  # a run that was made before there was such a finding
+    if finding == "inconclusive":
+        more = (cell for row in of for cell in (row.unfilled, row.warn_only) if cell.verdict != "not_run")
+        cells = (*(cell for row in of for cell in (row.off, row.on)), *more)
+        failed = (_failure_words(cell) for cell in cells if cell.verdict not in USABLE)
+        return f"{action}: {next(failed, 'too few runs')}"
+    if finding != "deterministic":
+        return action
+    doubts, devices = " and ".join(dict.fromkeys(weak)), " and ".join(map(label_of, comforted))
+    return f"none seen: {doubts}" if doubts else f"none seen on {devices}" if devices else action
+
+
+def _failure_words(cell: Cell) -> str:
+    """Return the verdict of a cell without result; of one that rests on a library that is not simulated, the call."""
+    known = cell.simulated if cell.verdict == "not_run" else None
+    if known and known.libraries:
+        return f"calls {known.libraries[0]}"
+    return "products by the CPU" if known and known.products else cell.verdict
+
+
+def _listed(latest: Iterable[str], cells: Sequence[View]) -> str:
+    """Return in a word what the lists say of an op on the devices that it was measured on."""
+    if any(cell["missing"] for cell in cells):
+        return MISSING
+    if all(cell["documented"] is None for cell in cells):
+        return UNKNOWN
+    pairs = zip(latest, cells, strict=True)
+    words = dict.fromkeys(
+        word for device, cell in pairs for word in (cell["documented"] or {}).get(claimed_kind(device), ())
+    )
+    return " and ".join(words) or NONE_LISTED
+
+
+def _elsewhere(latest: Iterable[str], cells: Sequence[View]) -> str | None:
+    """Return what the lists say of an op on devices that it was not measured on, "CUDA: acts"; ``None`` if they are silent."""
+    said: dict[str, dict[str, None]] = {}
+    measured = {*map(claimed_kind, latest)}
+    for device, words in (
+        (device, words) for cell in cells for device, words in (cell["documented"] or {}).items()
+    ):
+        if words and device not in measured:
+            said.setdefault(device, {}).update(dict.fromkeys(words))
+    return ", ".join(f"{device.upper()}: {' and '.join(words)}" for device, words in said.items()) or None
+
+
+def _docs_words(listed: str, elsewhere: str | None, devices: Sequence[View]) -> str:
+    """Return what the lists say; of an op that is in none for this device, what they say of another.
+
+    Of several devices of which they do not say the same, those are named of which they say something, or lack it.
+    """
+    if len({it["listed"] for it in devices}) > 1:
+        missing = any(it["listed"] == MISSING for it in devices)
+        told = (
+            it for it in devices if it["listed"] == MISSING or not (missing or it["listed"] == NONE_LISTED)
+        )
+        return ", ".join(f"{label_of(claimed_kind(it['device']))}: {it['listed']}" for it in told)
+    return elsewhere if elsewhere and listed == NONE_LISTED else listed
+
+
+def _cost_words(
+    cost: Mapping[str, float] | None, fill: Mapping[str, float] | None, actions: Iterable[str]
+) -> str:
+    """Return the cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
+    if any(text.startswith(FINDING["uninitialized"].action) for text in actions):
+        return f"fill {_range_words(fill)}" if fill else NONE_LISTED
+    high = FILL if fill and fill["high"] >= SLOW else ""
+    return f"{_range_words(cost)}{high}" if cost else NONE_LISTED
+
+
+def _range_words(ratios: Mapping[str, float]) -> str:
+    """Return both ends of a range, or one where they read alike."""
+    low, high = (f"{APPROXIMATELY if it == 1.0 else ''}{times(it)}" for it in ratios.values())
+    return low if low == high else f"{low[:-1]}–{high}"  # noqa: RUF001
+
+
+def _range(ratios: Iterable[float]) -> dict[str, float] | None:
+    """Return the lowest and the highest ratio of an op's rows; exactly 1 for those whose quartiles overlap."""
+    ratios = list(ratios)
+    return {"low": min(ratios), "high": max(ratios)} if ratios else None
+
+
+def _fills(rows: Iterable[MatrixRow]) -> Iterator[float]:
+    """Yield the ratios of flag and fill in rows in which the fill matters."""
+    for row in rows:
+        if (cost := timed(row)) and (cost.filling is not None or is_filled(row)):
+            yield cost.ratio if cost.told_apart else 1.0
+
+
+def _flags(rows: Iterable[MatrixRow]) -> Iterator[float]:
+    """Yield the ratios of the flag alone; without a time of its own nobody knows what the flag takes beside the fill."""
+    for row in rows:
+        if (cost := timed(row)) and (cost.unfilled is not None or not is_filled(row)):
+            yield cost.flag

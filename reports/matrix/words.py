@@ -11,11 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
-from reports.matrix import perturbations, trust
-from reports.matrix.cells import cell_view
-from reports.matrix.model import Matrix, bound_of
-from reports.matrix.view import row_view
-from reports.render import simulated
+from reports.matrix import trust
+from reports.matrix.model import Matrix
 from reports.render.markdown import NONE
 from scanner.claims.matching import device_kind
 from scanner.modes import CHOSEN_MODES, DEFAULT_MODES
@@ -33,6 +30,7 @@ from scanner.observations.records import (
 )
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.plurals import several
+from scanner.verdicts import simulated
 from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
 from scanner.verdicts.findings import MatrixRow
 
@@ -100,16 +98,6 @@ _UNFINISHED = "not recorded, the scan did not finish"
 _DATABASES = {"opinfo": "operators", "modules": "modules"}
 
 
-def cell_words(row: MatrixRow, mode: Mode) -> str:
-    """Return a cell of the matrix: the verdict, k of n, the distinct outputs, and where they differ."""
-    return cell_view(row, mode).words
-
-
-def on_words(row: MatrixRow) -> str:
-    """Return the cell of the flag on, with what the row does under warn_only."""
-    return row_view(row).on_words
-
-
 def machine_words(one: Matrix) -> str:
     """Return what a run's ops ran on."""
     header = one.run.header
@@ -175,7 +163,7 @@ def n_words(one: Matrix) -> str:
     return (
         f"{several(settings.processes, 'process', 'es')} per mode ran each row {several(settings.runs, 'time')}: "
         f"n = {one.executions} executions per cell, unless the cell says otherwise, compared bit for bit; "
-        f"{perturbations.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below, "
+        f"{trust.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below, "
         f"with 95 % confidence: {bounds}. Executions in one process depend on each other: the bound takes the correlation of "
         f"{CORRELATION:g} that ops which race showed in the recorded CPU scans. This bounds the rate; it does not rule out "
         f"nondeterminism. More processes narrow it, more executions in each hardly do."
@@ -206,7 +194,7 @@ def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[tuple[int, ...]]
 
     For want of any they are what was asked for.
     """
-    counts = {cell.by_process for row in rows for cell in (row.off, row.on) if bound_of(cell)}
+    counts = {cell.by_process for row in rows for cell in (row.off, row.on) if cell.bound}
     return sorted(counts, key=lambda count: (-upper_bound(count), count)) or [one.asked]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -44,16 +44,16 @@ def fields_of(one: object, *names: str) -> dict[str, Any]:
 class View(dict[str, Any]):
     """What a report shows: machines are told what stands under the keys, only people what the attributes say.
 
-    A template reads both alike.
+    A key can be read as an attribute too, and what the view does not say itself, its record does.
     """
 
-    def __init__(self, fields: Mapping[str, object], **words: object) -> None:
+    def __init__(self, fields: Mapping[str, object], record: object = None, **words: object) -> None:
         super().__init__(fields)
+        self.record = record
         self.__dict__ |= words
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
+    def __getattr__(self, name: str) -> Any:
+        return self[name] if name in self else getattr(self.record, name)
 
 
 def object_pieces(

@@ -10,8 +10,8 @@ from types import ModuleType
 import jinja2
 import msgspec
 
-from reports.render.signs import COLUMN_SIGN, FINDING_SIGN, VERDICT_SIGN
 from scanner.plurals import several
+from scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT, WORST_FIRST
 
 
 class Pool:
@@ -49,8 +49,13 @@ def generate(
     environment = _environment()
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals |= {"words": words, "finding_sign": FINDING_SIGN, "verdict_sign": VERDICT_SIGN}
-    environment.globals |= {"column_sign": COLUMN_SIGN, "several": several}
+    environment.globals |= {
+        "words": words,
+        "several": several,
+        "finding_sign": {name: FINDING[name].sign for name in WORST_FIRST},
+        "verdict_sign": {name: word.sign for name, word in VERDICT.items()},
+        "column_sign": {name: word.sign for name, word in COLUMN_WORDS.items()},
+    }
     style, code = (
         _joined(environment, "css", name, *styles),
         _joined(environment, "js", name) if script else "",

@@ -13,12 +13,14 @@ from itertools import count
 from msgspec.structs import replace
 
 from reports.coverage import DOCUMENTED, coverages
-from reports.matrix.model import WORST_FIRST, Matrix
+from reports.matrix.model import Matrix
 from reports.matrix.ops import LISTED_MEANING
 from reports.matrix.words import bound_words
+from reports.render.json import View
 from reports.render.page import Pool, generate
 from reports.report.page_rows import documented_words, op_facts, overload_facts
-from reports.report.view import ReportView, report_view
+from reports.report.view import report_view
+from scanner.verdicts.vocabulary import WORST_FIRST
 
 # More than this no browser filters at once; ten thousand rows are a page of some megabytes.
 MOST_ROWS = 20_000
@@ -48,11 +50,11 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     )
 
 
-def _labels(report: ReportView) -> list[str]:
+def _labels(report: View) -> list[str]:
     """Name each run by its column, or by its file where several share one."""
     return [
         next(
-            (column.title for column in report.ops.columns if column.runs == (run.number,)),
+            (column.title for column in report["columns"] if column["runs"] == [run.number]),
             run.name,
         )
         for run in report.runs
@@ -69,7 +71,7 @@ def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
     return [replace(one, rows=tuple(row for row in one.rows if next(place) in kept)) for one in matrices]
 
 
-def _limit_words(matrices: Sequence[Matrix], report: ReportView) -> str | None:
+def _limit_words(matrices: Sequence[Matrix], report: View) -> str | None:
     """Say that rows were left out because there are too many."""
     rows, most = sum(len(one.rows) for one in matrices), sum(len(run.rows) for run in report.runs)
     if rows == most:

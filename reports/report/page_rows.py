@@ -9,34 +9,33 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from reports.libraries import libraries_told
-from reports.matrix.cells import CellView
 from reports.matrix.columns import Column
-from reports.matrix.cost import Timed
-from reports.matrix.model import WORST_FIRST
-from reports.matrix.ops import OpColumn, OpRow, OpView
-from reports.matrix.view import RowView
+from reports.matrix.cost import cost_words, timed
+from reports.matrix.ops import RunRow
+from reports.matrix.rows import differences, row_view
 from reports.matrix.words import percent, serial_word
 from reports.render.json import View
 from reports.render.page import Pool
-from reports.render.simulated import beside_words
-from reports.report.view import ReportView
 from scanner.claims.matching import claimed_kind
 from scanner.observations.records import Mode, Observation, Output, Provoked, Timing
 from scanner.plurals import several
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import BESIDE, FINDING
 
 # What could expose a difference where no spec has said it.
-_UNPROVOKED: dict[Provoked | None, str] = {
-    None: "Nothing: these inputs leave the op no choice of order.",
+_UNPROVOKED: dict[Provoked, str] = {
+    "": "Nothing: these inputs leave the op no choice of order.",
     "samples": "Hardly anything: a sample of PyTorch's database, too small for kernels to run in parallel.",
     "enlarged": "Its size.",
 }
 
 
-def op_facts(report: ReportView, pool: Pool) -> Iterator[list[object]]:
+def op_facts(report: View, pool: Pool) -> Iterator[list[object]]:
     """Yield for each op, in the page's order, what the script knows of it, its rows last."""
-    for op in report.ops.ops:
-        call = op.rows[0].row.op
-        told: list[Hashable] = [op.finding, op.family, call, _counts(op), _lists(op, report.ops.columns)]
+    for op in report["ops"]:
+        call = op.rows[0][1].row.op
+        told: list[Hashable] = [op.finding, op.family, call, _counts(op), _lists(op, report["columns"])]
         rows = [_row(it, call, report, pool) for it in _worst_first(op.rows)]
         facts = [*map(pool.place, told), rows]
         # Of most ops there is nothing more to know.
@@ -44,9 +43,9 @@ def op_facts(report: ReportView, pool: Pool) -> Iterator[list[object]]:
         yield [*facts, [*op.beside]] if notable else facts
 
 
-def overload_facts(one: View, report: ReportView, pool: Pool) -> list[object]:
+def overload_facts(one: View, report: View, pool: Pool) -> list[object]:
     """Return the overloads of a build: those that were executed, with the op that shows the worst, and those that never were."""
-    ops = {op.name: place for place, op in enumerate(report.ops.ops)}
+    ops = {op.name: place for place, op in enumerate(report["ops"])}
     executed = []
     for it in one.by_finding:
         found = it["evidence"][0].rsplit(":", 3)[0]
@@ -56,7 +55,7 @@ def overload_facts(one: View, report: ReportView, pool: Pool) -> list[object]:
     return [f"torch {one['torch']} on {one['device']}", executed, never]
 
 
-def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
+def documented_words(op: View, columns: Sequence[View]) -> str:
     """Return what the lists say of an op; where releases differ on a device that was measured, one after the other."""
     turned = []
     for device in dict.fromkeys(it.device for it in columns):
@@ -70,14 +69,14 @@ def documented_words(op: OpView, columns: Sequence[OpColumn]) -> str:
     return " · ".join([op.docs_words, *turned])
 
 
-def _counts(op: OpView) -> str:
+def _counts(op: View) -> str:
     rows = several(sum(op.counts.values()), "row")
     found = [f"{count} {name}" for name, count in op.beside.items()]
     found += [f"{count} {finding}" for finding, count in op.counts.items() if finding != "deterministic"]
     return f"{', '.join(found)} of {rows}" if found else rows
 
 
-def _lists(op: OpView, columns: Sequence[OpColumn]) -> tuple[Hashable, ...]:
+def _lists(op: View, columns: Sequence[View]) -> tuple[Hashable, ...]:
     """Return what each release documents of each kind of device, the same of several releases once."""
     said: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for column, cell in zip(columns, op.cells, strict=True):
@@ -87,49 +86,50 @@ def _lists(op: OpView, columns: Sequence[OpColumn]) -> tuple[Hashable, ...]:
     return tuple((", ".join(dict.fromkeys(torches)), lines) for lines, torches in said.items())
 
 
-def _worst_first(rows: Sequence[OpRow]) -> list[OpRow]:
+def _worst_first(rows: Sequence[RunRow]) -> list[RunRow]:
     """Order an op's rows by the worst that any run found; what several runs have of one row stands together."""
     places: dict[str, tuple[int, int]] = {}
-    for it in rows:
-        rank, place = places.get(it.row.id, (len(WORST_FIRST), len(places)))
-        places[it.row.id] = (min(rank, WORST_FIRST.index(it.row.finding)), place)
-    return sorted(rows, key=lambda it: places[it.row.id])
+    for _, row in rows:
+        rank, place = places.get(row.row.id, (len(FINDING), len(places)))
+        places[row.row.id] = (min(rank, FINDING[row.finding].rank), place)
+    return sorted(rows, key=lambda it: places[it[1].row.id])
 
 
-def _row(it: OpRow, call: str, report: ReportView, pool: Pool) -> list[object]:
-    row, observations = it.row, it.record.observations
-    cells = list(row.cells.values())
+def _row(it: RunRow, call: str, report: View, pool: Pool) -> list[object]:
+    run, row = it
+    planned, engines = row.row, row_view(row, report["runs"][run].torch).get("engines", "")
     texts: list[Hashable] = [
-        row.case,
-        (row.direction, row.dtype, row.device),
+        planned.case,
+        (planned.direction, planned.dtype, planned.device),
         (
-            row.op if row.op != call else "",
-            pool.place(row.provokes or _UNPROVOKED[row.provoked]),
-            pool.place(row.why),
-            pool.place(libraries_told(frozenset((row.op, *it.record.row.documented)))),
-            pool.place(row.engines or ""),
+            planned.op if planned.op != call else "",
+            pool.place(planned.provokes or _UNPROVOKED[planned.provoked]),
+            pool.place(planned.why or None),
+            pool.place(libraries_told(frozenset((planned.op, *planned.documented)))),
+            pool.place(engines),
         ),
-        _result(row, observations, pool) + _further(it, report.ops.further),
-        tuple(map(pool.place, row.inputs or ())),
+        _result(row, row.observations, pool) + _further(row, report.ops.further),
+        tuple(map(pool.place, row.inputs)),
         tuple(
-            pool.place((pool.place(one.name), one.shape, pool.place(one.dtype))) for one in _outputs(cells)
+            pool.place((pool.place(one.name), one.shape, pool.place(one.dtype)))
+            for one in _outputs([*row.shown.values()])
         ),
     ]
     times = [
-        _short(1e3 * one.seconds, 2) for one in observations
+        _short(1e3 * one.seconds, 2) for one in row.observations
     ]  # in milliseconds, which have the fewest digits
-    return [it.run, *map(pool.place, texts), _cost(row, pool), times]
+    return [run, *map(pool.place, texts), _cost(row, pool), times]
 
 
-def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tuple[Hashable, ...]:
+def _result(row: MatrixRow, observations: Sequence[Observation], pool: Pool) -> tuple[Hashable, ...]:
     """Return all that a row showed, which many rows have in common."""
-    cells = list(row.cells.values())
+    cells = list(row.shown.values())
     texts: list[Hashable] = [
         row.finding,
-        ", ".join(filter(None, (row.note, *beside_words(row.beside or ())))),
+        ", ".join(filter(None, (row.note, *(BESIDE[name].phrase for name in row.beside)))),
         row.reason,
         row.joint_reason,
-        row.low_power,
+        row.weak,
         row.constant,
         serial_word(row.serial),
     ]
@@ -141,19 +141,17 @@ def _result(row: RowView, observations: Sequence[Observation], pool: Pool) -> tu
         *map(pool.place, texts),
         row.alerts,
         pool.place(row.further_words),
-        tuple(pool.place(_cell(mode, cell, row, pool)) for mode, cell in row.cells.items()),
+        tuple(pool.place(_cell(mode, cell, row, pool)) for mode, cell in row.shown.items()),
         groups,
         tuple(line[1:] for line in counts) if any(any(line[1:]) for line in counts) else (),
-        tuple((it.mode, it.output, it.first, *it.distance) for it in row.differences),
+        tuple((mode, output, seen[-1], *far) for mode, seen, output, far in differences(row)),
         tuple(pool.place(_process(one)) for one in observations),
     )
 
 
-def _further(it: OpRow, columns: Sequence[Column]) -> tuple[Hashable, ...]:
+def _further(row: MatrixRow, columns: Sequence[Column]) -> tuple[Hashable, ...]:
     """Return what each further column finds of a row and what it says beside that; nothing where there are no columns."""
-    said = tuple(
-        (found := column.finding(it.record), _beside(found, column.words(it.row))) for column in columns
-    )
+    said = tuple((found := column.finding(row), _beside(found, column.words(row))) for column in columns)
     return (said,) if said else ()
 
 
@@ -164,7 +162,7 @@ def _beside(found: str | None, words: str) -> str:
     return words.removeprefix(found).removeprefix(found.replace("_", " ")).lstrip(",:; ")
 
 
-def _outputs(cells: Sequence[CellView]) -> list[Output]:
+def _outputs(cells: Sequence[Cell]) -> list[Output]:
     """Return the compared tensors of all modes, each once."""
     return list({one.name: one for cell in reversed(cells) for one in cell.outputs}.values())
 
@@ -179,10 +177,10 @@ def _by_mode(modes: Sequence[Sequence[tuple[Hashable, ...]]]) -> tuple[tuple[Has
     return tuple(map(tuple, lines.values()))
 
 
-def _cell(mode: Mode, cell: CellView, row: RowView, pool: Pool) -> tuple[Hashable, ...]:
+def _cell(mode: Mode, cell: Cell, row: MatrixRow, pool: Pool) -> tuple[Hashable, ...]:
     # Where nothing could race, no number of executions bounds anything.
-    bound = percent(cell.upper_bound) if cell.upper_bound and not row.serial else None
-    cause = None if cell.compared or cell.verdict == "raises" else cell.cause
+    bound = percent(cell.bound) if cell.bound and not row.serial else None
+    cause = cell.cause if cell.failure else None
     where = None if cell.simulated else cell.where
     texts = (mode, cell.verdict, cell.details, bound, cause, cell.reason, where)
     return (*map(pool.place, texts), int(cell.seeded), cell.alerts)
@@ -194,21 +192,21 @@ def _process(one: Observation) -> tuple[Hashable, ...]:
     return (one.mode, one.process, one.outcome, *counts, told)
 
 
-def _cost(row: RowView, pool: Pool) -> object:
+def _cost(row: MatrixRow, pool: Pool) -> object:
     """Return the words of a row's cost; of one that was timed also its ratio and, in microseconds, every timing."""
-    one = row.cost
-    words = (row.cost_words, row.is_slow, one.message if one else None)
-    if not isinstance(one, Timed):
+    one, cost = timed(row), row.cost
+    words = (cost_words(row), one.is_slow if one else None, cost.message if cost else None)
+    if one is None or cost is None:
         return pool.place(words)
     times = [_timing(it) for it in (one.off, one.on, one.unfilled) if it]
     return [
         pool.place(words),
         _short(one.ratio, 4),
-        one.samples,
-        one.calls,
+        cost.samples,
+        cost.calls,
         times,
-        one.off_memory,
-        one.on_memory,
+        cost.off_memory,
+        cost.on_memory,
     ]
 
 

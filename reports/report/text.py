@@ -12,37 +12,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 
-from reports.matrix.columns import NOTHING, Column, ColumnCell
-from reports.matrix.cost import Timed, ratio_words
-from reports.matrix.model import WORST_FIRST, Matrix
-from reports.matrix.ops import MISSING, OpColumn, OpRow, OpsView, OpView
-from reports.render.signs import COLUMN_SIGN, FINDING_SIGN, NO_SIGN
-from reports.render.simulated import recall_words
+from reports.matrix.columns import NOTHING, Column
+from reports.matrix.cost import ratio_words, timed
+from reports.matrix.model import Matrix
+from reports.matrix.ops import MISSING
+from reports.render.json import View
 from reports.render.terminal import WIDTH, wrapped
-from reports.report.view import ReportView, report_view
+from reports.report.view import report_view
 from scanner.errors import one_line, safe_lines
 from scanner.observations import versions
 from scanner.plurals import several
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.recall import recall_words
+from scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, NO_SIGN, WORST_FIRST
 
 _COLUMN = 9  # of a release, where there are several
 _LEAST_NAME = 12
 _WIDEST_NAME = 22  # beside two devices with what to do on each
 _INDENT = 7  # of what a line goes on with below it
-_COLOURS: dict[str, str] = {
-    "wrong_with_flag": "bright_red",
-    "wrong_without_flag": "bright_red",
-    "value_race": "bright_red",
-    "contradiction": "bright_red",
-    "silent": "bright_red",
-    "raises": "red",
-    "over_alert": "yellow",
-    "order_dependent": "yellow",
-    "fixed_by_mode": "blue",
-    "uninitialized": "cyan",
-    "mode_dependent": "magenta",
-    "deterministic": "green",
-}
-
 Paint = Callable[..., str]
 
 
@@ -57,7 +44,7 @@ def render(matrices: Sequence[Matrix], *, whole: bool = False, colour: bool = Fa
     return shown(report_view(matrices), whole=whole, colour=colour)
 
 
-def shown(report: ReportView, *, whole: bool = False, colour: bool = False) -> Iterator[str]:
+def shown(report: View, *, whole: bool = False, colour: bool = False) -> Iterator[str]:
     """Yield the same of a report that is made already."""
     paint: Paint = click.style if colour else _plain
     for line in _lines(report, whole=whole, paint=paint):
@@ -68,22 +55,21 @@ def _plain(text: str, **_: object) -> str:
     return text
 
 
-def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
+def _lines(report: View, *, whole: bool, paint: Paint) -> Iterator[str]:
     ops = report.ops
-    listed = ops.ops if whole else ops.listed
+    listed = ops["ops"] if whole else ops.listed
     about, _, bounds = report.head.rpartition(" · ")
     simulated = [
         text
         for run in report.runs
-        if run.matrix.simulated
+        if run.simulated
         for text in (run.machine, *recall_words(run.matrix.rows, run.header))
     ]
     yield from (line for text in (about, *dict.fromkeys(simulated), bounds) for line in wrapped(text))
     for label, counted in ops.by_device.items() or [("", ops.counted)]:
         # A finding that no op has is nothing to warn of.
         counts = [
-            (f"{COLUMN_SIGN.get(it, '')}{count} {it}", _COLOURS.get(it) if count else None)
-            for it, count in counted.items()
+            (f"{_sign(it, '')}{count} {it}", _colour(it) if count else None) for it, count in counted.items()
         ]
         yield from _flowing(paint, [*[(f"{label}:", None)] * bool(label), *counts])
     for state, text in report.states:
@@ -99,9 +85,9 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
         yield from wrapped(f"… {left.total()} more: {rest}. List them with --all")
     if listed:
         # Several releases leave no room for costs and further columns, of which then only rows tell.
-        alone = len(ops.columns) == 1
+        alone = len(ops["columns"]) == 1
         left_out = {column.name for column in ops.further} | ({"cost"} if not alone else set())
-        left_out |= {"docs"} if len(ops.columns) == len(ops.by_device) else set()
+        left_out |= {"docs"} if len(ops["columns"]) == len(ops.by_device) else set()
         legend = [line for line in ops.legend(listed) if line[0] not in left_out]
         for label, (first, *texts) in legend:
             yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
@@ -114,12 +100,12 @@ def _lines(report: ReportView, *, whole: bool, paint: Paint) -> Iterator[str]:
     yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
 
-def _column_legend(column: Column, cells: Sequence[ColumnCell]) -> list[str]:
+def _column_legend(column: Column, cells: Sequence[View]) -> list[str]:
     """Return what a further column is, and what the signs in these cells of it mean."""
     seen = {cell.finding for cell in cells}
     return [
         f"{column.head} {column.name}: {column.meaning}",
-        *(f"{COLUMN_SIGN.get(it, NO_SIGN)} {it}" for it in column.findings if it in seen),
+        *(f"{_sign(it)} {it}" for it in column.findings if it in seen),
         *[f"{NO_SIGN} {NOTHING}"] * (None in seen),
         *["k/n k of n rows compiled"] * any(cell.finding and cell.compiled is not None for cell in cells),
     ]
@@ -153,10 +139,10 @@ def _flowing(
     yield "  ".join(line)
 
 
-def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
+def _table(ops: Sequence[View], view: View, paint: Paint) -> Iterator[str]:
     """Yield a line for each op below the heads, and those of its rows if they were asked for."""
     # The latest of many releases; the page has room for all of them.
-    columns = view.columns if len(view.columns) == 1 else view.columns[-((WIDTH - 28) // _COLUMN) :]
+    columns = view["columns"] if len(view["columns"]) == 1 else view["columns"][-((WIDTH - 28) // _COLUMN) :]
     several_columns = len(columns) > 1
     if several_columns and len(columns) == len(view.by_device):
         yield from _side_by_side(ops, view, paint)
@@ -193,10 +179,10 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         )
     for op, spent, listed, texts, act in zip(ops, costs, docs, told, actions, strict=True):
         worst = next(iter(op.beside), op.finding)
-        start = f"{COLUMN_SIGN[worst]} {_cut(names[op.name], width):{width}}"
+        start = f"{_sign(worst)} {_cut(names[op.name], width):{width}}"
         marks = "".join(
             f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  "
-            for column, cell in zip(view.columns, op.cells, strict=True)
+            for column, cell in zip(view["columns"], op.cells, strict=True)
             if column in columns
         )
         if not below:
@@ -207,83 +193,83 @@ def _table(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
         elif listed != op.listed.replace(" and ", "/"):  # of a device that it was not measured on
             said = paint(said, dim=True)
         rest = said if several_columns else f"{spent:{cost}} {said} {_begun(act, WIDTH - fixed - width)}"
-        yield f"{paint(start, fg=_COLOURS.get(worst))} {marks}{rest}"
+        yield f"{paint(start, fg=_colour(worst))} {marks}{rest}"
         if below and any(cell.finding for cell in op.further):
             cells = zip(further, texts, sizes, strict=True)
             items = [(f"{column.head} {text:{size}}", None) for column, text, size in cells]
             yield from _flowing(paint, items, below=True, dim=True)
         if view.narrowed:
-            yield from _rows(op.rows, view.further, paint)
+            yield from _rows([row for _, row in op.rows], view.further, paint)
     if several_columns:
-        left = len(view.columns) - len(columns)
+        left = len(view["columns"]) - len(columns)
         left_out = [several(left, "earlier column")] * bool(left)
         left_out += [column.name for column in view.further if not view.narrowed]
         text = f"… left out: {', '.join([*left_out, 'costs'])} and actions: --format html has them"
         yield from (paint(line, dim=True) for line in wrapped(text))
 
 
-def _side_by_side(ops: Sequence[OpView], view: OpsView, paint: Paint) -> Iterator[str]:
+def _side_by_side(ops: Sequence[View], view: View, paint: Paint) -> Iterator[str]:
     """Yield the table of one release on each of several kinds of devices, with what to do on each of them."""
     names = {op.name: one_line(op.short) for op in ops}
-    left = WIDTH - 3 - _COLUMN * len(view.columns)
+    left = WIDTH - 3 - _COLUMN * len(view["columns"])
     actions = [" | ".join(it.action for it in op.devices) for op in ops]
     width = min(max(map(len, names.values())), _WIDEST_NAME)
-    heads = (f"{_cut(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in view.columns)
+    heads = (f"{_cut(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in view["columns"])
     yield paint(" " * (width + 3) + "".join(heads), dim=True)
-    devices = [*map(_under, view.columns)]
+    devices = [*map(_under, view["columns"])]
     under = "".join(f"{device:{_COLUMN}}" for device in devices)
     yield paint(f"  {'OP':{width}} {under}ACTION: {' | '.join(devices)}", dim=True)
     for op, action in zip(ops, actions, strict=True):
         worst = next(iter(op.beside), op.finding)
-        start = paint(f"{COLUMN_SIGN[worst]} {_cut(names[op.name], width):{width}}", fg=_COLOURS.get(worst))
+        start = paint(f"{_sign(worst)} {_cut(names[op.name], width):{width}}", fg=_colour(worst))
         marks = "".join(f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  " for cell in op.cells)
         fits = len(action) <= left - width
         yield f"{start} {marks}{action if fits else ''}"
         if not fits:
             yield from _flowing(paint, [(action, None)], below=True)
-        for column in view.columns if view.narrowed else ():
-            if rows := [it for it in op.rows if it.run in column.runs]:
+        for column in view["columns"] if view.narrowed else ():
+            if rows := [row for run, row in op.rows if run in column.runs]:
                 yield paint(f"    {column.title}:", dim=True)
                 yield from _rows(rows, view.further, paint)
     text = "… left out: costs and documentation: --format html has them"
     yield paint(text, dim=True)
 
 
-def _sent(op: OpView, columns: Sequence[Column]) -> str:
+def _sent(op: View, columns: Sequence[Column]) -> str:
     """Return what to do, with the head of a column that it names behind something else, where names leave no room."""
     first, _, seen = op.action.rpartition("; see ")
     head = next((column.head for column in columns if column.name == seen), None)
     return f"{first}; see {head}" if head else op.action
 
 
-def _mark(cell: ColumnCell) -> str:
+def _mark(cell: View) -> str:
     """Return the sign of what a further column finds of an op, and in how many of its rows something was compiled."""
-    sign = COLUMN_SIGN.get(cell.finding or "", NO_SIGN)
+    sign = _sign(cell.finding or "")
     return sign if cell.finding is None or cell.compiled is None else f"{sign} {cell.compiled}/{cell.among}"
 
 
-def _under(column: OpColumn) -> str:
+def _under(column: View) -> str:
     return "CUDA sim" if column.device == "simulated" else column.device.upper()
 
 
-def _rows(ones: Sequence[OpRow], further: Sequence[Column], paint: Paint) -> Iterator[str]:
+def _rows(rows: Sequence[MatrixRow], further: Sequence[Column], paint: Paint) -> Iterator[str]:
     """Yield a line on each row of an op: its case, k of n with the flag off and on, its cost, and doubts about it."""
     lines = []
-    for one in ones:
-        row = one.row
-        cost = ratio_words(row.cost) if isinstance(row.cost, Timed) else ""
+    for row in rows:
+        times = timed(row)
+        cost = ratio_words(times) if times else ""
         shown = f"{row.off.short} → {row.on.short}"
-        found = [f"{it.head} {finding}" for it in further if (finding := it.finding(one.record))]
-        told = ", ".join([*row.remarks, *row.doubts, *found])
-        lines.append((row, one_line(row.id.removeprefix(f"{row.spec}:")), shown, cost, told))
+        found = [f"{it.head} {finding}" for it in further if (finding := it.finding(row))]
+        told = ", ".join([*row.remarks, *row.doubt_words(), *found])
+        lines.append((row, one_line(row.row.id.removeprefix(f"{row.row.spec}:")), shown, cost, told))
     both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
     longest = max(len(line[1]) for line in lines)
     # What does not fit beside the others stands below.
     below = longest + both + costs + doubts + 9 > WIDTH
     width = min(longest, WIDTH - both - costs - (0 if below else doubts) - 9)
     for row, name, shown, cost, told in lines:
-        start = f"    {FINDING_SIGN[row.finding]} {_cut(name, width):{width}}"
-        line = f"{paint(start, fg=_COLOURS.get(row.finding))} {shown:{both}} {cost:{costs}}"
+        start = f"    {FINDING[row.finding].sign} {_cut(name, width):{width}}"
+        line = f"{paint(start, fg=_colour(row.finding))} {shown:{both}} {cost:{costs}}"
         yield line if below else f"{line} {told}"
         if below and told:
             yield from wrapped(told, " " * _INDENT)
@@ -294,19 +280,25 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
+def _sign(name: str, otherwise: str = NO_SIGN) -> str:
+    """Return the sign of what a column finds, or of what stands in its place."""
+    return COLUMN_WORDS[name].sign if name in COLUMN_WORDS else otherwise
+
+
+def _colour(name: str) -> str | None:
+    """Return the colour of a finding or of what stands beside it; none of what is no finding."""
+    return COLUMN_WORDS[name].colour if name in COLUMN_WORDS else None
+
+
 def _begun(text: str, width: int) -> str:
     """Return the beginning of a text that is too wide."""
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
 
 
-def _release(report: ReportView, one: OpRow) -> tuple[object, ...]:
-    """Return what orders runs by the release of torch."""
-    return versions.key(versions.release(report.runs[one.run].header.environment.torch))
-
-
-def following(report: ReportView) -> str:
+def following(report: View) -> str:
     """Name the commands to go on with: on the first op that the lists miss, or else the worst, and for the page."""
-    runs = shlex.join(run.matrix.run.path for run in report.runs)
+    matrices = [run.matrix for run in report.runs]
+    runs = shlex.join(one.run.path for one in matrices)
     ops = report.ops.acting
     first = (
         ops[0]
@@ -316,7 +308,10 @@ def following(report: ReportView) -> str:
     commands = []
     if first:
         # One run says what to do; all of them are a line that nobody reads.
-        latest = report.runs[max(first.rows, key=lambda it: _release(report, it)).run].matrix.run.path
+        latest = max(
+            (matrices[run] for run, _ in first.rows),
+            key=lambda one: versions.key(versions.release(one.run.header.environment.torch)),
+        ).run.path
         commands.append(f"detmatrix explain {shlex.quote(first.short)} {shlex.quote(latest)}")
     commands.append(f"detmatrix report {runs} --open")
     return safe_lines("Next: " + "\n      ".join(commands))

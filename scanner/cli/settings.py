@@ -17,7 +17,7 @@ from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, MODE_TABLE, MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import OFFERED
-from scanner.verdicts.findings import DOUBTS, FINDING_MEANING, FINDING_WORDS
+from scanner.verdicts.vocabulary import DOUBTS, FINDING_MEANING, FINDING_WORDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -7,11 +7,12 @@ import textwrap
 from collections.abc import Sequence
 
 from scanner.errors import one_line
+from scanner.modes import DEFAULT_MODES
 from scanner.observations.records import Header
 from scanner.schedules import FREEDOMS, PERMITTED
 from scanner.verdicts.cells import Cell
-from scanner.verdicts.chosen import MODE_FINDING_MEANING
-from scanner.verdicts.findings import FINDING_MEANING, MatrixRow
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import FINDING_MEANING, MODE_FINDING_MEANING
 
 # Lines of a script are broken behind so many characters, where they can be.
 WIDTH = 118
@@ -26,15 +27,10 @@ def finding_comment(row: MatrixRow, header: Header) -> list[str]:
     where = of_gpu if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
     if env.simulated:
         where = f"{of_gpu} ({env.simulated.architecture}): seen in simulation, not on a GPU"
-    modes = {
-        "off": row.off,
-        "on": row.on,
-        "warn_only": row.warn_only,
-        "unfilled": row.unfilled,
-        "no_workspace": row.no_workspace,
-    }
     message = "; ".join(
-        f"{mode}: {_described(cell)}" for mode, cell in modes.items() if cell.verdict != "not_run"
+        f"{mode}: {_described(cell)}"
+        for mode, cell in row.cells.items()
+        if mode in DEFAULT_MODES and cell.verdict != "not_run"
     )
     whose = OF_OFF_AND_ON * any(it.finding is not None for it in row.chosen.values())
     lines = [
@@ -42,7 +38,7 @@ def finding_comment(row: MatrixRow, header: Header) -> list[str]:
         f"{row.finding}{whose}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
         *([f"{row.reason}."] if row.needs_both and row.reason else []),
         *(
-            f"{finding} in {mode}: {MODE_FINDING_MEANING[finding]} {_described(it.cell, it.reason)}."
+            f"{finding} in {mode}: {MODE_FINDING_MEANING[finding]} {_described(it, it.finding_reason)}."
             for mode, it in row.chosen.items()
             if (finding := it.finding) is not None
         ),

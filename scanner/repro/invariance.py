@@ -15,7 +15,8 @@ from scanner.repro.comment import comment_of
 from scanner.repro.script import InputSource, executed, inputs_of
 from scanner.repro.variables import set_variables, steering_of
 from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.invariance import DEPENDENCE_MEANING, PropertyVerdict
+from scanner.verdicts.invariance import PropertyVerdict
+from scanner.verdicts.vocabulary import DEPENDENCE
 
 _COUNT = re.compile(r"([1-9][0-9]{0,3})")
 _PART = re.compile(rf"([1-9][0-9]{{0,5}}) ({'|'.join(POSITIONS)})")
@@ -38,7 +39,7 @@ def invariance_script(input_source: InputSource, row: MatrixRow, header: Header,
         UsageError: The run did not try it, or the specs here declare no batch.
     """
     one = tried_of(row, what)
-    found = [f"{what}: {one.verdict}: {DEPENDENCE_MEANING[one.verdict]}"]
+    found = [f"{what}: {one.verdict}: {DEPENDENCE[one.verdict].meaning}"]
     code = text.BACKWARD if input_source.upstream else text.FORWARD
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     execute, parts = executed(input_source, outputs, header.settings.seed, code=code)

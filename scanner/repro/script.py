@@ -73,7 +73,7 @@ def perturbations(row: MatrixRow) -> list[str]:
 
 def _cells(row: MatrixRow) -> tuple[Cell, ...]:
     """Return what was seen of a row in each mode that a script has."""
-    return row.off, row.on, row.warn_only, row.unfilled, *(it.cell for it in row.chosen.values())
+    return tuple(cell for mode, cell in row.cells.items() if mode != "no_workspace")
 
 
 def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:

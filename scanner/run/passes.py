@@ -12,9 +12,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from scanner.alerts import alert_caller
-from scanner.claims.matching import matches
-from scanner.modes import MODE_TABLE, unconcerned
+from msgspec.structs import replace
+
+from scanner.modes import MODE_TABLE
 from scanner.observations.records import (
     MODES,
     Distrust,
@@ -40,9 +40,9 @@ from scanner.run.requests import (
 )
 from scanner.run.sentinels import watched
 from scanner.schedules import CANONICAL
-from scanner.verdicts.cells import observation_verdict
+from scanner.verdicts.cells import observation_verdict, row_cell
 from scanner.verdicts.controls import misbehaving
-from scanner.verdicts.findings import unequal_inputs
+from scanner.verdicts.findings import runs_in, unequal_inputs
 
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 24
@@ -95,13 +95,10 @@ class PassRunner:
         self._inputs: dict[tuple[str, ...], Observation] = {}  # of each row the first one that had inputs
         self._unequal: list[str] = []
         self._controls: list[Observation] = []
-        self._raised: set[tuple[tuple[str, ...], int]] = set()
         # How many threads worked in the first process of each mode that told; the others execute the same code.
         self._threads: dict[tuple[tuple[str, ...], Mode], int] = {}
-        # The digests of each row in each mode, under each thread count, to know which rows the flag cures.
-        self._digests: defaultdict[tuple[tuple[str, ...], Mode], defaultdict[str, set[str]]] = defaultdict(
-            lambda: defaultdict(set)
-        )
+        # What off and on gave of each row, by which it is run in further modes.
+        self._seen: defaultdict[tuple[str, ...], list[Observation]] = defaultdict(list)
         # By mode and process: the place of the last row observed, and what the last sentinel stood before.
         self._reached: dict[tuple[Mode, int], int] = {}
         self._watched: dict[tuple[Mode, int], int] = {}
@@ -227,24 +224,15 @@ class PassRunner:
         """Yield the rows still to be observed, each with its place in the plan."""
         for place in places:
             row = self._header.planned[place]
-            if self._concerns(row, mode, process) and (row.key, mode, process) not in self._done:
+            if (row.key, mode, process) in self._done:
+                continue
+            # What raises does so in each process by itself.
+            raising = MODE_TABLE[mode].concern == "raising"
+            seen = [it for it in self._seen[row.key] if it.process == process or not raising]
+            rests = MODE_TABLE[mode].concern in {"raising", "cured"}
+            cells = {one: row_cell([it for it in seen if it.mode == one], "", row) for one in MODES if rests}
+            if runs_in(mode, row, cells, self._header.claims) is None:
                 yield place, row
-
-    def _concerns(self, row: Row, mode: Mode, process: int) -> bool:
-        """Tell whether a mode has something to say of a row, by what the other modes have shown."""
-        concern = MODE_TABLE[mode].concern
-        if unconcerned(mode, row):
-            return False
-        if concern == "raising":
-            return (row.key, process) in self._raised
-        if concern == "cured":
-            off, on = (self._digests[row.key, mode].values() for mode in MODES)
-            return any(len(found) > 1 for found in off) and {len(found) for found in on} == {1}
-        if concern == "one_case":
-            return row.compiled
-        return concern != "cublas" or any(
-            matches(row, claim) for claim in self._header.claims if claim.section == "cublas"
-        )
 
     def _control(self, supervisor: WorkerSupervisor, mode: Mode, process: int, place: int) -> None:
         """Have the worker in service answer the controls before the row at *place*, unless it has.
@@ -384,10 +372,7 @@ class PassRunner:
         if observation.threads is not None:
             self._threads.setdefault((key, mode), observation.threads)
         if mode in MODES:
-            for name, digests in observation.sets.items():
-                self._digests[key, mode][name].update(digests)
-        if mode == "on" and alert_caller(observation.exception, observation.message):
-            self._raised.add((key, process))
+            self._seen[key].append(replace(observation, inputs=(), outputs=(), simulated=None, seconds=0.0))
         if observation.outcome in {"crash", "timeout"}:
             self.unwell[key] = f"{observation.outcome} in mode {mode}"
         elif str(observation.message).startswith("changed global state"):

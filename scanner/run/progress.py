@@ -15,7 +15,7 @@ from typing import Protocol, TextIO
 
 from scanner.errors import one_line
 from scanner.observations.records import Row
-from scanner.verdicts.cells import VERDICT_MEANING, Verdict
+from scanner.verdicts.vocabulary import VERDICT_MEANING, Verdict
 
 # Between two plain lines.
 PLAIN_SECONDS = 10.0

@@ -7,32 +7,24 @@ mode, so that a difference between processes counts like one within a process.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, reduce
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from scanner.alerts import alert_caller, is_refusal
-from scanner.observations.records import Blank, Compiled, Observation, Row, Simulation
+from scanner.observations.records import Blank, Compiled, Observation, Output, Row, Severity, Simulation
 from scanner.plurals import several
 from scanner.schedules import MEMORY
+from scanner.verdicts import simulated
 from scanner.verdicts.bound import upper_bound
+from scanner.verdicts.vocabulary import ModeFinding, Verdict
 
-Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeout", "crash", "not_run"]
-
-# One sentence each, printed with every report.
-VERDICT_MEANING: dict[Verdict, str] = {
-    "deterministic": "No execution differed from the first, bit for bit, in n executions; this bounds the rate "
-    "of differing, and does not rule out nondeterminism; on a simulated GPU n are schedules, and bound no rate.",
-    "nondeterministic": "k of n executions differed in at least one bit from the first, on the same inputs.",
-    "raises": "PyTorch raised its alert that the op has no deterministic implementation.",
-    "error": "Something else went wrong, and the reason is given; this says nothing about determinism.",
-    "timeout": "The case took longer than the limit and was stopped.",
-    "crash": "The worker process ended in the middle of the case.",
-    "not_run": "The case was never executed, and the reason is given.",
-}
+NO_REASON = "no reason was recorded"
+COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
+USABLE = (*COMPARED, "raises")
 
 # What a result that holds no information is called, where its spec does not declare that it is constant.
 BLANK_MEANING: dict[Blank, str] = {
@@ -97,8 +89,13 @@ class Cell(Struct, frozen=True, kw_only=True):
     serial: bool | None = None
     launches: int = 0  # Triton kernels that the interpreter ran in an execution
     orders: OrderCount | None = None  # what their programs gave in other orders
-    # Executions in which an output was not as in the first of their process, by the outputs of which there are any.
-    outputs: tuple[tuple[str, int], ...] = ()
+    # The compared tensors: of each the executions that were not as the first of their process, and the largest distances.
+    outputs: tuple[Output, ...] = ()
+    seeded: bool = False  # it drew random numbers, and its generator was seeded before every execution
+    # Backward only: executions whose forward outputs were not those of the first of their process; None: nothing was observed.
+    forward_differing: int | None = None
+    # The first execution that was not as the first of its process, and that process; None: there is none.
+    first_differing: tuple[int, int] | None = None
     by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
     reference: ReferenceCount | None = None  # None: it has none that holds in every mode
     # Executions that did not give the most frequent bits of their process, and processes that did not begin with those of most;
@@ -116,6 +113,12 @@ class Cell(Struct, frozen=True, kw_only=True):
         None  # on a simulated GPU: of the first process that differed, else of the first
     )
     refused: bool = False  # in every process PyTorch refused to run what was compiled with another flag
+    # Of a mode that ``--modes`` chose: what differs from the flag off; None: it has nothing to say of the row.
+    finding: ModeFinding | None = None
+    finding_reason: str | None = None  # why that is inconclusive
+    weak: str | None = None  # low power: why that nothing differed in it says little
+    # Under torch.compile: what was compiled, and how its bits are to eager ones.
+    remarks: tuple[str, ...] = ()
 
     @property
     def where(self) -> str | None:
@@ -143,6 +146,116 @@ class Cell(Struct, frozen=True, kw_only=True):
         # Schedules are no samples of a rate.
         counts = self.verdict == "deterministic" and self.simulated is None
         return upper_bound(self.by_process) if counts else None
+
+    @property
+    def compared(self) -> bool:
+        """Whether executions were compared."""
+        return self.verdict in COMPARED
+
+    @property
+    def bound(self) -> float | None:
+        """The bound on the rate of differing; ``None`` where 0 of n says nothing, as of a constant."""
+        return None if self.constant else self.upper_bound
+
+    @property
+    def processes(self) -> tuple[int, int] | None:
+        """Of compiled code, which each process compiled anew: in how many of them it differed, and how many there were."""
+        if self.compiled is None or not self.compared:
+            return None
+        return self.differing_processes, len(self.by_process)
+
+    @property
+    def counted(self) -> str:
+        """The words "k of n differed" where executions were compared, or the schedule that differs; else nothing."""
+        if not self.compared:
+            return ""
+        if not self.simulated:
+            return f"{self.differing} of {self.runs} differed"
+        schedule = self.simulated.schedule
+        if schedule:
+            return f"differs under {simulated.schedule_words(schedule)}"
+        return simulated.still_words(self.simulated, self.runs)
+
+    @property
+    def details(self) -> str:
+        """What the cell says behind its verdict if executions were compared, else nothing."""
+        if not self.compared:
+            return ""
+        # Schedules are compared in one process, and end where one gives other bits.
+        counts = (
+            [] if self.simulated else [f"{self.distinct} distinct", self.where if not self.within else None]
+        )
+        compiled = None
+        if self.processes is not None:
+            differing, of = self.processes
+            seen = f"{differing} of {of}" if self.differing else str(of)
+            compiled = f"in {seen} {'process' if of == 1 else 'processes'}"
+        parts = (
+            self.counted,
+            *(["constant", *counts[1:]] if self.constant else counts),
+            *(simulated.cell_words(self.simulated) if self.simulated else []),
+            # What a backward row is judged by are its gradients.
+            f"{self.forward_differing} in the forward phase" if self.forward_differing else None,
+            self.reference.words if self.reference else None,
+            self._threads,
+            self._orders,
+            "seeded" if self.seeded else None,
+            compiled,
+        )
+        return ", ".join(filter(None, parts))
+
+    @property
+    def short(self) -> str:
+        """The verdict, or k of n as a fraction."""
+        if self.simulated and self.simulated.schedule and self.compared:
+            return self.simulated.schedule.name
+        return f"{self.differing}/{self.runs}" if self.compared else self.verdict
+
+    @property
+    def words(self) -> str:
+        """The verdict, k of n, the distinct outputs, and where they differ."""
+        seeded = ", seeded" if self.seeded else ""
+        return f"{self.verdict}: {self.details}" if self.compared else f"{self.verdict}{seeded}"
+
+    @property
+    def under(self) -> str:
+        """Under which perturbations executions differed from the first of their process."""
+        if not self.groups:
+            return "not recorded"
+        counts = [
+            f"{it.perturbation} {it.differing} of {it.executions}" for it in self.groups if it.differing
+        ]
+        return ", ".join(counts) or "none"
+
+    @property
+    def failure(self) -> str | None:
+        """Why the cell has no usable verdict; ``None`` if it has one."""
+        return None if self.verdict in USABLE else f"{self.verdict}: {self.cause}"
+
+    @property
+    def cause(self) -> str:
+        """The reason in words."""
+        return self.reason or NO_REASON
+
+    @property
+    def severity(self) -> Severity | None:
+        """The largest of each measure over all outputs; ``None`` if none was looked at."""
+        return reduce(farthest, (output.severity for output in self.outputs), None)
+
+    @property
+    def _threads(self) -> str | None:
+        """Under which thread counts a cell that does not differ has other bits: one that does has others each time."""
+        counts = [name.removeprefix("threads=") for name in self.other_threads if not self.differing]
+        threads = "thread" if counts == ["1"] else "threads"
+        return f"other bits with {' and '.join(counts)} {threads}" if counts else None
+
+    @property
+    def _orders(self) -> str | None:
+        """What other orders of the programs of Triton kernels gave."""
+        if self.orders is None:
+            return None
+        seen = f"other bits in {self.orders.differing}" if self.orders.differing else "the same bits in all"
+        return f"{seen} of {self.orders.executions} orders of programs"
 
 
 def observation_verdict(observation: Observation, row: Row | None = None) -> Verdict:
@@ -173,16 +286,55 @@ def cell_of(
     if not observations:
         return _absent(missing)
     ordered = sorted(observations, key=lambda observation: observation.process)
-    seconds = sum(observation.seconds for observation in ordered)
+    firsts = [(one.first_differing, one.process) for one in ordered if one.first_differing is not None]
+    return replace(
+        _judged(ordered, constant, strict=strict),
+        seconds=sum(observation.seconds for observation in ordered),
+        outputs=_outputs(ordered),
+        seeded=any(observation.seeded for observation in ordered),
+        forward_differing=sum(observation.forward_differing for observation in ordered),
+        first_differing=min(firsts, default=None),
+    )
+
+
+def farthest(one: Severity | None, other: Severity | None) -> Severity | None:
+    """Return the largest of each measure of both, over all that were examined."""
+    if one is None or other is None:
+        return one or other
+    known: dict[str, list[Any]] = {
+        name: [value for value in (getattr(one, name), getattr(other, name)) if value is not None]
+        for name in Severity.__struct_fields__
+    }
+    largest: dict[str, Any] = {name: max(values, default=None) for name, values in known.items()}
+    return Severity(**largest | {"examined": one.examined + other.examined})
+
+
+def _outputs(observations: Iterable[Observation]) -> tuple[Output, ...]:
+    """Return the compared tensors of some processes: executions that differed summed, distances the largest.
+
+    Each process counts against its own first execution; what differs only between processes shows in the cell's k of n.
+    """
+    outputs: dict[str, Output] = {}
+    for output in (output for observation in observations for output in observation.outputs):
+        before = outputs.get(output.name)
+        if before is not None and (differing := before.differing + output.differing):
+            severity = farthest(before.severity, output.severity)
+            outputs[output.name] = replace(output, differing=differing, severity=severity)
+        else:
+            outputs[output.name] = output
+    return tuple(outputs.values())
+
+
+def _judged(ordered: Sequence[Observation], constant: str, *, strict: bool) -> Cell:
+    """Return the verdict of the processes of one mode, and what it rests on."""
     if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
-        return Cell(verdict="error", reason="the inputs differed between processes", seconds=seconds)
+        return Cell(verdict="error", reason="the inputs differed between processes")
     simulations = [one.simulated for one in ordered if one.simulated]
-    simulated = next((one for one in simulations if one.schedule), next(iter(simulations), None))
+    simulation = next((one for one in simulations if one.schedule), next(iter(simulations), None))
     failed = [observation for observation in ordered if observation.outcome != "ran"]
     compiled = _least([observation.compiled for observation in ordered if observation.compiled])
     if not failed:
-        cell = _compared(ordered, seconds, constant, strict=strict)
-        return replace(cell, compiled=compiled, simulated=simulated)
+        return replace(_compared(ordered, constant, strict=strict), compiled=compiled, simulated=simulation)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
         text = "; ".join(
@@ -190,14 +342,13 @@ def cell_of(
         )
         # Processes that disagree prove nothing, even if one of them raised the alert; nor is what one of them ran not_run.
         verdict = "error" if verdict in {"raises", "not_run"} else verdict
-        return Cell(verdict=verdict, reason=f"processes disagree ({text})", seconds=seconds)
+        return Cell(verdict=verdict, reason=f"processes disagree ({text})")
     return Cell(
         verdict=verdict,
         alert=alert,
         reason=reason,
-        seconds=seconds,
         compiled=compiled,
-        simulated=simulated,
+        simulated=simulation,
         refused=all(one.outcome == "raised" and is_refusal(one.message or "") for one in failed),
     )
 
@@ -220,7 +371,7 @@ def _absent(missing: str) -> Cell:
     return Cell(verdict="not_run", reason=missing)
 
 
-def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, strict: bool) -> Cell:
+def _compared(ordered: Sequence[Observation], constant: str, *, strict: bool) -> Cell:
     """Return the verdict of processes that all ran: one set of outputs for the mode.
 
     Executions with another thread count are a set of their own, since other bits are no nondeterminism there.
@@ -248,14 +399,13 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
     threads = {observation.threads for observation in ordered} - {None}
     if not differing and blank in _VACUOUS and ((part and strict) or not constant):
         reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
-        return Cell(verdict="error", runs=runs, reason=reason, seconds=seconds, blank=blank)
+        return Cell(verdict="error", runs=runs, reason=reason, blank=blank)
     return Cell(
         verdict="nondeterministic" if differing else "deterministic",
         runs=runs,
         differing=differing,
         distinct=len(main) + sum(len(outputs) - 1 for outputs in apart.values()),
         first=first,
-        seconds=seconds,
         within=sum(_within(observation) for observation in ordered),
         between=_between(ordered),
         constant=bool(constant and blank and not part and not differing),
@@ -266,7 +416,6 @@ def _compared(ordered: Sequence[Observation], seconds: float, constant: str, *, 
         serial=threads == {1} and not any(one.forward_differing for one in ordered) if threads else None,
         launches=max(observation.launches for observation in ordered),
         orders=_orders(ordered),
-        outputs=tuple(_by_output(ordered).items()),
         by_process=tuple(sum(observation.digests.values()) for observation in ordered),
         reference=_reference(ordered),
         rarer=sum(sum(one.digests.values()) - max(one.digests.values()) for one in ordered),
@@ -284,14 +433,6 @@ def _reference(ordered: Sequence[Observation]) -> ReferenceCount | None:
         unlike=sum(count for one, it in held for digest, count in one.digests.items() if digest != it.digest),
         elements=max(it.elements for _, it in held),
     )
-
-
-def _by_output(ordered: Sequence[Observation]) -> Counter[str]:
-    """Count the executions in which each output differed from that of the first of their process."""
-    found: Counter[str] = Counter()
-    for output in (output for observation in ordered for output in observation.outputs if output.differing):
-        found[output.name] += output.differing
-    return found
 
 
 def _within(observation: Observation) -> int:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from scanner.claims.matching import matches
 from scanner.invariance import Property
-from scanner.modes import CHOSEN_MODES, LEAST_RUNS, MODE_TABLE, unconcerned
+from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, unconcerned
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.one_case import WHY_NOT
 from scanner.observations.parts import machine_of
 from scanner.observations.records import (
     MODES,
     WORKER_MODES,
+    Claim,
     Cost,
     Header,
     Mode,
@@ -25,50 +26,14 @@ from scanner.observations.records import (
     Sentinel,
 )
 from scanner.observations.settings import MOST_FURTHER
-from scanner.verdicts.cells import Cell, Verdict, row_cell
-from scanner.verdicts.chosen import MODE_FINDING_MEANING, UNEQUAL_INPUTS, ChosenCell, chosen_cell
-from scanner.verdicts.invariance import DEPENDENCE_FOUND, PropertyVerdict, verdict_of
+from scanner.verdicts.cells import NO_REASON, Cell, row_cell
+from scanner.verdicts.chosen import UNEQUAL_INPUTS, chosen_cell
+from scanner.verdicts.invariance import PropertyVerdict, verdict_of
 from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, RaceRate, rate_of, too_seldom
+from scanner.verdicts.simulated import RACE_FREE
+from scanner.verdicts.vocabulary import BESIDE, DEPENDENCE_FOUND, DOUBTS, Finding, Verdict
 
-Finding = Literal[
-    "deterministic",
-    "mode_dependent",
-    "order_dependent",
-    "uninitialized",
-    "fixed_by_mode",
-    "raises",
-    "over_alert",
-    "silent",
-    "inconclusive",
-]
-
-# One sentence each, printed with every report. The order is that of the reports.
-FINDING_MEANING: dict[Finding, str] = {
-    "silent": "The flag is on, nothing was raised, and the bits differ.",
-    "raises": "Raises with the flag on, and does differ: with it off, or under warn_only.",
-    "over_alert": "Raises with the flag on although no difference was seen, neither with it off nor under "
-    "warn_only.",
-    "fixed_by_mode": "Differs with the flag off, did not differ with it on.",
-    "uninitialized": "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, "
-    "not the flag.",
-    "order_dependent": "Triton kernels gave other bits in another order of their programs: simulated, and no GPU need take it.",
-    "mode_dependent": "Did not differ within either mode, but the modes give different bits.",
-    "deterministic": "Did not differ in either mode, and both modes give the same bits.",
-    "inconclusive": "At least one mode has no usable verdict; the reason is given.",
-}
-# What a simulated GPU shows of a row beside its finding; the worst first.
-BESIDE_MEANING: dict[str, str] = {
-    "wrong_with_flag": "With the flag on the result is not the CPU's, and with it off it is.",
-    "wrong_without_flag": "With the flag off the result is not the CPU's, and with it on it is.",
-    "value_race": "A schedule gave other values than the CPU, not only another rounding.",
-    "contradiction": "Its witness says rounding and small integers a race of writers, or the other way round.",
-}
-# Why it shows little that a row did not differ, in a mode (low power) or in either (serial).
-DOUBTS = ("low_power", "serial")
-# The words that --only and --fail-on know: findings of rows, those of the further columns that a scan may be asked for, and doubts.
-FINDING_WORDS: tuple[str, ...] = tuple(
-    dict.fromkeys((*BESIDE_MEANING, *FINDING_MEANING, *MODE_FINDING_MEANING, *DEPENDENCE_FOUND, *DOUBTS))
-)
+UNLIKE_REFERENCE = "not its reference"  # said of what a row gave, whatever its finding
 
 # Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
 # as long as it was executed too seldom.
@@ -86,25 +51,65 @@ _CURED: tuple[Finding, ...] = ("fixed_by_mode", "uninitialized")
 _STILL: tuple[Finding, ...] = ("deterministic", *NEED_RUNS)
 
 
+# The cell of a mode that a scan was not asked for.
+_NOT_ASKED = Cell(verdict="not_run", reason="the scan was not asked for this mode")
+
+
 class MatrixRow(Struct, frozen=True, kw_only=True):
     """One row of the matrix: what was planned, what each mode showed, and what follows."""
 
     row: Row
-    off: Cell
-    on: Cell
+    cells: dict[Mode, Cell]  # of the modes of every scan, and of those that it was asked for beside them
     finding: Finding
     # Why it is inconclusive, or order_dependent; what the flag fixes, and what the fill; what a simulated GPU shows of it.
     reason: str | None
-    warn_only: Cell  # mode warn_only: what an op that raises does under warn_only
-    unfilled: Cell  # mode unfilled: what an op that the flag cures does without the fill
-    no_workspace: Cell  # mode no_workspace: what an op of cuBLAS does without CUBLAS_WORKSPACE_CONFIG
     weak: str | None  # low power: why "deterministic" says little here
     # It did not differ, and with the flag off one thread did all the work, so that nothing could race; None: not measured.
     serial: bool | None
     cost: Cost | None
     invariance: dict[Property, PropertyVerdict]  # by the properties that the scan asked for
-    chosen: dict[Mode, ChosenCell]  # by those modes that the scan was asked for beside off and on
     observations: tuple[Observation, ...]  # by mode and process, for details
+
+    def cell(self, mode: Mode) -> Cell:
+        """Return the cell of a mode, whether or not the scan was asked for it."""
+        return self.cells.get(mode, _NOT_ASKED)
+
+    @property
+    def off(self) -> Cell:
+        """What was seen with the flag off."""
+        return self.cells["off"]
+
+    @property
+    def on(self) -> Cell:
+        """What was seen with it on."""
+        return self.cells["on"]
+
+    @property
+    def warn_only(self) -> Cell:
+        """What an op that raises does under warn_only with the flag on."""
+        return self.cells["warn_only"]
+
+    @property
+    def unfilled(self) -> Cell:
+        """What an op that the flag cures does with the flag on and nothing filled."""
+        return self.cells["unfilled"]
+
+    @property
+    def chosen(self) -> dict[Mode, Cell]:
+        """The cells of the modes that the scan was asked for beside off and on."""
+        return {mode: cell for mode, cell in self.cells.items() if mode in CHOSEN_MODES}
+
+    @property
+    def shown(self) -> dict[Mode, Cell]:
+        """The cells of off and on, and of further modes in which the row was run."""
+        raises = self.on.verdict == "raises"
+        return {
+            mode: cell
+            for mode, cell in self.cells.items()
+            if mode in MODES
+            or cell.finding
+            or (mode in DEFAULT_MODES and (raises if mode == "warn_only" else cell.verdict != "not_run"))
+        }
 
     @property
     def needs_both(self) -> bool:
@@ -114,30 +119,30 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     @property
     def unlike_reference(self) -> tuple[Mode, ...]:
         """The modes in which some execution did not give what the reference of its case says of every mode."""
-        cells: dict[Mode, Cell] = {
-            "off": self.off,
-            "on": self.on,
-            **{mode: it.cell for mode, it in self.chosen.items()},
-        }
-        return tuple(mode for mode, cell in cells.items() if cell.reference and cell.reference.unlike)
+        return tuple(
+            mode
+            for mode, cell in self.cells.items()
+            if mode in (*MODES, *CHOSEN_MODES) and cell.reference and cell.reference.unlike
+        )
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """What a simulated GPU shows beside the finding, in the words of ``BESIDE_MEANING``."""
+        """What a simulated GPU shows beside the finding, in the words of ``BESIDE``."""
         agree = (self.off.agrees, self.on.agrees)
-        cells = (self.off, self.on, self.warn_only, self.unfilled, *(it.cell for it in self.chosen.values()))
         holds = {
             "wrong_with_flag": agree == (True, False),
             "wrong_without_flag": agree == (False, True),
-            "value_race": any(cell.simulated and cell.simulated.value_race for cell in cells),
-            "contradiction": any(cell.simulated and cell.simulated.contradiction for cell in cells),
+            "value_race": any(cell.simulated and cell.simulated.value_race for cell in self.cells.values()),
+            "contradiction": any(
+                cell.simulated and cell.simulated.contradiction for cell in self.cells.values()
+            ),
         }
-        return tuple(name for name in BESIDE_MEANING if holds[name])
+        return tuple(name for name in BESIDE if holds[name])
 
     @property
     def found(self) -> set[str]:
         """All that was found of it, in the words that --only and --fail-on know: beside off and on what was chosen, and doubts."""
-        modes = {it.finding for it in self.chosen.values() if it.finding is not None}
+        modes = {cell.finding for cell in self.cells.values() if cell.finding is not None}
         properties = {it.verdict for it in self.invariance.values() if it.verdict in DEPENDENCE_FOUND}
         return {self.finding, *modes, *properties, *self.beside, *self.doubts}
 
@@ -147,12 +152,108 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         holds = {"low_power": self.weak is not None, "serial": self.serial}
         return tuple(name for name in DOUBTS if holds[name])
 
+    @property
+    def alerts(self) -> tuple[str, ...]:
+        """The callers of all alerts: of the one that ended the op, and of those it passes under warn_only."""
+        raised = [alert for alert in (self.on.alert or self.off.alert,) if alert]
+        return tuple(dict.fromkeys([*raised, *self.warn_only.alerts]))
 
-def _left_out(mode: Mode, row: Row) -> str | None:
-    """Return why a row is not run in a mode that the scan was asked for; ``None`` if it is."""
-    if MODE_TABLE[mode].concern == "one_case" and not row.compiled:
-        return WHY_NOT
-    return unconcerned(mode, row)
+    @property
+    def constant(self) -> str | None:
+        """Why a mode's result may hold no information and did not; ``None`` if it held some in both."""
+        return self.row.may_be_blank if self.off.constant or self.on.constant else None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the op was called with, as a worker wrote it down."""
+        return next((one.inputs for one in self.observations if one.inputs), ())
+
+    @property
+    def note(self) -> str:
+        """What the finding rests on, if it is the one that says "deterministic"; else nothing."""
+        if self.finding != "deterministic" or not (self.off.compared and self.on.compared):
+            return ""
+        count = min(self.off.runs, self.on.runs)
+        n = f"n = {count} per mode"
+        if self.off.simulated and self.on.simulated:
+            proved = self.off.simulated.race_free and self.on.simulated.race_free
+            n = RACE_FREE if proved else f"{count} schedules per mode"
+        return n if self.constant is None else f"constant: {self.constant}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What stands beside the finding."""
+        return [*[UNLIKE_REFERENCE] * bool(self.unlike_reference), *(BESIDE[it].phrase for it in self.beside)]
+
+    @property
+    def joint_reason(self) -> str:
+        """Why a row whose modes both have a usable verdict has a finding that no mode shows; else nothing."""
+        usable = self.off.failure is None and self.on.failure is None
+        unshown = self.finding in {"inconclusive", "order_dependent"}
+        return (self.reason or NO_REASON) if unshown and usable else ""
+
+    @property
+    def on_words(self) -> str:
+        """The cell of the flag on, with what the row does in the modes beside off and on."""
+        return "; ".join(filter(None, (self.on.words, self.further_words)))
+
+    @property
+    def further_words(self) -> str:
+        """What the row does in the modes beside off and on that every scan has."""
+        names: dict[Mode, str] = {
+            "warn_only": "warn_only",
+            "unfilled": "fill off",
+            "no_workspace": "no workspace",
+        }
+        return "; ".join(
+            f"{name} not run"
+            if cell.verdict == "not_run"
+            else f"{name}: {', '.join(filter(None, (cell.verdict, cell.details)))}"
+            for mode, name in names.items()
+            if (cell := self.shown.get(mode))
+        )
+
+    def doubt_words(self, *, trusted: bool = True) -> list[str]:
+        """Return why it shows little what the row showed: of low power, serial, or of a scan that cannot be trusted."""
+        return [
+            *(name.replace("_", " ") for name in self.doubts),
+            *["not trustworthy"] * (not trusted),
+        ]
+
+    def finding_words(self, *, trusted: bool = True) -> str:
+        """Return the finding with all that must not be read without it."""
+        finding = f"{self.finding} ({self.note})" if self.note else self.finding
+        return ", ".join([finding, *self.remarks, *self.doubt_words(trusted=trusted)])
+
+
+def runs_in(
+    mode: Mode, row: Row, cells: Mapping[Mode, Cell] | None = None, claims: Iterable[Claim] = ()
+) -> str | None:
+    """Return why a mode does not run a row; ``None`` if it does.
+
+    Args:
+        mode: The mode.
+        row: As planned.
+        cells: What was seen with the flag off and on. Without them, whether the mode could say anything of such a row.
+        claims: Of the lists of the scanned torch.
+    """
+    never = unconcerned(mode, row)
+    if cells is None:
+        return never
+    match MODE_TABLE[mode].concern:
+        case "raising" if cells["on"].verdict != "raises":
+            return "only ops that raise are run under warn_only"
+        case "cured" if not is_cured(cells["off"], cells["on"]):
+            return "only ops that the flag cures run without the fill"
+        case "one_case" if not row.compiled:
+            return WHY_NOT
+        case "cublas" if never or not any(
+            claim.section == "cublas" and matches(row, claim) for claim in claims
+        ):
+            return (
+                "only ops whose alert PyTorch's lists tie to CUBLAS_WORKSPACE_CONFIG run without it, on CUDA"
+            )
+    return never
 
 
 def unequal_inputs(observations: Iterable[Observation]) -> tuple[str, ...]:
@@ -218,7 +319,7 @@ def is_cured(off: Cell, on: Cell) -> bool:
 
 def runs_missing(row: MatrixRow, mode: Mode) -> int:
     """Return how many more executions a scan makes of a row in one of ``FURTHER_MODES`` before it tells its finding."""
-    cell = {"off": row.off, "on": row.on, "unfilled": row.unfilled}[mode]
+    cell = row.cells[mode]
     if row.off.simulated:
         return 0
     warn_only = None if row.warn_only.verdict == "not_run" else row.warn_only
@@ -270,8 +371,12 @@ def _unfilled(off: Cell, unfilled: Cell | None) -> tuple[Finding, str | None]:
     if unfilled.verdict != "nondeterministic":
         text = f" ({unfilled.reason})" if unfilled.reason else ""
         return "inconclusive", f"fill off: {unfilled.verdict}{text}"
-    still, of = dict(unfilled.outputs), sum(off.by_process)
-    rates = {name: RaceRate("off", min(differing, of), of, "executions") for name, differing in off.outputs}
+    still, of = [it.name for it in unfilled.outputs if it.differing], sum(off.by_process)
+    rates = {
+        it.name: RaceRate("off", min(it.differing, of), of, "executions")
+        for it in off.outputs
+        if it.differing
+    }
     fixed = [
         name
         for name, rate in rates.items()
@@ -333,26 +438,19 @@ def matrix(
             continue
         # What is joined is let go of: there may be a million rows.
         by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
-        off, on = (row_cell(by_mode[mode], missing, row) for mode in MODES)
-        off, on = held_to_cpu(off, on), held_to_cpu(on, off)
-        not_run_reason = "only ops that raise are run under warn_only" if on.verdict != "raises" else missing
-        warn_only = held_to_cpu(row_cell(by_mode["warn_only"], not_run_reason, row), on)
-        unfilled = row_cell(
-            by_mode["unfilled"],
-            missing if is_cured(off, on) else "only ops that the flag cures run without the fill",
-            row,
-        )
-        unfilled = held_to_cpu(unfilled, off)
-        no_workspace = row_cell(
-            by_mode["no_workspace"],
-            "only ops whose alert PyTorch's lists tie to CUBLAS_WORKSPACE_CONFIG run without it, on CUDA",
-            row,
-        )
+        cells: dict[Mode, Cell] = {mode: row_cell(by_mode[mode], missing, row) for mode in MODES}
+        off, on = held_to_cpu(cells["off"], cells["on"]), held_to_cpu(cells["on"], cells["off"])
+        cells = {"off": off, "on": on}
+        for mode in DEFAULT_MODES[len(MODES) :]:
+            why = runs_in(mode, row, cells, header.claims) or missing
+            cell = row_cell(by_mode[mode], why, row)
+            against = {"warn_only": on, "unfilled": off}.get(mode)
+            cells[mode] = cell if against is None else held_to_cpu(cell, against)
         finding, reason = finding_of(
             off,
             on,
-            warn_only if "warn_only" in header.settings.modes else None,
-            unfilled if "unfilled" in header.settings.modes else None,
+            cells["warn_only"] if "warn_only" in header.settings.modes else None,
+            cells["unfilled"] if "unfilled" in header.settings.modes else None,
         )
         lines = tuple(
             sorted(
@@ -370,47 +468,34 @@ def matrix(
         if row.device != "cpu":
             # Of an accelerator nobody counts them.
             serial = bool(serial)
-        cells: dict[Mode, Cell] = {
-            "off": off,
-            "on": on,
-            "warn_only": warn_only,
-            "unfilled": unfilled,
-            "no_workspace": no_workspace,
-        }
-        chosen = {
-            mode: chosen_cell(
-                mode,
-                row,
-                (off, on),
-                (cell := row_cell(by_mode[mode], _left_out(mode, row) or missing, row)),
-                weak=power_check.weak(place, {mode: cell}, lines, {"off": off}),
-                unequal=bool(unequal_inputs((*own, *by_mode[mode]))),
-            )
-            for mode in CHOSEN_MODES
-            if mode in header.settings.modes
-        }
         still = {
             mode: cell
             for mode, cell in cells.items()
             if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
         }
-        uncured: dict[Mode, Cell] = {"off": off, "unfilled": unfilled} if finding in _CURED else {}
+        uncured: dict[Mode, Cell] = {"off": off, "unfilled": cells["unfilled"]} if finding in _CURED else {}
+        weak = power_check.weak(place, still, lines, uncured)
+        for mode in (it for it in CHOSEN_MODES if it in header.settings.modes):
+            cell = row_cell(by_mode[mode], runs_in(mode, row, cells) or missing, row)
+            cells[mode] = chosen_cell(
+                mode,
+                row,
+                (off, on),
+                cell,
+                weak=power_check.weak(place, {mode: cell}, lines, {"off": off}),
+                unequal=bool(unequal_inputs((*own, *by_mode[mode]))),
+            )
         yield MatrixRow(
             row=row,
-            off=off,
-            on=on,
+            cells=cells,
             finding=finding,
             reason=reason,
-            warn_only=warn_only,
-            unfilled=unfilled,
-            no_workspace=no_workspace,
-            weak=power_check.weak(place, still, lines, uncured),
+            weak=weak,
             serial=serial,
             cost=cost_of.get(row.key),
             invariance={
                 what: verdict_of(asked.get((row.key, what)), off, missing)
                 for what in header.settings.invariance
             },
-            chosen=chosen,
             observations=lines,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from msgspec import Struct
 
@@ -11,24 +10,7 @@ from scanner.invariance import Property
 from scanner.observations.invariance_records import Invariance, Tried
 from scanner.observations.records import Severity
 from scanner.verdicts.cells import Cell
-
-Dependence = Literal["invariant", "varies", "not_repeatable", "error", "not_asked"]
-
-# One sentence each, printed with reports that have them.
-DEPENDENCE_MEANING: dict[Dependence, str] = {
-    "varies": "At the values named each of 10 executions gave the same bits, and not those of the baseline (of batch: Replay "
-    "only, in the words of NVIDIA's table of cuDNN, https://docs.nvidia.com/cudnn/operations/determinism).",
-    "not_repeatable": "Executions at one value differ among themselves, or run to run: what the value changes cannot be told (of "
-    "batch: Not guaranteed).",
-    "error": "It could not be tried; the reason is given.",
-    "invariant": "At every value that was tried each execution gave the bits of the baseline (of batch: Supported, which is a "
-    "guarantee there and a measurement here).",
-    "not_asked": "It was not asked of this row; the reason is given.",
-}
-# What a property finds; of what it was not asked it says nothing.
-DEPENDENCE_FOUND: dict[str, str] = {
-    str(verdict): meaning for verdict, meaning in DEPENDENCE_MEANING.items() if verdict != "not_asked"
-}
+from scanner.verdicts.vocabulary import Dependence
 
 
 class PropertyVerdict(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from scanner.observations.records import Simulation
+from scanner.observations.records import Header, Simulation
+from scanner.plurals import several
 from scanner.schedules import LEAST_RUNS, SCHEDULES, SCOPES, split
 from scanner.verdicts.findings import MatrixRow
 
@@ -51,3 +52,16 @@ def _needed(known: Simulation, runs: int) -> int:
     scopes = [it for place, it in enumerate(SCOPES) if whole or (found and found.pairs[place])]
     counts = range(LEAST_RUNS, runs)
     return next((n for n in counts if split(n, scopes)[schedule.name] > schedule.number), runs)
+
+
+def recall_words(rows: Iterable[MatrixRow], header: Header) -> list[str]:
+    """Say which classes of schedules showed what differs, and how many schedules that took; nothing where nothing differs."""
+    of = header.environment.simulated
+    assert of is not None
+    found = recall(rows, sum(of.executions.values()))
+    if not found.classes:
+        return []
+    classes = ", ".join(f"{name} {count}" for name, count in found.classes.items())
+    runs = ", ".join(f"{count} with n = {n}" for n, count in found.runs.items())
+    cells = sum(found.classes.values())
+    return [f"{several(cells, 'cell')} {'differs' if cells == 1 else 'differ'}: {classes}; {runs}"]

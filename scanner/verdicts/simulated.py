@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from reports.render.markdown import NONE
 from scanner.observations.records import Header, Schedule, Simulation
 from scanner.plurals import several
 from scanner.schedules import FREEDOMS, PERMITTED
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.recall import recall
+from scanner.verdicts.vocabulary import BESIDE
 
 NOT_MEASURED = "nothing was measured on a GPU"
-# What stands beside a finding: in words, and what to do about it.
-BESIDE_WORDS = {
-    "wrong_with_flag": "wrong with the flag on",
-    "wrong_without_flag": "wrong with the flag off",
-    "value_race": "value race",
-    "contradiction": "contradiction",
-}
 RACE_FREE, NOT_EXERCISED = "race-free", "not exercised"
 # What conflicts among threads say of a row that did not differ.
 CONFLICT_MEANING = {
@@ -26,12 +17,6 @@ CONFLICT_MEANING = {
     NOT_EXERCISED: "Threads were in conflict, but by too few additions to one place to show an order.",
 }
 _LONGEST = 100  # of a kernel's name
-BESIDE_ADVICE = {
-    "wrong_with_flag": "Leave the flag off for such inputs, and report it to PyTorch.",
-    "wrong_without_flag": "Set the flag for such inputs, and report it to PyTorch.",
-    "value_race": "Look at the kernel for a lost update, and report it to PyTorch.",
-    "contradiction": "Look at the witness, and tell detmatrix: the simulation may be wrong.",
-}
 
 
 def schedule_words(schedule: Schedule) -> str:
@@ -45,7 +30,7 @@ def cell_words(known: Simulation) -> list[str]:
     cpu = known.cpu
     return [
         *([cpu.words] if cpu and not cpu.agrees else []),
-        *([BESIDE_WORDS["value_race"]] if known.value_race else []),
+        *([BESIDE["value_race"].phrase] if known.value_race else []),
         *(["approximation-sensitive"] if known.approximation_sensitive else []),
         *([f"look at it: {known.contradiction}"] if known.contradiction else []),
         *([f"the CPU computed {', '.join(known.products)}"] if known.products else []),
@@ -73,17 +58,12 @@ def witness_words(known: Simulation) -> str:
     """Name the pair of accesses that shows a difference by itself, and the element that differs, in hexadecimal."""
     it = known.witness
     if it is None:
-        return NONE
+        return "none"
     pair = " and ".join(
         f"{kind} {value} by block {block}, thread {thread}"
         for kind, value, block, thread in zip(it.kinds, it.values, it.blocks, it.threads, strict=True)
     )
     return f"{pair} in {it.kernel[:_LONGEST]}: element {it.element} of {it.output} is {it.canonical}, swapped {it.swapped}"
-
-
-def beside_words(beside: Iterable[str]) -> list[str]:
-    """Return what stands beside a finding."""
-    return [BESIDE_WORDS[name] for name in beside]
 
 
 def gpu_words(header: Header) -> str:
@@ -116,16 +96,3 @@ def bound_words(header: Header) -> str:
     assert of is not None
     count = sum(of.executions.values())
     return f"up to {several(count, 'schedule')} per row and mode; {NOT_MEASURED}"
-
-
-def recall_words(rows: Iterable[MatrixRow], header: Header) -> list[str]:
-    """Say which classes of schedules showed what differs, and how many schedules that took; nothing where nothing differs."""
-    of = header.environment.simulated
-    assert of is not None
-    found = recall(rows, sum(of.executions.values()))
-    if not found.classes:
-        return []
-    classes = ", ".join(f"{name} {count}" for name, count in found.classes.items())
-    runs = ", ".join(f"{count} with n = {n}" for n, count in found.runs.items())
-    cells = sum(found.classes.values())
-    return [f"{several(cells, 'cell')} {'differs' if cells == 1 else 'differ'}: {classes}; {runs}"]
