@@ -211,7 +211,7 @@ SIMULATED_CONTROLS: tuple[OpSpec, ...] = (
         "radix_sort",
         "torch.sort",
         "Counts digits and moves what it sorts, with barriers between.",
-        lambda t: call(t.index(4100, high=100).byte()),
+        lambda t: call(t.index(3000, high=100).byte()),
     ),
     _simulated(
         "integer_atomics",

@@ -56,6 +56,11 @@ _DRIVERS = {80: {*range(0x2C), *range(0x118, 0x120)}, 90: {*range(0x2C), *range(
 # Opcodes whose addresses have 64 bits, also where nvdisasm names one register of the pair alone.
 _WIDE_ADDRESSES = frozenset(["LDG", "LD", "STG", "ST", "RED", "ATOM", "ATOMG", "QSPC"])
 
+# A digest of what decodes: this module and the table of opcodes, as they are when they are loaded.
+_VERSION = sha256(
+    b"".join(Path(__file__).with_name(name).read_bytes() for name in ("sass.py", "isa.py"))
+).digest()
+
 
 class UnknownInstructionError(Exception):
     """The engine has no such instruction; the text is the instruction."""
@@ -71,7 +76,7 @@ def instructions(code: bytes, architecture: int) -> bytes:
         UsageError: There is no nvdisasm.
         CubinError: nvdisasm does not read it.
     """
-    place = cache_folder("code") / sha256(_version() + bytes([architecture]) + code).hexdigest()
+    place = cache_folder("code") / sha256(_VERSION + bytes([architecture]) + code).hexdigest()
     try:
         kept = place.read_bytes()
         if sha256(kept[32:]).digest() == kept[:32]:
@@ -86,13 +91,6 @@ def instructions(code: bytes, architecture: int) -> bytes:
         file.flush()
         Path(file.name).rename(place)
     return decoded
-
-
-@cache
-def _version() -> bytes:
-    """Return a digest of what decodes: this module and the table of opcodes."""
-    sources = (Path(__file__), Path(__file__).with_name("isa.py"))
-    return sha256(b"".join(path.read_bytes() for path in sources)).digest()
 
 
 @cache
