@@ -41,7 +41,7 @@ class Gpu:
             "faults": [],
             "libraries": [],
             "products": [],
-            "alone": True,
+            "swapped": (True, True),
         } | told
         self.told = found
         patch.setattr(simulated, "active", lambda: True)

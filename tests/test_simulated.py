@@ -336,16 +336,25 @@ def test_a_difference_that_begins_without_a_conflict_is_a_fault_of_ours(
     assert "it found none in k, and there results begin to differ" in found["message"]
 
 
-@pytest.mark.parametrize("told", [{"alone": False}, {"pair": TOLD | {"shows": False}}])
-def test_a_pair_is_a_witness_if_it_alone_explains_what_differs(
-    monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]
+@pytest.mark.parametrize(
+    ("swapped", "shows", "told"),
+    [
+        ((True, True), True, True),
+        ((True, False), True, False),
+        ((True, True), False, False),
+        ((False, False), True, None),
+    ],
+)
+def test_a_pair_shows_a_difference_if_it_came_alone(
+    monkeypatch: pytest.MonkeyPatch, swapped: tuple[bool, bool], shows: bool, told: bool | None
 ) -> None:
-    """Its warp is held up with it: what else moved is not blamed on the pair, nor are values whose order shows nothing."""
-    pair = told.pop("pair", TOLD)
-    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0], "told": [pair]}, **told)
+    """Its warp is held up with it: that more moved is told, and that values tell nothing; one that never came is no witness."""
+    pairs = CONFLICTS | {"pairs": [0, 2, 0], "told": [TOLD | {"shows": shows}]}
+    gpu = Gpu(monkeypatch, conflicts=pairs, swapped=swapped)
     found = gpu.observe(lambda x: x + (gpu.now in {("warps", 0), ("pair", 0)}))
 
-    assert msgspec.convert(found["simulated"], Simulation).witness is None
+    witness = msgspec.convert(found["simulated"], Simulation).witness
+    assert (witness and witness.shows) is told
 
 
 def test_one_swapped_pair_is_the_witness(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,8 @@ class SassInterpreter:
         self._logged: list[tuple[CubinKernel, Result]] = []
         self._pairs: list[tuple[int, CubinKernel, Conflict]] = []
         self._reversed: set[tuple[int, int]] = set()
-        self._alone = False  # the pair that was swapped came so, and all else of it is as it was
+        # Whether the pair that was swapped came so, and whether then all else of it is as it was.
+        self._swapped = (False, False)
         # What launches left in memory, of the last traced canonical execution and of this one.
         self._canonical: list[int] = []
         self._left: list[int] = []
@@ -207,7 +208,7 @@ class SassInterpreter:
             came = enumerate(result.watched)
             self._reversed |= {(self._ordinal, place) for place, (swapped, _) in came if swapped}
         elif result.watched:
-            self._alone = result.watched[0][1]
+            (self._swapped,) = result.watched
         if asked.get("traced"):
             self._left.append(_digest(ranges))
         self._approximates |= result.approximates
@@ -225,7 +226,7 @@ class SassInterpreter:
     def _schedule(self, payload: memoryview) -> bytes:
         self._asked = json.loads(bytes(payload))
         self._deadline = time.monotonic() + self._asked["seconds"]
-        self._ordinal, self._left, self._alone = 0, [], False
+        self._ordinal, self._left, self._swapped = 0, [], (False, False)
         if self._asked.get("log"):
             self._logged, self._reversed = [], set()
         return b""
@@ -250,7 +251,7 @@ class SassInterpreter:
             "conflicts": conflicts,
             "approximates": self._approximates,
             "reversed": (len(self._reversed), sum(len(it.conflicts) for _, it in self._logged)),
-            "alone": self._alone,
+            "swapped": self._swapped,
             "unexplained": self._unexplained() if self._asked.get("traced") else "",
         }
         self._launches, self._faults, self._approximates = [], [], False

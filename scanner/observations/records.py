@@ -379,7 +379,7 @@ class Witness(Record, frozen=True):
     steps: tuple[Count, Count]  # instructions that its warp had executed
     values: tuple[Hex, Hex]  # what they wrote or added
     old: Hex  # what the first found
-    shows: bool  # these values alone tell that the orders differ
+    shows: bool  # these two alone, with these values, tell that the orders differ; else others came before the first, too
     output: str  # that an element of differs
     element: Count  # the first that does, counted in memory
     canonical: Hex  # its bits

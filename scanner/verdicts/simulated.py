@@ -63,7 +63,8 @@ def witness_words(known: Simulation) -> str:
         f"{kind} {value} by block {block}, thread {thread}"
         for kind, value, block, thread in zip(it.kinds, it.values, it.blocks, it.threads, strict=True)
     )
-    return f"{pair} in {it.kernel[:_LONGEST]}: element {it.element} of {it.output} is {it.canonical}, swapped {it.swapped}"
+    how = "swapped" if it.shows else "where the first is held up until the second has come"
+    return f"{pair} in {it.kernel[:_LONGEST]}: element {it.element} of {it.output} is {it.canonical}, {how} {it.swapped}"
 
 
 def gpu_words(header: Header) -> str:

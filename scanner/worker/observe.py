@@ -523,11 +523,8 @@ class _Repetition:
         told, _ = known.pop("told"), known.pop("inexact")
         known["reversed"], known["sampled"] = gpu.new.reversed
         schedule = self._schedule["name"] if self._schedule else ""
-        able = [
-            (number, pair)
-            for number, pair in enumerate(told)
-            if pair["shows"] and shown_in(schedule, pair["scope"])
-        ]
+        able = [(number, pair) for number, pair in enumerate(told) if shown_in(schedule, pair["scope"])]
+        witness: dict[str, Any] = {}
         for number, pair in able[:_MOST_SWAPS]:
             seen = gpu.seen
             try:
@@ -538,11 +535,15 @@ class _Repetition:
                 continue
             finally:
                 gpu.seen = seen
-            # The first is held up with its warp or its block, and what follows both is to follow from them alone.
-            if element and gpu.new.alone:
+            came, alone = gpu.new.swapped
+            # The first is held up with its warp or its block: that others came before it, too, is told.
+            shows = pair["shows"] and alone
+            if element and came and (shows or not witness):
                 hexed = {"values": [f"{value:#x}" for value in pair["values"]], "old": f"{pair['old']:#x}"}
-                return {"conflicts": known, "witness": {**pair, **hexed, **element}}
-        return {"conflicts": known}
+                witness = {"witness": {**pair, **hexed, **element, "shows": shows}}
+            if witness and shows:
+                break
+        return {"conflicts": known} | witness
 
     def elements_unlike(self, expected: list[bits.Part]) -> int:
         """Return how many elements of the first execution are not what they should be."""

@@ -41,7 +41,7 @@ class Report(NamedTuple):
         reads: Where nothing is executed: whether host code read what is not there.
         approximates: Whether a kernel took results of MUFU.
         reversed: Of the pairs in conflict that are told, how many came in the other order since they were looked for, and all.
-        alone: Whether the pair that was swapped came so, with the same values, one behind the other.
+        swapped: Whether the pair that was swapped came so, and whether with the same values, one behind the other.
         unexplained: The kernel that first left other memory behind than canonically, if nothing is in conflict there.
     """
 
@@ -55,7 +55,7 @@ class Report(NamedTuple):
     reads: bool = False
     approximates: bool = False
     reversed: Sequence[int] = (0, 0)
-    alone: bool = False
+    swapped: Sequence[bool] = (False, False)
     unexplained: str = ""
 
     @property
