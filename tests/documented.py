@@ -14,7 +14,17 @@ from reports.docs.regenerate import regenerate
 from reports.docs.view import render_diff
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
-from scanner.observations.records import FORMAT, MODES, Claim, Header, Mode
+from scanner.observations.records import (
+    FORMAT,
+    MODES,
+    Claim,
+    CpuComparison,
+    Header,
+    Mode,
+    Schedule,
+    SimulatedDevice,
+    Simulation,
+)
 from scanner.observations.runfile import Run
 from scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
@@ -22,6 +32,7 @@ from tests.evidence_runs import sentinel
 from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, row
 
 CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
+SIMULATED = "simulated:0"
 
 
 def docstring(acting: Iterable[str] = (), raising: Iterable[str] = ()) -> str:
@@ -122,3 +133,27 @@ def serial(docs: Docs) -> Docs:
 def diff(docs: Docs) -> str:
     """Return what would change in the lists."""
     return "".join(render_diff(docs))
+
+
+def simulated(text: str, *rows: Planned, multiprocessors: int = 108, **known: Any) -> Matrix:
+    """Return a run on a simulated GPU; what differs does so under ``resident-blocks``, and *known* is known of every cell."""
+    one = run_of(parse_claims(text), rows, name=f"{multiprocessors}.jsonl")
+    schedule = known.pop("schedule", "resident-blocks")
+    found = Simulation(cpu=CpuComparison(agrees=True), **known)
+    differs = replace(found, schedule=Schedule(name=schedule, number=0, seed=0))
+    header = one.run.header
+    gpu = SimulatedDevice(
+        architecture="sm_80",
+        name="GPU",
+        multiprocessors=multiprocessors,
+        build="b",
+        executions={"canonical": 2},
+    )
+    seen = tuple(
+        replace(it, simulated=differs if len(it.digests) > 1 else found) if it.outcome == "ran" else it
+        for it in one.run.observations
+    )
+    environment = replace(header.environment, simulated=gpu)
+    return matrix_of(
+        one.name, replace(one.run, header=replace(header, environment=environment), observations=seen)
+    )

@@ -1,30 +1,39 @@
-"""Documented claims held against rows: every agreement, and what decides it."""
+"""Documented claims held against rows: every agreement, what decides it, and what the lists do not say."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from reports.docs import view as docs_render
-from reports.docs.judge import Agreement, Docs, join, shown_words
-from reports.docs.view import RENDERERS
-from reports.matrix.model import Matrix, matrix_of
-from scanner.claims.tables import parse_claims
-from scanner.observations.records import Claim, Mode
+from reports.docs.judge import Agreement, Docs, count, join
+from reports.docs.regenerate import regenerate
+from reports.docs.view import RENDERERS, drift_lines
+from reports.matrix.model import matrix_of
+from scanner.claims.matching import matches
+from scanner.claims.tables import documented_claims, documented_notes, parse_claims
+from scanner.errors import UsageError
+from scanner.observations.records import Claim, Conflicts, CpuComparison
 from scanner.verdicts.vocabulary import Finding
-from tests.documented import CUDA, docs_of, docstring, only, run_of, serial, shown
-from tests.evidence_runs import sentinel
-from tests.runs import Planned
-
-
-def weak_run_of(claims: Sequence[Claim], rows: Sequence[Planned], mode: Mode = "on") -> Matrix:
-    """Return a run in which hardly anything could race in one process of *mode*."""
-    one = run_of(claims, rows)
-    return matrix_of(one.name, replace(one.run, sentinels=(sentinel(mode, differing=1),)))
+from tests.compared import shows
+from tests.documented import (
+    CUDA,
+    SIMULATED,
+    bullets,
+    docs_of,
+    docstring,
+    only,
+    run_of,
+    serial,
+    shown,
+    simulated,
+    weak,
+)
+from tests.runs import row
 
 
 def agreements(docs: Docs) -> dict[str, Agreement]:
@@ -93,14 +102,6 @@ def test_no_evidence_has_a_reason() -> None:
     assert (c.agreement, c.reason) == ("not_covered", "no row of these runs speaks to it")
 
 
-def test_selected_rows_are_told() -> None:
-    """Where a run was limited by patterns, a claim that nothing speaks to may be covered elsewhere."""
-    claims = parse_claims(docstring(["torch.a"]))
-    docs = join([run_of(claims, [shown("torch.b", "deterministic")], patterns=("torch.b",))])
-
-    assert "run.jsonl ran only the rows that patterns selected" in only(docs).reason
-
-
 def test_untrusted_runs_are_no_evidence() -> None:
     """A run whose controls misbehaved is shown, and decides nothing, not even beside one that can be trusted."""
     claims = parse_claims(docstring([f"torch.a {CUDA}"]))
@@ -118,81 +119,30 @@ def test_untrusted_runs_are_no_evidence() -> None:
     assert "Not trustworthy: a control drifted" in "".join(docs_render.markdown(join([bad])))
 
 
+@pytest.mark.parametrize("doubt", [weak, serial])
 @pytest.mark.parametrize(
     ("finding", "acting", "raising"),
     [
-        ("fixed_by_mode", "not_run", "not_run"),
         ("mode_dependent", "not_run", "not_run"),
         ("deterministic", "not_run", "not_run"),
-        ("raises", "contradicted", "confirmed"),
         ("over_alert", "contradicted", "confirmed"),
         ("silent", "contradicted", "contradicted"),
     ],
 )
-def test_sameness_of_low_power_is_no_evidence(
-    finding: Finding, acting: Agreement, raising: Agreement
+def test_sameness_where_nothing_could_race_is_no_evidence(
+    doubt: Callable[[Docs], Docs], finding: Finding, acting: Agreement, raising: Agreement
 ) -> None:
-    """Where nothing could race only an alert and bits that differ say something of a bullet."""
+    """At low power, and with one thread at work, only an alert and bits that differ say something of a bullet."""
     rows = [shown("torch.a", finding)]
     a, b = (
-        only(join([weak_run_of(parse_claims(text), rows)]))
+        only(doubt(docs_of(text, rows)))
         for text in (docstring([f"torch.a {CUDA}"]), docstring([], [f"torch.a {CUDA}"]))
     )
 
     assert (a.agreement, b.agreement) == (acting, raising)
-    assert [one.low_power for one in a.evidence] == [acting == "not_run"]
-
-
-def test_low_power_is_told_with_its_reason() -> None:
-    """Beside the bullet, in the runs' state, in the counts of a bullet that other rows decide, and for machines."""
-    claims = parse_claims(docstring([f"torch.a {CUDA}", f"torch.b {CUDA}"]))
-    weak = weak_run_of(claims, [shown("torch.a", "deterministic"), shown("torch.b", "fixed_by_mode")])
-    good = run_of(claims, [shown("torch.b", "fixed_by_mode")], name="good.jsonl")
-    docs = join([weak, good])
-    text = "".join(docs_render.markdown(docs))
-    data = json.loads("".join(docs_render.as_json(docs)))
-    why = "the sentinel (torch.index_put) differed in 1 of 11 executions beside it (mode on, process 0, load 0.5)"
-
-    assert [judged.agreement for judged in docs.judged] == ["not_run", "confirmed"]
-    assert docs.judged[0].reason == f"no evidence in 1 row: low power: {why}"
-    assert "1 for, 1 underpowered: `torch.b:" in text
-    assert "| complete, 2 underpowered rows |" in text
-    assert [run["low_power"] for run in data["runs"]] == [{why: 2}, {}]
-    assert [(one["reason"], one["low_power"]) for one in data["claims"][0]["rows"]] == [
-        (f"low power: {why}", why)
-    ]
-    (raises,) = join([weak_run_of(claims, [shown("torch.b", "over_alert")], "off")]).judged[1].deciding
-    assert shown_words(raises).endswith("with the flag off (0 of 100 differed, low power)")
-
-
-@pytest.mark.parametrize(
-    ("finding", "acting", "raising"),
-    [
-        ("fixed_by_mode", "confirmed", "contradicted"),
-        ("mode_dependent", "not_run", "not_run"),
-        ("deterministic", "not_run", "not_run"),
-        ("over_alert", "contradicted", "confirmed"),
-        ("silent", "contradicted", "contradicted"),
-    ],
-)
-def test_sameness_of_one_thread_is_no_evidence(
-    finding: Finding, acting: Agreement, raising: Agreement
-) -> None:
-    """What one thread did alone confirms and contradicts nothing by not having differed; what differed did race."""
-    rows = [shown("torch.a", finding)]
-    a, b = (
-        serial(docs_of(text, rows))
-        for text in (docstring([f"torch.a {CUDA}"]), docstring([], [f"torch.a {CUDA}"]))
-    )
-
-    assert (only(a).agreement, only(b).agreement) == (acting, raising)
-    assert [one.serial for one in only(a).evidence] == [acting == "not_run"]
-    data = json.loads("".join(RENDERERS["json"](a)))
-    still = finding in {"deterministic", "mode_dependent", "over_alert"}
-    assert [row["serial"] for row in data["claims"][0]["rows"]] == [still]
-    assert ("| complete, 1 serial |" in "".join(RENDERERS["md"](a))) == still
     if acting == "not_run":
-        assert only(a).reason.startswith("no evidence in 1 row: serial: one thread did all the work")
+        why = "low power: " if doubt is weak else "serial: one thread did all the work"
+        assert a.reason.startswith(f"no evidence in 1 row: {why}")
 
 
 def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
@@ -206,15 +156,6 @@ def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
     assert docs.rows[0].row.finding == "inconclusive"
 
 
-def test_incomplete_runs_are_evidence_and_marked() -> None:
-    """What a scan observed before it was killed counts; the table says that it did not finish."""
-    claims = parse_claims(docstring([f"torch.a {CUDA}"]))
-    docs = join([run_of(claims, [shown("torch.a", "fixed_by_mode")], complete=False)])
-
-    assert only(docs).agreement == "confirmed"
-    assert "Incomplete: the scan did not finish" in "".join(docs_render.markdown(docs))
-
-
 def test_runs_of_two_devices_fill_different_cells() -> None:
     """A CPU run and a CUDA run together judge the two claims of one bullet."""
     text = docstring(["torch.a when called on a CPU or CUDA tensor"])
@@ -226,29 +167,22 @@ def test_runs_of_two_devices_fill_different_cells() -> None:
     }
 
 
-def test_a_claim_of_any_device_says_where() -> None:
-    """What was measured on a CPU alone says so of a bullet that names no device."""
-    docs = docs_of(docstring(["torch.a"]), [shown("torch.a", "fixed_by_mode", "cpu")])
-
-    assert only(docs).reason.endswith(", on cpu")
-
-
 @pytest.mark.parametrize(
     ("failing", "holding", "text"),
     [
-        ({"dtype": "int64"}, {}, "What decides: dtype (fails for integer, not for floating, complex, bool)."),
+        ({"dtype": "int64"}, {}, "What decides: dtype (fails for integer, not for floating, complex, bool)"),
         (
             {"traits": {"reduce": "prod"}},
             {"traits": {"reduce": "sum"}},
-            "What decides: reduce (fails for prod, not for sum).",
+            "What decides: reduce (fails for prod, not for sum)",
         ),
-        ({"direction": "backward"}, {}, "What decides: direction (fails for backward, not for forward)."),
+        ({"direction": "backward"}, {}, "What decides: direction (fails for backward, not for forward)"),
         (
             {"traits": {"reduce": "prod"}, "dtype": "int64"},
             {"traits": {"reduce": "sum"}},
             (
                 "What may decide: reduce (fails for prod, not for sum) or dtype (fails for integer, not for "
-                "floating, complex, bool)."
+                "floating, complex, bool)"
             ),
         ),
         (
@@ -256,13 +190,13 @@ def test_a_claim_of_any_device_says_where() -> None:
             {},
             (
                 "No single condition decides: fails in raises forward float32; holds in fixed_by_mode forward "
-                "float32."
+                "float32"
             ),
         ),
         (
             {"traits": {"dims": "2-D"}},
             {"traits": {"dims": "1-D"}},
-            "What decides: dims (fails for 2-D, not for 1-D).",
+            "What decides: dims (fails for 2-D, not for 1-D)",
         ),
     ],
 )
@@ -279,14 +213,6 @@ def test_over_broad_bullets_say_what_decides(
     )
 
 
-def test_an_op_of_a_bullet_can_decide() -> None:
-    """A bullet about two ops that holds for one and fails for the other names the op."""
-    rows = [shown("torch.a", "raises"), shown("torch.b", "fixed_by_mode")]
-    judged, *_ = docs_of(docstring([f"torch.a and torch.b {CUDA}"]), rows).judged
-
-    assert judged.reason.endswith("What decides: op (fails for torch.a, not for torch.b).")
-
-
 def test_mixed_values_are_told_by_their_cases() -> None:
     """Where a value of a condition holds in one row and fails in another, the cases are named, a handful of them."""
     rows = [
@@ -298,7 +224,7 @@ def test_mixed_values_are_told_by_their_cases() -> None:
     cases = ", ".join(f"sum{n} forward float32" for n in range(5))
 
     assert judged.reason.endswith(
-        f"No single condition decides: fails in {cases} and 3 more; holds in mean1 forward float32."
+        f"No single condition decides: fails in {cases} and 3 more; holds in mean1 forward float32"
     )
 
 
@@ -310,7 +236,7 @@ def test_a_bullet_can_fail_on_one_device() -> None:
         [shown("torch.a", "fixed_by_mode", "cuda")],
     )
 
-    assert only(docs).reason.endswith("It holds on cpu. It fails on cuda.")
+    assert only(docs).reason.endswith("It holds on cpu. It fails on cuda")
 
 
 def test_vague_bullets_cannot_be_contradicted() -> None:
@@ -322,3 +248,308 @@ def test_vague_bullets_cannot_be_contradicted() -> None:
         only(docs_of(text, [shown("torch.a", "fixed_by_mode"), shown("torch.a", "raises")])).agreement
         == "confirmed"
     )
+
+
+def test_the_same_run_is_refused_twice() -> None:
+    """A run counts once, whatever its files are called; another start, or another machine, is another run."""
+    claims, rows = parse_claims(docstring(["torch.a"])), [shown("torch.a", "raises")]
+    one, copy, later = (
+        run_of(claims, rows, name=name, started=started)
+        for name, started in (("a.jsonl", "at noon"), ("b.jsonl.gz", "at noon"), ("c.jsonl", "later"))
+    )
+
+    with pytest.raises(UsageError) as raised:
+        join([one, later, copy])
+
+    assert str(raised.value) == (
+        "a.jsonl and b.jsonl.gz are the same run, started at noon; give each run once"
+    )
+    assert len(join([one, later]).matrices) == 2
+
+
+def test_both_lists_of_2_15_contradict_each_other() -> None:
+    """scatter_reduce stands in both lists of 2.15, which a run without claims takes from the table."""
+    docs = join([run_of((), [shown("torch.b", "deterministic")], torch="2.15.0+cpu")])
+
+    assert [tuple(claim.id for claim in pair) for pair in docs.self_contradictory] == [
+        (
+            "deterministic/torch.Tensor.scatter_reduce/cuda/reduce=mean,sum",
+            "raises/torch.Tensor.scatter_reduce/cuda",
+        )
+    ]
+    assert docs.claims == (*documented_claims("2.15.0"), *documented_notes("2.15.0"))
+    assert "those tabled for torch 2.15.0 stand in" in (docs.note or "")
+    assert any(line.startswith("self_contradictory: ") for line in drift_lines(docs))
+
+
+@pytest.mark.parametrize(
+    ("torches", "texts", "message"),
+    [
+        (
+            ("2.13.0+cpu", "2.11.0"),
+            ("torch.a", "torch.a"),
+            (
+                "the runs document different lists: 0.jsonl is of torch 2.13.0 and 1.jsonl is of torch 2.11.0; give "
+                "runs of one release at a time"
+            ),
+        ),
+        (
+            ("2.13.0+cpu", "2.13.0+cu130"),
+            ("torch.a", "torch.b"),
+            (
+                "the runs document different lists: those of 1.jsonl are not those of 0.jsonl, though both are of "
+                "torch 2.13.0; give runs of one build at a time"
+            ),
+        ),
+    ],
+)
+def test_lists_of_two_builds_are_refused(
+    torches: tuple[str, ...], texts: tuple[str, ...], message: str
+) -> None:
+    """Runs join only where they speak of the same lists; the message names both."""
+    runs = [
+        run_of(
+            parse_claims(docstring([text])), [shown("torch.a", "raises")], name=f"{number}.jsonl", torch=torch
+        )
+        for number, (torch, text) in enumerate(zip(torches, texts, strict=True))
+    ]
+
+    with pytest.raises(UsageError) as raised:
+        join(runs)
+
+    assert message == str(raised.value)
+
+
+def test_no_claims_and_no_table_is_refused() -> None:
+    """Without a docstring and without a table nothing can be called undocumented."""
+    with pytest.raises(
+        UsageError, match=r"run\.jsonl: holds no claims .*no table of the claims of torch 9\.9"
+    ):
+        join([run_of((), [shown("torch.a", "raises")], torch="9.9.0")])
+
+
+def test_what_an_unparsed_bullet_names_is_not_undocumented() -> None:
+    """A bullet that was not understood may be about the rows: it is told, and so is the op it names, and no other."""
+    text = docstring(["torch.a on Tuesdays"])
+    docs = docs_of(text, [shown("torch.a", "raises"), shown("torch.a_b", "raises")])
+
+    assert [one.op for one in docs.unread] == ["torch.a"]
+    assert [one.op for one in docs.undocumented] == ["torch.a_b"]
+    assert [line.partition(": ")[0] for line in drift_lines(docs)] == ["undocumented", "unparsed", "unread"]
+    assert "unparsed: torch.a on Tuesdays" in list(drift_lines(docs))
+    assert list(drift_lines(docs))[-1].endswith("an unparsed bullet names it")
+    assert "* An unparsed bullet names `torch.a`, forward on cuda" in "".join(docs_render.markdown(docs))
+    assert [one["op"] for one in json.loads("".join(docs_render.as_json(docs)))["unread"]] == ["torch.a"]
+
+
+@pytest.mark.parametrize(
+    ("finding", "expected"),
+    [
+        ("silent", True),
+        ("raises", True),
+        ("over_alert", True),
+        ("fixed_by_mode", True),
+        ("mode_dependent", False),
+        ("deterministic", False),
+        ("inconclusive", False),
+    ],
+)
+def test_undocumented_rows_raise_or_differ(finding: Finding, expected: bool) -> None:
+    """What raises or differs and has no bullet is undocumented; what shows nothing is not."""
+    docs = docs_of(docstring(["torch.b"]), [shown("torch.a", finding)])
+
+    assert expected == bool(docs.undocumented)
+
+
+@pytest.mark.parametrize(("finding", "missing"), [("fixed_by_mode", []), ("silent", ["torch.empty"])])
+def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: list[str]) -> None:
+    """What uninitialised memory shows is documented elsewhere; that it still differs with the flag on is not."""
+    planned = row("torch.empty", "floating", "forward", "float32", traits={"fill": "floating:NaN"})
+
+    docs = docs_of(docstring(), [shows(finding, planned)])
+
+    assert missing == [one.op for one in docs.undocumented]
+    assert len(docs.filled) == (not missing)
+    assert ("Uninitialised memory" in "".join(docs_render.markdown(docs))) == (not missing)
+    assert len(json.loads("".join(docs_render.as_json(docs)))["filled"]) == (not missing)
+
+
+def test_undocumented_rows_are_grouped() -> None:
+    """Rows of one op, device, direction and finding stand together; claims that name the op are mentioned."""
+    text = docstring(["torch.a with ``x=True``", "torch.b on Tuesdays"])
+    rows = [
+        shown("torch.a", "raises", case="one"),
+        shown("torch.a", "raises", case="two"),
+        shown("torch.a", "raises", case="one", direction="backward"),
+        shown("torch.a", "fixed_by_mode", traits={"x": "True"}),
+        shown("mine.a", "raises"),
+    ]
+    docs = docs_of(text, rows)
+    groups = [
+        (one.op, one.device, one.direction, one.finding, len(one.evidence)) for one in docs.undocumented
+    ]
+
+    assert groups == [
+        ("torch.a", "cuda", "backward", "raises", 1),
+        ("torch.a", "cuda", "forward", "raises", 2),
+    ]
+    assert [claim.text for claim in docs.undocumented[0].named] == ["torch.a with ``x=True``"]
+    assert [claim.text for claim in docs.unparsed] == ["torch.b on Tuesdays"]
+
+
+def claim_of(bullet: str) -> Claim:
+    """Return what a bullet in the first list claims of its first device."""
+    return parse_claims(docstring([bullet]))[0]
+
+
+@pytest.mark.parametrize(
+    ("bullet", "fields", "expected"),
+    [
+        ("torch.a", {}, True),
+        ("torch.b", {}, False),
+        ("torch.b", {"documented": ("torch.c", "torch.b")}, True),
+        # Its documented names replace its own: a functional may be listed as a module.
+        ("torch.a", {"documented": ("torch.b",)}, False),
+        ("torch.a when called on a CUDA tensor", {"device": "cpu"}, False),
+        ("torch.a when called on a CUDA tensor", {"device": "cuda:1"}, True),
+        ("torch.a when attempting to differentiate a CPU tensor", {}, False),
+        ("torch.a when attempting to differentiate a CPU tensor", {"direction": "backward"}, True),
+        ("torch.a when called on a CPU tensor that requires grad", {"direction": "backward"}, True),
+        ("torch.a when called on a CPU tensor that requires grad", {}, False),
+        ("torch.a with integer dtype", {}, False),
+        ("torch.a with integer dtype", {"dtype": "uint8"}, True),
+        ("torch.a with floating or complex dtype", {"dtype": "bfloat16"}, True),
+        ("torch.a with floating or complex dtype", {"dtype": "bool"}, False),
+        ("torch.a with ``accumulate=True``", {}, False),
+        ("torch.a with ``accumulate=True``", {"traits": {"accumulate": "False"}}, False),
+        ("torch.a with ``accumulate=True``", {"traits": {"accumulate": "True", "x": "y"}}, True),
+        ("torch.a when ``reduce='sum'`` or ``reduce='mean'``", {"traits": {"reduce": "mean"}}, True),
+        ("torch.a when ``reduce='sum'`` and ``mode='max'``", {"traits": {"reduce": "sum"}}, False),
+        ("torch.a and the index is a list of tensors", {"traits": {"index": "list of tensors"}}, True),
+        ("torch.a with indices output", {"traits": {"output": "indices"}}, True),
+        ("torch.a when called with a quantized tensor", {"traits": {"quantized": "True"}}, True),
+        ("torch.a in some cases", {}, True),
+        ("torch.a on Tuesdays", {}, False),
+    ],
+)
+def test_a_row_speaks_to_a_claim(bullet: str, fields: dict[str, Any], expected: bool) -> None:
+    """Name, device, direction and every condition must fit; a condition unstated does not hold."""
+    assert expected == matches(row("torch.a", **fields), claim_of(bullet))
+
+
+# --- What a simulated GPU shows
+
+
+def test_measured_and_simulated_rows_are_judged_apart() -> None:
+    """A bullet of any device has two agreements, each by rows of one kind, and counts and tables say which is which."""
+    text = docstring([], [":func:`torch.a`"])
+    cpu = run_of(parse_claims(text), [shown("torch.a", "raises", "cpu")], name="cpu.jsonl")
+    docs = join([cpu, simulated(text, shown("torch.a", "fixed_by_mode", SIMULATED))])
+
+    assert [one.label for one in docs.judged] == ["confirmed", "contradicted (simulated)"]
+    assert {name: number for name, number, _ in count(docs) if number} == {
+        "confirmed": 1,
+        "contradicted (simulated)": 1,
+    }
+    table = " ".join("".join(RENDERERS["md"](docs)).split())
+    assert "| list | device | agreement | CPU, measured | CUDA, simulated | evidence |" in table
+    assert "| contradicted (simulated) on cuda | raises: " in table
+
+
+def test_what_calls_a_library_is_not_run() -> None:
+    """Nobody executed the library: the bullet is neither right nor wrong, and the call is named."""
+    planned, seen = shown("torch.a", "deterministic", SIMULATED)
+    calls = [
+        replace(one, outcome="not_run", message="calls cudnnX (cuDNN)", digests={}, executions=0)
+        for one in seen
+    ]
+    judged = only(join([simulated(docstring([f"torch.a {CUDA}"]), (planned, calls), libraries=("cudnnX",))]))
+
+    assert (judged.label, judged.reason) == (
+        "not_run (simulated)",
+        "no evidence in 1 row: calls cudnnX (cuDNN)",
+    )
+
+
+def test_over_alerts_are_told_by_case() -> None:
+    """An alert without a difference confirms its bullet; which cases raise in vain, and whether that is proved, is said."""
+    free = Conflicts(pairs=(0, 0, 0))
+    rows = [
+        shown("torch.a", "raises", SIMULATED),
+        *(shown("torch.a", "over_alert", SIMULATED, case=case) for case in ("permutation", "disjoint")),
+    ]
+    judged = only(join([simulated(docstring([], [f"torch.a {CUDA}"]), *rows, conflicts=free)]))
+
+    assert judged.label == "confirmed (simulated)"
+    assert judged.reason.endswith("; over-alerts: permutation, disjoint (race-free)")
+
+
+@pytest.mark.parametrize(
+    ("known", "held"),
+    [
+        ({}, ""),
+        ({"schedule": "warps"}, ""),
+        ({"schedule": "both"}, ""),
+        ({"schedule": "lanes"}, "shown by lanes alone"),
+        ({"schedule": "any-blocks"}, "shown by any-blocks alone"),
+        ({"schedule": "divergence"}, "shown by divergence alone"),
+        ({"other_kernels": ("fill",)}, "other kernel at real size: fill"),
+        ({"value_race": True}, "value race"),
+    ],
+)
+def test_only_what_gpus_are_known_to_do_changes_a_list(known: dict[str, Any], held: str) -> None:
+    """A difference goes upstream by its class, with kernels of real size; the alert is host code's and always counts."""
+    text = docstring(["torch.z"], ["torch.y"])
+    acts = [":func:`torch.a` when called on a CUDA tensor"]
+    docs = join([simulated(text, shown("torch.a", "fixed_by_mode", SIMULATED, provokes="x"), **known)])
+    found = regenerate(docs)
+    alert = join([simulated(text, shown("torch.a", "raises", SIMULATED), **known)])
+
+    assert [one.held for one in docs.rows] == [held]
+    assert bullets(found.regenerated) == (["torch.z", *([] if held else acts)], ["torch.y"])
+    assert (held or "[simulated: torch.a:fixed_by_mode:forward:float32: ") in found.added["torch.a", "cuda"]
+    assert bullets(regenerate(alert).regenerated) == (["torch.z"], ["torch.y", *acts])
+
+
+def test_nothing_hangs_on_the_simulated_gpu() -> None:
+    """Two numbers of multiprocessors that show two things of a row change no list; where they agree they do."""
+    text = docstring([], [f":func:`torch.a` {CUDA}"])
+    few = [shown("torch.a", "fixed_by_mode", SIMULATED, case="one")]
+    many = [shown("torch.a", "deterministic", SIMULATED, case="one")]
+    agreeing = join([simulated(text, *few), simulated(text, *few, multiprocessors=20)])
+    differing = join([simulated(text, *few), simulated(text, *many, multiprocessors=20)])
+
+    assert bullets(regenerate(agreeing).regenerated) == ([f":func:`torch.a` {CUDA}"], [])
+    assert bullets(regenerate(differing).regenerated) == ([], [])
+    assert "sm_80 with 20 multiprocessors" in only(differing).reason
+
+
+def test_a_wrong_result_moves_no_bullet() -> None:
+    """What acts deterministically and is wrong with the flag on is reported before the list says that it acts."""
+    text = docstring([], [f":func:`torch.a` {CUDA}"])
+    one = simulated(text, shown("torch.a", "fixed_by_mode", SIMULATED))
+    wrong = CpuComparison(agrees=False, elements=1, of=9, output="output", pair=("7", "9"))
+    seen = tuple(
+        replace(it, simulated=replace(it.simulated, cpu=wrong)) if it.mode == "on" and it.simulated else it
+        for it in one.run.observations
+    )
+    docs = join([matrix_of(one.name, replace(one.run, observations=seen))])
+    found = regenerate(docs)
+
+    assert only(docs).label == "contradicted (simulated)"
+    assert found.regenerated == found.documented
+    assert "report that first" in found.changes[0]
+
+
+def test_a_note_documents_memory_that_overlaps() -> None:
+    """What a note of the docstring says of ops in place on overlapping memory is not missing, and of no other row."""
+    note = (
+        "    .. note:: This flag does not detect or prevent nondeterministic behavior caused\n"
+        "        by calling an inplace operation on a tensor with an internal memory\n        overlap or by giving such.\n"
+    )
+    rows = [
+        shown("torch.Tensor.copy_", "silent", family="overlap"),
+        shown("torch.Tensor.put_", "silent", family="scatter"),
+    ]
+
+    assert [one.op for one in docs_of(docstring() + note, rows).undocumented] == ["torch.Tensor.put_"]

@@ -12,7 +12,15 @@ from scanner.claims.matching import matches, meet
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Condition
 from scanner.verdicts.vocabulary import Finding
-from tests.documented import CUDA, bullets, docs_of, docstring, serial, shown, weak
+from tests.documented import (
+    CUDA,
+    bullets,
+    docs_of,
+    docstring,
+    serial,
+    shown,
+    weak,
+)
 from tests.runs import Planned, drifting, ran, row, stable
 
 TEXT = docstring(["torch.z"], ["torch.y"])
@@ -130,28 +138,6 @@ def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:
         # A busy machine, on which rows are of low power besides or instead, changes no bullet.
         for shown_little in (serial(docs), weak(docs, ["off"]), weak(serial(docs), ["off"])):
             assert bullets(regenerate(shown_little).regenerated)[0][1:] == [bullet]
-
-
-def test_what_only_some_rows_state_separates_nothing() -> None:
-    """A bullet cannot say of a call that an argument is not named."""
-    still = drawn("deterministic", "still", FLAT, "kwargs['driver']: 'gels'")
-    rows = [
-        drawn("fixed_by_mode", "named", FLAT, "kwargs['driver']: 'gelsy'"),
-        drawn("fixed_by_mode", "unnamed", FLAT),
-    ]
-
-    assert told(rows[0], still)[0]
-    assert "no single condition tells them apart" in told(*rows, still)[1]
-
-
-def test_gradients_that_stay_say_nothing_of_the_forward_part() -> None:
-    """Rows of the backward direction compare gradients: the bullet says "when called" all the same."""
-    rows = [
-        shown("torch.new_", "fixed_by_mode"),
-        shown("torch.new_", "deterministic", direction="backward"),
-    ]
-
-    assert told(*rows)[0] == [f":func:`torch.new_` {CUDA}"]
 
 
 def test_few_executions_separate_nothing() -> None:

@@ -1,8 +1,8 @@
-"""The docs command: four formats, the check, the block in a file, and errors of one line each."""
+"""The docs command: formats, the check, blocks, the patch, reports for maintainers, and errors of one line each."""
 
 from __future__ import annotations
 
-import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,11 +55,6 @@ def test_same_bytes_every_time(detmatrix: Command, drifted: Path) -> None:
         assert str(drifted.parent) not in done.stdout
 
 
-def test_the_default_is_markdown(detmatrix: Command, drifted: Path) -> None:
-    """Without a format the table for people is shown."""
-    assert detmatrix("docs", drifted).stdout == detmatrix("docs", drifted, "--format", "md").stdout
-
-
 def test_check_tells_drift_first(detmatrix: Command, drifted: Path) -> None:
     """With drift the check prints a line for each, then the format, and exits 1."""
     done = detmatrix("docs", drifted, "--check", "--format", "diff")
@@ -69,15 +64,6 @@ def test_check_tells_drift_first(detmatrix: Command, drifted: Path) -> None:
     assert lines[0].startswith("contradicted: deterministic/torch.a/cpu: raises in 1 row")
     assert lines[1].startswith("not_covered: raises/torch.c: ")
     assert lines[2:4] == ["", "--- torch 2.13.0, documented"]
-
-
-def test_check_and_output_are_kept_apart(detmatrix: Command, drifted: Path) -> None:
-    """With -o the lines go to standard output and the format goes whole into the file."""
-    done = detmatrix("docs", drifted, "--check", "--format", "json", "-o", "docs.json")
-
-    assert done.returncode == 1
-    assert len(done.stdout.splitlines()) == 2
-    assert json.loads((drifted.parent / "docs.json").read_text())["counts"]["contradicted"] == 1
 
 
 def test_check_of_lists_that_agree(detmatrix: Command, agreeing: Path) -> None:
@@ -95,13 +81,6 @@ def test_check_sends_nothing_to_the_terminal(detmatrix: Command, tmp_path: Path)
 
     assert "a\\x1b[2J.jsonl" in done.stdout
     assert "\x1b" not in done.stdout + (tmp_path / "out").read_text()
-
-
-def test_runs_join(detmatrix: Command, drifted: Path, agreeing: Path) -> None:
-    """Several run files make one table; the files are named as given, without their folders."""
-    done = detmatrix("docs", drifted, agreeing, "--format", "json")
-
-    assert [run["path"] for run in json.loads(done.stdout)["runs"]] == ["run.jsonl", "good.jsonl"]
 
 
 def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
@@ -153,17 +132,6 @@ def test_blocks_show_every_format_as_it_is(
     assert closing in block
 
 
-def test_markdown_into_rst_is_refused(detmatrix: Command, drifted: Path) -> None:
-    """A Markdown table means nothing in RST; the file stays."""
-    path = drifted.parent / "lists.rst"
-    path.write_text(".. detmatrix docs:begin\n.. detmatrix docs:end\n")
-    done = detmatrix("docs", drifted, "--into", "lists.rst")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "lists.rst: is RST, which a Markdown table does not fit" in one_line(done.stderr)
-    assert path.read_text() == ".. detmatrix docs:begin\n.. detmatrix docs:end\n"
-
-
 def test_check_tells_the_state_of_runs_first(detmatrix: Command, tmp_path: Path) -> None:
     """An unfinished scan is told and decides nothing; one that cannot be trusted fails the check, blocks included."""
     rows, claims = [shows("fixed_by_mode", row("torch.a"))], parse_claims(docstring(["torch.a"]))
@@ -183,18 +151,6 @@ def test_check_tells_the_state_of_runs_first(detmatrix: Command, tmp_path: Path)
     )
     assert bad.stdout.splitlines()[0] == text
     assert one_line(block.stdout) == text
-
-
-def test_unparsed_bullets_fail_the_check(detmatrix: Command, tmp_path: Path) -> None:
-    """What was not understood is no agreement."""
-    write_run(
-        tmp_path / "run.jsonl",
-        [shows("deterministic", row("torch.b"))],
-        claims=parse_claims(docstring(["torch.a on Tuesdays"])),
-    )
-    done = detmatrix("docs", "run.jsonl", "--check", "--format", "diff")
-
-    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "unparsed: torch.a on Tuesdays")
 
 
 @pytest.mark.parametrize(
@@ -220,3 +176,118 @@ def test_errors(detmatrix: Command, drifted: Path, arguments: list[str], code: i
 
     assert (code, "") == (done.returncode, done.stdout)
     assert message in one_line(done.stderr)
+
+
+ROOT = Path(__file__).parent.parent
+LISTS = docstring(
+    [
+        ":class:`torch.nn.MaxPool3d` when attempting to differentiate a CUDA tensor",
+        ":func:`torch.a` when called on a CPU tensor",
+    ],
+    [
+        ":func:`torch.c` when called on a CPU tensor",
+        ":class:`torch.nn.ReflectionPad2d` when attempting to differentiate a CUDA tensor",
+    ],
+)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return the torch/__init__.py of a repository, in which the lists stand far below the top."""
+    source = tmp_path / "checkout" / "torch" / "__init__.py"
+    source.parent.mkdir(parents=True)
+    above = "# A comment.\n" * 300
+    source.write_text(
+        f'{above}def use_deterministic_algorithms(mode):\n    r"""Sets.\n{LISTS}\n    """\n    return mode\n'
+    )
+    subprocess.run(["git", "init", "-q", str(source.parent.parent)], check=True)
+    return source
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run in which an op that is said to act raises."""
+    return write_run(tmp_path / "run.jsonl", [shows("raises", row("torch.a"))], claims=parse_claims(LISTS))
+
+
+def _applied(checkout: Path, patch: str) -> str:
+    """Let git apply a patch as a file, and return what the file holds then."""
+    subprocess.run(
+        ["git", "apply", "--verbose", "-"],
+        input=patch, text=True, check=True, cwd=checkout.parent.parent, capture_output=True,
+    )  # fmt: skip
+    return checkout.read_text()
+
+
+def test_git_applies_what_was_measured(detmatrix: Command, checkout: Path, run: Path) -> None:
+    """A bullet moves to the other list, the rest of the file keeps its bytes, and nothing is left to do then."""
+    before = checkout.read_text()
+    done = detmatrix("docs", run, "--format", "patch", "--source", checkout)
+    after = _applied(checkout, done.stdout)
+    again = detmatrix("docs", run, "--format", "patch", "--source", checkout)
+
+    bullet = "        * :func:`torch.a` when called on a CPU tensor\n"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert after.splitlines().index(bullet.rstrip("\n")) > after.splitlines().index(
+        "        * :func:`torch.c` when called on a CPU tensor"
+    )
+    assert after.replace(bullet, "") == before.replace(bullet, "")
+    assert "# torch.a on cpu moves to the list 'raises': it raises\n" in done.stdout
+    assert (again.returncode, again.stdout) == (0, "")
+    assert one_line(again.stderr) == f"{checkout}: nothing to change"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("def f(: pass", "is no Python that can be read"),
+        ("(" * 100_000, "is no Python that can be read"),
+        ("x = 1\n", "has no use_deterministic_algorithms with both lists"),
+        (
+            f'def use_deterministic_algorithms(mode):\n    r"""Sets.\n{LISTS.replace(" tensor", "  tensor")}\n    """\n'.replace(
+                "        *", "          *"
+            ),
+            "is not laid out as PyTorch's are",
+        ),
+    ],
+)
+def test_a_source_that_cannot_be_patched_is_one_line(
+    detmatrix: Command, run: Path, content: str | None, text: str
+) -> None:
+    """A file that is missing, is no Python, or has no lists; it is never executed."""
+    source = run.parent / "other.py"
+    if content is not None:
+        source.write_text(content)
+    done = detmatrix("docs", run, "--format", "patch", "--source", source)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--format", "patch"], "which --source names; give both"),
+        (["--source", "a.py"], "which --source names; give both"),
+        (
+            ["--format", "patch", "--source", "a.py", "--into", "a.md"],
+            "is a file of its own; write it with -o",
+        ),
+    ],
+)
+def test_options_that_do_not_fit(detmatrix: Command, run: Path, options: list[str], text: str) -> None:
+    """What is missing is said."""
+    done = detmatrix("docs", run, *options)
+
+    assert done.returncode == 2
+    assert text in one_line(done.stderr)
+
+
+def test_a_patch_sends_nothing_to_a_terminal(detmatrix: Command, checkout: Path, run: Path) -> None:
+    """A bullet that holds a command for terminals is refused; what a run file is called is spelled out."""
+    checkout.write_text(checkout.read_text().replace("torch.c`", "torch.c` \x1b[2J"))
+    done = detmatrix("docs", run, "--format", "patch", "--source", checkout)
+
+    assert done.returncode == 2
+    assert "hold characters that cannot be shown" in one_line(done.stderr)

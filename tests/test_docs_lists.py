@@ -1,21 +1,45 @@
-"""The documented lists written again: real docstrings, new bullets, and the golden ones."""
+"""The documented lists written again: what stays, moves, splits, narrows, appears, and why."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from reports.docs.entries import Statement, role_of, write
-from reports.docs.judge import Docs
+from reports.docs.entries import INDENT, Statement, kind_of, lists, role_of, write
+from reports.docs.judge import Docs, join
 from reports.docs.regenerate import regenerate
 from reports.docs.view import render_diff, render_rst
-from scanner.claims.tables import documented_claims, documented_versions
+from reports.matrix.model import Matrix, matrix_of
+from scanner.claims.matching import matches
+from scanner.claims.tables import documented_claims, documented_versions, parse_claims
 from scanner.errors import UsageError
+from scanner.modes import with_chosen
+from scanner.observations.records import ClaimDirection, Condition
 from scanner.verdicts.vocabulary import Finding
-from tests.documented import CUDA, bullets, diff, docs_of, docstring, regenerated, shown
+from tests.compared import shows
+from tests.documented import (
+    CPU,
+    CUDA,
+    bullets,
+    diff,
+    docs_of,
+    docstring,
+    only,
+    regenerated,
+    run_of,
+    serial,
+    shown,
+    weak,
+)
+from tests.runs import Planned, drifting, ran, row, stable
 
 # --- Real docstrings -------------------------------------------------------------------------------------------
 
@@ -33,17 +57,10 @@ def test_without_evidence_nothing_changes(installed: str) -> None:
     assert "".join(render_rst(docs)) in "    " + inspect.cleandoc(installed).replace("\n", "\n    ").replace(
         "    \n", "\n"
     )
-    assert "".join(render_rst(docs)).count("* :") == len({claim.order for claim in docs.claims})
+    assert "".join(render_rst(docs)).count("* :") == len(
+        {claim.order for claim in docs.claims if claim.source}
+    )
     assert diff(docs) == ""
-
-
-def test_only_the_bullet_with_evidence_changes(installed: str) -> None:
-    """One contradicted bullet of the installed torch is one line less here and one more there."""
-    docs = docs_of(installed, [shown("torch.nn.AvgPool3d", "fixed_by_mode", direction="backward")])
-    bullet = "        * :class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor\n"
-    changed = [line for line in diff(docs).splitlines(keepends=True)[2:] if line[0] in "+-"]
-
-    assert changed == [f"+{bullet}", f"-{bullet}"]
 
 
 @pytest.mark.parametrize("version", documented_versions())
@@ -158,13 +175,6 @@ def test_tabled_claims_cannot_be_written_again() -> None:
         regenerate(docs)
 
 
-def test_roles() -> None:
-    """An op keeps the role it has; else a class is what has a capital."""
-    assert [role_of("torch.A"), role_of("torch.Tensor.a"), role_of("torch.a", ":meth:`~torch.a`")] == [
-        ":class:`torch.A`", ":func:`torch.Tensor.a`", ":meth:`torch.a`",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("render", [render_rst, render_diff])
 def test_no_bullet_commands_a_terminal(render: Callable[[Docs], Iterator[str]]) -> None:
     """A run file may hold any docstring; what is printed of it are lines of text."""
@@ -174,3 +184,410 @@ def test_no_bullet_commands_a_terminal(render: Callable[[Docs], Iterator[str]]) 
 
     assert "\\x1b[2J and \\u202e" in text
     assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("bullet", "findings", "expected"),
+    [
+        ("torch.a {}", ["fixed_by_mode"], "acting"),
+        ("torch.a {}", ["mode_dependent", "deterministic"], "acting"),
+        ("torch.a {}", ["raises", "over_alert", "inconclusive"], "raising"),
+        ("torch.a {}", ["silent"], "neither"),
+        # No condition tells these rows apart.
+        ("torch.a {}", ["raises", "fixed_by_mode"], "where it was"),
+        ("torch.a {}", ["silent", "deterministic"], "where it was"),
+        ("torch.a {}", ["inconclusive"], "where it was"),
+        ("torch.a {} on Tuesdays", ["raises", "silent"], "where it was"),
+        ("torch.a {} in some cases", ["silent"], "where it was"),
+    ],
+)
+@pytest.mark.parametrize("documented", ["acting", "raising"])
+def test_a_bullet_stands_where_the_evidence_puts_it(
+    bullet: str, findings: list[Finding], expected: str, documented: str
+) -> None:
+    """A bullet contradicted whole moves with its own words, or goes; one without decisive evidence stays."""
+    said = bullet.format(CUDA)
+    text = docstring([said], ["torch.z"]) if documented == "acting" else docstring(["torch.z"], [said])
+    acting, raising = regenerated(text, [shown("torch.a", finding) for finding in findings])
+    where = documented if expected == "where it was" else expected
+
+    assert {"acting": said in acting, "raising": said in raising} == {
+        "acting": where == "acting",
+        "raising": where == "raising",
+    }
+    assert len(acting) + len(raising) == 1 + (where != "neither")
+
+
+@pytest.mark.parametrize(
+    ("bullet", "keeps", "fails", "kept", "moved"),
+    [
+        (
+            f"torch.a {CUDA}",
+            {"traits": {"accumulate": "True"}},
+            {"traits": {"accumulate": "False"}},
+            ":func:`torch.a` with ``accumulate=True`` when called on a CUDA tensor",
+            ":func:`torch.a` with ``accumulate=False`` when called on a CUDA tensor",
+        ),
+        (
+            f"torch.a {CUDA}",
+            {"dtype": "float16"},
+            {"dtype": "int64"},
+            ":func:`torch.a` when called on a CUDA tensor and dtype is floating point, complex or bool",
+            ":func:`torch.a` when called on a CUDA tensor and dtype is integer",
+        ),
+        (
+            f"torch.a with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}",
+            {"traits": {"reduce": "mean"}},
+            {"traits": {"reduce": "sum"}},
+            ":func:`torch.a` with ``reduce='mean'`` when called on a CUDA tensor",
+            ":func:`torch.a` with ``reduce='sum'`` when called on a CUDA tensor",
+        ),
+        (
+            (
+                "torch.a when attempting to differentiate a CUDA tensor and one of the following modes is used:\n\n"
+                "    - ``p``\n    - ``q``\n    - ``r``\n    - ``s``"
+            ),
+            {"traits": {"mode": "p"}, "direction": "backward"},
+            {"traits": {"mode": "q"}, "direction": "backward"},
+            (
+                ":func:`torch.a` when attempting to differentiate a CUDA tensor and one of the following modes is used: "
+                "- ``p`` - ``r`` - ``s``"
+            ),
+            ":func:`torch.a` with ``mode='q'`` when attempting to differentiate a CUDA tensor",
+        ),
+        (
+            "torch.nn.A, torch.b, and torch.c when called on a CPU, CUDA or MPS tensor",
+            {"documented": ("torch.c",)},
+            {"documented": ("torch.nn.A", "torch.b")},
+            None,
+            ":class:`torch.nn.A` and :func:`torch.b` when called on a CUDA tensor",
+        ),
+    ],
+)
+def test_an_over_broad_bullet_is_split(
+    bullet: str, keeps: dict[str, Any], fails: dict[str, Any], kept: str | None, moved: str
+) -> None:
+    """The condition that decides narrows the bullet, and what it leaves out is said in the other list."""
+    text = docstring([bullet])
+    acting, raising = regenerated(
+        text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)]
+    )
+
+    assert raising == [moved]
+    assert (
+        acting == [kept]
+        if kept
+        else acting
+        == [
+            ":class:`torch.nn.A` and :func:`torch.b` when called on a CPU or MPS tensor",
+            ":func:`torch.c` when called on a CPU, CUDA or MPS tensor",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("keeps", "fails"),
+    [
+        # Two conditions might decide.
+        ({"traits": {"a": "True"}, "dtype": "int64"}, {"traits": {"a": "False"}}),
+        # No list has words for "forward alone", nor for what no row states.
+        ({"direction": "forward"}, {"direction": "backward"}),
+        ({}, {"traits": {"accumulate": "True"}}),
+        # A description is no argument, and for what is not given there are no words.
+        ({"traits": {"weights": "given"}}, {"traits": {"weights": "none"}}),
+        ({"traits": {"dim": "1-D"}}, {"traits": {"dim": "2-D"}}),
+    ],
+)
+def test_what_cannot_be_said_is_left(keeps: dict[str, Any], fails: dict[str, Any]) -> None:
+    """An over-broad bullet stays as it is where the evidence or the words are not clear, and that is told."""
+    text = docstring([f"torch.a {CUDA}"])
+    docs = docs_of(text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)])
+    found = regenerate(docs)
+
+    assert found.documented == found.regenerated
+    assert "is left as it is" in found.changes[0]
+
+
+def test_a_raising_bullet_narrows_to_what_raises() -> None:
+    """Where nothing was seen to differ and nothing is raised, the bullet says less, and the other list no more."""
+    rows = [
+        shown("torch.bincount", "raises", traits={"weights": "given"}),
+        shown("torch.bincount", "deterministic"),
+    ]
+    text = docstring([], [f":func:`torch.bincount` {CUDA}"])
+
+    assert regenerated(text, rows) == (
+        [],
+        [":func:`torch.bincount` when called on a CUDA tensor and ``weights`` tensor is given"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("provokes", "left"), [("", [f"torch.a {CUDA}", "torch.z"]), ("collisions", ["torch.z"])]
+)
+def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str]) -> None:
+    """0 of n in both modes and no alert never makes a bullet act; it goes if the inputs could have shown more."""
+    quiet = [
+        shows("deterministic", row("torch.a", "quiet", device="cuda", provokes=provokes)),
+        shows("deterministic", row("torch.a", "innocent", device="cuda", provokes="")),
+    ]
+    docs = docs_of(docstring([], [f"torch.a {CUDA}", "torch.z"]), quiet)
+    lists_found = regenerate(docs)
+
+    assert bullets(lists_found.regenerated) == ([], left)
+    assert lists_found.changes[0] == (
+        "torch.a on cuda goes: it never differed, in either mode, and nothing is raised"
+        if provokes
+        else "torch.a on cuda is left as it is: nothing was raised, but no input provokes a difference"
+    )
+
+
+@pytest.mark.parametrize(
+    ("doubt", "finding"),
+    [
+        *((weak, finding) for finding in ("deterministic", "fixed_by_mode", "mode_dependent")),
+        *((serial, finding) for finding in ("deterministic", "mode_dependent")),
+    ],
+)
+def test_sameness_where_nothing_could_race_changes_no_bullet(
+    doubt: Callable[[Docs], Docs], finding: Finding
+) -> None:
+    """That a row did not differ at low power, or with one thread at work, drops, moves, narrows and adds nothing."""
+    bullet = f"torch.a {CUDA}"
+    rows = [shown("torch.a", finding), shown("torch.b", finding)]
+    for text in (docstring(["torch.z"], [bullet]), docstring([bullet], ["torch.z"])):
+        lists_found = regenerate(doubt(docs_of(text, rows)))
+        assert lists_found.regenerated == lists_found.documented
+        assert (lists_found.changes, lists_found.added) == ({}, {})
+    # Beside rows that are proof, the weak ones narrow nothing either: the whole bullet moves.
+    text = docstring([f"torch.a {CUDA}"], ["torch.z"])
+    rows = [shown("torch.a", finding, dtype="float32"), shown("torch.a", "raises", dtype="int64")]
+    assert bullets(regenerate(doubt(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
+
+
+def test_nothing_seen_moves_no_part_of_a_bullet() -> None:
+    """Of a bullet about several ops, one acts and moves, one was provoked in vain and goes, one is innocent and stays."""
+    rows = [
+        shown("torch.a", "fixed_by_mode"),
+        shows("deterministic", row("torch.a", "quiet", device="cuda")),
+        shows("deterministic", row("torch.b", device="cuda")),
+        shows("deterministic", row("torch.c", device="cuda", provokes="")),
+    ]
+    text = docstring([], [f"torch.a, torch.b, and torch.c {CUDA}"])
+
+    assert regenerated(text, rows) == ([f":func:`torch.a` {CUDA}"], [f":func:`torch.c` {CUDA}"])
+
+
+def test_new_bullets_swallow_none() -> None:
+    """Beside a standing bullet of the op a new one says what its rows share, or is not written."""
+    standing = f"torch.a with ``reduce='sum'`` {CUDA}"
+    sums = shown("torch.a", "raises", case="sum", traits={"reduce": "sum"})
+    prods = [shown("torch.a", "raises", case=f"prod{n}", traits={"reduce": "prod"}) for n in range(2)]
+    bare = shown("torch.a", "raises", case="bare")
+    text = docstring(["torch.z"], [standing])
+    narrow = ":func:`torch.a` with ``reduce='prod'`` when called on a CUDA tensor"
+
+    assert regenerated(text, [sums, *prods])[1] == [standing, narrow]
+    assert regenerated(text, prods)[1] == [standing, narrow]
+    assert regenerated(text, [sums, *prods, bare])[1] == [standing]
+
+
+def test_what_an_unparsed_bullet_names_is_not_added() -> None:
+    """A bullet that was not understood may say what a new one would."""
+    text = docstring(["torch.a on Tuesdays"], ["torch.z"])
+
+    assert regenerated(text, [shown("torch.a", "raises")]) == (["torch.a on Tuesdays"], ["torch.z"])
+
+
+def test_unmeasured_values_stay() -> None:
+    """Where only some values of a bullet's own condition were measured, only those move, whatever they show."""
+    text = docstring([], [f":func:`torch.a` with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}"])
+
+    assert regenerated(text, [shown("torch.a", "fixed_by_mode", traits={"reduce": "sum"})]) == (
+        [f":func:`torch.a` with ``reduce='sum'`` {CUDA}"],
+        [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"],
+    )
+
+
+def test_a_bullets_own_condition_decides_first() -> None:
+    """Where the bullet's own condition and another one would both do, it is the bullet's own."""
+    text = docstring([f"torch.a with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}"])
+    rows = [
+        shown("torch.a", "fixed_by_mode", traits={"reduce": "sum"}),
+        shown("torch.a", "raises", traits={"reduce": "mean"}, dtype="int64"),
+    ]
+
+    assert regenerated(text, rows)[1] == [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"]
+
+
+def test_the_other_ops_of_a_bullet_keep_any_device() -> None:
+    """An op without evidence is said of every device as before, when another one of its bullet is not."""
+    text = docstring([], ["torch.a and torch.b"])
+
+    assert regenerated(text, [shown("torch.a", "fixed_by_mode")])[1] == [
+        ":func:`torch.a` when called on a CPU or MPS tensor",
+        ":func:`torch.b`",
+    ]
+
+
+def test_any_device_is_every_device_that_the_lists_know() -> None:
+    """A bullet without a device loses the one on which it fails; what was not measured stays."""
+    text = docstring([], [":class:`torch.nn.MaxUnpool1d`"])
+
+    assert regenerated(text, [shown("torch.nn.MaxUnpool1d", "fixed_by_mode", "cpu")]) == (
+        [":class:`torch.nn.MaxUnpool1d` when called on a CPU tensor"],
+        [":class:`torch.nn.MaxUnpool1d` when called on a CUDA or MPS tensor"],
+    )
+
+
+OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")
+TRAITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "reduce": st.sampled_from(["sum", "mean", "prod"]),
+        "accumulate": st.sampled_from(["True", "False"]),
+    },
+)
+FINDINGS = st.sampled_from(
+    cast("list[Finding]", ["deterministic", "mode_dependent", "fixed_by_mode", "raises", "over_alert", "silent", "order_dependent", "inconclusive"])
+)  # fmt: skip
+bullet_texts = st.builds(
+    lambda ops, keyword, call: " ".join(
+        [", ".join(role_of(op) for op in ops), *([keyword] if keyword else []), *([call] if call else [])]
+    ),
+    st.lists(st.sampled_from(OPS), min_size=1, max_size=3, unique=True),
+    st.sampled_from(["", "with ``accumulate=True``", "when ``reduce='sum'`` or ``reduce='mean'``", "with integer dtype"]),
+    st.sampled_from(
+        ["", CPU, CUDA, "when called on a CPU or CUDA tensor", "when attempting to differentiate a CUDA tensor"]
+    ),
+)  # fmt: skip
+measured_rows = st.lists(
+    st.tuples(
+        st.sampled_from(OPS),
+        FINDINGS,
+        st.sampled_from(["cpu", "cuda"]),
+        st.sampled_from(["forward", "backward"]),
+        st.sampled_from(["float32", "int64"]),
+        TRAITS,
+    ),
+    max_size=8,
+)  # fmt: skip
+
+
+def planned(measured: list[Any]) -> list[Planned]:
+    return [
+        shown(op, finding, device, case=f"case{number}", direction=direction, dtype=dtype, traits=traits)
+        for number, (op, finding, device, direction, dtype, traits) in enumerate(measured)
+    ]
+
+
+def sources(text: str, section: str) -> dict[int, str]:
+    """Return the lines of each bullet of a list by its place."""
+    return {claim.order: claim.source or "" for claim in parse_claims(text) if claim.section == section}
+
+
+@given(
+    st.lists(bullet_texts, max_size=5, unique=True),
+    st.lists(bullet_texts, max_size=5, unique=True),
+    measured_rows,
+)
+def test_any_evidence(acting: list[str], raising: list[str], measured: list[Any]) -> None:
+    """Bullets without evidence keep their lines and order, all bullets parse, and a second time nothing changes."""
+    text = docstring([*acting, "torch.z"], raising)
+    rows = planned(measured)
+    docs = docs_of(text, rows)
+    found = regenerate(docs)
+
+    for section in ("deterministic", "raises"):
+        left = iter(sources(found.regenerated, section).values())
+        for order, source in sources(text, section).items():
+            claims = [claim for claim in docs.claims if claim.order == order]
+            if not any(matches(row, claim) for row, _ in rows for claim in claims):
+                # An iterator that is searched goes on behind what was found: the order is kept, too.
+                assert source in left
+    assert all(claim.parsed for claim in parse_claims(found.regenerated))
+    again = regenerate(docs_of(found.regenerated, rows))
+    assert again.documented == again.regenerated == found.regenerated
+
+
+@given(
+    targets=st.lists(st.sampled_from(OPS), min_size=1, max_size=3, unique=True).map(tuple),
+    devices=st.lists(st.sampled_from(["cpu", "cuda", "mps"]), max_size=3, unique=True).map(tuple),
+    direction=st.sampled_from(["any", "backward", "forward"]),
+    name=st.sampled_from(["accumulate", "src", "weights", "index", "layout", "output", "quantized", "dtype", "x-y", ""]),
+    values=st.lists(st.sampled_from(["True", "given", "sum", "2-D", "a b", "`", ""]) | st.text(max_size=3), max_size=4,
+                    unique=True).map(tuple),
+)  # fmt: skip
+def test_what_is_written_is_what_was_meant(
+    targets: tuple[str, ...],
+    devices: tuple[str, ...],
+    direction: ClaimDirection,
+    name: str,
+    values: tuple[str, ...],
+) -> None:
+    """A bullet is either written so that it reads back as meant, or not at all."""
+    condition = Condition(kind=kind_of(name), name=name, values=values)
+    statement = Statement(
+        list="raises", targets=targets, devices=devices, direction=direction, conditions=(condition,)
+    )
+    source = write(statement)
+    if source is None:
+        return
+    claims = parse_claims(lists({"deterministic": [], "raises": [source]}))
+
+    assert {claim.device for claim in claims} == set(devices or ("any",))
+    for claim in claims:
+        assert (set(claim.targets), claim.direction, claim.section) == (set(targets), direction, "raises")
+        assert [(one.kind, one.name, set(one.values)) for one in claim.conditions] == [
+            (condition.kind, name, set(values))
+        ]
+
+
+@given(st.text(st.characters(exclude_characters="\r"), max_size=200), measured_rows)
+def test_odd_docstrings_are_no_error(odd: str, measured: list[Any]) -> None:
+    """Whatever the bullets say, the lists are written, and what was not understood stays as it is."""
+    text = docstring([*re.split("\n+", odd.strip("\n")), "torch.a"], [odd.replace("\n", " ")])
+    if not parse_claims(text):
+        return
+    found = regenerate(docs_of(text, planned(measured)))
+
+    for claim in parse_claims(text):
+        if not claim.parsed and claim.section in {"deterministic", "raises"}:
+            assert textwrap.indent((claim.source or "").rstrip("\n"), INDENT) in found.regenerated
+
+
+CONV = "torch.nn.functional.conv2d"
+
+
+def _docs(benchmark: Sequence[Mapping[str, int]], both: Sequence[Mapping[str, int]]) -> Docs:
+    """Return what a run says of a bullet whose only row did not differ with the flag off, nor with it on."""
+    planned, seen = shown(CONV, "deterministic")
+    seen = [*seen, *ran(planned, "cudnn_benchmark", *benchmark), *ran(planned, "cudnn_both", *both)]
+    one = run_of(parse_claims(docstring([f"{CONV} {CUDA}"])), [(planned, seen)])
+    header = one.run.header
+    settings = replace(header.settings, modes=with_chosen(("cudnn_benchmark", "cudnn_both")))
+    matrix: Matrix = matrix_of(one.name, replace(one.run, header=replace(header, settings=settings)))
+    return join([matrix])
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "both", "condition"),
+    [
+        (drifting(40), stable(), " with ``torch.backends.cudnn.benchmark=True``"),
+        (drifting(40), drifting(40), ""),
+        (stable(), stable(), ""),
+    ],
+)
+def test_what_acts_only_with_the_switch_is_a_condition(
+    benchmark: Sequence[Mapping[str, int]], both: Sequence[Mapping[str, int]], condition: str
+) -> None:
+    """It differs with cuDNN's benchmark on, and with the deterministic switch on as well it does not."""
+    docs = _docs(benchmark, both)
+
+    acting, _ = bullets(regenerate(docs).regenerated)
+
+    assert [one.replace(":func:", "").replace("`torch.nn.functional.conv2d`", CONV) for one in acting] == [
+        f"{CONV}{condition} {CUDA}"
+    ]
+    assert only(docs).agreement == "not_triggered"
+    assert ("benchmark=True 1 row differed" in only(docs).reason) == bool(condition)

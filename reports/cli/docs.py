@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -9,25 +11,30 @@ import click
 
 from reports.cli.writing import deliver
 from reports.docs import upstream
-from reports.docs.judge import join
+from reports.docs.evidence import Evidence
+from reports.docs.judge import Docs, join
 from reports.docs.upstream import read_source
 from reports.docs.view import RENDERERS, drift_lines, state_lines
 from reports.matrix.model import load
 from reports.render import blocks
 from reports.render.output import write_to_stdout
-from scanner.cli.options import form_of, format_option, into_option, output_option
+from scanner.cli.options import form_of, format_option, into_option, output_option, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from scanner.observations import versions
+from scanner.repro.script import InputSource
 
 BLOCK = "docs"
-FORMS = (*RENDERERS, "patch")
+DEFAULT_RUN = Path("detmatrix.jsonl")
+RECORDED = Path(__file__).resolve().parents[1] / "runs"
+FORMS = (*RENDERERS, "patch", "pr")
 
 
 @click.command()
-@click.argument("runs", metavar="[RUN]...", nargs=-1, required=True)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
 @format_option(
     FORMS,
     "A table for people, a web page that works offline, the two lists as the docstring has them, what would change in them, "
-    "the same as a patch for git apply, or JSON.",
+    "the same as a patch for git apply, a report of each op for PyTorch's maintainers, or JSON.",
 )
 @click.option(
     "--check",
@@ -39,8 +46,18 @@ FORMS = (*RENDERERS, "patch")
 @click.option(
     "--source",
     metavar="FILE",
-    help="With --format patch: the torch/__init__.py of a checkout of PyTorch, whose lists are held against the evidence. "
+    help="With --format patch or pr: the torch/__init__.py of a checkout of PyTorch, whose lists are held against the evidence. "
     "It is read, not run.",
+)
+@click.option(
+    "--op",
+    "ops",
+    multiple=True,
+    metavar="OP",
+    help="With --format pr: report these ops alone, as torch.cumprod.",
+)
+@python_option(
+    "With --format pr: the interpreter whose torch draws the inputs of the repro; it needs only torch."
 )
 @output_option
 @into_option(BLOCK, ", or '.. detmatrix docs:begin' and '.. detmatrix docs:end' of an RST file.")
@@ -49,22 +66,31 @@ def docs(
     form: str | None,
     check: bool,
     source: str | None,
+    ops: tuple[str, ...],
+    python: str,
     output: str | None,
     into: str | None,
 ) -> int:
     """Check the op lists that PyTorch documents against run files, and regenerate them.
 
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them, of one torch release, are
-    joined: a CPU run and a CUDA run fill different cells. An entry changes on evidence alone.
+    joined: a CPU run and a CUDA run fill different cells. By default it is detmatrix.jsonl, or without one the runs of the newest
+    release that are recorded with detmatrix. An entry changes on evidence alone.
     """
     form = form_of(form, output, FORMS)
-    _refuse(form, output, into, source)
+    _refuse(form, output, into, source, ops)
+    if not runs:
+        runs = (str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else newest_recorded()
+        click.echo(f"docs: {', '.join(runs)}", err=True)
     checkout = None if source is None else read_source(source)
     joined = join(load(runs), None if checkout is None else checkout.claims)
     sources = [*runs, *([source] if source is not None else [])]
     # What cannot be rendered is told before anything is printed.
-    pieces = list(RENDERERS[form](joined)) if checkout is None else upstream.lines(checkout, joined)
-    if checkout is not None and not pieces:
+    if form == "pr":
+        pieces = list(upstream.pull_requests(joined, ops, checkout, lambda one: _drawn(joined, one, python)))
+    else:
+        pieces = list(RENDERERS[form](joined)) if checkout is None else upstream.lines(checkout, joined)
+    if form == "patch" and not pieces:
         click.echo(one_line(f"{source}: nothing to change"), err=True)
     state = [f"{one_line(line)}\n" for line in state_lines(joined)] if check else []
     untrusted = check and any(one.distrust for one in joined.matrices)
@@ -80,13 +106,31 @@ def docs(
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
 
 
-def _refuse(form: str, output: str | None, into: str | None, source: str | None) -> None:
+def newest_recorded() -> tuple[str, ...]:
+    """Return the recorded runs of the newest release, those of the ops of all of PyTorch's databases left out."""
+    found = [path for path in RECORDED.glob("torch-*.jsonl.gz") if not path.name.endswith("-all.jsonl.gz")]
+    newest = max((path.name.split("-")[1] for path in found), key=versions.key)
+    return tuple(sorted(os.path.relpath(path) for path in found if path.name.split("-")[1] == newest))
+
+
+def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:
+    """Have another process find out how the inputs of a row are made."""
+    # The catalog is loaded where it is needed.
+    from scanner.cli.repro import input_source_of  # noqa: PLC0415
+
+    header = next(it.run.header for it in joined.matrices if it.name == one.run)
+    return input_source_of(one.row.row, header, (), python)
+
+
+def _refuse(form: str, output: str | None, into: str | None, source: str | None, ops: Sequence[str]) -> None:
     """Refuse options that have no meaning together."""
     if into is not None and output is not None:
         raise UsageError("--into and -o both say where to write; give one of them")
-    if into is not None and form in {"html", "patch"}:
+    if ops and form != "pr":
+        raise UsageError("--op chooses the ops of --format pr; give both")
+    if into is not None and form in {"html", "patch", "pr"}:
         raise UsageError(f"--format {form} is a file of its own; write it with -o")
-    if (form == "patch") is (source is None):
+    if (source is None) if form == "patch" else (source is not None and form != "pr"):
         raise UsageError(
             f"--format patch changes the {upstream.PATH} of a checkout of PyTorch, which --source names; give both"
         )

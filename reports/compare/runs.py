@@ -81,7 +81,7 @@ def compare_claims(
             measured=_measured(before, after, changes),
             rows=tuple(_speaking(before, after, changes)),
         )
-        for before, after in _paired(old, new)
+        for before, after in _paired(*([one for one in some if one.section != "note"] for some in (old, new)))
         if before is None or after is None or (before.id, before.text) != (after.id, after.text)
     )
 

@@ -13,9 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reports.docs.entries import kind_of
-from scanner.claims.matching import claimed_kind, device_kind, dtype_kind, is_vague, names_of
+from scanner.claims.matching import claimed_kind, dtype_kind, is_vague, names_of
 from scanner.observations.records import Claim, Condition, Row
 from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.simulated import schedule_words
+from scanner.verdicts.vocabulary import BESIDE
 
 # acts     the mode makes a difference: with the flag on nothing differed, with it off something did (or it took
 #          another path)
@@ -38,21 +40,28 @@ _SWITCH = ("True", "False")
 BENCHMARK = "torch.backends.cudnn.benchmark"
 
 
+# A difference that a simulated GPU shows goes upstream before a GPU has shown it where it needs no order but these, which GPUs are
+# known to take, and is named as simulated. What any other class alone shows changes no list.
+UPSTREAM = ("resident-blocks", "warps", "both")
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """One row of one run, and what it does to a claim."""
 
     run: str  # the run's name
+    gpu: str  # the GPU that was simulated; empty: it was measured
     row: MatrixRow
     behaviour: Behaviour | None  # None: it is no evidence
-    doubt: str | None  # why it is none, if not for its finding
-    low_power: bool = False  # it is none because too little could race for its sameness to show anything
-    serial: bool = False  # it is none because one thread did all the work
+    doubt: str | None = None  # why it is none, if not for its finding
+    # "underpowered", "serial" or "not exercised": it is none because too little could race for its sameness to show anything
+    weak: str = ""
+    held: str = ""  # why what it shows of bits changes no list; that it raised nothing may
     effect: Effect = "none"
 
     @property
     def shows_little(self) -> bool:
         """Whether it did not differ with the flag off where it hardly could, or not at all."""
-        return (self.low_power or self.serial) and not self.row.off.differing
+        return bool(self.weak) and not self.row.off.differing
 
     @property
     def device(self) -> str:
@@ -62,12 +71,55 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def simulated(self) -> bool:
         """Whether its GPU was simulated."""
-        return device_kind(self.row.row.device) == "simulated"
+        return bool(self.gpu)
 
     @property
     def place(self) -> str:
         """Where it was run, in words."""
-        return f"{self.device} in simulation" if self.simulated else self.device
+        return f"{self.device} (simulated)" if self.simulated else self.device
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the flag makes its result another one than the CPU's."""
+        return "wrong_with_flag" in self.row.beside
+
+    @property
+    def witness(self) -> str:
+        """Name what shows a simulated row: the alert of host code, or the class, number, seed and kernel of a schedule."""
+        cell = self.row.on if self.behaviour in {"raises", "differs"} else self.row.off
+        known = cell.simulated
+        if self.behaviour == "raises":
+            return f"{self.row.row.id}: host code raises the alert of {cell.alert}"
+        if known is None or known.schedule is None:
+            return f"{self.row.row.id}: no alert, {cell.counted}"
+        kernel = f", kernel {known.witness.kernel}" if known.witness else ""
+        return f"{self.row.row.id}: {schedule_words(known.schedule)}{kernel}"
+
+
+def held_back(row: MatrixRow, behaviour: Behaviour | None) -> str:
+    """Say why what a row of a simulated GPU shows of bits changes no list; empty if it may change one.
+
+    That host code raised an alert, or raised none, is a fact of any GPU. What is said of bits needs a witness of a class in
+    ``UPSTREAM``, kernels that rows of real size launch, too, and a result that is the CPU's.
+    """
+    cells = [row.on] if behaviour == "differs" else [row.off, row.on]
+    known = [cell.simulated for cell in cells if cell.simulated]
+    if behaviour in {None, "raises"} or not known:
+        return ""
+    if wrong := [name for name in row.beside if name in BESIDE]:
+        return BESIDE[wrong[0]].phrase
+    for words in (
+        *(one.contradiction for one in known),
+        *(f"other kernel at real size: {one.other_kernels[0]}" for one in known if one.other_kernels),
+    ):
+        if words:
+            return words
+    if behaviour == "nothing":
+        return ""
+    schedule = known[0].schedule
+    if schedule is None:
+        return "no schedule showed a difference"
+    return "" if schedule.name in UPSTREAM else f"shown by {schedule.name} alone"
 
 
 class Split(Struct, frozen=True, kw_only=True):

@@ -22,9 +22,10 @@ from reports.docs.evidence import (
     acts_with_benchmark,
     behaviour_of,
     effect_of,
+    held_back,
     separations,
 )
-from reports.matrix.listed import UNDOCUMENTED, is_about, is_filled
+from reports.matrix.listed import UNDOCUMENTED, is_about, is_filled, is_noted, with_notes
 from reports.matrix.model import Matrix, beside_counts, input_elements
 from scanner.claims.matching import device_kind, is_vague, matches, names_of
 from scanner.claims.tables import contradictions, documented_claims
@@ -33,6 +34,8 @@ from scanner.observations import versions
 from scanner.observations.parts import parts_of
 from scanner.observations.records import Claim
 from scanner.plurals import several
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.simulated import NOT_EXERCISED, RACE_FREE
 from scanner.verdicts.vocabulary import BESIDE, Finding
 
 Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
@@ -53,7 +56,10 @@ KIND_MEANING = {
     "unparsed": "Bullets that were not understood; no row is compared with them.",
 }
 
-_SERIAL = "serial: one thread did all the work with the flag off, so that nothing could race"
+_WEAK = {
+    "serial": "serial: one thread did all the work with the flag off, so that nothing could race",
+    "not exercised": "not exercised: too few additions to one place to show an order",
+}
 
 
 class JudgedClaim(Struct, frozen=True, kw_only=True):
@@ -65,6 +71,16 @@ class JudgedClaim(Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]  # all rows that speak to it, in the order of the runs
 
     @property
+    def simulated(self) -> bool:
+        """Whether rows of a simulated GPU speak to it; no other row does then."""
+        return any(one.simulated for one in self.evidence)
+
+    @property
+    def label(self) -> str:
+        """The agreement, by what it was judged: "confirmed (simulated)"."""
+        return label(self.agreement, simulated=self.simulated)
+
+    @property
     def deciding(self) -> tuple[Evidence, ...]:
         """The rows on which the agreement rests."""
         effects: dict[Agreement, Effect] = {
@@ -74,6 +90,11 @@ class JudgedClaim(Struct, frozen=True, kw_only=True):
         }
         effect = effects.get(self.agreement)
         return tuple(one for one in self.evidence if effect and one.effect == effect)
+
+
+def label(agreement: str, *, simulated: bool) -> str:
+    """Name an agreement with what it was judged by."""
+    return f"{agreement} (simulated)" if simulated else agreement
 
 
 class Undocumented(Struct, frozen=True, kw_only=True):
@@ -121,7 +142,9 @@ class Docs(Struct, frozen=True, kw_only=True):
     @property
     def seen(self) -> str:
         """How the rows were seen."""
-        return "simulated" if all(one.simulated for one in self.matrices) else "measured"
+        return " and ".join(
+            dict.fromkeys("simulated" if one.simulated else "measured" for one in self.matrices)
+        )
 
 
 def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) -> Docs:
@@ -140,14 +163,14 @@ def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) ->
     torch = _release(matrices)
     claims, note = _claims(matrices, torch) if claims is None else (claims, None)
     rows = tuple(_rows(matrices))
-    parsed = [claim for claim in claims if claim.parsed]
+    parsed = [claim for claim in claims if claim.parsed and claim.section != "note"]
     missing = list(_undocumented(claims, [one for one in rows if not is_filled(one.row)]))
     return Docs(
         torch=torch,
         matrices=tuple(matrices),
         claims=claims,
         note=note,
-        judged=tuple(_judge(claim, rows, matrices) for claim in parsed),
+        judged=tuple(judged for claim in parsed for judged in _judge(claim, rows, matrices)),
         undocumented=tuple(one for one in missing if all(claim.parsed for claim in one.named)),
         unread=tuple(one for one in missing if not all(claim.parsed for claim in one.named)),
         filled=tuple(
@@ -201,7 +224,7 @@ def _claims(matrices: Sequence[Matrix], torch: str) -> tuple[tuple[Claim, ...], 
                 f"both are of torch {torch}; give runs of one build at a time"
             )
     if having:
-        return having[0].run.header.claims, None
+        return with_notes(having[0].run.header.claims, torch), None
     try:
         tabled = documented_claims(torch)
     except UsageError as error:
@@ -209,37 +232,70 @@ def _claims(matrices: Sequence[Matrix], torch: str) -> tuple[tuple[Claim, ...], 
             f"{matrices[0].name}: holds no claims (was its torch stripped of docstrings, or the file written by an "
             f"early detmatrix?), and {error}"
         ) from error
-    return tabled, f"The runs hold no claims; those tabled for torch {torch} stand in for them."
+    return with_notes(
+        tabled, torch
+    ), f"The runs hold no claims; those tabled for torch {torch} stand in for them."
 
 
 def _texts(one: Matrix) -> list[tuple[object, ...]]:
     return [(claim.order, claim.section, claim.device, claim.text) for claim in one.run.header.claims]
 
 
-def _rows(matrices: Iterable[Matrix]) -> Iterator[Evidence]:
-    for one in matrices:
-        doubt = f"{one.name} is not trustworthy: {'; '.join(one.distrust)}" if one.distrust else None
-        for row in one.rows:
-            behaviour = behaviour_of(row)
-            # An alert and bits that differ are proof; that nothing differed is none where nothing could race.
-            still = behaviour in {"acts", "nothing"} and not doubt
-            weak = row.weak if still else None
-            serial = still and bool(row.serial)
-            text = f"low power: {weak}" if weak is not None else _SERIAL if serial else doubt
-            yield Evidence(
-                run=one.name,
-                row=row,
-                behaviour=None if text else behaviour,
-                doubt=text,
-                low_power=weak is not None,
-                serial=serial,
-            )
+def _rows(matrices: Iterable[Matrix]) -> list[Evidence]:
+    rows = [_evidence(one, row) for one in matrices for row in one.rows]
+    shown: dict[str, dict[str, Behaviour]] = {}
+    for one in rows:
+        if one.gpu and one.behaviour:
+            shown.setdefault(one.row.row.id, {})[one.gpu] = one.behaviour
+    hanging = {
+        row: f"hangs on the simulated GPU: {', '.join(f'{_SHOWN[it]} on {gpu}' for gpu, it in found.items())}"
+        for row, found in shown.items()
+        if len({*found.values()}) > 1
+    }
+    return [
+        replace(one, held=hanging[one.row.row.id]) if one.gpu and one.row.row.id in hanging else one
+        for one in rows
+    ]
 
 
-def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -> JudgedClaim:
-    evidence = tuple(
-        replace(one, effect=effect_of(claim, one.behaviour)) for one in rows if matches(one.row.row, claim)
+def _evidence(one: Matrix, row: MatrixRow) -> Evidence:
+    doubt = f"{one.name} is not trustworthy: {'; '.join(one.distrust)}" if one.distrust else None
+    behaviour = behaviour_of(row)
+    of = one.run.header.environment.simulated
+    weak = ""
+    # An alert and bits that differ are proof; that nothing differed is none where nothing could race.
+    if behaviour in {"acts", "nothing"} and not doubt:
+        known = row.off.simulated
+        weak = "underpowered" if row.weak is not None else "serial" if row.serial else ""
+        weak = "not exercised" if known and known.not_exercised and not row.off.differing else weak
+        doubt = _WEAK.get(weak, f"low power: {row.weak}") if weak else None
+    return Evidence(
+        run=one.name,
+        gpu=f"{of.architecture} with {several(of.multiprocessors, 'multiprocessor')}" if of else "",
+        row=row,
+        behaviour=None if doubt else behaviour,
+        doubt=doubt,
+        weak=weak,
+        held=held_back(row, behaviour),
     )
+
+
+def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -> Iterator[JudgedClaim]:
+    """Yield what was measured of a claim and what was simulated, each by itself."""
+    evidence = [
+        replace(one, effect=effect_of(claim, one.behaviour)) for one in rows if matches(one.row.row, claim)
+    ]
+    for simulated in (False, True):
+        if some := tuple(one for one in evidence if one.simulated == simulated):
+            yield _judged(claim, some)
+    if not evidence:
+        elsewhere = any(matches(one.row.row, claim, ignore_device=True) for one in rows)
+        agreement: Agreement = "not_run" if elsewhere else "not_covered"
+        reason = f"none of these runs is on {claim.device}" if elsewhere else not_covered(matrices)
+        yield JudgedClaim(claim=claim, agreement=agreement, reason=reason, evidence=())
+
+
+def _judged(claim: Claim, evidence: tuple[Evidence, ...]) -> JudgedClaim:
     effects = {one.effect for one in evidence}
     agreement: Agreement
     if "contradicts" in effects:
@@ -248,16 +304,17 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
         agreement, reason = "confirmed", confirmation(claim, evidence)
     elif "not_triggered" in effects:
         agreement, reason = "not_triggered", nothing(claim, evidence)
-    elif evidence:
-        agreement, reason = "not_run", no_evidence(evidence)
-    elif any(matches(one.row.row, claim, ignore_device=True) for one in rows):
-        agreement, reason = "not_run", f"none of these runs is on {claim.device}"
     else:
-        agreement, reason = "not_covered", not_covered(matrices)
-    if claim.device != "any" and any(one.simulated for one in evidence):
-        reason = f"in simulation: {reason}"
+        agreement, reason = "not_run", no_evidence(evidence)
     beside = beside_counts(one.row.beside for one in evidence)
     reason += "".join(f"; {BESIDE[name].phrase} in {several(count, 'row')}" for name, count in beside.items())
+    reason = reason.removesuffix(".")
+    kept = Counter(one.held for one in evidence if one.held and one.effect in {"contradicts", "confirms"})
+    reason += "".join(
+        f"; the bits of {several(count, 'row')} change no list: {why}" for why, count in kept.items()
+    )
+    if agreement == "confirmed" and (alerts := over_alerts(evidence)):
+        reason += f"; over-alerts: {alerts}"
     return JudgedClaim(claim=claim, agreement=agreement, reason=reason, evidence=evidence)
 
 
@@ -269,7 +326,7 @@ def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator
         op = names_of(row)[0]
         if one.behaviour is None or one.row.finding not in UNDOCUMENTED or not op.startswith("torch."):
             continue
-        if not any(matches(row, claim) for claim in claims):
+        if not any(matches(row, claim) for claim in claims) and not is_noted(row, claims):
             key = (op, one.device, row.direction, UNDOCUMENTED.index(one.row.finding))
             groups.setdefault(key, []).append(one)
     for (op, device, direction, place), evidence in sorted(groups.items(), key=lambda group: group[0]):
@@ -285,8 +342,8 @@ def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator
 
 
 def count(docs: Docs) -> list[tuple[str, int, str]]:
-    """Return what is counted, how many there are, and what it means."""
-    found = Counter(judged.agreement for judged in docs.judged)
+    """Return what is counted, how many there are, and what it means; what was simulated is counted by itself."""
+    found = Counter(judged.label for judged in docs.judged)
     others = {
         "undocumented": len(docs.undocumented),
         "self_contradictory": len(docs.self_contradictory),
@@ -294,7 +351,12 @@ def count(docs: Docs) -> list[tuple[str, int, str]]:
         "unparsed": len(docs.unparsed),
     }
     return [
-        *((agreement, found[agreement], meaning) for agreement, meaning in AGREEMENT_MEANING.items()),
+        *(
+            (name, found[name], meaning)
+            for agreement, meaning in AGREEMENT_MEANING.items()
+            for name in (agreement, label(agreement, simulated=True))
+            if name == agreement or found[name]
+        ),
         *((name, count, KIND_MEANING[name]) for name, count in others.items()),
     ]
 
@@ -429,11 +491,32 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     return f"{text}{_measured_on(claim, evidence)}{cublas}"
 
 
+def over_alerts(evidence: Sequence[Evidence]) -> str:
+    """Name the cases in which the alert is raised and no order of a simulated GPU gave other bits, with what conflicts prove."""
+    cases: dict[str, list[str]] = {}
+    for one in evidence:
+        if one.simulated and one.row.finding == "over_alert" and (known := one.row.off.simulated):
+            proof = (
+                RACE_FREE
+                if known.race_free
+                else NOT_EXERCISED
+                if known.not_exercised
+                else "no schedule differed"
+            )
+            cases.setdefault(proof, []).append(one.row.row.case)
+    return "; ".join(f"{', '.join(dict.fromkeys(some))} ({proof})" for proof, some in cases.items())
+
+
 def no_evidence(evidence: Sequence[Evidence]) -> str:
     """Say why rows that speak to a claim are no evidence."""
-    reasons = list(dict.fromkeys(one.doubt or one.row.reason or "no reason was recorded" for one in evidence))
+    reasons = list(dict.fromkeys(one.doubt or _both(one.row) or "no reason was recorded" for one in evidence))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
     return f"no evidence in {several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}"
+
+
+def _both(row: MatrixRow) -> str | None:
+    """Return why a row was not settled, once where both modes say the same."""
+    return row.off.reason if row.off.reason == row.on.reason and row.off.reason else row.reason
 
 
 def not_covered(matrices: Sequence[Matrix]) -> str:

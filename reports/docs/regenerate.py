@@ -39,16 +39,19 @@ from reports.docs.evidence import (
     Rows,
     action_of,
     acts_with_benchmark,
+    effect_of,
     narrowed,
     splits,
 )
-from reports.docs.judge import Docs, split_words
+from reports.docs.judge import Docs, split_words, strongest
 from scanner.claims.matching import dtype_kind, matches, names_of
 from scanner.claims.tables import overlap, parse_claims
 from scanner.errors import UsageError
-from scanner.observations.records import Claim, Condition
+from scanner.observations.records import Claim, Condition, Row
 from scanner.plurals import several
+from scanner.verdicts.simulated import RACE_FREE
 
+SIMULATED = "[simulated: "
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
 
 
@@ -59,6 +62,11 @@ class RegeneratedLists(Struct, frozen=True, kw_only=True):
     regenerated: str
     changes: dict[int, str]  # a bullet's place -> what became of it, or why nothing did
     added: dict[tuple[str, str], str]  # op and device -> what was added for it, or why nothing was
+
+    @property
+    def notes(self) -> list[str]:
+        """All that is said of changes."""
+        return [*self.changes.values(), *(f"{op} on {on}: {text}" for (op, on), text in self.added.items())]
 
 
 class _Part(Struct, frozen=True, kw_only=True):
@@ -91,10 +99,13 @@ class _Writer:
     """The state of writing the lists again."""
 
     def __init__(self, docs: Docs) -> None:
-        self._rows = [(one.row.row, one.behaviour) for one in docs.rows if one.behaviour]
         self._docs = docs
+        # Of a row that is held back counts that host code raised nothing.
+        self._seen = [
+            replace(one, behaviour="nothing") if one.held and one.behaviour else one for one in docs.rows
+        ]
         self._evidence: dict[str, list[Evidence]] = {}
-        for one in docs.rows:
+        for one in self._seen:
             for name in names_of(one.row.row) if one.behaviour or one.shows_little else ():
                 self._evidence.setdefault(name, []).append(one)
         self._changes: dict[int, str] = {}
@@ -108,9 +119,12 @@ class _Writer:
         documented = text_of(self._entries)
         for entry in bullets:
             self._revise(entry)
-        for (op, device), group in groupby(self._docs.undocumented, key=lambda one: (one.op, one.device)):
-            evidence = [row for one in group for row in one.evidence]
-            self._added[op, device] = "; ".join(self._add(op, device, evidence))
+        for (op, device), some in groupby(self._docs.undocumented, key=lambda one: (one.op, one.device)):
+            group = list(some)
+            evidence = [row for one in group for row in one.evidence if not row.held]
+            held = "; ".join(dict.fromkeys(row.held for one in group for row in one.evidence if row.held))
+            added = self._add(op, device, evidence) if evidence else [f"nothing is proposed: {held}"]
+            self._added[op, device] = "; ".join(added)
         return RegeneratedLists(
             documented=documented,
             regenerated=text_of(self._entries),
@@ -155,7 +169,8 @@ class _Writer:
     def _decide(self, part: _Part, source: str) -> tuple[list[_Part], list[_Part], str]:
         """Return what of a part stays, what goes to the other list, and why."""
         claim = replace(part.claim, targets=(part.target,), device=part.device)
-        rows = self._speaking(claim)
+        evidence = self._speaking(claim)
+        rows = [(_provoking(one), one.behaviour) for one in evidence if one.behaviour]
         action = action_of(claim, rows)
         what = f"{part.target} on {part.device}"
         there = replace(part, list=OTHER[part.list])
@@ -169,16 +184,23 @@ class _Writer:
             text = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
             return [part], [], text if unproven else ""
         found = splits(claim, rows)
-        if action == "move" and not found:
+        failing = [one for one in evidence if effect_of(claim, one.behaviour) == "contradicts"]
+        rests_on = witness_words([one for one in failing if not one.held] or failing)
+        wrong = [one for one in self._docs.rows if one.wrong and matches(one.row.row, claim)]
+        wrong *= there.list == "deterministic"
+        if action == "move" and not found and not wrong:
             why = "it acts deterministically" if there.list == "deterministic" else "it raises"
-            return [], [there], f"{what} moves to the list {there.list!r}: {why}"
-        if action == "drop" and not found:
+            return [], [there], f"{what} moves to the list {there.list!r}: {why}{rests_on}"
+        if action == "drop" and not found and not wrong:
             why = "never differed, in either mode" if shown == {"nothing"} else "differs with the flag on"
-            return [], [], f"{what} goes: it {why}, and nothing is raised"
+            why = "is not known to act deterministically" if any(one.held for one in evidence) else why
+            return [], [], f"{what} goes: it {why}, and nothing is raised{rests_on}"
         # Where a condition without words may decide as well, the one that has words is not known to.
-        if len(found) != 1 or not _has_words(part, found[0].name, found[0].values, source):
+        if wrong or len(found) != 1 or not _has_words(part, found[0].name, found[0].values, source):
             text = (
-                "several conditions may decide"
+                f"with the flag on its result is not the CPU's ({wrong[0].witness}); report that first"
+                if wrong
+                else "several conditions may decide"
                 if len(found) > 1
                 else "no condition that the lists have words for decides"
             )
@@ -193,24 +215,22 @@ class _Writer:
             for one in by_fate["move"]
             if not self._is_said(replace(one.claim, targets=(part.target,), device=part.device), there.list)
         ]
-        return by_fate["keep"], moved, f"{what} is narrowed by {split_words(split)}"
+        return by_fate["keep"], moved, f"{what} is narrowed by {split_words(split)}{rests_on}"
 
     def _is_said(self, claim: Claim, where: ListName) -> bool:
         """Tell whether the other list speaks already of all rows of a claim."""
         there = [one for one in self._docs.claims if one.section == where]
         return all(
             any(matches(row, one) for one in there)
-            for row, behaviour in self._speaking(claim)
-            if behaviour != "nothing"
+            for row in [it.row.row for it in self._speaking(claim) if it.behaviour != "nothing"]
         )
 
-    def _speaking(self, claim: Claim) -> Rows:
-        return [(row, behaviour) for row, behaviour in self._rows if matches(row, claim)]
+    def _speaking(self, claim: Claim) -> list[Evidence]:
+        return [one for one in self._seen if one.behaviour and matches(one.row.row, claim)]
 
     def _needs_benchmark(self, claim: Claim) -> bool:
         """Tell whether any of the rows of a claim, none of which differs with the flag off, does with cuDNN's benchmark on."""
-        rows = [one.row for one in self._docs.rows if one.behaviour and matches(one.row.row, claim)]
-        return any(map(acts_with_benchmark, rows))
+        return any(acts_with_benchmark(one.row) for one in self._speaking(claim))
 
     def _written(self, parts: Sequence[_Part], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
@@ -231,7 +251,14 @@ class _Writer:
             rows = [with_arguments(one) for one in evidence if one.behaviour == behaviour]
             if not rows:
                 continue
-            measured = [with_arguments(one) for one in self._evidence.get(op, ())]
+            if where == "deterministic" and any(
+                one.wrong for one in self._docs.rows if op in names_of(one.row.row)
+            ):
+                yield f"not added to the list {where!r}: with the flag on it gives another result than the CPU"
+                continue
+            measured = [
+                with_arguments(one) for one in self._evidence.get(op, ()) if where == "raises" or not one.held
+            ]
             standing = [
                 one for entries in self._entries.values() for entry in entries for one in entry.claims
             ]
@@ -244,9 +271,22 @@ class _Writer:
             insert(self._entries, entry, where)
             # Runs of today tell them apart: what the fill cures is no "fixed_by_mode" there.
             cured = any(one.behaviour == "acts" and one.row.unfilled.verdict == "not_run" for one in rows)
-            yield f"added to the list {where!r}: {entry.claims[0].text}{_UNTOLD if cured else ''}"
-        if any(one.behaviour == "differs" for one in evidence):
-            yield "in neither list: it differs with the flag on, and nothing is raised"
+            yield f"added to the list {where!r}: {entry.claims[0].text}{_UNTOLD if cured else ''}{witness_words(rows)}"
+        if differing := [one for one in evidence if one.behaviour == "differs"]:
+            yield f"in neither list: it differs with the flag on, and nothing is raised{witness_words(differing)}"
+
+
+def _provoking(one: Evidence) -> Row:
+    """Return a row; one whose threads are proved never to be in conflict shows as much as one that provokes a difference."""
+    known = one.row.off.simulated
+    proved = known is not None and known.race_free
+    return replace(one.row.row, provokes=RACE_FREE) if proved and not one.row.row.provokes else one.row.row
+
+
+def witness_words(evidence: Sequence[Evidence]) -> str:
+    """Name the witness of a simulated row that a change rests on; nothing of what was measured."""
+    some = [one for one in evidence if one.simulated]
+    return f" {SIMULATED}{strongest(some).witness}]" if some else ""
 
 
 def _has_words(part: _Part, name: str, values: dict[Action, tuple[str | None, ...]], source: str) -> bool:

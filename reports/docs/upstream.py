@@ -1,4 +1,4 @@
-"""What would change in the docstring, as a patch of ``torch/__init__.py`` that ``git apply`` takes.
+"""What goes upstream: the docstring's changes as a patch of ``torch/__init__.py``, and a report for each op.
 
 The file to change is read, never executed. Its own lists are held against the evidence, and only their bullets change;
 lines that are not understood end in an error. What stands before the patch says what it rests on; git passes over it.
@@ -8,23 +8,38 @@ from __future__ import annotations
 
 import ast
 import difflib
+import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reports.docs.entries import INDENT, Entries, ListName, entries_of, sources, text_of
-from reports.docs.judge import Docs
+from reports.docs.evidence import Evidence
+from reports.docs.judge import Docs, Undocumented, shown_words
 from reports.docs.regenerate import regenerate
+from reports.docs.view import render_diff
+from reports.matrix.model import input_elements
+from reports.render.blocks import literal
+from reports.render.json import View
+from reports.render.markdown import Markdown, generate
+from scanner.claims.matching import names_of
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError, one_line, safe_lines
 from scanner.observations.records import Claim
+from scanner.plurals import several
+from scanner.repro.script import InputSource
 
 PATH = "torch/__init__.py"
 FUNCTION = "use_deterministic_algorithms"
 _LARGEST = 16 << 20  # bytes of a file; torch/__init__.py has 100 kB
+MOST_LINES = 15  # of a repro
 _NO_END = "\n\\ No newline at end of file\n"
+
+
+Drawn = Callable[[Evidence], InputSource]
 
 
 class DocumentedSource(Struct, frozen=True, kw_only=True):
@@ -102,10 +117,6 @@ def lines(source: DocumentedSource, docs: Docs) -> list[str]:
     """
     before = entries_of(source.claims)
     lists = regenerate(docs)
-    notes = [
-        *lists.changes.values(),
-        *(f"{op} on {on}: {text}" for (op, on), text in lists.added.items()),
-    ]
     if lists.regenerated == text_of(before):
         return []
     # What is the same before and after proves that the file's lines are understood.
@@ -114,7 +125,7 @@ def lines(source: DocumentedSource, docs: Docs) -> list[str]:
     patch = list(_diff(source, after))
     if safe_lines("".join(patch)) != "".join(patch):
         raise UsageError(f"{source.path}: its lists hold characters that cannot be shown; remove them first")
-    preamble = [f"# {one_line(line)}\n" for line in _preamble(docs, notes)]
+    preamble = [f"# {one_line(line)}\n" for line in _preamble(docs, lists.notes)]
     return [*preamble, f"diff --git a/{PATH} b/{PATH}\n", *patch]
 
 
@@ -134,6 +145,221 @@ def _diff(source: DocumentedSource, after: Sequence[str]) -> Iterator[str]:
     assert ending[0] == ending[1]
     rest = [] if ending[0] == "\n" else [ending[0].removesuffix("\n") + _NO_END]
     return difflib.unified_diff([*before, *rest], [*after[:-1], *rest], f"a/{PATH}", f"b/{PATH}")
+
+
+# --- Reports for PyTorch's maintainers, one an op
+
+
+def ops_of(docs: Docs) -> list[str]:
+    """Return the ops of which something may be reported, in alphabetical order."""
+    drifting = [
+        one
+        for judged in docs.judged
+        for one in judged.evidence
+        if one.effect == "contradicts" and not one.held
+    ]
+    wrong = [one for one in docs.rows if one.wrong]
+    return sorted(
+        {names_of(one.row.row)[0] for one in (*drifting, *wrong)} | {one.op for one in docs.undocumented}
+    )
+
+
+def report(docs: Docs, op: str, source: DocumentedSource | None, drawn: Drawn) -> View | None:
+    """Return what is reported of an op; ``None`` if nothing changes a list, and nothing is silent or wrong.
+
+    Args:
+        docs: What the runs say.
+        op: As ``ops_of`` has it.
+        source: The file that the patch changes; without it the patch has the lines of the docstring alone, which git finds.
+        drawn: Says how the inputs of a row are made.
+    """
+    rows = tuple(one for one in docs.rows if op in names_of(one.row.row))
+    undocumented = tuple(one for one in docs.undocumented if one.op == op)
+    part = replace(docs, rows=rows, undocumented=undocumented)
+    lists = regenerate(part)
+    changes = lists.documented != lists.regenerated
+    silent = [one for one in rows if one.behaviour == "differs" and not one.held]
+    wrong = [one for one in rows if one.wrong]
+    speaking = [judged for judged in docs.judged if judged.evidence and op in judged.claim.targets]
+    failing = [
+        one for judged in speaking for one in judged.evidence if one.effect == "contradicts" and not one.held
+    ]
+    missing = [one for it in undocumented for one in it.evidence if not one.held]
+    shown = wrong or silent or [one for one in (*failing, *missing) if changes]
+    if not shown:
+        return None
+    # A row that provokes a difference, and of those the smallest; what raises in its forward phase is no matter of the backward one.
+    best = min(
+        shown,
+        key=lambda one: (
+            not one.row.row.provokes,
+            one.row.row.direction == "backward",
+            input_elements(one.row) or math.inf,
+        ),
+    )
+    cpu = best.row.on.simulated and best.row.on.simulated.cpu
+    kind = "wrong" if wrong else "silent" if silent else str(best.behaviour)
+    words = {
+        "wrong": "gives another result with deterministic algorithms on",
+        "silent": "differs with deterministic algorithms on and raises no alert",
+        "raises": "raises with deterministic algorithms on, and the list does not say so",
+        "acts": "acts deterministically with the flag on, and the list does not say so",
+        "nothing": "raises nothing with deterministic algorithms on, and the list says that it does",
+    }[kind]
+    patch = lines(source, part) if source else render_diff(part)
+    code = drawn(best)
+    return View(
+        {},
+        title=f"{op}: {best.row.row.direction} on {best.device.upper()} {words}",
+        row=best.row.row,
+        run=best.run,
+        shown=f"with the flag on {cpu.words}, and with it off they are"
+        if wrong and cpu
+        else shown_words(best),
+        standing=_standing(best),
+        table=[
+            *(
+                (one.claim.text, lists.changes.get(one.claim.order, "stays"), f"{one.label}: {one.reason}")
+                for one in speaking
+            ),
+            *(("(in no list)", text, _found(undocumented)) for text in dict.fromkeys(lists.added.values())),
+        ],
+        applies=source is not None,
+        patch=_fenced("diff", "".join(line for line in patch if not line.startswith("# ")))
+        if changes
+        else "",
+        test=_fenced("python", _test(op, kind, best, code)),
+        repro=_fenced("python", _repro(kind, best, code)),
+        replays=best.simulated,
+        silent=kind == "silent",
+    )
+
+
+def _fenced(language: str, text: str) -> Markdown:
+    return Markdown(literal(safe_lines(text), language, rst=False))
+
+
+def pull_requests(
+    docs: Docs, ops: Sequence[str], source: DocumentedSource | None, drawn: Drawn
+) -> Iterator[str]:
+    """Yield the reports of some ops, or of all.
+
+    Raises:
+        UsageError: There is nothing to report of an op.
+    """
+    known = ops_of(docs)
+    if strange := [op for op in ops if op not in known]:
+        told = f"there is of: {', '.join(known)}" if known else "nor of any other op"
+        raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")
+    for op in ops or known:
+        if (view := report(docs, op, source, drawn)) is not None:
+            yield from generate("docs_pr", view)
+        elif ops:
+            raise UsageError(f"--op: what was seen of {op} changes no list; detmatrix docs says why")
+
+
+def _found(undocumented: Sequence[Undocumented]) -> str:
+    return ", ".join(
+        f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in undocumented
+    )
+
+
+def _standing(one: Evidence) -> str:
+    """Say how it was seen, in the words that go to a maintainer."""
+    if not one.simulated:
+        return f"Measured on {one.device.upper()}."
+    cell = one.row.on if one.behaviour == "differs" else one.row.off
+    schedule = cell.simulated and cell.simulated.schedule
+    gpu = one.gpu.partition(" ")[0]
+    by = f", class *{schedule.name}*" if schedule else ", by host code, whatever the order of threads"
+    return f"{'CUDA permits this; s' if schedule else 'S'}hown on {gpu} code in simulation{by}; not observed on a GPU."
+
+
+def _code(code: InputSource) -> list[str]:
+    """Return lines that make the inputs and define ``run``."""
+    plain = code.args[1:-1].rstrip(",") if code.args.startswith("(") and not code.in_place else ""
+    arguments = plain or ("args[0].clone(), *args[1:]" if code.in_place else f"*{code.args}")
+    arguments += "".join(f", {text}" for text in _keywords(code.kwargs))
+    body = [f"    o = {code.op}({arguments})"]
+    if code.upstream:
+        seed, expression = code.upstream
+        body += [
+            "    o = o[0] if isinstance(o, tuple) else o",
+            f"    g, i = torch.Generator().manual_seed({seed}), 0",
+            f"    return torch.autograd.grad(o, {code.leaves}, {expression})",
+        ]
+        body = [
+            line.replace("g, i = ", "g = ").replace(", 0", "") if " i " not in expression else line
+            for line in body
+        ]
+    else:
+        body.append("    return o if isinstance(o, tuple) else (o,)")
+    whole = [f"args = {code.args}"] if code.in_place else []
+    return [
+        *code.imports,
+        *"\n".join(code.definitions).splitlines(),
+        *code.lines,
+        *whole,
+        "def run():",
+        *body,
+    ]
+
+
+def _keywords(source: str) -> Iterator[str]:
+    """Yield keyword arguments as a call has them."""
+    found = ast.parse(source, mode="eval").body
+    if isinstance(found, ast.Dict) and all(isinstance(key, ast.Constant) for key in found.keys):
+        for key, value in zip(found.keys, found.values, strict=True):
+            yield f"{ast.literal_eval(key)}={ast.unparse(value)}" if key else ""
+    else:
+        yield f"**{source}"
+
+
+def _repro(kind: str, one: Evidence, code: InputSource) -> str:
+    """Return a script of at most 15 lines; a longer one is left to ``detmatrix repro``."""
+    on = "torch.use_deterministic_algorithms(True)"
+    differing = 'print(sum(not all(map(torch.equal, run(), first)) for _ in range(100)), "of 100 differed")'
+    end = {
+        "raises": [
+            on,
+            f"run()  # RuntimeError: {one.row.on.alert} does not have a deterministic implementation",
+        ],
+        "wrong": [
+            "off = run()",
+            on,
+            "print(max((a - b).abs().max().item() for a, b in zip(off, run())))  # not 0",
+        ],
+    }.get(kind, [on, "first = run()", differing])
+    script = ["import torch", *_code(code), *end]
+    if len(script) > MOST_LINES:
+        return f"# detmatrix repro {one.run} {one.row.row.id}"
+    return "\n".join(script)
+
+
+def _test(op: str, kind: str, one: Evidence, code: InputSource) -> str:
+    """Return the test to add, as those in PyTorch's test/test_torch.py."""
+    name = op.rpartition(".")[2].strip("_")
+    last = {
+        # Nobody but PyTorch can name an alert that it does not raise.
+        "silent": f"self.check_nondeterministic_alert(run, '{name.lower()}_{one.row.row.direction}_cuda', True)",
+        "raises": f"self.check_nondeterministic_alert(run, '{one.row.on.alert}', True)",
+    }.get(kind)
+    end = (
+        [last]
+        if last
+        else [
+            "expected = run()",
+            "with DeterministicGuard(True):",
+            "    for _ in range(5):",
+            f"        self.assertEqual(run(), expected{', atol=0, rtol=0' if kind != 'wrong' else ''})",
+        ]
+    )
+    if kind in {"acts", "nothing"}:
+        end[:2] = ["with DeterministicGuard(True):", "    expected = run()"]
+    what = "nondeterministic_alert" if last else "deterministic"
+    body = [line.replace('"cuda"', "device") for line in _code(code)] + end
+    only = "@onlyCUDA" if one.device == "cuda" else "@onlyCPU"
+    return "\n".join([only, f"def test_{what}_{name}(self, device):", *(f"    {line}" for line in body)])
 
 
 def _block(entries: Entries, name: ListName) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from reports.docs.evidence import Effect, Evidence
 from reports.docs.judge import (
@@ -15,10 +15,12 @@ from reports.docs.judge import (
     JudgedClaim,
     Undocumented,
     count,
+    label,
+    no_evidence,
     shown_words,
     strongest,
 )
-from reports.docs.regenerate import RegeneratedLists, lists_of, regenerate
+from reports.docs.regenerate import SIMULATED, RegeneratedLists, lists_of, regenerate
 from reports.matrix import words
 from reports.matrix.listed import hands_out
 from reports.matrix.model import Matrix
@@ -27,11 +29,12 @@ from reports.matrix.words import states
 from reports.render import markdown as of_markdown
 from reports.render import page as of_page
 from reports.render.json import View, fields_of, object_pieces
+from reports.render.markdown import NONE
 from reports.render.page import Pool
-from scanner.claims.matching import device_kind, names_of
-from scanner.errors import safe_lines
+from scanner.claims.matching import device_kind, matches, names_of
+from scanner.errors import one_line, safe_lines
 from scanner.observations.parts import parts_of
-from scanner.observations.records import MODES
+from scanner.observations.records import MODES, Claim
 from scanner.plurals import several
 from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 
@@ -47,11 +50,13 @@ _EFFECTS: dict[Effect, str] = {
 def view_of(docs: Docs) -> View:
     """Return what is shown of judged claims."""
     lists = lists_of(docs)
-    agreements = {judged.claim.id: judged.agreement for judged in docs.judged}
+    agreements: dict[str, list[str]] = {}
+    for judged in docs.judged:
+        agreements.setdefault(judged.claim.id, []).append(judged.label)
     counts = count(docs)
     return View(
         {
-            "claims": [_claim(judged, lists) for judged in docs.judged],
+            "claims": [_claim(judged, docs, lists) for judged in docs.judged],
             "undocumented": [_undocumented(one, lists) for one in docs.undocumented],
             "self_contradictory": [
                 View(
@@ -61,7 +66,7 @@ def view_of(docs: Docs) -> View:
                         "targets": [target for target in one.targets if target in other.targets],
                         "texts": [one.text, other.text],
                     },
-                    sides=[(it.text, it.section, agreements[it.id]) for it in (one, other)],
+                    sides=[(it.text, it.section, " and ".join(agreements[it.id])) for it in (one, other)],
                 )
                 for one, other in docs.self_contradictory
             ],
@@ -75,6 +80,10 @@ def view_of(docs: Docs) -> View:
             "agreements": AGREEMENT_MEANING,
         },
         count_lines=counts,
+        columns=_columns(docs),
+        labels=[
+            name for name, _, _ in counts if name.startswith(("contradicted", "confirmed", "not_triggered"))
+        ],
         seen=docs.seen,
         filled_told=_filled(docs, wanted=True),
         unwritten_told=_filled(docs, wanted=False),
@@ -129,23 +138,46 @@ def _run(one: Matrix) -> View:
     )
 
 
-def _doubted(one: Evidence) -> str:
-    """Say why a row is no evidence although it ran."""
-    return "underpowered" if one.low_power else "serial" if one.serial else ""
+def _columns(docs: Docs) -> list[str]:
+    """Return where rows ran, in words that head a column: "CPU, measured", "CUDA, simulated"."""
+    return sorted({_column(one) for one in docs.rows})
 
 
-def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
+def _column(one: Evidence) -> str:
+    return f"{one.device.upper()}, {'simulated' if one.simulated else 'measured'}"
+
+
+def _by_column(docs: Docs, claim: Claim) -> list[str]:
+    """Return what the rows of a claim show on each device, also where it speaks of another one."""
+    found: dict[str, list[Evidence]] = {}
+    for one in docs.rows:
+        if matches(one.row.row, claim, ignore_device=True):
+            found.setdefault(_column(one), []).append(one)
+    return [_shown(found[name]) if name in found else NONE for name in _columns(docs)]
+
+
+def _shown(evidence: Sequence[Evidence]) -> str:
+    """Name the finding of the row that shows most, and what it showed with the flag off and on."""
+    some = [one for one in evidence if one.behaviour]
+    if not some:
+        return no_evidence(evidence)
+    row = strongest(some).row
+    cells = dict.fromkeys(cell.counted or cell.verdict for cell in (row.off, row.on))
+    return f"{row.finding}: {' → '.join(cells)}"
+
+
+def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None) -> View:
     """Return a claim: the keys that are promised, then what else is known of it."""
     claim, deciding = judged.claim, judged.deciding
-    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), _doubted(one)))
-    effects = Counter(_doubted(one) or _EFFECTS[one.effect] for one in ordered)
+    ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.weak))
+    effects = Counter(one.weak or _EFFECTS[one.effect] for one in ordered)
     devices = sorted({one.device for one in deciding})
-    places = sorted({one.place for one in deciding})
-    where = f" on {' and '.join(places)}" if claim.device == "any" and places else ""
+    where = f" on {' and '.join(devices)}" if claim.device == "any" and devices else ""
     return View(
         {
             **fields_of(claim, "section", "targets", "device", "direction", "conditions", "text"),
             "agreement": judged.agreement,
+            "simulated": judged.simulated,
             "evidence": _ids(deciding),
             **fields_of(claim, "id", "order"),
             "reason": judged.reason,
@@ -154,8 +186,9 @@ def _claim(judged: JudgedClaim, lists: RegeneratedLists | None) -> View:
             "rows": [_row(one) for one in judged.evidence],
         },
         # A bullet that names no device speaks of all of them, and is held against those of the runs alone.
-        where=where or " in simulation" * any(one.simulated for one in deciding),
-        cells=_cells(deciding) if deciding else ["no evidence" for _ in MODES],
+        where=where,
+        label=judged.label,
+        cells=_by_column(docs, claim),
         effects=", ".join(f"{count} {effect}" for effect, count in effects.items()),
         first=_strongest_first(deciding),
     )
@@ -240,6 +273,8 @@ def render_diff(docs: Docs) -> Iterator[str]:
         UsageError: The claims do not hold the docstring's lines.
     """
     lists = regenerate(docs)
+    if lists.documented != lists.regenerated:
+        yield from (f"# {one_line(text)}\n" for text in lists.notes if SIMULATED in text)
     yield from difflib.unified_diff(
         safe_lines(lists.documented).splitlines(keepends=True),
         safe_lines(lists.regenerated).splitlines(keepends=True),
@@ -278,11 +313,15 @@ def drift_lines(docs: Docs) -> Iterator[str]:
 
 # A sign, and the finding whose colour it has: a state is told by its word, too.
 _MARKS: dict[str, tuple[str, str]] = {
-    "contradicted": ("✗", "silent"),
-    "confirmed": ("✓", "deterministic"),
-    "not_triggered": ("○", "over_alert"),
-    "not_run": ("·", "inconclusive"),
-    "not_covered": ("·", "inconclusive"),
+    label(name, simulated=simulated): mark
+    for name, mark in {
+        "contradicted": ("✗", "silent"),
+        "confirmed": ("✓", "deterministic"),
+        "not_triggered": ("○", "over_alert"),
+        "not_run": ("·", "inconclusive"),
+        "not_covered": ("·", "inconclusive"),
+    }.items()
+    for simulated in (False, True)
 }
 # ":func:`torch.bmm`" and "``mode='max'``": what a bullet sets as code.
 _CODE = re.compile(r":\w+:`~?([^`]+)`|``([^`]+)``|`([^`]+)`")
@@ -303,15 +342,10 @@ def page_of(docs: Docs) -> Iterator[str]:
             marks=_MARKS,
             claims=len(report["claims"]),
             parts=_parts,
-            worst_first=_worst_first,
+            worst_first=lambda claims: sorted(claims, key=lambda claim: list(_MARKS).index(claim.label)),
             pool=Pool(),
         ),
     )
-
-
-def _worst_first(claims: Iterable[View], state: str) -> list[View]:
-    """Return claims by what is under the key *state*, in the order of the tiles."""
-    return sorted(claims, key=lambda claim: list(_MARKS).index(claim[state]))
 
 
 def _parts(text: str) -> list[tuple[bool, str]]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from reports.matrix.model import Matrix
 from scanner.claims.matching import matches, names_of
-from scanner.claims.tables import documented_claims
+from scanner.claims.tables import documented_claims, documented_notes
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Row, Section
 from scanner.verdicts.findings import MatrixRow
@@ -20,6 +20,7 @@ SECTION_WORDS: dict[Section, str] = {
     "raises": "raises",
     "cublas": "raises without a cuBLAS workspace",
     "other": "other list",
+    "note": "a note",
 }
 NOT_LISTED = "not listed"
 # In the names of ops that are to return memory as it is: "torch.Tensor.new_empty_strided", "torch.ops.aten.resize_".
@@ -38,9 +39,9 @@ class RunLists(Struct, frozen=True):
 def lists_of(one: Matrix) -> RunLists:
     """Return the claims of a run; for want of them, those tabled for its release; for want of a table, none."""
     header = one.run.header
-    if header.claims:
-        return RunLists(header.claims)
     torch = header.environment.torch
+    if header.claims:
+        return RunLists(with_notes(header.claims, torch))
     try:
         return RunLists(
             documented_claims(torch),
@@ -48,6 +49,22 @@ def lists_of(one: Matrix) -> RunLists:
         )
     except UsageError:
         return RunLists((), f"{one.name} holds no claims, and there is no table of those of torch {torch}.")
+
+
+def with_notes(claims: tuple[Claim, ...], torch: str) -> tuple[Claim, ...]:
+    """Return claims of a run; one that was made before notes were read has those that are tabled for its release."""
+    if any(claim.section == "note" for claim in claims):
+        return claims
+    try:
+        return (*claims, *documented_notes(torch))
+    except UsageError:
+        return claims
+
+
+def is_noted(row: Row, claims: Iterable[Claim]) -> bool:
+    """Tell whether a note is about a row: an op in place on a tensor some of whose elements are one place in memory."""
+    overlapping = row.family == "overlap" and names_of(row)[0].endswith("_")
+    return overlapping and any(claim.section == "note" for claim in claims)
 
 
 def documented(row: Row, claims: Iterable[Claim]) -> str:
@@ -87,6 +104,7 @@ def is_missing(row: MatrixRow, claims: Iterable[Claim]) -> bool:
         row.finding in UNDOCUMENTED
         and not is_filled(row)
         and names[0].startswith("torch.")
+        and not is_noted(row.row, claims)
         and not any(
             matches(row.row, claim) or (not claim.parsed and is_about(claim, names)) for claim in claims
         )

@@ -63,6 +63,7 @@ class _Lists:
         self.devices = [
             kind for kind in ("cpu", "cuda", "mps") if any(it.device == kind for it in self.claims)
         ]
+        self._notes = [claim for claim in self.claims if claim.section == "note"]
         self._unparsed = [claim for claim in self.claims if not claim.parsed]
         self._of: dict[str, list[Claim]] = {}
         for claim in self.claims:
@@ -75,7 +76,7 @@ class _Lists:
 
     def lack(self, row: MatrixRow) -> bool:
         """Tell whether there are lists, and none speaks of a row that raises or differs."""
-        return bool(self.claims) and is_missing(row, self.about(row.row))
+        return bool(self.claims) and is_missing(row, [*self.about(row.row), *self._notes])
 
 
 def ops_view(matrices: Sequence[Matrix]) -> View:

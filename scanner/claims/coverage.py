@@ -24,6 +24,7 @@ _HEADINGS: dict[Section, str] = {
     "raises": "raises",
     "cublas": "raises unless the workspace of cuBLAS is configured",
     "other": "elsewhere in the docstring",
+    "note": "in a note",
 }
 
 

@@ -23,6 +23,12 @@ DIRECTION = ("direction", "")
 # A marker may lack the space before its role.
 _MARKER = re.compile(r"[*+•-](?:\s+|(?=[:`])|$)")
 
+# A tensor some of whose elements are one place in memory.
+OVERLAP = "internal_overlap"
+_NOTE = re.compile(
+    r"This flag does not [^.]{1,200} inplace operation on a tensor with an internal memory overlap[^.]*\."
+)
+
 _REF = r":?(?:func|class|meth|attr)?:?`{0,2}~?(torch(?:\.\w+)+)(?:\(\))?`{0,2}"
 _REFS = re.compile(_REF, re.ASCII)
 _HEAD = re.compile(rf"{_REF}(?:(?:,? and |,? or |, ?|/){_REF})*", re.ASCII)
@@ -60,6 +66,13 @@ def bullets(docstring: str) -> Iterator[tuple[Section, list[str]]]:
                 bullet, heading = [], [] if blank else heading
                 heading.append(text)
         blank = 0
+
+
+def notes(docstring: str) -> Iterator[tuple[str, Fact]]:
+    """Yield the words of each note that says of calls of any op what the flag does not do, and what it is about."""
+    text = " ".join(docstring.split())
+    for found in _NOTE.finditer(text):
+        yield found[0], ("input", OVERLAP, ("True",))
 
 
 def _section(heading: Sequence[str]) -> Section:

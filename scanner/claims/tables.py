@@ -46,6 +46,21 @@ def parse_claims(docstring: str) -> tuple[Claim, ...]:
             seen[claim.id] += 1
             times = seen[claim.id]
             claims.append(claim if times == 1 else msgspec.structs.replace(claim, id=f"{claim.id}#{times}"))
+    for text, (kind, name, values) in grammar.notes(docstring):
+        condition = Condition(kind=msgspec.convert(kind, Kind), name=name, values=values)
+        claims.append(
+            Claim(
+                id=f"note/{name}",
+                section="note",
+                targets=(),
+                device="any",
+                direction="any",
+                conditions=(condition,),
+                text=text,
+                parsed=True,
+                order=1 + max((claim.order for claim in claims), default=-1),
+            )
+        )
     return tuple(claims)
 
 
@@ -121,7 +136,7 @@ def documented_versions() -> tuple[str, ...]:
 
 
 def documented_claims(version: str) -> tuple[Claim, ...]:
-    """Return the tabled claims of a torch release; for want of it, those of the latest of that minor.
+    """Return the tabled bullets of a torch release; for want of it, those of the latest of that minor.
 
     Args:
         version: Such as ``"2.13"``, ``"2.13.0"``, ``"2.13.1+cu130"``.
@@ -129,6 +144,15 @@ def documented_claims(version: str) -> tuple[Claim, ...]:
     Raises:
         UsageError: There is no table for it, or it cannot be read.
     """
+    return tuple(claim for claim in _tabled(version) if claim.section != "note")
+
+
+def documented_notes(version: str) -> tuple[Claim, ...]:
+    """Return the tabled notes of a release, as ``documented_claims`` does bullets."""
+    return tuple(claim for claim in _tabled(version) if claim.section == "note")
+
+
+def _tabled(version: str) -> tuple[Claim, ...]:
     known = documented_versions()
     same = [name for name in known if name == versions.release(version)]
     same = same or [name for name in known if versions.minor(name) == versions.minor(version)]

@@ -134,7 +134,7 @@ def _of_row(
             f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
         )
     tell("repro: starting torch, which draws the inputs")
-    input_source = _input_source(chosen, header, spec_files, python)
+    input_source = input_source_of(chosen, header, spec_files, python)
     # Of the machines of a merged file it is the one that observed the row.
     header = replace(header, environment=machine_of(header, chosen))
     written = (
@@ -174,7 +174,7 @@ def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
     raise UsageError(f"{asked!r} means {len(found)} rows of {path}; give one of them: {text}{more}")
 
 
-def _input_source(row: Row, header: Header, spec_files: Sequence[str], python: str) -> InputSource:
+def input_source_of(row: Row, header: Header, spec_files: Sequence[str], python: str) -> InputSource:
     """Have another process find out how the inputs are made.
 
     Raises:

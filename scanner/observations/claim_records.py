@@ -10,7 +10,8 @@ from msgspec import Meta, Struct
 # raises         "will throw a RuntimeError when mode=True"
 # cublas         raises unless CUBLAS_WORKSPACE_CONFIG is set (torch up to 2.9 lists these apart)
 # other          bullets about ops under a heading that is none of these: never parsed, always shown
-Section = Literal["deterministic", "raises", "cublas", "other"]
+# note           a note about calls of any op, whatever the flag: no bullet, and it names no ops
+Section = Literal["deterministic", "raises", "cublas", "other", "note"]
 ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
 # backward  "when attempting to differentiate", or of a tensor "that requires grad"
 # any       all else: "when called" is said of convolutions too, whose gradients are what differs
