@@ -683,7 +683,8 @@ def test_recall_tells_how_many_schedules_it_takes() -> None:
         known = Simulation(
             schedule=Schedule(name=name, number=number, seed=0), conflicts=Conflicts(pairs=pairs)
         )
-        return replace(found, off=replace(found.off, verdict="nondeterministic", simulated=known))
+        off = replace(found.off, verdict="nondeterministic", simulated=known)
+        return replace(found, cells=found.cells | {"off": off})
 
     rows = [
         differing("memory", 0, (0, 0, 0)),

@@ -33,8 +33,8 @@ _WIDE = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}
 _LEVELS = {"v4": {*_WIDE, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}, "v3": _WIDE}
 _PAIR = ctypes.c_uint32 * 2
 _LANES = 32
-# Conflicts of a launch that are told one by one.
-_SAMPLES = 256
+# Conflicts of a launch that are told one by one, a third of each scope.
+_SAMPLES = 384
 # By how much two threads differ whose accesses nothing orders; what accesses do; what else may differ in life.
 SCOPES = ("blocks", "warps", "lanes")
 _ACCESSES = ("read", "write", "add", "and", "or", "xor", "min", "max", "float add", "exchange")

@@ -48,6 +48,7 @@ typedef struct Log {
     uint64_t slots, pages, page_room, held, sets, sums, sum_room;
     Access now; /* of the instruction that is executed, */
     uint64_t noted; /* which is the so manieth */
+    uint32_t told[SCOPES]; /* conflicts that are told, of each scope so many at most that the others have room */
     uint32_t unit, shift; /* unit: bytes of a cell: the smallest access of the program, two to the power of shift */
 } Log;
 static Log *spare;
@@ -70,6 +71,7 @@ void begin_log(Machine *m) {
     if (log && !log->slot) log->slot = calloc(log->slots = FIRST_SLOTS, sizeof *log->slot);
     if (!log || !log->slot) fail(m, UNKNOWN, "out of memory");
     log->unit = unit, log->shift = (uint32_t)__builtin_ctz(unit), log->last = NULL, log->noted = 0;
+    memset(log->told, 0, sizeof log->told);
     m->log = log;
 }
 
@@ -202,12 +204,14 @@ static void tell(Machine *m, Cell *c, uint64_t address, const Access *a, const A
     bool showing = shows(m, a, b);
     uint32_t how = showing ? SHOWS | (adjacent && a->kind == ADDS_FLOATS ? ADJACENT : 0) : 0;
     if (!c->sample) {
-        if (launch->sampled == launch->samples) return;
+        if (launch->sampled == launch->samples || m->log->told[scope] >= launch->samples / SCOPES) return;
         c->sample = ++launch->sampled;
     } else {
         const Conflict *known = &launch->sample[c->sample - 1];
         if (!showing || known->scope < (uint32_t)scope || (known->scope == (uint32_t)scope && known->shows > how)) return;
+        m->log->told[known->scope]--;
     }
+    m->log->told[scope]++;
     launch->sample[c->sample - 1] = (Conflict){.address = address, .scope = (uint32_t)scope, .shows = how, .kind = {a->kind, b->kind}, .block = {a->block, b->block},
         .thread = {a->thread, b->thread}, .line = {a->line, b->line}, .step = {a->step, b->step}, .value = {a->value, b->value}, .old = a->old};
 }
