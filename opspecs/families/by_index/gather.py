@@ -164,6 +164,12 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="about 8 gradients added into each element of 2 rows (in order on CUDA)",
             ),
             "permutation": Case(inputs=_slots_permutation),
+            # An index without a dim chooses one row.
+            "one_row": Case(
+                inputs=lambda t: call(t.leaf(t.normal(9, 16)), 0, t.index(1, high=9)[0]),
+                dtypes=("float32",),
+                devices=("cuda",),
+            ),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),

@@ -231,6 +231,12 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_index_add_few, provokes="about 8 rows added into each of 2 slots (in order on CUDA)"
             ),
             "no_collisions": Case(inputs=_index_add_permutation),
+            # Neither what is added to nor what is added has a dim.
+            "number": Case(
+                inputs=lambda t: call(t.normal(1)[0], 0, t.index(1, high=1), t.normal(1)[0]),
+                dtypes=("float32",),
+                devices=("cuda",),
+            ),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),

@@ -71,6 +71,16 @@ def _reflection(dims: int) -> OpSpec:
         cases["whole_side_small"] = Case(
             inputs=lambda t: _pad(t, 6, dims, 5, "reflect"), provokes=everywhere, traits=CONTIGUOUS
         )
+        # Pads that meet in the middle column, and one that cuts two columns off: its kernel with the flag on has branches for these.
+        cases["touching"] = Case(
+            inputs=lambda t: _pad(t, 7, dims, 3, "reflect"), provokes=everywhere, traits=CONTIGUOUS
+        )
+        cases["cropped"] = Case(
+            inputs=lambda t: call(t.leaf(t.normal(1, 2, 8, 8)), (1, -2, 1, 1), mode="reflect"),
+            provokes="4 gradients added into each element beside a corner",
+            devices=("cuda",),
+            traits=CONTIGUOUS,
+        )
     return OpSpec(
         name=f"torch.nn.ReflectionPad{dims}d",
         op="torch.nn.functional.pad",

@@ -62,12 +62,14 @@ static pid_t owner;
 
 /* ---- errors, and what is written down ------------------------------------------------------------------------------ */
 
-/* As in CUDA each thread has its last error; the text of it stays until the thread has another. */
-static __thread int last, last_failed;
+/* As in CUDA each thread has its last error; the text of it stays until the thread has another. What nobody asked for is forgotten
+ * when another execution begins: it is no error of that. */
+static __thread int last, last_failed, begun;
+static int beginnings;
 static __thread char last_text[4096];
 
 static int fail(int error, const char *format, ...) {
-    last = last_failed = error;
+    last = last_failed = error, begun = beginnings;
     *last_text = 0;
     if (format) {
         va_list list;
@@ -86,8 +88,8 @@ const char *cudaGetErrorName(int error) {
     for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; i++) if (ERRORS[i].number == error) return ERRORS[i].name;
     return "unrecognized error code";
 }
-int cudaPeekAtLastError(void) { return last; }
-int cudaGetLastError(void) { int error = last; last = SUCCESS; return error; }
+int cudaPeekAtLastError(void) { return begun == beginnings ? last : SUCCESS; }
+int cudaGetLastError(void) { int error = cudaPeekAtLastError(); last = SUCCESS; return error; }
 
 static char *notes;
 static size_t notes_used, notes_room;
@@ -200,7 +202,7 @@ static int has_worked;
 /* And by how many bytes allocations lie further than they would, so that what depends on addresses shows. */
 void gpu_fill(int kind, uint64_t seed, uint64_t further) {
     pthread_mutex_lock(&lock);
-    fill_kind = kind, fill_seed = seed, allocations = 0, has_worked = 0, shift = further;
+    fill_kind = kind, fill_seed = seed, allocations = 0, has_worked = 0, shift = further, beginnings++;
     pthread_mutex_unlock(&lock);
 }
 static uint64_t mixed(uint64_t x) { /* splitmix64 */
