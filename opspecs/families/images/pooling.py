@@ -7,7 +7,7 @@ writes instead of adding, and two equal indices race for one place.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 from opspecs.inputs import Inputs
 from opspecs.model import Call, Case, OpSpec, call
@@ -40,6 +40,13 @@ def _spiky(t: Inputs, dims: int, *args: object, channels_last: bool = False, **k
 def _tied(t: Inputs, dims: int, *args: object, **kwargs: object) -> Call:
     """Pool values out of {0, 1, 2}: nearly every window has several maxima, and an index to choose."""
     return call(t.leaf(t.integers(*_shape(t, dims), high=3)), *args, **kwargs)
+
+
+def _hollow(t: Inputs) -> Call:
+    """Pool values of which a corner is minus infinity, as what pads it is: no other element than a padded one is its maximum."""
+    drawn = t.normal(1, 2, 6, 6, 6)
+    drawn[..., :2, :2, :2] = -inf
+    return call(drawn, 2, stride=2, padding=1, return_indices=True)
 
 
 def _side(t: Inputs, dims: int, numerator: int, denominator: int = 1) -> int:
@@ -323,6 +330,11 @@ SPECS: tuple[OpSpec, ...] = (
                 "tied_indices": Case(
                     inputs=lambda t: _tied(t, 3, 2, return_indices=True),
                     provokes="about 3 equal maxima in each window, of which the indices name one",
+                    directions=("forward",),
+                ),
+                "hollow_indices": Case(
+                    inputs=_hollow,
+                    provokes="8 equal maxima in the window of a corner, 7 of them padded",
                     directions=("forward",),
                 ),
                 "disjoint": Case(inputs=lambda t: _spiky(t, 3, 2)),
