@@ -17,18 +17,32 @@ def block(page: str, name: str) -> Any:
 
 def told(page: str) -> list[str]:
     """Return every text that the rows are drawn from, each once."""
-    return list(_texts(block(page, "pool")))
+    return list(dict.fromkeys(_texts(block(page, "tables"))))
 
 
-def results(page: str) -> list[list[Any]]:
-    """Return what each row shows, its finding's place in the pool first, as the page's script reads it."""
-    pool = block(page, "pool")
-    return [pool[row[4]] for op in block(page, "rows") for row in op[5]]
+def results(page: str) -> list[dict[str, Any]]:
+    """Return what each row shows, as the page's script reads it."""
+    tables = block(page, "tables")
+    rows = [place for op in block(page, "rows") for place in op["rows"]]
+    found = [_record(tables["results"], _record(tables["rows"], place)["result"]) for place in rows]
+    return [one | {"cells": [_record(tables["cells"], cell) for cell in one["cells"]]} for one in found]
+
+
+def _record(table: dict[str, Any], place: int) -> dict[str, Any]:
+    columns = {
+        name: it
+        if isinstance(it, list)
+        else [it["of"][at] for at in it["at"]]
+        if "at" in it
+        else it["of"] * 9999
+        for name, it in table.items()
+    }
+    return {name: column[place] for name, column in columns.items()}
 
 
 def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list):
-        for one in value:
+    elif isinstance(value, (list, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
             yield from _texts(one)

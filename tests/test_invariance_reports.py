@@ -84,7 +84,7 @@ def test_the_page_tells_a_finding_once(tmp_path: Path) -> None:
     failed = replace(asked_of(MM, {"layout": ()})[0], outcome="raised", message="RuntimeError: no", trials=())
     path = run_of(tmp_path / "run.jsonl", {"batch": ("8 last",)}, [failed, *ASKED_CONTROLS])
 
-    assert [result[-1] for result in results(text("html", path))] == [
+    assert [result["said"] for result in results(text("html", path))] == [
         [["not_repeatable", "2 of 100 executions differed run to run"]] * 2,
         [
             ["varies", "at 8 (last) against 48 items; up to 77 ULP, in 25 % of the elements"],

@@ -56,7 +56,7 @@ def test_readers_are_told_what_is_missing(detmatrix: Command, lone: tuple[Path, 
     rows = len(read_run(path).header.planned)
     assert f"Incomplete: {missing}; {rows} of {rows} rows of this file were observed" in told
     assert (
-        "Go on with scan --resume where a scan did not finish, and join all files with detmatrix merge"
+        "Finish each scan with scan --resume, then combine all files with detmatrix merge"
         in told
     )
 

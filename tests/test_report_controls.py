@@ -93,7 +93,7 @@ def test_a_control_that_was_never_reached_is_not_passed_over(tmp_path: Path) -> 
         "| varies    | any    | none        | an answer        | not observed     | **not known** |"
         in text("md", path)
     )
-    assert "each answered as it must; 1 not observed" in text("md", path)
+    assert "each gave the expected answer; 1 not observed" in text("md", path)
 
 
 def seen_in(planned: Planned, modes: Sequence[Mode]) -> Planned:

@@ -30,18 +30,18 @@ def under_run(path: Path, asked: Sequence[str], *groups: tuple[Group, ...]) -> P
     [
         (
             [under(quiet=(50, 0), stress=(0, 0))],
-            "they were all quiet (nothing is done). Asked for but had no share: stress, shift, poison. A process",
+            "they were all quiet (nothing is done). Requested, but never run: stress, shift, poison. A process",
             "shared among",
         ),
         (
             [under(quiet=(50, 0)), under(quiet=(25, 0), poison=(25, 0))],
-            "Asked for but had no share: stress, shift. A process",
+            "Requested, but never run: stress, shift. A process",
             "stress (",
         ),
         (
             [under(quiet=(20, 0), stress=(10, 0), shift=(10, 0), poison=(10, 0))],
             "they were shared among quiet (nothing is done), stress (",
-            "Asked for",
+            "Requested",
         ),
         (
             [()],
@@ -72,8 +72,8 @@ def test_rows_that_are_left_out_claim_no_perturbation(tmp_path: Path) -> None:
     )
     (one,) = load([str(path)], patterns=("torch.op1:*",))
 
-    assert "Asked for but had no share: stress." in words.n_words(one)
-    assert "Asked for" not in words.n_words(only(path))
+    assert "Requested, but never run: stress." in words.n_words(one)
+    assert "Requested" not in words.n_words(only(path))
 
 
 def test_other_thread_counts_are_no_part_of_n(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_other_thread_counts_are_no_part_of_n(tmp_path: Path) -> None:
     never = words.n_words(only(under_run(tmp_path / "n.jsonl", ("quiet", "threads"), under(quiet=(50, 0)))))
 
     assert "they were all quiet (nothing is done). Executions with another thread count (" in message
-    assert "are no part of n unless they differ among themselves." in message
-    assert "Asked for" not in message
+    assert "count towards n only if they differ among themselves." in message
+    assert "Requested" not in message
     assert "another thread count" not in never
-    assert "Asked for but had no share: threads." in never
+    assert "Requested, but never run: threads." in never
 
 
 @pytest.mark.parametrize(

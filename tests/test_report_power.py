@@ -26,7 +26,7 @@ from tests.evidence_runs import (
     text,
     under,
 )
-from tests.page_data import block, results
+from tests.page_data import results
 from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 
@@ -48,14 +48,12 @@ def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
 
     assert [it.serial for it in one.rows] == [True, False, False, True]
     assert (one.serial, one.serial_provoking) == (2, 1)
-    assert "Serial: in 2 of 4 rows, 1 of them provoking, one thread did all the work" in message
+    assert "Serial: one thread did all the work in 2 of 4 rows (1 of them provoking)" in message
     assert message.count("| deterministic (n = 100 per mode), serial |") == 2
-    pool = block(page, "pool")
-    serial = [pool[result[6]] == "serial" for result in results(page)]
+    serial = [result["serial"] == "serial" for result in results(page)]
     assert sum(serial) == 2
     # Where nothing could race, 0 of n bounds nothing.
-    bounds = [pool[pool[result[9][1]][3]] for result in results(page)]
-    assert [bound is None for bound in bounds] == serial
+    assert [len(result["cells"][1]["told"]) == 1 for result in results(page)] == serial
     assert page.count('id="serial-0"') == 1
     data = json.loads(text("json", path))
     assert (data["serial"], [it["serial"] for it in data["rows"]]) == (2, [True, False, False, True])
@@ -69,7 +67,7 @@ def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
     said = "deterministic (n = 100 per mode), serial: One thread did"
     assert str(passed["alone:forward:float32"]).startswith(said)
     assert "::notice file=" in text("github", path)
-    assert "Serial: in 2 of 4 rows, 1 of them provoking" in text("github", path)
+    assert "Serial: one thread did all the work in 2 of 4 rows" in text("github", path)
     # What was scanned before this was measured says of no row that it is serial; with one thread all are of low power.
     unknown = [(planned, [replace(it, threads=None) for it in seen]) for planned, seen in rows]
     assert only(write_run(tmp_path / "old.jsonl", unknown)).serial == 0

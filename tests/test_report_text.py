@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from reports.matrix.model import load
 from reports.matrix.ops import MOST
-from reports.render.terminal import WIDTH
-from reports.report import html, text
+from reports.render.terminal import NARROW as WIDTH
+from reports.report import page as page_
+from reports.report import text
 from reports.report.view import report_view
 from scanner.verdicts.vocabulary import WORST_FIRST
 from tests import tied
@@ -74,7 +75,7 @@ def test_several_runs_stand_side_by_side() -> None:
 def test_many_runs_fold_in_the_page() -> None:
     """They stand in the order of the columns, not of the command line."""
     many = [run_of(shows("raises", row("torch.put")), torch=f"2.{at}.0") for at in (9, 11, 10)]
-    page = "".join(html.render(many))
+    page = "".join(page_.render(many))
     folded = page.partition("<summary>3 runs</summary>")[2].partition("</details>")[0]
 
     assert re.findall(r"torch 2\.(\d+)\.0", folded) == ["9", "10", "11"]

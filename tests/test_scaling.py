@@ -14,12 +14,12 @@ from reports.cli.report import LONG, RENDERERS
 from reports.coverage import RENDERERS as COVERAGES
 from reports.coverage import coverages
 from reports.matrix.model import load
-from reports.report import html
+from reports.report import page as page_
 from scanner.cases.rows import planned_rows
 from scanner.observations.runfile import read_run
 from scanner.verdicts.power import PowerCheck
 from tests.large import SETTINGS, catalog, write_large
-from tests.page_data import block, results
+from tests.page_data import results
 
 pytestmark = pytest.mark.nightly
 
@@ -124,14 +124,13 @@ def test_shared_values_are_held_once(runs: tuple[Path, Path]) -> None:
 
 def test_a_page_holds_what_a_browser_can(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many rows the worst findings are shown, in their order, and the page says so; counts are of all."""
-    monkeypatch.setattr(html, "MOST_ROWS", 100)
+    monkeypatch.setattr(page_, "MOST_ROWS", 100)
     (matrix,) = load([str(runs[0])])
-    page = "".join(html.render([matrix]))
+    page = "".join(page_.render([matrix]))
 
-    pool = block(page, "pool")
     silent = [row for row in matrix.rows if row.finding == "silent"]
     assert len(results(page)) == 100
-    assert sum(pool[result[0]] == "silent" for result in results(page)) == len(silent)
+    assert sum(result["finding"] == "silent" for result in results(page)) == len(silent)
     assert "A page holds 100 rows at most: these are 100 of 300, those with the worst findings." in page
     assert f">{matrix.counts['deterministic']} rows<" in page
 
@@ -139,7 +138,7 @@ def test_a_page_holds_what_a_browser_can(runs: tuple[Path, Path], monkeypatch: p
 def test_a_page_of_six_thousand_rows_stays_near_a_megabyte() -> None:
     """What the rows of a real scan of all databases share stands once."""
     (matrix,) = load([str(RECORDED)])
-    page = "".join(html.render([matrix]))
+    page = "".join(page_.render([matrix]))
 
     assert len(results(page)) == len(matrix.rows) > 6000
     assert len(page.encode()) < 1_200_000
@@ -147,7 +146,7 @@ def test_a_page_of_six_thousand_rows_stays_near_a_megabyte() -> None:
 
 def test_a_page_of_few_rows_leaves_nothing_out(runs: tuple[Path, Path]) -> None:
     """Nothing is said of a limit that was not met."""
-    page = "".join(html.render(load([str(runs[0])])))
+    page = "".join(page_.render(load([str(runs[0])])))
 
     assert len(results(page)) == 300
     assert "A page holds" not in page

@@ -16,7 +16,8 @@ from reports.matrix.model import Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
 from reports.render.browse import open_option, place_of, write_page
 from reports.render.output import write_to_stdout
-from reports.report import export, html, markdown, text
+from reports.render.terminal import columns
+from reports.report import export, markdown, page, text
 from reports.report.view import report_view
 from scanner.cli.options import (
     block_check_option,
@@ -38,7 +39,7 @@ BLOCK = "matrix"
 RENDERERS: dict[str, Renderer] = {
     "text": text.render,
     "md": markdown.render,
-    "html": html.render,
+    "html": page.render,
     "csv": export.render_csv,
     "json": export.render_json,
     **FOR_CI,
@@ -177,5 +178,5 @@ def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:
     """Write what run files mean to a terminal, in colour if it has any, and behind it what to do next."""
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     shown = report_view(matrices)
-    write_to_stdout(text.shown(shown, whole=whole, colour=colour))
+    write_to_stdout(text.shown(shown, whole=whole, colour=colour, width=columns()))
     click.echo(text.following(shown), err=True)

@@ -211,7 +211,7 @@ def sampled_words(rows: Sequence[MatrixRow]) -> str | None:
     count = len(enlarged) - len(provoked)
     blank = f", of which {count} gave a blank result and count as samples" if count else ""
     return (
-        f"Of the rows made of PyTorch's databases {len(ours) - len(enlarged)} are samples as they are, tiny, so that hardly "
-        f"anything in them collides; {len(enlarged)} were enlarged so that kernels can run in parallel{blank}. That a row did "
-        f"not differ is weak evidence in {same - strong} rows, and better evidence in {strong} enlarged ones."
+        f"Of the rows from PyTorch's databases {len(ours) - len(enlarged)} are original samples, so tiny that hardly anything in "
+        f"them collides, and {len(enlarged)} are enlarged so that kernels can run in parallel{blank}. No difference is weak "
+        f"evidence in {same - strong} of these rows, and better evidence in {strong} enlarged ones."
     )

@@ -43,8 +43,8 @@ MARK_MEANING = {
 LISTED_MEANING = {
     "acts": "Documented to act deterministically with the flag on.",
     "raises": "Documented to raise with the flag on.",
-    MISSING: "Differs or raises, undocumented: no bullet is about it.",
-    NONE_LISTED: "In no list, and none is missing.",
+    MISSING: "It differs or raises, and no list says so.",
+    NONE_LISTED: "In no list, and no list lacks it.",
 }
 MOST = 25  # ops that are listed unless all are asked for: a screen of them
 _NAMED = 8  # ops of which nothing else is said
@@ -106,7 +106,7 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
     acting, clean = [op for op in ops if not op.is_clean], [op for op in ops if op.is_clean]
     doubted = [op["short"] for op in clean if op["doubts"]]
     more = f" and {len(doubted) - _NAMED} more" if len(doubted) > _NAMED else ""
-    rest = "in a whole direction all rows are serial or of low power"
+    weak = "Weak evidence: every forward (or backward) row ran on one thread or could not have shown a race"
     simulated = " SIMULATED," * any(column["device"] == "simulated" for column in columns)
     return View(
         {
@@ -123,7 +123,7 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
         by_device=by_device,
         # The findings that there are ops of, the worst first, and silent in any case.
         counted=beside | {name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"},
-        shown=f"Shown: {len(ops)} of {len(every)} ops; the line of an op is about all of its rows."
+        shown=f"Shown: {len(ops)} of {len(every)} ops. Each line covers all rows of its op."
         if narrowed
         else None,
         acting=acting,
@@ -131,7 +131,7 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
         # What a short report has lines for: the ops asked for, or the first with something to do.
         listed=ops if narrowed else acting[:MOST],
         left_out=[] if narrowed else acting[MOST:],
-        doubted_words=f"Nothing seen, but {rest}: {', '.join(doubted[:_NAMED])}{more}." if doubted else None,
+        doubted_words=f"{weak}: {', '.join(doubted[:_NAMED])}{more}." if doubted else None,
         unmeasured_words=[
             f"{_DEVICES.get(device, device).upper()}{simulated * (device == 'cuda')} NOT MEASURED: "
             f"{several(count, 'documented claim')}"
@@ -156,8 +156,8 @@ def _legend(
     missing = any(op["listed"] == MISSING for op in ops)
     if missing or any(op.docs_words != op["listed"] for op in ops):
         which = "each" if several_devices else "this"
-        texts = [f"PyTorch's lists, for {which} device if none is named"]
-        lines.append(("docs", [*texts, *[f"{MISSING} differs or raises, undocumented"] * missing]))
+        texts = [f"what PyTorch's lists say, of {which} device unless they name one"]
+        lines.append(("docs", [*texts, *[f"{MISSING}: it differs or raises, and no list says so"] * missing]))
     return [*lines, *((column.name, [column.meaning]) for column in further)]
 
 

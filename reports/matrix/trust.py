@@ -75,12 +75,12 @@ def _controls_text(one: Matrix, wrong: int, unseen: int) -> str:
         early = "scanned before detmatrix had them" if header.format < EVIDENCE_SINCE else "none were planned"
         return f"No controls: {early}. Nothing shows that this scan could see a difference or an alert."
     void = ", so nothing below is trustworthy"
-    text = f"{wrong} answered otherwise{void}" if wrong else "each answered as it must"
+    text = f"{wrong} gave another answer{void}" if wrong else "each gave the expected answer"
     if one.run.distrust:
-        text += f"; a worker that replaced another answered otherwise{void}"
+        text += f"; a worker that replaced another gave a wrong answer{void}"
     if unseen:
         text += f"; {unseen} not observed{void if any(unobserved(one.run)) else ''}"
-    return f"Controls are ops whose answer is known, observed in every process of every mode: {text}."
+    return f"Controls are ops with a known answer, run in every process of every mode: {text}."
 
 
 def sentinels(one: Matrix) -> TableSection:
@@ -101,7 +101,7 @@ def sentinels_words(one: Matrix) -> str:
     """Say what the sentinels saw over the whole scan."""
     seen = one.run.sentinels
     if one.simulated:
-        return "no sentinel: schedules are chosen, so that no machine hides a difference"
+        return "no sentinel: schedules are chosen, so the machine cannot hide a difference"
     if not seen:
         return "no sentinel: nothing shows whether anything could race while the rows ran"
     lowest, median = _shares(seen)
@@ -127,8 +127,8 @@ def power_words(one: Matrix) -> str | None:
 def serial_words(one: Matrix) -> str | None:
     """Say how many rows of the scan one thread did alone, and of how many that is not known; ``None`` if there are none."""
     known = (
-        f"in {one.serial} of {several(one.planned, 'row')}, {one.serial_provoking} of them provoking, one thread "
-        f"did all the work: nothing could race. That they did not differ is not used to check the docs."
+        f"one thread did all the work in {one.serial} of {several(one.planned, 'row')} ({one.serial_provoking} of them "
+        f"provoking), so nothing could race there. These rows are not used to check the docs."
     )
     unknown = f"not measured in {several(one.serial_unknown, 'row')} that did not differ."
     found = [text for text, count in ((known, one.serial), (unknown, one.serial_unknown)) if count]
@@ -149,7 +149,7 @@ def library_words(one: Matrix) -> str | None:
         }
     )
     rows = ", ".join(f"{name} {several(count, 'row')}" for name, count in called.most_common())
-    return f"Not run, as they call a library that is not simulated: {rows}." if rows else None
+    return f"Not run, because they call a library that is not simulated: {rows}." if rows else None
 
 
 def _shares(found: Sequence[Sentinel]) -> tuple[str, str]:
@@ -190,13 +190,13 @@ def ran_words(one: Matrix) -> str:
     text = f"they were shared among {', '.join(others)} and {last}." if others else f"they were all {last}."
     if _THREADS in ran:
         text += (
-            f" Executions with another thread count ({meaning_of(_THREADS)}) are no part of n unless they differ among "
+            f" Executions with another thread count ({meaning_of(_THREADS)}) count towards n only if they differ among "
             f"themselves."
         )
     if _ORDER in ran:
         text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of(_ORDER)}."
     missing = [name for name in asked if name not in ran]
-    return text + (f" Asked for but had no share: {', '.join(missing)}." if missing else "")
+    return text + (f" Requested, but never run: {', '.join(missing)}." if missing else "")
 
 
 def revealed(rows: Sequence[MatrixRow]) -> TableSection:
@@ -225,13 +225,13 @@ def revealed(rows: Sequence[MatrixRow]) -> TableSection:
     if not any(
         it.executions and kind_of(it.perturbation) not in (_THREADS, _ORDER, *_QUIET) for it in groups
     ):
-        text = "None is known: these rows ran under no perturbation but quiet, or none is on record."
+        text = "Unknown: these rows ran quiet only, or their perturbations were not recorded."
     elif not lines:
         text = f"None: no row that differed kept the same bits in {ENOUGH} or more executions under a perturbation."
     else:
         text = (
-            f"They differed from the first execution of their process under one perturbation, and in {ENOUGH} or more "
-            f"executions under another they did not. A rare difference may miss one by chance."
+            f"These cells differed under one perturbation, and not in {ENOUGH} or more executions under another. A rare "
+            f"difference can miss a perturbation by chance."
         )
     return TableSection(text, ("row", "mode", "differs", "executions that differed"), lines)
 

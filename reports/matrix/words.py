@@ -31,7 +31,7 @@ from scanner.observations.records import (
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.plurals import several
 from scanner.verdicts import simulated
-from scanner.verdicts.bound import CORRELATION, effective, executed_words, independent_bound, upper_bound
+from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
 from scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
@@ -44,29 +44,29 @@ _ROUNDED = 4  # values of n that are named one by one
 # One sentence each, printed with every report, of the words that are neither verdicts nor findings.
 GLOSSARY = {
     "off, on": "torch.use_deterministic_algorithms(False) and (True), in worker processes of their own.",
-    "distinct": "The different outputs within a mode.",
-    "between processes only": "Each process gave the same bits every time, and another process other bits.",
-    "other bits with 1 thread": "Another thread count gives other bits. That is no nondeterminism: its executions are "
-    "compared among themselves.",
-    "seeded": "The op draws random numbers; its generator was seeded before every execution.",
-    "constant": "The result holds no information by definition, so that its sameness shows nothing; the reason is "
-    "given, and no bound.",
+    "distinct": "How many different outputs a mode gave.",
+    "between processes only": "Each process gave the same bits every time; another process gave other bits.",
+    "other bits with 1 thread": "Another thread count gives other bits. This is not nondeterminism: executions with one "
+    "thread count are compared with each other only.",
+    "seeded": "The op draws random numbers; its generator is seeded before every execution.",
+    "constant": "The result holds no information by definition, so equal results prove nothing; the reason is given, and no "
+    "bound.",
     "samples, enlarged": "Rows from PyTorch's OpInfo and ModuleInfo databases: the original (tiny) sample, or one "
     "enlarged so that kernels can run in parallel, with repeated indices.",
-    "low power": "No difference in the row is weak evidence: the sentinel beside it, an op that differs wherever anything "
-    "can race, hardly differed, or the executions were too few to show a race in every second one, or one as rare as it is in "
+    "low power": "No difference is weak evidence in this row: the sentinel beside it (an op that differs wherever anything can "
+    "race) hardly differed, or the executions were too few to show a race that occurs in half of them, or one as rare as in "
     "another mode.",
-    "serial": "One thread did all the work with the flag off, so nothing could race. The result says nothing about inputs "
-    "large enough to use several threads.",
+    "serial": "With the flag off one thread did all the work, so nothing could race. This says nothing about inputs large "
+    "enough for several threads.",
     "warn_only": "What an op that raises does with the flag on and warn_only=True, which turns the alert into a "
-    "warning; all alerts it then gives are listed.",
-    "fill off": "The flag on and torch.utils.deterministic.fill_uninitialized_memory off: rows that differ only "
-    "with the flag off are also run this way, to tell what the flag fixes from what the fill fixes.",
-    "no workspace": "The flag on and CUBLAS_WORKSPACE_CONFIG not set: ops that torch up to 2.9 lists as raising then are "
-    "also run this way, on CUDA.",
-    "cost": "Median time of an execution with the flag on over that with it off, taken in turns in one process; "
-    "≈ where the quartiles of the two overlap; fill off: the same ratio with "
-    "torch.utils.deterministic.fill_uninitialized_memory off, where that makes a difference.",
+    "warning; all its alerts are listed.",
+    "fill off": "The flag on, torch.utils.deterministic.fill_uninitialized_memory off. Rows that differ only with the flag off "
+    "also run this way, to separate what the flag fixes from what the fill fixes.",
+    "no workspace": "The flag on, CUBLAS_WORKSPACE_CONFIG not set. Ops that torch up to 2.9 lists as raising in this case also "
+    "run this way, on CUDA.",
+    "cost": "Median time of an execution with the flag on over that with it off; the two alternate in one process. ≈: their "
+    "quartiles overlap. fill off: the same ratio with torch.utils.deterministic.fill_uninitialized_memory off, where the fill "
+    "matters.",
     "V_ermv, V_c": "The mean of |A - B| / |A| over all elements, and the share of elements whose values differ, for a "
     "first output A and a differing one B (arXiv 2408.05148). The largest value of each is shown.",
 }
@@ -149,24 +149,24 @@ def n_words(one: Matrix) -> str:
     chosen = stopped = ""
     if settings.max_rate is not None and settings.confidence is not None:
         chosen = (
-            f" n was chosen so that a difference in {percent(settings.max_rate)} of the executions would be seen with a "
-            f"probability of {percent(settings.confidence)} if they were independent."
+            f" n was chosen to show a difference that occurs in {percent(settings.max_rate)} of the executions with a "
+            f"probability of {percent(settings.confidence)}, if executions were independent."
         )
     if one.run.header.format >= trust.EVIDENCE_SINCE:
         limit = (
             f", or a case has run for {settings.max_time:g} s in it" if settings.max_time is not None else ""
         )
         stopped = (
-            f" A process moves to the next perturbation after ten differing executions{limit}, so k of n in such "
-            f"a cell is only a rough estimate of the rate."
+            f" A process moves on to the next perturbation after ten differing executions{limit}; k of n is then only a "
+            f"rough estimate of the rate."
         )
     return (
         f"{several(settings.processes, 'process', 'es')} per mode ran each row {several(settings.runs, 'time')}: "
         f"n = {one.executions} executions per cell, unless the cell says otherwise, compared bit for bit; "
-        f"{trust.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the rate of differing is below, "
-        f"with 95 % confidence: {bounds}. Executions in one process depend on each other: the bound takes the correlation of "
-        f"{CORRELATION:g} that ops which race showed in the recorded CPU scans. This bounds the rate; it does not rule out "
-        f"nondeterminism. More processes narrow it, more executions in each hardly do."
+        f"{trust.ran_words(one)}{chosen}{stopped} Where 0 of n differed, the true rate of differing is below (95 % "
+        f"confidence): {bounds}. Executions in one process depend on each other: the bound assumes a correlation of "
+        f"{CORRELATION:g}, which ops that race showed in the recorded CPU scans. The bound does not rule out nondeterminism. "
+        f"More processes tighten it; more executions in each process hardly do."
     )
 
 
@@ -177,10 +177,9 @@ def bound_words(one: Matrix) -> str:
     counts = _executions(one, one.scanned)
     values = sorted({sum(count) for count in counts})
     several_n = span(values)
-    n, processes = sum(counts[0]), several(len(counts[0]), "process", "es")
     return (
-        f"n={several_n}; 0/{n} in {processes}: rate < {percent(upper_bound(counts[0]))} (95 %; "
-        f"{percent(independent_bound(n))} if independent)"
+        f"{several_n} executions per row and mode; where none differed, the true rate is below "
+        f"{percent(upper_bound(counts[0]))} (95 % confidence)"
     )
 
 
@@ -204,17 +203,15 @@ def states(one: Matrix) -> list[tuple[State, str]]:
     if one.missing:
         seen = len({observation.key for observation in one.run.observations})
         header = one.run.header
-        rows, finish = "rows", "Finish it with scan --resume"
+        rows, finish = "rows", "Finish the scan with scan --resume"
         if shard_words(header):
             rows = "rows of this file"
-            finish = "Go on with scan --resume where a scan did not finish, and join all files with detmatrix merge"
+            finish = "Finish each scan with scan --resume, then combine all files with detmatrix merge"
         text = f"{one.missing}; {seen} of {one.planned} {rows} were observed at least once. {finish}"
         found.append(("incomplete", f"Incomplete: {text}"))
     settings, machines = one.run.header.settings, [part.environment for part in parts_of(one.run.header)]
     if settings.device == "cpu" and all(min(it.threads, len(it.affinity)) == 1 for it in machines):
-        text = (
-            "One thread: nothing can race on this CPU, so that nothing found deterministic here says anything"
-        )
+        text = "One thread: nothing can race on this CPU, so no deterministic result here means anything"
         found.append(("low_power", text))
     if (weak := trust.power_words(one)) is not None:
         found.append(("low_power", weak))

@@ -1,4 +1,4 @@
-"""The report in a terminal: one line an op, the worst first, in 80 columns, with what the scan does not show.
+"""The report in a terminal: one line an op, the worst first, as wide as that is, with what the scan does not show.
 
 Whatever a run file says is put on one line and printed as text; the only commands to the terminal are colours of ours.
 """
@@ -9,6 +9,7 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import click
 
@@ -17,7 +18,7 @@ from reports.matrix.cost import ratio_words, timed
 from reports.matrix.model import Matrix
 from reports.matrix.ops import MISSING
 from reports.render.json import View
-from reports.render.terminal import WIDTH, wrapped
+from reports.render.terminal import NARROW, fitted, wrapped
 from reports.report.view import report_view
 from scanner.errors import one_line, safe_lines
 from scanner.observations import versions
@@ -30,24 +31,37 @@ _COLUMN = 9  # of a release, where there are several
 _LEAST_NAME = 12
 _WIDEST_NAME = 22  # beside two devices with what to do on each
 _INDENT = 7  # of what a line goes on with below it
-Paint = Callable[..., str]
 
 
-def render(matrices: Sequence[Matrix], *, whole: bool = False, colour: bool = False) -> Iterator[str]:
+class Screen(NamedTuple):
+    """Where the text is read."""
+
+    paint: Callable[..., str]  # colours a text, or leaves it as it is
+    width: int  # in columns
+
+
+def render(
+    matrices: Sequence[Matrix],
+    *,
+    whole: bool = False,
+    colour: bool = False,
+    width: int = NARROW,
+) -> Iterator[str]:
     """Yield the report, line by line.
 
     Args:
         matrices: At least one.
         whole: List every op, those with nothing to do too.
         colour: Whether whoever reads it sees colours.
+        width: Columns that a line may take.
     """
-    return shown(report_view(matrices), whole=whole, colour=colour)
+    return shown(report_view(matrices), whole=whole, colour=colour, width=width)
 
 
-def shown(report: View, *, whole: bool = False, colour: bool = False) -> Iterator[str]:
+def shown(report: View, *, whole: bool = False, colour: bool = False, width: int = NARROW) -> Iterator[str]:
     """Yield the same of a report that is made already."""
-    paint: Paint = click.style if colour else _plain
-    for line in _lines(report, whole=whole, paint=paint):
+    to = Screen(click.style if colour else _plain, width)
+    for line in _lines(report, whole=whole, to=to):
         yield f"{line.rstrip()}\n"
 
 
@@ -55,7 +69,7 @@ def _plain(text: str, **_: object) -> str:
     return text
 
 
-def _lines(report: View, *, whole: bool, paint: Paint) -> Iterator[str]:
+def _lines(report: View, *, whole: bool, to: Screen) -> Iterator[str]:
     ops = report.ops
     listed = ops["ops"] if whole else ops.listed
     about, _, bounds = report.head.rpartition(" · ")
@@ -65,39 +79,43 @@ def _lines(report: View, *, whole: bool, paint: Paint) -> Iterator[str]:
         if run.simulated
         for text in (run.machine, *recall_words(run.matrix.rows, run.header))
     ]
-    yield from (line for text in (about, *dict.fromkeys(simulated), bounds) for line in wrapped(text))
+    yield from (
+        line for text in (about, *dict.fromkeys(simulated), bounds) for line in wrapped(text, width=to.width)
+    )
     for label, counted in ops.by_device.items() or [("", ops.counted)]:
         # A finding that no op has is nothing to warn of.
         counts = [
             (f"{_sign(it, '')}{count} {it}", _colour(it) if count else None) for it, count in counted.items()
         ]
-        yield from _flowing(paint, [*[(f"{label}:", None)] * bool(label), *counts])
+        yield from _flowing(to, [*[(f"{label}:", None)] * bool(label), *counts])
     for state, text in report.states:
         fg = "yellow" if state == "low_power" else "red"
-        yield from (paint(line, fg=fg, bold=True) for line in wrapped(text))
+        yield from (to.paint(line, fg=fg, bold=True) for line in wrapped(text, width=to.width))
     if ops.shown is not None:
-        yield from wrapped(ops.shown)
+        yield from wrapped(ops.shown, width=to.width)
     if listed:
-        yield from _table(listed, ops, paint)
+        yield from _table(listed, ops, to)
     if not whole and ops.left_out:
         left = Counter(op.finding for op in ops.left_out)
         rest = ", ".join(f"{left[finding]} {finding}" for finding in WORST_FIRST if left[finding])
-        yield from wrapped(f"… {left.total()} more: {rest}. List them with --all")
+        yield from wrapped(f"… {left.total()} more: {rest}. List them with --all", width=to.width)
     if listed:
         # Several releases leave no room for costs and further columns, of which then only rows tell.
         alone = len(ops["columns"]) == 1
-        left_out = {column.name for column in ops.further} | ({"cost"} if not alone else set())
+        left_out = {column.name for column in ops.further} | (
+            {"cost"} if _is_brief(listed, ops, to) else set()
+        )
         left_out |= {"docs"} if len(ops["columns"]) == len(ops.by_device) else set()
         legend = [line for line in ops.legend(listed) if line[0] not in left_out]
         for label, (first, *texts) in legend:
-            yield from _flowing(paint, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
+            yield from _flowing(to, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
         for place, column in enumerate(ops.further if alone or ops.narrowed else ()):
             cells = [op.further[place] for op in listed if alone]
-            yield from _flowing(paint, ((text, None) for text in _column_legend(column, cells)), dim=True)
+            yield from _flowing(to, ((text, None) for text in _column_legend(column, cells)), dim=True)
     for text in report.limits:
-        yield from wrapped(text)
+        yield from wrapped(text, width=to.width)
     where = "" if ops.narrowed else " (detmatrix docs RUN lists them)"
-    yield from (paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
+    yield from (to.paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
 
 
 def _column_legend(column: Column, cells: Sequence[View]) -> list[str]:
@@ -112,12 +130,16 @@ def _column_legend(column: Column, cells: Sequence[View]) -> list[str]:
 
 
 def _flowing(
-    paint: Paint, items: Iterable[tuple[str, str | None]], *, below: bool = False, **style: bool
+    to: Screen,
+    items: Iterable[tuple[str, str | None]],
+    *,
+    below: bool = False,
+    **style: bool,
 ) -> Iterator[str]:
     """Yield lines of as many items as fit, each a text with its colour; what no line has room for is broken.
 
     Args:
-        paint: What colours a text.
+        to: Where they are read.
         items: The texts.
         below: Whether they belong to the line above, and the first line stands further in too.
         style: How all of them are printed.
@@ -126,28 +148,29 @@ def _flowing(
     line, width = ([begin], _INDENT) if below else ([], 0)
     for text, colour in items:
         pieces = [text]
-        if len(text) > WIDTH - (_INDENT if line else 0):
+        if len(text) > to.width - (_INDENT if line else 0):
             first = indent if line else ""
-            broken = textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent)
+            broken = textwrap.wrap(text, to.width, initial_indent=first, subsequent_indent=indent)
             pieces = [it.strip() for it in broken]
         for place, piece in enumerate(pieces, 1):
-            if line and width + len(piece) > WIDTH:
+            if line and width + len(piece) > to.width:
                 yield "  ".join(line)
                 line, width = [begin], _INDENT
-            line.append(paint(piece, fg=colour, **style))
-            width = width + len(piece) + 2 if place == len(pieces) else WIDTH
+            line.append(to.paint(piece, fg=colour, **style))
+            width = width + len(piece) + 2 if place == len(pieces) else to.width
     yield "  ".join(line)
 
 
-def _table(ops: Sequence[View], view: View, paint: Paint) -> Iterator[str]:
+def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     """Yield a line for each op below the heads, and those of its rows if they were asked for."""
     # The latest of many releases; the page has room for all of them.
-    columns = view["columns"] if len(view["columns"]) == 1 else view["columns"][-((WIDTH - 28) // _COLUMN) :]
+    columns = (
+        view["columns"] if len(view["columns"]) == 1 else view["columns"][-((to.width - 28) // _COLUMN) :]
+    )
     several_columns = len(columns) > 1
     if several_columns and len(columns) == len(view.by_device):
-        yield from _side_by_side(ops, view, paint)
+        yield from _side_by_side(ops, view, to)
         return
-    names = {op.name: one_line(op.short) for op in ops}
     costs = [op.cost_words for op in ops]
     docs = [op.docs_words.replace(" and ", "/") for op in ops]
     cost, doc = (max(map(len, (head, *texts))) for head, texts in (("COST", costs), ("DOCS", docs)))
@@ -155,31 +178,38 @@ def _table(ops: Sequence[View], view: View, paint: Paint) -> Iterator[str]:
     told = [[_mark(cell) for cell in op.further] if further else [] for op in ops]
     sizes = [max(map(len, texts)) for texts in zip(*told, strict=True)]
     beside = [max(len(column.head), size) for column, size in zip(further, sizes, strict=True)]
-    longest = max(map(len, names.values()))
+    longest = max(len(one_line(op["short"])) for op in ops)
     actions = [_sent(op, view.further) for op in ops]
-    action = 0 if several_columns else max(map(len, actions))
-    fixed = 2 + 1 + _COLUMN * len(columns) + (doc if several_columns else cost + 1 + doc + 1)
+    brief = _is_brief(ops, view, to)
+    action = 0 if brief else max(map(len, actions))
+    fixed = 2 + 1 + _COLUMN * len(columns) + (doc if brief else cost + 1 + doc + 1)
     # Further columns that do not fit beside the others stand below the line of their op, each behind its head.
-    below = bool(further) and fixed + sum(beside) + len(beside) + action + min(longest, _LEAST_NAME) > WIDTH
+    below = (
+        bool(further) and fixed + sum(beside) + len(beside) + action + min(longest, _LEAST_NAME) > to.width
+    )
     fixed += 0 if below else sum(beside) + len(beside)
-    width = min(longest, max(_LEAST_NAME, WIDTH - fixed - action))
+    room = max(_LEAST_NAME, to.width - fixed - action)
+    # A name may take of what is said behind it, if that leaves enough.
+    most = room if brief else min(_WIDEST_NAME, room + action - _LEAST_NAME)
+    names = fitted((op["short"] for op in ops), room, most)
+    width = max(2, *map(len, names.values()))
+    ends = "DOCS" if brief else f"{'COST':{cost}} {'DOCS':{doc}} ACTION"
     if several_columns:
-        yield paint(
+        yield to.paint(
             " " * (width + 3)
-            + "".join(f"{_cut(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns),
+            + "".join(f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns),
             dim=True,
         )
-        yield paint(
-            f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + "DOCS", dim=True
+        yield to.paint(
+            f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + ends,
+            dim=True,
         )
     else:
         heads = [f"{column.head:{size}} " for column, size in zip(further, beside, strict=True) if not below]
-        yield paint(
-            f"  {'OP':{width}} FWD BWD  {''.join(heads)}{'COST':{cost}} {'DOCS':{doc}} ACTION", dim=True
-        )
+        yield to.paint(f"  {'OP':{width}} FWD BWD  {''.join(heads)}{ends}", dim=True)
     for op, spent, listed, texts, act in zip(ops, costs, docs, told, actions, strict=True):
         worst = next(iter(op.beside), op.finding)
-        start = f"{_sign(worst)} {_cut(names[op.name], width):{width}}"
+        start = f"{_sign(worst)} {names[op.short]:{width}}"
         marks = "".join(
             f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  "
             for column, cell in zip(view["columns"], op.cells, strict=True)
@@ -189,50 +219,72 @@ def _table(ops: Sequence[View], view: View, paint: Paint) -> Iterator[str]:
             marks += "".join(f"{text:{size}} " for text, size in zip(texts, beside, strict=True))
         said = f"{listed:{doc}}"
         if listed == MISSING:
-            said = paint(said, fg="magenta", bold=True)
+            said = to.paint(said, fg="magenta", bold=True)
         elif listed != op.listed.replace(" and ", "/"):  # of a device that it was not measured on
-            said = paint(said, dim=True)
-        rest = said if several_columns else f"{spent:{cost}} {said} {_begun(act, WIDTH - fixed - width)}"
-        yield f"{paint(start, fg=_colour(worst))} {marks}{rest}"
+            said = to.paint(said, dim=True)
+        rest = said if brief else f"{spent:{cost}} {said} {_begun(act, to.width - fixed - width)}"
+        yield f"{to.paint(start, fg=_colour(worst))} {marks}{rest}"
         if below and any(cell.finding for cell in op.further):
             cells = zip(further, texts, sizes, strict=True)
             items = [(f"{column.head} {text:{size}}", None) for column, text, size in cells]
-            yield from _flowing(paint, items, below=True, dim=True)
+            yield from _flowing(to, items, below=True, dim=True)
         if view.narrowed:
-            yield from _rows([row for _, row in op.rows], view.further, paint)
+            yield from _rows([row for _, row in op.rows], view.further, to)
     if several_columns:
-        left = len(view["columns"]) - len(columns)
-        left_out = [several(left, "earlier column")] * bool(left)
-        left_out += [column.name for column in view.further if not view.narrowed]
-        text = f"… left out: {', '.join([*left_out, 'costs'])} and actions: --format html has them"
-        yield from (paint(line, dim=True) for line in wrapped(text))
+        yield from _left_out(view, len(columns), to, brief=brief)
 
 
-def _side_by_side(ops: Sequence[View], view: View, paint: Paint) -> Iterator[str]:
+def _left_out(view: View, shown: int, to: Screen, *, brief: bool) -> Iterator[str]:
+    """Say what a table of several releases has no room for."""
+    left = len(view["columns"]) - shown
+    texts = [
+        *[several(left, "earlier column")] * bool(left),
+        *(column.name for column in view.further if not view.narrowed),
+        *["costs and actions"] * brief,
+    ]
+    if texts:
+        text = f"… left out: {', '.join(texts)}: --format html has them"
+        yield from (to.paint(line, dim=True) for line in wrapped(text, width=to.width))
+
+
+def _is_brief(ops: Sequence[View], view: View, to: Screen) -> bool:
+    """Tell whether several releases leave no room for costs and actions."""
+    longest = sum(
+        max(map(len, texts))
+        for texts in zip(
+            *((op.short, op.cost_words, op.docs_words, op.action) for op in ops),
+            strict=True,
+        )
+    )
+    return len(view["columns"]) > 1 and 6 + _COLUMN * len(view["columns"]) + longest > to.width
+
+
+def _side_by_side(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     """Yield the table of one release on each of several kinds of devices, with what to do on each of them."""
-    names = {op.name: one_line(op.short) for op in ops}
-    left = WIDTH - 3 - _COLUMN * len(view["columns"])
+    left = to.width - 3 - _COLUMN * len(view["columns"])
     actions = [" | ".join(it.action for it in op.devices) for op in ops]
-    width = min(max(map(len, names.values())), _WIDEST_NAME)
-    heads = (f"{_cut(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in view["columns"])
-    yield paint(" " * (width + 3) + "".join(heads), dim=True)
+    room = max(_WIDEST_NAME, left - max(map(len, actions)))
+    names = fitted((op["short"] for op in ops), room)
+    width = max(map(len, names.values()))
+    heads = (f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in view["columns"])
+    yield to.paint(" " * (width + 3) + "".join(heads), dim=True)
     devices = [*map(_under, view["columns"])]
     under = "".join(f"{device:{_COLUMN}}" for device in devices)
-    yield paint(f"  {'OP':{width}} {under}ACTION: {' | '.join(devices)}", dim=True)
+    yield to.paint(f"  {'OP':{width}} {under}ACTION: {' | '.join(devices)}", dim=True)
     for op, action in zip(ops, actions, strict=True):
         worst = next(iter(op.beside), op.finding)
-        start = paint(f"{_sign(worst)} {_cut(names[op.name], width):{width}}", fg=_colour(worst))
+        start = to.paint(f"{_sign(worst)} {names[op.short]:{width}}", fg=_colour(worst))
         marks = "".join(f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  " for cell in op.cells)
         fits = len(action) <= left - width
         yield f"{start} {marks}{action if fits else ''}"
         if not fits:
-            yield from _flowing(paint, [(action, None)], below=True)
+            yield from _flowing(to, [(action, None)], below=True)
         for column in view["columns"] if view.narrowed else ():
             if rows := [row for run, row in op.rows if run in column.runs]:
-                yield paint(f"    {column.title}:", dim=True)
-                yield from _rows(rows, view.further, paint)
+                yield to.paint(f"    {column.title}:", dim=True)
+                yield from _rows(rows, view.further, to)
     text = "… left out: costs and documentation: --format html has them"
-    yield paint(text, dim=True)
+    yield to.paint(text, dim=True)
 
 
 def _sent(op: View, columns: Sequence[Column]) -> str:
@@ -252,7 +304,7 @@ def _under(column: View) -> str:
     return "CUDA sim" if column.device == "simulated" else column.device.upper()
 
 
-def _rows(rows: Sequence[MatrixRow], further: Sequence[Column], paint: Paint) -> Iterator[str]:
+def _rows(rows: Sequence[MatrixRow], further: Sequence[Column], to: Screen) -> Iterator[str]:
     """Yield a line on each row of an op: its case, k of n with the flag off and on, its cost, and doubts about it."""
     lines = []
     for row in rows:
@@ -261,23 +313,28 @@ def _rows(rows: Sequence[MatrixRow], further: Sequence[Column], paint: Paint) ->
         shown = f"{row.off.short} → {row.on.short}"
         found = [f"{it.head} {finding}" for it in further if (finding := it.finding(row))]
         told = ", ".join([*row.remarks, *row.doubt_words(), *found])
-        lines.append((row, one_line(row.row.id.removeprefix(f"{row.row.spec}:")), shown, cost, told))
+        lines.append(
+            (
+                row,
+                one_line(row.row.id.removeprefix(f"{row.row.spec}:")),
+                shown,
+                cost,
+                told,
+            )
+        )
     both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
     longest = max(len(line[1]) for line in lines)
     # What does not fit beside the others stands below.
-    below = longest + both + costs + doubts + 9 > WIDTH
-    width = min(longest, WIDTH - both - costs - (0 if below else doubts) - 9)
+    below = longest + both + costs + doubts + 9 > to.width
+    room = max(_LEAST_NAME, to.width - both - costs - (0 if below else doubts) - 9)
+    names = fitted((line[1] for line in lines), room)
+    width = max(map(len, names.values()))
     for row, name, shown, cost, told in lines:
-        start = f"    {FINDING[row.finding].sign} {_cut(name, width):{width}}"
-        line = f"{paint(start, fg=_colour(row.finding))} {shown:{both}} {cost:{costs}}"
+        start = f"    {FINDING[row.finding].sign} {names[name]:{width}}"
+        line = f"{to.paint(start, fg=_colour(row.finding))} {shown:{both}} {cost:{costs}}"
         yield line if below else f"{line} {told}"
         if below and told:
-            yield from wrapped(told, " " * _INDENT)
-
-
-def _cut(text: str, width: int) -> str:
-    """Return the end of a text that is too wide: names differ there."""
-    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+            yield from wrapped(told, " " * _INDENT, width=to.width)
 
 
 def _sign(name: str, otherwise: str = NO_SIGN) -> str:

@@ -6,7 +6,7 @@ const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 const data = (id) => JSON.parse($("#" + id).textContent);
 
 // The fields of a record, as the page's module writes them; * stands for a place in the pool.
-const pool = data("pool");
+const pool = $("#pool") ? data("pool") : [];
 const shape = (names) => names.split(" ").map((name) => [name.replace("*", ""), name.endsWith("*")]);
 const read = (fields, values) =>
   Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));

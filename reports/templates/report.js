@@ -4,32 +4,23 @@
   const signs = data("signs");
   const FURTHER = signs.columns || []; // The columns beside off and on, each with what it means.
 
-  // The fields of an op, of a row, of what it showed, of a cell, a process and a cost, as reports/report/page_rows.py writes them.
-  const OP = shape("finding* family* call* counts* lists* rows notable");
-  const ROW = shape("run case* kind* about* result* inputs* outputs* cost times");
-  const RESULT = shape("finding* note* reason* joint* weak* constant* serial* alerts further* cells groups differing differences processes columns");
-  const CELL = shape("mode* verdict* details* bound* cause* reason* where* seeded alerts");
-  const PROCESS = shape("mode process outcome executions distinct first forward told");
-  const pooled = (places) => places.map((place) => pool[place]);
+  // A table has a column for each field of its records; a column that holds few values has each once, and where it stands.
+  const unpacked = (column) => (Array.isArray(column) ? (place) => column[place] : (place) => column.of[column.at ? column.at[place] : 0]);
+  const tables = Object.fromEntries(Object.entries(data("tables")).map(([name, table]) =>
+    [name, Object.entries(table).map(([field, column]) => [field, unpacked(column)])]));
+  const record = (table, place) => Object.fromEntries(tables[table].map(([field, column]) => [field, column(place)]));
 
-  const rowOf = (op, values) => {
-    const row = read(ROW, values);
-    Object.assign(row, read(RESULT, row.result));
-    [row.direction, row.dtype, row.device] = row.kind;
-    const [call, provokes, why, libraries, engines] = row.about;
-    Object.assign(row, { call: call || op.call, provokes: pool[provokes], why: pool[why], libraries: pool[libraries], engines: pool[engines] });
+  const rowOf = (op, place) => {
+    const row = record("rows", place);
+    Object.assign(row, record("results", row.result), { cost: record("costs", row.cost) });
     row.id = [op.name, row.case, row.direction, row.dtype].join(":");
     row.anchor = runs.length > 1 ? `${row.id}@${row.run + 1}` : row.id;
-    row.cells = pooled(row.cells).map((cell) => read(CELL, cell));
-    row.processes = pooled(row.processes).map((one, place) => ({ ...read(PROCESS, one), time: row.times[place] }));
-    const [words, ratio = null, samples, calls, timings, ...memory] = [row.cost].flat();
-    const [price, slow, told] = pool[words];
-    row.cost = { words: price, slow, told, ratio, samples, calls, timings, memory };
-    row.columns ||= [];
+    row.cells = row.cells.map((cell) => record("cells", cell));
+    row.processes = row.processes.map((one, number) => ({ ...record("processes", one), time: row.times[number] }));
     row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding, row.note]
-      .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, ...cell.alerts, cell.seeded ? "seeded" : ""]), row.alerts)
+      .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, cell.seeded, ...cell.alerts]), row.alerts)
       .concat(row.weak ? ["low power"] : [], row.serial === "serial" ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
-      .concat(row.columns.flat())
+      .concat(row.said.flat())
       .join(" ")
       .toLowerCase();
     return row;
@@ -39,20 +30,19 @@
   const columns = Number(table_.dataset.columns);
   const facts = data("rows");
   const ops = all("tbody.op", table_).map((element, place) => {
-    const { rows: values, ...op } = read(OP, facts[place]);
+    const { rows: places, notable, about } = facts[place];
     const button = $("button", element);
     button.className = "open";
     const name = button.textContent;
     let rows;
     // Only the rows that are asked for are made.
-    return Object.assign(op, { element, button, name, place, small: name.toLowerCase(), count: values.length, get rows() {
-      return (rows ||= values.map((one) => rowOf(op, one)));
-    } });
+    const op = { ...record("ops", about), notable, element, button, name, small: name.toLowerCase() };
+    return Object.defineProperty(op, "rows", { get: () => (rows ||= places.map((one) => rowOf(op, one))) });
   });
 
   // What a filter of rows asks for; an op is shown if a row of it is.
   const suits = (row, { verdict, device, run, power, slower, further }) =>
-    (!further || row.columns.some(([found], place) => further === `${FURTHER[place][0]}:${found}`)) &&
+    (!further || row.said.some(([found], place) => further === `${FURTHER[place][0]}:${found}`)) &&
     (!verdict || judged(MODES.map((mode) => row.cells.find((cell) => cell.mode === mode)?.verdict), verdict)) &&
     (!device || row.device === device) &&
     (!run || row.run === Number(run) - 1) &&
@@ -146,8 +136,8 @@
       make("th", { scope: "row" }, row.button, make("span", { class: "links" }, link(row.anchor, row.anchor), copy)),
       make("td", {}, row.direction), make("td", {}, row.dtype), cell(row.cells[0], null), cell(row.cells[1], row.further), finding(row),
       make("td", {}, ...(row.alerts.length ? codes(row.alerts) : [make("span", {}, "none")])),
-      make("td", {}, row.cost.slow === null ? make("span", {}, row.cost.words) : row.cost.slow ? make("b", { class: "slower" }, row.cost.words) : row.cost.words),
-      ...row.columns.map(([found, told]) =>
+      make("td", {}, row.cost.ratio === null ? make("span", {}, row.cost.words) : row.cost.slow ? make("b", { class: "slower" }, row.cost.words) : row.cost.words),
+      ...row.said.map(([found, told]) =>
         make("td", {}, found && make("b", { class: `f ${found}` }, make("i", { "aria-hidden": "true" }, signs.c[found]), found),
           some("span", told))),
       ...(runs.length > 1 ? [make("td", {}, runs[row.run].label)] : []));
@@ -157,7 +147,7 @@
   };
   const unfold = (op) => {
     op.drawn = op.rows;
-    const lists = op.lists.flatMap(([torch, lines], n) => [n ? "; " : "Documented in ", make("b", {}, torch), ": ", lines.map((one) => one.join(" ")).join(", ")]);
+    const lists = op.lists.flatMap(([torch, lines], n) => [n ? "; " : "Documented in ", make("b", {}, torch), ": ", lines]);
     const grid = make("table", { class: `grid${runs.length > 1 ? " several" : ""}${FURTHER.length ? " further" : ""}` },
       make("caption", { class: "hidden" }, `${op.name}: verdict with the flag off and on, finding, alert callers and cost of each case`),
       make("thead", {}, make("tr", {}, ...HEADS.map((head) => make("th", { scope: "col" }, head)))),
@@ -173,55 +163,27 @@
   };
   for (const op of ops) foldable(op, unfold);
 
-  // What a row unfolds. A mode's observation that never ran has no counts and no times.
-  const counted = (process, value) => (process.executions ? value : "none");
-  const LIVED = { off: "With the flag off", on: "With the flag on", warn_only: "The flag on, with warn_only", unfilled: "The flag on, fill off",
-    no_workspace: "The flag on, without CUBLAS_WORKSPACE_CONFIG" };
-  const wordsOfCell = ({ verdict, details, seeded }) => (details ? `${verdict}: ${details}` : seeded ? `${verdict}, seeded` : verdict);
-  const modePart = (one) =>
-    part(LIVED[one.mode] || `${one.mode}: ${Object.fromEntries(FURTHER)[one.mode]}`,
-      text(one.where ? `${wordsOfCell(one)}, ${one.where}` : wordsOfCell(one)),
-      one.alerts.length ? make("p", {}, "Alerts: ", ...codes(one.alerts)) : null,
-      one.bound ? text(`0 of n leaves a rate of differing up to ${one.bound} plausible (95 %).`) : null,
-      one.seeded ? text("Draws random numbers: the generator was seeded before every execution.") : null,
-      some("p", one.reason, { class: "told" }));
-
-  const processTable = (row) => {
-    const lines = row.processes.map((it) => {
-      const first = [it.mode, it.process, it.outcome, counted(it, it.executions), counted(it, it.distinct), word(it.first)];
-      if (row.direction === "backward") first.push(counted(it, it.forward));
-      return first.concat(counted(it, it.time));
-    });
-    const heads = ["Mode", "Process", "Outcome", "#Executions", "#Distinct", "#First differing"]
-      .concat(row.direction === "backward" ? ["#Forward differing"] : [], ["#Milliseconds"]);
-    return table("Processes", heads, lines);
+  // What a row unfolds.
+  const modePart = ({ title, told: [first, ...rest], alerts, reason }) =>
+    part(title, text(first), alerts.length ? make("p", {}, "Alerts: ", ...codes(alerts)) : null, ...rest.map(text),
+      some("p", reason, { class: "told" }));
+  const processTable = ({ processes, direction }) => {
+    const forward = direction === "backward" ? { "#Forward differing": "forward" } : {};
+    const columns = { Mode: "mode", Process: "process", Outcome: "outcome", "#Executions": "executions", "#Distinct": "distinct",
+      "#First differing": "first", ...forward };
+    return table("Processes", [...Object.keys(columns), "#Milliseconds"],
+      processes.map((it) => [...Object.values(columns).map((name) => word(it[name])), it.executions === null ? "none" : it.time]));
   };
-
-  const UNITS = [[1e6, "s"], [1e3, "ms"], [1, "µs"], [1e-3, "ns"]];
-  const SIZES = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "bytes"]];
-  const short = (value) => String(Number(value.toPrecision(3)));
-  const duration = ([median, low, high]) => {
-    const [unit, name] = UNITS.find(([least]) => median >= least) || UNITS[3];
-    return `${short(median / unit)} ${name} (${short(low / unit)} to ${short(high / unit)})`;
-  };
-  const size = (bytes) => {
-    if (bytes === null || bytes === undefined) return "not measured";
-    const [unit, name] = SIZES.find(([least]) => bytes >= least) || SIZES[3];
-    return `${short(bytes / unit)} ${name}`;
-  };
-  const costPart = ({ words, told, ratio, samples, calls, timings, memory }) =>
+  const costPart = ({ words, told, lines, samples }) =>
     part("Cost", text(words), some("p", told, { class: "told" }),
-      ratio === null ? null : table("Cost", ["Flag", "Median (quartiles)", "Peak memory"],
-        timings.map((timing, place) => [["off", "on", "on, fill off"][place], duration(timing), size(memory[place])])),
-      ratio === null ? null : text(`${samples} samples of ${calls} ${calls === 1 ? "execution" : "executions"} each, taken in turns.`));
+      lines.length ? table("Cost", ["Flag", "Median (quartiles)", "Peak memory"], lines) : null, some("p", samples));
 
   const FAR = ["Mode", "Output", "First differing execution", "Examined of those that differed", "Elements differing", "#Largest absolute", "#Largest relative", "#Largest ULP", "#V_ermv", "#V_c"];
   const panel = (row) => {
-    const modes = row.cells.map((one) => ({ off: "Off", on: "On", unfilled: "fill off", no_workspace: "no workspace" })[one.mode] || one.mode);
+    const modes = row.cells.map(({ head }) => head);
     // Of outputs that never differed no counts are kept; a mode that ended without one has none.
     const never = row.cells.map((one) => (one.details ? 0 : null));
-    const outputs = pooled(row.outputs).map(([name, shape_, dtype], place) =>
-      [pool[name], `(${shape_.join(", ")}${shape_.length === 1 ? "," : ""})`, pool[dtype], ...(row.differing[place] || never).map(word)]);
+    const outputs = row.outputs.map((one, place) => [...Object.values(record("outputs", one)), ...(row.differing[place] || never).map(word)]);
     return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.anchor}` },
       whole("A script that shows it, and needs only torch", command(repro(row))),
       row.device.startsWith("simulated") ? whole("Replay it without a GPU", command(replay(row))) : null,
@@ -231,7 +193,7 @@
         row.why ? part("Why", linked(row.why)) : null,
         row.libraries.length ? part("Documented by libraries, not measured", make("ul", {}, ...row.libraries.map((one) => make("li", {}, linked(one))))) : null,
         row.engines ? part("Engines of cuDNN, not measured", text(row.engines)) : null,
-        part("Inputs", row.inputs.length ? make("ul", {}, ...pooled(row.inputs).map((one) => make("li", {}, make("code", {}, one)))) : text("None were recorded.")),
+        part("Inputs", row.inputs.length ? make("ul", {}, ...row.inputs.map((one) => make("li", {}, make("code", {}, record("inputs", one).text)))) : text("None were recorded.")),
         row.reason ? part(`Why ${row.finding}`, make("p", { class: "told" }, row.reason)) : null,
         row.weak ? part("Low power", make("p", { class: "told" }, row.weak)) : null,
         row.constant === null ? null : part("Constant", make("p", { class: "told" }, row.constant)),
@@ -273,19 +235,19 @@
   // The overloads, drawn when they are opened; their filters are not part of the address.
   const form = $("form.overloads");
   if (form) form.closest("details").addEventListener("toggle", () => {
-    const drawn = data("overloads").map(([title, reached, never]) => {
-      const executed = reached.map(([name, sorts, ...rest]) => [...pooled([name, sorts]), ...rest]);
+    const drawn = data("overloads").map(({ title, executed: places, never }) => {
+      const executed = places.map((place) => record("overloads", place));
       const grid = table(`Executed overloads of ${title}`, ["Overload", "Sort", "Kernel", "Rows", "Worst finding", "Found in"],
-        executed.map(([name, [sort, kernel], op, rows]) => [name, sort, kernel || "not listed", rows, "", ops[op]?.name ?? op]));
+        executed.map(({ name, sort, kernel, rows, op }) => [name, sort, kernel || "not listed", rows, "", op]));
       grid.classList.add("box", "tall");
       const lines = all("tbody tr", grid);
       for (const [place, element] of lines.entries()) {
-        [, , element.worst] = executed[place][1];
+        element.worst = executed[place].worst;
         element.cells[4].append(badge("f", element.worst));
       }
-      const lists = never.map(([name, names]) => {
+      const lists = Object.entries(never).map(([name, names]) => {
         const list = make("details", { class: "never" }, make("summary", {}, `Never reached: ${name}: ${names.length}`),
-          make("p", {}, ...pooled(names).flatMap((one) => [make("code", {}, one), " "])));
+          make("p", {}, ...names.flatMap((one) => [make("code", {}, one), " "])));
         for (const one of all("code", list)) one.worst = "never";
         return list;
       });

@@ -56,11 +56,6 @@ def upper_bound(executions: tuple[int, ...]) -> float:
     return low
 
 
-def independent_bound(count: int) -> float:
-    """Return the bound that 0 of so many executions would give if they did not depend on each other."""
-    return -math.expm1(math.log(_CHANCE) / count)
-
-
 def effective(executions: tuple[int, ...]) -> float:
     """Return how many independent executions would give the bound: it is ``1 - 0.05 ** (1 / n)`` of this n."""
     bound = upper_bound(executions)

@@ -54,8 +54,8 @@ def meanings(words: Mapping[_Name, Word]) -> dict[_Name, str]:
 
 VERDICT: dict[Verdict, Word] = {
     "deterministic": Word(
-        "No execution differed from the first, bit for bit, in n executions; this bounds the rate of differing, and does "
-        "not rule out nondeterminism; on a simulated GPU n are schedules, and bound no rate.",
+        "All n executions gave the bits of the first; this bounds the rate of differing and does not rule out nondeterminism; "
+        "on a simulated GPU n counts schedules and bounds no rate.",
         "=",
     ),
     "nondeterministic": Word(
@@ -63,17 +63,17 @@ VERDICT: dict[Verdict, Word] = {
     ),
     "raises": Word("PyTorch raised its alert that the op has no deterministic implementation.", "!"),
     "error": Word(
-        "Something else went wrong, and the reason is given; this says nothing about determinism.",
+        "Something else failed, and the reason is given; this says nothing about determinism.",
         "×",  # noqa: RUF001
     ),
-    "timeout": Word("The case took longer than the limit and was stopped.", "…"),
-    "crash": Word("The worker process ended in the middle of the case.", "†"),
-    "not_run": Word("The case was never executed, and the reason is given.", "–"),  # noqa: RUF001
+    "timeout": Word("The case exceeded the time limit and was stopped.", "…"),
+    "crash": Word("The worker process died during the case.", "†"),
+    "not_run": Word("The case never ran, and the reason is given.", "–"),  # noqa: RUF001
 }
 # Of rows, in the order of the reports.
 FINDING: dict[Finding, Word] = {
     "silent": Word(
-        "The flag is on, nothing was raised, and the bits differ.",
+        "The bits differ with the flag on, and nothing was raised.",
         "▲",
         "bright_red",
         rank=0,  # nothing helps, and nothing warns
@@ -81,7 +81,7 @@ FINDING: dict[Finding, Word] = {
         advice="The flag does not help, and does not say so: use another op, or accept the difference.",
     ),
     "raises": Word(
-        "Raises with the flag on, and does differ: with it off, or under warn_only.",
+        "Raises with the flag on, and differs with it off or under warn_only.",
         "■",
         "red",
         rank=1,  # nothing helps, and the flag warns
@@ -89,7 +89,7 @@ FINDING: dict[Finding, Word] = {
         advice="With the flag on it raises: use another op, or warn_only=True and accept the difference.",
     ),
     "over_alert": Word(
-        "Raises with the flag on although no difference was seen, neither with it off nor under warn_only.",
+        "Raises with the flag on, but no difference was seen, neither with it off nor under warn_only.",
         "□",
         "yellow",
         rank=2,  # the flag stops a program that was not seen to need it
@@ -114,21 +114,21 @@ FINDING: dict[Finding, Word] = {
         "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
     ),
     "order_dependent": Word(
-        "Triton kernels gave other bits in another order of their programs: simulated, and no GPU need take it.",
+        "Triton kernels gave other bits when their programs ran in another order; this order is simulated, and a GPU may never use it.",
         "△",
         "yellow",
         rank=3,  # nothing helps if a GPU takes such an order, which nobody has measured
         action="order matters: try a GPU",
-        advice="The order of its programs decides its bits: let each output be written by one program, in a fixed order, "
-        "and measure it on a GPU, which may or may not take another order.",
+        advice="The order of its programs decides its bits: let one program write each output, in a fixed order, and measure it "
+        "on a GPU, which may or may not use another order.",
     ),
     "mode_dependent": Word(
-        "Did not differ within either mode, but the modes give different bits.",
+        "Did not differ within either mode, but the two modes give different bits.",
         "◇",
         "magenta",
         rank=6,
         action="keep one setting: on or off",
-        advice="Keep one setting, on or off: each gives the same bits every time, and other ones.",
+        advice="Keep one setting, on or off: each always gives the same bits, but not those of the other.",
     ),
     "deterministic": Word(
         "Did not differ in either mode, and both modes give the same bits.",
@@ -143,7 +143,7 @@ FINDING: dict[Finding, Word] = {
         "○",
         rank=7,
         action="not settled",
-        advice="Not settled: see the reasons, and scan again.",
+        advice="Not settled: read the reasons, then scan again.",
     ),
 }
 FINDINGS: tuple[Finding, ...] = tuple(FINDING)

@@ -1,0 +1,365 @@
+"""The matrix as one web page that needs no network: a line an op, the worst first, and behind each line its rows.
+
+The lines of ops stand in the page and need no script. The rows are data, tables with a column for each field, so that
+thousands of them stay below a megabyte; the page's script draws those of an op when it is unfolded, and all that is known of a
+row when the row is. jinja2 escapes all of it, data included, and a content security policy lets no other script run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from msgspec.structs import replace
+
+from reports.coverage import DOCUMENTED, coverages
+from reports.libraries import libraries_told
+from reports.matrix.columns import Column
+from reports.matrix.cost import cost_words, duration, memory, timed
+from reports.matrix.model import Matrix
+from reports.matrix.ops import LISTED_MEANING, RunRow
+from reports.matrix.rows import differences, row_view
+from reports.matrix.words import bound_words, percent, serial_word
+from reports.render.json import View, json_of
+from reports.render.page import generate
+from reports.report.view import report_view
+from scanner.claims.matching import claimed_kind
+from scanner.modes import MODE_TABLE
+from scanner.observations.records import Mode, Observation, Output, Provoked
+from scanner.plurals import several
+from scanner.verdicts.cells import Cell
+from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.vocabulary import BESIDE, FINDING, WORST_FIRST
+
+# More than this no browser filters at once; ten thousand rows are a page of some megabytes.
+MOST_ROWS = 20_000
+# What could expose a difference where no spec has said it.
+_UNPROVOKED: dict[Provoked, str] = {
+    "": "Nothing: these inputs leave the op no choice of order.",
+    "samples": "Hardly anything: a sample of PyTorch's database, too small for kernels to run in parallel.",
+    "enlarged": "Its size.",
+}
+# Of a mode that every scan has: the head of its column, and what stands above what a row does in it.
+_MODES: dict[Mode, tuple[str, str]] = {
+    "off": ("Off", "With the flag off"),
+    "on": ("On", "With the flag on"),
+    "warn_only": ("warn_only", "The flag on, with warn_only"),
+    "unfilled": ("fill off", "The flag on, fill off"),
+    "no_workspace": ("no workspace", "The flag on, without CUBLAS_WORKSPACE_CONFIG"),
+}
+
+
+def render(matrices: Sequence[Matrix]) -> Iterator[str]:
+    """Yield the page in pieces."""
+    report, covered, tables = (
+        report_view(_most(matrices)),
+        coverages(matrices),
+        Tables(),
+    )
+    ops = [_op(op, report, tables) for op in report["ops"]]
+    overloads = [_overloads(one, tables) for one in covered if one["aten"]]
+    yield from generate(
+        "report",
+        report=report,
+        rows=ops,
+        limit=_limit_words(matrices, report),
+        coverages=covered,
+        overloads=overloads,
+        tables=tables.columns(),
+        documented_heads=[head.capitalize() for head in DOCUMENTED],
+        documented_words=documented_words,
+        labels=_labels(report),
+        bounds=[bound_words(one) for one in matrices],
+        simulated=all(one.simulated for one in matrices),
+        worst_first=WORST_FIRST,
+        listed_meaning=LISTED_MEANING,
+        styles=("ops",),
+    )
+
+
+class Tables:
+    """Records, each once in its table."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, tuple[str, ...]] = {}
+        self._records: dict[str, dict[tuple[Hashable, ...], int]] = {}
+
+    def place(self, table: str, **fields: Hashable) -> int:
+        """Return the place of a record in its table, whose records all have the same fields."""
+        self._fields.setdefault(table, tuple(fields))
+        records = self._records.setdefault(table, {})
+        return records.setdefault(tuple(fields.values()), len(records))
+
+    def columns(self) -> dict[str, dict[str, object]]:
+        """Return the tables, each as its columns by name."""
+        return {
+            table: {
+                name: _packed([record[place] for record in self._records[table]])
+                for place, name in enumerate(fields)
+            }
+            for table, fields in self._fields.items()
+        }
+
+
+def _packed(values: Sequence[Hashable]) -> object:
+    """Return a column, or where that is shorter what it holds, and of each record which of these, if there are several."""
+    of = list(dict.fromkeys(values))
+    if len(of) == 1:
+        return {"of": of}
+    places = {value: place for place, value in enumerate(of)}
+    packed = {"of": of, "at": [places[value] for value in values]}
+    return packed if len(json_of(packed)) < len(json_of(values)) else values
+
+
+def _labels(report: View) -> list[str]:
+    """Name each run by its column, or by its file where several share one."""
+    titles = {tuple(column["runs"]): column.title for column in report["columns"]}
+    return [titles.get((run.number,), run.name) for run in report.runs]
+
+
+def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
+    """Leave out what a browser cannot hold: of all rows those stay whose findings are the worst, in their order."""
+    ranks = [FINDING[row.finding].rank for one in matrices for row in one.rows]
+    if len(ranks) <= MOST_ROWS:
+        return matrices
+    kept = set(sorted(range(len(ranks)), key=ranks.__getitem__)[:MOST_ROWS])
+    place = count()
+    return [replace(one, rows=tuple(row for row in one.rows if next(place) in kept)) for one in matrices]
+
+
+def _limit_words(matrices: Sequence[Matrix], report: View) -> str | None:
+    """Say that rows were left out because there are too many."""
+    rows, most = (
+        sum(len(one.rows) for one in matrices),
+        sum(len(run.rows) for run in report.runs),
+    )
+    if rows == most:
+        return None
+    return (
+        f"A page holds {most} rows at most: these are {most} of {rows}, those with the worst findings. Choose others "
+        f"with --only and --rows; the reports in Markdown, CSV and JSON have all of them."
+    )
+
+
+def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
+    """Return what the script knows of an op, with the places of its rows."""
+    rows = sum(op["counts"].values())
+    found = [f"{number} {name}" for name, number in op["beside"].items()]
+    found += [f"{number} {name}" for name, number in op["counts"].items() if name != "deterministic"]
+    counts = f"{', '.join(found)} of {several(rows, 'row')}" if found else several(rows, "row")
+    notable = (
+        [*op["beside"]] if op["beside"] or (op["finding"] == "deterministic" and not op.is_clean) else None
+    )
+    return {
+        "about": tables.place(
+            "ops",
+            finding=op["finding"],
+            family=op["family"],
+            counts=counts,
+            lists=_lists(op),
+        ),
+        "rows": [_row(it, report, tables) for it in _worst_first(op.rows)],
+        **({"notable": notable} if notable is not None else {}),
+    }
+
+
+def _lists(op: View) -> tuple[tuple[str, str], ...]:
+    """Return what each release documents of each kind of device, the same of several releases once."""
+    said: dict[str, list[str]] = {}
+    for cell in op["cells"]:
+        if cell["documented"] is not None:
+            words = (
+                f"{kind.upper()} {' and '.join(of) or 'none'}" for kind, of in cell["documented"].items()
+            )
+            said.setdefault(", ".join(sorted(words)), []).append(cell["torch"])
+    return tuple((", ".join(dict.fromkeys(torches)), words) for words, torches in said.items())
+
+
+def documented_words(op: View) -> str:
+    """Return what the lists say of an op; where releases differ on a device that was measured, one after the other."""
+    turned = []
+    for device in dict.fromkeys(cell["device"] for cell in op["cells"]):
+        words = [
+            " and ".join(cell["documented"][claimed_kind(device)]) or "none"
+            for cell in op["cells"]
+            if cell["device"] == device and cell["documented"] is not None
+        ]
+        parts = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
+        turned += [" → ".join(parts)] if len(parts) > 1 else []
+    return " · ".join([op.docs_words, *turned])
+
+
+def _overloads(one: View, tables: Tables) -> dict[str, object]:
+    """Return the overloads of a build: those that were executed, with the op that shows the worst, and those that never were."""
+    return {
+        "title": f"torch {one['torch']} on {one['device']}",
+        "executed": [
+            tables.place(
+                "overloads",
+                **{name: it[name] for name in ("name", "sort", "kernel", "rows", "worst")},
+                op=it["evidence"][0].rsplit(":", 3)[0],
+            )
+            for it in one.by_finding
+        ],
+        "never": one.never_lists,
+    }
+
+
+def _worst_first(rows: Iterable[RunRow]) -> list[RunRow]:
+    """Order an op's rows by the worst that any run found; what several runs have of one row stands together."""
+    rows, ranks = list(rows), dict[str, int]()
+    for _, row in rows:
+        rank = FINDING[row.finding].rank
+        ranks[row.row.id] = min(ranks.get(row.row.id, rank), rank)
+    places = {id_: place for place, id_ in enumerate(ranks)}
+    return sorted(rows, key=lambda it: (ranks[it[1].row.id], places[it[1].row.id]))
+
+
+def _row(it: RunRow, report: View, tables: Tables) -> int:
+    run, row = it
+    planned = row.row
+    outputs = {one.name: one for cell in reversed(row.shown.values()) for one in cell.outputs}
+    return tables.place(
+        "rows",
+        run=run,
+        case=planned.case,
+        direction=planned.direction,
+        dtype=planned.dtype,
+        device=planned.device,
+        call=planned.op,
+        provokes=planned.provokes or _UNPROVOKED[planned.provoked],
+        why=planned.why,
+        libraries=tuple(libraries_told(frozenset((planned.op, *planned.documented)))),
+        engines=row_view(row, report["runs"][run].torch).get("engines", ""),
+        inputs=tuple(tables.place("inputs", text=text) for text in row.inputs),
+        outputs=tuple(
+            tables.place("outputs", name=one.name, shape=_shape(one), dtype=one.dtype)
+            for one in outputs.values()
+        ),
+        result=_result(row, report.ops.further, tables),
+        cost=_cost(row, tables),
+        # In milliseconds, which have the fewest digits.
+        times=tuple(_short(1e3 * one.seconds, 2) for one in row.observations),
+    )
+
+
+def _shape(output: Output) -> str:
+    return f"({', '.join(map(str, output.shape))}{',' * (len(output.shape) == 1)})"
+
+
+def _result(row: MatrixRow, columns: Sequence[Column], tables: Tables) -> int:
+    """Return all that a row showed, which many rows have in common."""
+    cells = list(row.shown.values())
+    groups = _by_mode(
+        [[(one.perturbation, f"{one.differing} of {one.executions}") for one in it.groups] for it in cells]
+    )
+    counts = _by_mode([[(one.name, one.differing) for one in it.outputs] for it in cells])
+    return tables.place(
+        "results",
+        finding=row.finding,
+        note=", ".join(filter(None, (row.note, *(BESIDE[name].phrase for name in row.beside)))),
+        reason=row.reason,
+        joint=row.joint_reason,
+        weak=row.weak,
+        constant=row.constant,
+        serial=serial_word(row.serial),
+        alerts=row.alerts,
+        further=row.further_words,
+        cells=tuple(_cell(mode, cell, row, tables) for mode, cell in row.shown.items()),
+        groups=groups,
+        differing=tuple(line[1:] for line in counts) if any(any(line[1:]) for line in counts) else (),
+        differences=tuple((mode, output, seen[-1], *far) for mode, seen, output, far in differences(row)),
+        processes=tuple(_process(one, tables) for one in row.observations),
+        said=tuple((found := column.finding(row), _beside(found, column.words(row))) for column in columns),
+    )
+
+
+def _beside(found: str | None, words: str) -> str:
+    """Return what stands behind the finding that *words* begin with, which the page shows as a badge."""
+    if found is None:
+        return words
+    return words.removeprefix(found).removeprefix(found.replace("_", " ")).lstrip(",:; ")
+
+
+def _by_mode(
+    modes: Sequence[Sequence[tuple[Hashable, Hashable]]],
+) -> tuple[tuple[Hashable, ...], ...]:
+    """Join the lines of several modes that begin alike: each ends in its value in every mode."""
+    lines: dict[Hashable, list[Hashable]] = {}
+    for place, seen in enumerate(modes):
+        for name, value in seen:
+            lines.setdefault(name, [name, *[None] * len(modes)])[1 + place] = value
+    return tuple(map(tuple, lines.values()))
+
+
+def _cell(mode: Mode, cell: Cell, row: MatrixRow, tables: Tables) -> int:
+    head, title = _MODES.get(mode, (mode, f"{mode}: {MODE_TABLE[mode].meaning}"))
+    where = None if cell.simulated else cell.where
+    told = [", ".join(filter(None, (cell.words, where)))]
+    # Where nothing could race, no number of executions bounds anything.
+    if cell.bound and not row.serial:
+        told.append(f"0 of n leaves a rate of differing up to {percent(cell.bound)} plausible (95 %).")
+    if cell.seeded:
+        told.append("Draws random numbers: the generator was seeded before every execution.")
+    return tables.place(
+        "cells",
+        mode=mode,
+        head=head,
+        title=title,
+        verdict=cell.verdict,
+        details=cell.details,
+        cause=cell.cause if cell.failure else None,
+        reason=cell.reason,
+        told=tuple(told),
+        seeded="seeded" if cell.seeded else "",
+        alerts=cell.alerts,
+    )
+
+
+def _process(one: Observation, tables: Tables) -> int:
+    """Return what one process saw; counts of one that never ran a row are none."""
+    counts: dict[str, Any] = {
+        "distinct": len(one.digests),
+        "first": one.first_differing,
+        "forward": one.forward_differing,
+    }
+    ran = one.executions > 0
+    return tables.place(
+        "processes",
+        mode=one.mode,
+        process=one.process,
+        outcome=one.outcome,
+        executions=one.executions or None,
+        **{name: value if ran else None for name, value in counts.items()},
+    )
+
+
+def _cost(row: MatrixRow, tables: Tables) -> int:
+    """Return the words of a row's cost, and of one that was timed its ratio and a line for each setting of the flag."""
+    one, cost = timed(row), row.cost
+    lines, samples = [], ""
+    if one is not None:
+        timings = (
+            ("off", one.off, memory(one.cost.off_memory)),
+            ("on", one.on, memory(one.cost.on_memory)),
+            ("on, fill off", one.unfilled, memory(None)),
+        )
+        lines = [(name, duration(timing), peak) for name, timing, peak in timings if timing]
+        calls = several(one.cost.calls, "execution")
+        samples = f"{one.cost.samples} samples of {calls} each, taken in turns."
+    return tables.place(
+        "costs",
+        words=cost_words(row),
+        ratio=_short(one.ratio, 4) if one else None,
+        slow=bool(one and one.is_slow),
+        told=cost.message if cost else None,
+        lines=tuple(lines),
+        samples=samples,
+    )
+
+
+def _short(value: float, digits: int) -> float:
+    """Round to some digits, and to an integer where that reads the same."""
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() else rounded
