@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +11,10 @@ from msgspec.structs import replace
 from reports.checks import failing_line
 from reports.compare.judge import judge
 from reports.matrix.model import load
-from reports.render.json import json_of
-from reports.report import text as terminal
-from reports.report.export import render_ops_csv
 from scanner.modes import with_chosen
 from scanner.observations.records import Observation
 from tests.browser import NEEDS_BROWSER, Opener
-from tests.evidence_runs import as_json, rows_of, table_of, text
+from tests.evidence_runs import as_json, rows_of
 from tests.runs import SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 MODES = with_chosen(("backward_only", "forward_only", "cudnn_both"))
@@ -106,60 +99,6 @@ def test_too_few_executions_do_not_tell_other_bits(tmp_path: Path) -> None:
 
     assert seen["modes"]["backward_only"]["finding"] == "inconclusive"
     assert "0 of 5 executions differed with the flag off" in seen["modes"]["backward_only"]["finding_reason"]
-
-
-def test_every_report_has_the_columns(run: Path) -> None:
-    """Ops and rows in Markdown, CSV, JSON and the page; a mode that cannot run here is one line and no column."""
-    idle = "cudnn_both: not_run, cuDNN computes on CUDA alone."
-    markdown, page, flat = text("md", run), text("html", run), table_of(run)
-    (ops,) = [line for line in markdown.splitlines() if line.startswith("| op ") and "case" not in line][:1]
-
-    assert re.search(r"backward \| backward_only +\| forward_only +\| cost", re.sub(" +", " ", ops))
-    assert "| raises; raises pool | as_off; deterministic: 0 of 100 differed" in " ".join(markdown.split())
-    assert idle in markdown
-    assert idle in page
-    assert '<option value="backward_only:raises">' in page
-    assert "cudnn_both:raises" not in page
-    assert flat["torch.nn.MaxPool3d"]["backward_only_finding"] == "raises"
-    assert flat["torch.nn.Conv2d"]["backward_only_verdict"] == "deterministic"
-    message = as_json(run)
-    assert {one["op"]: one["backward_only_finding"] for one in _ops_table(run)} == {
-        "torch.nn.MaxPool3d": "raises",
-        "torch.take": "silent",
-        "torch.nn.Conv2d": "mode_dependent",
-    }
-    assert message["idle"] == [idle]
-    assert message["ops"][0]["further"]["backward_only"]["finding"] == "silent"
-
-
-def _ops_table(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO("".join(render_ops_csv(load([str(path)]))))))
-
-
-def test_terminal_has_the_columns_in_its_width(run: Path) -> None:
-    """An op that only a mode makes raise is listed, and one is told to look there."""
-    lines = "".join(terminal.render(load([str(run)]))).splitlines()
-
-    assert max(map(len, lines)) <= 80
-    (pool,) = [line for line in lines if "MaxPool3d" in line]
-    assert "BWO FWO" in next(line for line in lines if line.startswith("  OP"))
-    assert pool.endswith("see backward_only")
-    assert "BWO backward_only: the flag off in the forward phase and on in the backward one" in lines
-
-
-def test_without_such_modes_nothing_is_said_of_them(tmp_path: Path) -> None:
-    """Reports of a scan that was asked for none are what they always were."""
-    path = write_run(tmp_path / "run.jsonl", [(POOL, _both(POOL))])
-    (matrix,) = load([str(path)])
-
-    assert matrix.rows[0].chosen == {}
-    for form in ("md", "html", "csv", "json"):
-        assert not re.search(r"backward_only|forward_only|cudnn_both", _visible(text(form, path)))
-    assert "modes" not in json.loads(json_of(as_json(path)["rows"][0]))
-
-
-def _visible(told: str) -> str:
-    return re.sub(r"(?s)<(script|style).*?</\1>", "", told)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +12,8 @@ from msgspec.structs import replace
 
 from reports.matrix.columns import all_columns
 from reports.matrix.model import load
-from reports.report import text as terminal
-from reports.report.export import render_csv, render_ops_csv
 from scanner.invariance import PROPERTIES
 from scanner.modes import CHOSEN_MODES, Mode, with_chosen
-from scanner.observations.one_case import WHY_NOT
 from scanner.observations.records import Compiled, HeldReference, Observation
 from scanner.verdicts.vocabulary import (
     BESIDE_MEANING,
@@ -31,9 +25,9 @@ from scanner.verdicts.vocabulary import (
 )
 from tests.commands import Command
 from tests.conftest import one_line
-from tests.evidence_runs import as_json, table_of, text
+from tests.evidence_runs import as_json
 from tests.invariances import ASKED_CONTROLS, asked_of
-from tests.runs import SETTINGS, drifting, ended, launching, ran, row, stable, write_run
+from tests.runs import SETTINGS, drifting, ended, ran, row, stable, write_run
 
 TAKE = row("torch.take", "duplicates", family="gather")
 OTHER = row("torch.take", "permutation", family="gather", provokes="")
@@ -84,21 +78,6 @@ def _explained(detmatrix: Command, *arguments: object) -> dict[str, Any]:
     return found
 
 
-def test_explain_speaks_of_the_columns(detmatrix: Command, compiled: Path) -> None:
-    """What to do where it is compiled, what was compiled, why a case was not, and the script that shows it."""
-    told = _explained(detmatrix, "take", compiled)
-    (run,) = told["measured"]
-
-    assert told["action"] == (
-        "No difference was seen with the flag off and on. Under compile_off it differs, and does not with the flag off; "
-        "under compile_on it is as with the flag off. With torch.compile set the flag."
-    )
-    assert run["further"]["compile_off"] == (
-        f"differs, compiled in part: duplicates; not_run: 1 row ({WHY_NOT})"
-    )
-    assert told["commands"] == [f"detmatrix repro {compiled} torch.take:duplicates:forward:float32"]
-
-
 @pytest.mark.parametrize(
     ("on", "cached", "last"),
     [
@@ -124,16 +103,6 @@ def test_explain_says_what_helps_against_a_cache(
     assert told.endswith(last)
     assert ("use a fresh folder (TORCHINDUCTOR_CACHE_DIR)" in told) == (on != cached)
     assert told.count("set the flag.") == (cached == stable())
-
-
-def test_explain_says_why_a_mode_has_no_result(detmatrix: Command, tmp_path: Path) -> None:
-    """The exception is told, and it is no result that advice or a script could rest on."""
-    told = _explained(detmatrix, "mm", _open_in(tmp_path / "run.jsonl", "backward_only"))
-    (run,) = told["measured"]
-
-    assert run["further"]["backward_only"] == "inconclusive: batch (error (NotImplementedError: no kernel))"
-    assert "Under backward_only it is not settled." in told["action"]
-    assert told["commands"] == []
 
 
 def test_explain_names_what_tells_rows_of_a_case_apart(detmatrix: Command, tmp_path: Path) -> None:
@@ -172,24 +141,6 @@ def test_explain_joins_what_the_specs_of_an_op_show(detmatrix: Command, tmp_path
         f"detmatrix repro {path} torch.take:duplicates:forward:float32",
         f"detmatrix repro {path} opinfo:take:sample_0:backward:float32",
     ]
-
-
-def test_explain_says_why_a_mode_says_nothing(detmatrix: Command, tmp_path: Path) -> None:
-    """Of an op without a backward phase that is the reason, of one with it nothing that rows need to say."""
-    settings = replace(SETTINGS, modes=with_chosen(("backward_only",)))
-    path = write_run(tmp_path / "run.jsonl", [(TAKE, _both(TAKE))], settings=settings)
-    (run,) = _explained(detmatrix, "take", path)["measured"]
-
-    assert run["further"] == {"backward_only": "not_run, the row has no backward phase"}
-
-
-def test_explain_shows_what_bits_depend_on(detmatrix: Command, asked: Path) -> None:
-    """With the values, and the script that shows it."""
-    told = _explained(detmatrix, "mm", asked)
-
-    assert told["measured"][0]["further"]["batch"] == "varies at 8 (last) against 48 items: batch"
-    assert told["action"].endswith("With another batch its bits vary.")
-    assert told["commands"] == [f"detmatrix repro {asked} torch.mm:batch:forward:float32 --invariance batch"]
 
 
 def test_runs_that_differ_in_a_column_are_told_apart(
@@ -251,114 +202,7 @@ def test_rows_that_never_compiled_do_not_count_as_compiled(tmp_path: Path) -> No
     assert (told["compile_on"]["of"], told["compile_on"]["compiled"]) == (2, 1)
 
 
-def test_every_report_tells_how_many_rows_were_compiled(compiled: Path, tmp_path: Path) -> None:
-    """Of those that were asked: a run that was asked for no such mode has none of them."""
-    plain = write_run(tmp_path / "plain.jsonl", [(TAKE, _both(TAKE)), (OTHER, _both(OTHER))])
-
-    for runs in ((compiled,), (compiled, plain), (plain, compiled)):
-        assert "| differs; 1 of 2 rows compiled |" in re.sub(" +", " ", text("md", *runs))
-        page = text("html", *runs)
-        assert re.search(
-            r">differs</b><span>1 of 2 rows compiled</span><td .*as_off</b><span>1 of 2 rows compiled", page
-        )
-        (line,) = csv.DictReader(io.StringIO("".join(render_ops_csv(load([str(run) for run in runs])))))
-        told = {name: line[f"compile_off_{name}"] for name in ("finding", "rows", "of", "compiled", "among")}
-        assert told == {"finding": "differs", "rows": "1", "of": "1", "compiled": "1", "among": "2"}
-    assert "CPF compile_off" in text("text", compiled)
-    assert re.search("● take .* ≠ 1/2", text("text", compiled))
-
-
-def test_a_terminal_marks_what_differs_as_off_does(tmp_path: Path) -> None:
-    """The sign of what is fine stands for nothing else, and the line below names it."""
-    seen = [*ran(MM, "off", *drifting(4)), *ran(MM, "on", *stable()), *ran(MM, "unfilled", *stable())]
-    settings = replace(SETTINGS, modes=with_chosen(("forward_only",)))
-    path = write_run(
-        tmp_path / "run.jsonl", [(MM, [*seen, *ran(MM, "forward_only", *drifting())])], settings=settings
-    )
-
-    shown = "".join(terminal.render(load([str(path)])))
-
-    (line,) = (one for one in shown.splitlines() if one.startswith("◆ mm"))
-    assert "≢" in line
-    assert "≢ also_differs" in shown
-    assert "= as_off" not in shown
-
-
-def test_the_flat_table_says_why_there_is_no_result(tmp_path: Path) -> None:
-    """Of rows that a mode does not concern, and of those without a verdict in it; other runs were not asked."""
-    path = _open_in(tmp_path / "run.jsonl", "backward_only", "forward_only")
-    plain = write_run(tmp_path / "plain.jsonl", [(TAKE, _both(TAKE))])
-    flat = _lines(path, plain)
-
-    backward, forward, other = flat
-    assert backward["backward_only_finding_reason"] == "error (NotImplementedError: no kernel)"
-    assert backward["backward_only_low_power"] == "NA"
-    assert (forward["backward_only_verdict"], forward["backward_only_reason"]) == (
-        "not_run",
-        "the row has no backward phase",
-    )
-    assert {value for name, value in other.items() if name.startswith("backward_only")} == {"NA"}
-
-
-def _lines(*paths: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO("".join(render_csv(load([str(path) for path in paths]))))))
-
-
-def test_the_flat_table_says_what_low_power_is_of(tmp_path: Path) -> None:
-    """A cell of a mode, and the values of a property."""
-    settings = replace(SETTINGS, modes=with_chosen(("backward_only",)), processes=1, runs=5)
-    few = [one for mode in ("off", "on", "backward_only") for one in ran(MM, mode, {"a": 5})]
-    flat = table_of(write_run(tmp_path / "run.jsonl", [(MM, few)], settings=settings))["torch.mm"]
-
-    assert flat["backward_only_low_power"].startswith("n = 5 in one process bounds the rate of differing")
-
-
-def test_the_flat_table_has_the_values_of_a_property(asked: Path) -> None:
-    """All that were tried, and what was left out."""
-    flat = table_of(asked)["torch.mm"]
-
-    assert flat["batch_tried"] == "1 first, 8 last, 48 permuted"
-    assert flat["batch_left_out"] == "grad of args[1]"
-    assert flat["batch_raised"] == "NA"
-
-
-def test_what_the_interpreter_and_the_compiler_did_is_recorded(tmp_path: Path, compiled: Path) -> None:
-    """Orders in the flat table; launches and graphs in JSON."""
-    seen = [*launching(ran(MM, "off", *stable()), 3), *launching(ran(MM, "on", *stable()))]
-    path = write_run(
-        tmp_path / "run.jsonl", [(MM, seen)], settings=replace(SETTINGS, perturb=("quiet", "order"))
-    )
-    flat, shown = table_of(path)["torch.mm"], as_json(path)["rows"][0]
-
-    assert (flat["off_orders_executions"], flat["off_orders_differing"], flat["off_orders_distinct"]) == (
-        "20",
-        "6",
-        "4",
-    )
-    assert flat["on_orders_differing"] == "0"
-    assert (shown["off"]["launches"], shown["on"]["launches"]) == (1, 1)
-    told = as_json(compiled)["rows"][0]["modes"]["compile_off"]["compiled"]
-    assert (told["graphs"], told["breaks"], told["kernels"]) == (2, 1, 2)
-
-
 # --- Filters and checks
-
-
-@pytest.mark.parametrize(
-    ("word", "rows"),
-    [
-        ("differs", {"duplicates"}),
-        ("as_off", {"duplicates"}),
-        ("deterministic", {"duplicates", "permutation"}),
-    ],
-)
-def test_reports_show_the_rows_of_a_finding_of_a_column(
-    detmatrix: Command, compiled: Path, word: str, rows: set[str]
-) -> None:
-    """By the word that the column has for it."""
-    done = detmatrix("report", compiled, "--only", word, "--format", "json")
-
-    assert {one["case"] for one in json.loads(done.stdout)["rows"]} == rows
 
 
 def test_checks_fail_on_what_bits_depend_on(detmatrix: Command, asked: Path) -> None:
@@ -370,17 +214,6 @@ def test_checks_fail_on_what_bits_depend_on(detmatrix: Command, asked: Path) -> 
         "detmatrix: --fail-on varies: 1 row of 1 op: varies with another batch: torch.mm (1 row)"
     )
     assert detmatrix("report", asked, "--fail-on", "not_repeatable,differs").returncode == 0
-
-
-def test_ci_is_told_of_what_a_mode_shows(detmatrix: Command, compiled: Path) -> None:
-    """A failed case and an error, as of what off and on show."""
-    noted = detmatrix("report", compiled, "--fail-on", "differs", "--format", "github").stdout
-    suite = ET.fromstring(detmatrix("report", compiled, "--fail-on", "differs", "--format", "junit").stdout)
-    (failed,) = [case for case in suite.iter("testcase") if case.find("failure") is not None]
-
-    assert noted.startswith(f"::error file={compiled.name},title=differs under compile_off%3A torch.take::")
-    assert failed.attrib["name"] == "duplicates:forward:float32"
-    assert "differs under compile_off" in ET.tostring(failed, encoding="unicode")
 
 
 @pytest.mark.parametrize("command", ["report", "scan"])

@@ -23,8 +23,8 @@ from scanner.verdicts.findings import MatrixRow, matrix
 from scanner.verdicts.invariance import is_control
 from tests.commands import Command
 from tests.conftest import refused
-from tests.evidence_runs import as_json, table_of, text
-from tests.invariances import ASKED_CONTROLS, SEVERITY, asked_of
+from tests.evidence_runs import text
+from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.page_data import results
 from tests.runs import CLOSING, SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
@@ -53,32 +53,6 @@ def varying(tmp_path: Path) -> Path:
     return run_of(tmp_path / "run.jsonl", {"batch": ("1 first", "8 last"), "layout": ()})
 
 
-def test_each_property_that_was_asked_is_a_column(varying: Path) -> None:
-    """With what was tried, or where and how far the bits are apart; of what differs run to run that it does."""
-    told = " ".join(text("md", varying).split())
-
-    assert "varies at 1 (first), 8 (last) against 48 items; up to 77 ULP, in 25 % of the elements" in told
-    assert "invariant at transposed, sliced (args\\[0\\]) against the inputs as drawn" in told
-    assert "not repeatable; 2 of 100 executions differed run to run" in told
-    assert "threads: whether" not in told
-
-
-def test_machines_read_it_in_columns_of_their_own(varying: Path) -> None:
-    """The flat table has the verdict, the values, the distance, and the word of NVIDIA's table; JSON the whole."""
-    flat = table_of(varying)["torch.mm"]
-    shown = next(one for one in as_json(varying)["rows"] if one["spec"] == "torch.mm")
-
-    assert (flat["batch_verdict"], flat["batch_at"], flat["batch_max_ulp"]) == (
-        "varies",
-        "1 first, 8 last",
-        "77",
-    )
-    assert (flat["batch_in_cudnn_words"], flat["layout_verdict"]) == ("Replay only", "invariant")
-    assert "threads_verdict" not in flat
-    assert shown["invariance"]["batch"]["severity"]["max_ulp"] == SEVERITY.max_ulp
-    assert set(shown["invariance"]) == {"batch", "layout"}
-
-
 def test_the_page_tells_a_finding_once(tmp_path: Path) -> None:
     """Behind the badge of what a property finds stands what it rests on, whole and without the finding."""
     failed = replace(asked_of(MM, {"layout": ()})[0], outcome="raised", message="RuntimeError: no", trials=())
@@ -91,18 +65,6 @@ def test_the_page_tells_a_finding_once(tmp_path: Path) -> None:
             ["error", "RuntimeError: no"],
         ],
     ]
-
-
-def test_an_op_shows_the_worst_of_its_rows(varying: Path) -> None:
-    """The line of an op has a cell for each property, and an op that varies is listed though nothing differs."""
-    op = next(one for one in as_json(varying)["ops"] if one["name"] == "torch.mm")
-    terminal = text("text", varying)
-
-    assert op["finding"] == "deterministic"
-    assert op["further"]["batch"]["finding"] == "varies"
-    assert op["further"]["layout"]["finding"] == "invariant"
-    (line,) = (one for one in terminal.splitlines() if one.startswith("● mm"))
-    assert "≠   =" in line
 
 
 def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> None:

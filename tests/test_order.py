@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.rows import row_view
 from scanner.cases.settings import asked_for, settings_for
 from scanner.errors import UsageError
 from scanner.modes import Mode
@@ -52,28 +51,6 @@ def test_what_was_measured_comes_first(
 ) -> None:
     """Another order of programs makes a finding of its own, where nothing differed that was measured."""
     assert seen(off, on).finding == finding
-
-
-def test_orders_are_no_part_of_a_verdict() -> None:
-    """Neither n nor k nor the distinct outputs count them, and the row says how many gave other bits."""
-    one = seen(launching(still("off"), 3), launching(still("on"), 3))
-    without = seen(still("off"), still("on"))
-
-    for mode in ("off", "on"):
-        cell, alone = getattr(one, mode), getattr(without, mode)
-        counts = (cell.verdict, cell.runs, cell.differing, cell.distinct, cell.within, cell.between)
-        assert counts == (
-            alone.verdict,
-            alone.runs,
-            alone.differing,
-            alone.distinct,
-            alone.within,
-            alone.between,
-        )
-        assert (cell.orders.executions, cell.orders.differing, cell.orders.distinct) == (20, 6, 4)
-    assert "other bits in 6 of 20 orders of programs" in row_view(one).off.details
-    assert one.reason == "12 of 40 orders of programs gave other bits, in Triton's interpreter"
-    assert one.weak is None
 
 
 def test_same_bits_in_every_order_are_of_low_power() -> None:

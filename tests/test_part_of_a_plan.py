@@ -55,10 +55,7 @@ def test_readers_are_told_what_is_missing(detmatrix: Command, lone: tuple[Path, 
 
     rows = len(read_run(path).header.planned)
     assert f"Incomplete: {missing}; {rows} of {rows} rows of this file were observed" in told
-    assert (
-        "Finish each scan with scan --resume, then combine all files with detmatrix merge"
-        in told
-    )
+    assert "Finish each scan with scan --resume, then combine all files with detmatrix merge" in told
 
 
 def test_machines_are_told_what_is_missing(

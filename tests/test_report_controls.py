@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from reports.matrix import trust
-from reports.report import markdown
 from scanner.observations.records import MODES, WORKER_MODES, Closing, Mode
-from tests.evidence_runs import FORCING, FORMS, ONE, controls, only, quiet_row, table_of, text
+from tests.evidence_runs import FORCING, ONE, controls, only, quiet_row, table_of, text
 from tests.page_data import block
 from tests.runs import Planned, raised, ran, stable, write_run
 
@@ -46,12 +44,6 @@ def test_an_unfinished_scan_with_a_wrong_control_is_not_trustworthy(tmp_path: Pa
     assert table_of(path)["torch.cumsum"]["distrust"] == reason
 
 
-def test_a_trustworthy_scan_is_never_called_otherwise(run: Path) -> None:
-    """Where nothing is against a scan no report says the word, but as an absence."""
-    assert not any("not trustworthy" in text(form, run).lower() for form in FORMS)
-    assert table_of(run)["torch.cumsum"]["distrust"] == "NA"
-
-
 def test_runs_are_trusted_each_by_itself(tmp_path: Path, run: Path) -> None:
     """Beside a run that can be trusted another's rows are marked, and the page's title says that some are."""
     closing = Closing(seconds=1, load=(), observations=0, distrust=("no reason",))
@@ -60,28 +52,6 @@ def test_runs_are_trusted_each_by_itself(tmp_path: Path, run: Path) -> None:
 
     assert ", not all of it trustworthy" in page
     assert [run["distrust"] for run in block(page, "runs")] == ["", "not trustworthy"]
-
-
-def test_an_excerpt_says_first_that_it_cannot_be_trusted(tmp_path: Path) -> None:
-    """Where a few rows stand in another page they carry the same marks."""
-    closing = Closing(seconds=1, load=(), observations=0, distrust=("a control was wrong",))
-    path = write_run(tmp_path / "r.jsonl", [quiet_row()], closing=closing)
-    message = "".join(markdown.excerpt([only(path)], whole=True))
-
-    assert message.startswith("**Not trustworthy: a control was wrong**\n")
-    assert "1 row · " in message
-    assert "per mode), not trustworthy |" in message
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_run_without_controls_says_so(tmp_path: Path, form: str) -> None:
-    """A file of format 1 had none; a newer one may have planned none."""
-    old = write_run(tmp_path / "old.jsonl", [quiet_row()], format_=1)
-    new = write_run(tmp_path / "new.jsonl", [quiet_row()])
-
-    assert "No controls: scanned before detmatrix had them." in text(form, old)
-    assert "No controls: none were planned." in text(form, new)
-    assert "no sentinel: nothing shows whether anything could race" in text(form, old)
 
 
 def test_a_control_that_was_never_reached_is_not_passed_over(tmp_path: Path) -> None:

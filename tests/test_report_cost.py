@@ -14,14 +14,8 @@ from reports.matrix.cost import SIDE, chart
 from reports.matrix.cost import costs as slow
 from scanner.observations.records import Cost, Row, Timing
 from scanner.verdicts.findings import MatrixRow
-from tests.evidence_runs import FORMS, ONE, cost, evidence_run, only, text, timing
+from tests.evidence_runs import ONE, cost, only, timing
 from tests.runs import Planned, ran, row, stable, write_run
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run file that shows all kinds of evidence."""
-    return evidence_run(tmp_path / "run.jsonl")
 
 
 def one_row(path: Path, cost_: Cost | None) -> MatrixRow:
@@ -52,15 +46,6 @@ def quiet_row(planned: Row = ONE) -> Planned:
 def test_cost_in_words(tmp_path: Path, seen: Cost | None, shown_text: str) -> None:
     """A ratio is marked where the quartiles overlap; filling is told where it matters; absence is a word."""
     assert shown_text == costs.cost_words(one_row(tmp_path, seen))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_run_without_costs_says_so(tmp_path: Path, form: str) -> None:
-    """Nothing timed is said once in words and in every row, and nothing is drawn."""
-    shown_text = text(form, write_run(tmp_path / "r.jsonl", [quiet_row()]))
-
-    assert "The cost of the flag was not measured in any of these rows (1 not measured)." in shown_text
-    assert "<svg" not in shown_text
 
 
 @pytest.mark.parametrize(
@@ -151,18 +136,3 @@ def test_chart_shows_where_filling_matters(tmp_path: Path) -> None:
 
     assert drawn is not None
     assert [y for _, y in points(drawn["unfilled"])] == [666.7]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_what_off_was_timed_with_is_told_on_cuda(tmp_path: Path, form: str) -> None:
-    """The process that was timed in has CUBLAS_WORKSPACE_CONFIG set, which matters on CUDA, and to what was timed."""
-    gpu = row("torch.cumsum", device="cuda:0")
-    note = '"off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it'
-
-    def shown_text(one: Row, *costs_: Cost) -> bool:
-        path = write_run(tmp_path / f"{one.device}{len(costs_)}.jsonl", [quiet_row(one)], costs=costs_)
-        return note in text(form, path).replace("&#34;", '"').replace("\\_", "_")
-
-    assert shown_text(gpu, cost(gpu, 1e-5, 3.4e-5))
-    assert not shown_text(gpu)
-    assert not shown_text(ONE, cost(ONE, 1e-5, 3.4e-5))

@@ -6,54 +6,19 @@ import csv
 import io
 from pathlib import Path
 
-import msgspec
 import pandas as pd
 import pytest
 
 from reports.matrix.model import load
 from reports.report import export
-from scanner.verdicts.bound import upper_bound
-from scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import as_json, text
-from tests.runs import ENVIRONMENT, ended, row, write_run
+from tests.runs import ended, row, write_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Return a run file that shows every finding and every verdict."""
     return write_run(tmp_path / "run.jsonl")
-
-
-def test_json_shape(run: Path) -> None:
-    """One run is one object: environment, settings, rows with the promised keys first, then the rest."""
-    message = as_json(run)
-    first = message["rows"][0]
-    cell = ["verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason"]
-
-    assert list(message)[:3] == ["environment", "settings", "rows"]
-    assert msgspec.to_builtins(ENVIRONMENT) == message["environment"] | {
-        "affinity": (0, 1, 3),
-        "load": (0.5, 0.25, 0.1),
-    }
-    assert list(first)[:8] == ["spec", "case", "direction", "dtype", "device", "finding", "off", "on"]
-    assert cell == list(first["off"])[:7] == list(first["on"])[:7]
-    assert [first["off"][key] for key in cell] == ["nondeterministic", 100, 3, 4, None, None, None]
-    assert [first["on"][key] for key in cell] == [
-        "deterministic",
-        100,
-        0,
-        1,
-        upper_bound((50, 50)),
-        None,
-        None,
-    ]
-    assert (
-        dict.fromkeys(FINDINGS, 1)
-        | {"uninitialized": 0, "order_dependent": 0, "deterministic": 2, "inconclusive": 3}
-        == message["counts"]
-    )
-    assert (message["complete"], message["distrust"], message["planned"]) == (True, [], 10)
-    assert message["only"] == list(FINDINGS)
 
 
 def test_json_counts_nothing_that_was_not_compared(run: Path) -> None:
@@ -65,23 +30,6 @@ def test_json_counts_nothing_that_was_not_compared(run: Path) -> None:
     assert [raised[key] for key in ("runs", "differing", "distinct", "upper_bound")] == [None] * 4
     assert raised["alert"] == "put_"
     assert (crashed["verdict"], crashed["runs"], crashed["reason"]) == ("crash", None, "killed by signal 11")
-
-
-def test_json_of_outputs(run: Path) -> None:
-    """Each compared tensor is told with the executions in which it differed, over all processes."""
-    silent = next(one for one in as_json(run)["rows"] if one["finding"] == "silent")
-
-    assert silent["on"]["outputs"] == [
-        {
-            "name": "grad of args[0]",
-            "shape": [64, 3],
-            "dtype": "float64",
-            "differing": 49,
-            "severity": None,
-            "sample": "",
-        }
-    ]
-    assert silent["on"]["forward_differing"] == 2
 
 
 def test_csv_keeps_integers(run: Path) -> None:

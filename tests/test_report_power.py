@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from reports.cli.report import LONG, RENDERERS
-from reports.matrix import words
-from reports.matrix.model import load
+from reports.cli.report import RENDERERS
 from scanner.observations.records import MODES, Group
-from scanner.perturbations import PERTURBATIONS
 from tests.evidence_runs import (
     FORCING,
-    ONE,
     cost,
     only,
     quiet_row,
@@ -27,7 +22,7 @@ from tests.evidence_runs import (
     under,
 )
 from tests.page_data import results
-from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
+from tests.runs import ENVIRONMENT, RUNS, Planned, drifting, raised, ran, row, stable, write_run
 
 
 def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
@@ -75,27 +70,6 @@ def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
     assert only(write_run(tmp_path / "single.jsonl", rows, environment=single)).serial == 0
 
 
-def test_many_rows_of_low_power_are_counted(tmp_path: Path) -> None:
-    """The most frequent reason is told first and names ten rows; counts are those of the whole scan."""
-    planned = [quiet_row(row(f"torch.op{number}")) for number in range(14)]
-    path = write_run(
-        tmp_path / "r.jsonl",
-        planned,
-        sentinels=[sentinel(before=0, differing=0), sentinel(before=12), sentinel("on", 0, 13, 1)],
-    )
-    (one,) = load([str(path)], patterns=("torch.op1*:*",))
-    message = "".join(LONG["md"]([one]))
-
-    assert list(one.weak.values()) == [12, 2]
-    assert "Low power: in 14 of 14 rows a race" in message
-    assert "(12 rows), and 1 more reason" in message
-    assert "load 0.5): 3 shown: `torch.op1:collisions:forward:float32`, `torch.op10:" in message
-    assert (
-        "`torch.op9:collisions:forward:float32` and 2 more, marked in the tables\n"
-        in text("md", path).split("## Low power")[1]
-    )
-
-
 def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
     """Names of sentinels, alerts and constants from a run file are neither markup nor elements."""
     bad = "<b>x</b> | **y** [l](http://e) `z`"
@@ -134,63 +108,6 @@ def test_hostile_evidence_stays_text(tmp_path: Path) -> None:
 
 
 # Constants, n.
-
-
-def test_constants_bound_nothing_in_words(tmp_path: Path) -> None:
-    """The n of a constant is not among those that the bound is told for."""
-    empty = row("torch.empty", constant="filled")
-    path = write_run(
-        tmp_path / "r.jsonl",
-        [
-            (empty, [o for mode in ("off", "on") for o in ran(empty, mode, {"a": 7}, blank="nan")]),
-            quiet_row(),
-        ],
-    )
-
-    assert (
-        "95 % confidence: 18.7 % for n = 100 in 2 processes (as for 14.5 independent executions). Executions"
-        in text("md", path)
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "format_", "said", "unsaid"),
-    [
-        ({}, 1, "they were not perturbed. Where", "ten executions"),
-        (
-            {},
-            2,
-            "so k of n in such a cell is only a rough estimate of the",
-            "or a case",
-        ),
-        (
-            {"perturb": ("quiet", "poison")},
-            2,
-            f"shared among quiet (nothing is done) and poison ({PERTURBATIONS['poison'].meaning}).",
-            "stress",
-        ),
-        (
-            {"confidence": 0.99, "max_rate": 0.001},
-            2,
-            "a difference in 0.1 % of the executions would be seen with a probability of 99 % if they were independent.",
-            "or a case",
-        ),
-        ({"max_time": 2.5}, 2, "or a case has run for 2.5 s in it,", "probability"),
-    ],
-)
-def test_n_is_explained(
-    tmp_path: Path, changes: dict[str, Any], format_: int, said: str, unsaid: str
-) -> None:
-    """What shares the executions, what n was chosen for, and what ends them early is told with n."""
-    settings = replace(SETTINGS, **changes)
-    shares = dict.fromkeys(settings.perturb, (RUNS // len(settings.perturb), 0))
-    groups = under(**shares) if format_ > 1 else ()
-    planned = ONE, [o for mode in MODES for o in ran(ONE, mode, *stable(), groups=groups)]
-    path = write_run(tmp_path / "r.jsonl", [planned], settings=settings, format_=format_)
-    message = words.n_words(only(path))
-
-    assert said in message
-    assert unsaid not in message
 
 
 @pytest.mark.parametrize("form", RENDERERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +10,8 @@ from msgspec.structs import replace
 from reports.matrix.rows import distance
 from scanner.observations.records import Output
 from scanner.verdicts.cells import cell_of
-from tests.evidence_runs import ONE, SEVERITY, quiet_row, text
-from tests.runs import ran, write_run
-
-
-def test_a_run_in_which_nothing_differed_has_no_distances(tmp_path: Path) -> None:
-    """There is no such section without a difference."""
-    assert "Magnitude of differences" not in text("md", write_run(tmp_path / "r.jsonl", [quiet_row()]))
+from tests.evidence_runs import ONE, SEVERITY
+from tests.runs import ran
 
 
 def test_the_worst_of_each_measure_counts() -> None:

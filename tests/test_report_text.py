@@ -10,10 +10,8 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from reports.matrix.model import load
 from reports.matrix.ops import MOST
@@ -25,7 +23,7 @@ from scanner.verdicts.vocabulary import WORST_FIRST
 from tests import tied
 from tests.commands import Command
 from tests.compared import run_of, shows
-from tests.runs import SETTINGS, Planned, every_finding, row, two_runs, write_run
+from tests.runs import Planned, row, two_runs, write_run
 from tests.test_reports import HOSTILE
 
 ROOT = Path(__file__).parent.parent
@@ -38,11 +36,6 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run.jsonl")
 
 
-def lines_of(*paths: Path, **options: Any) -> list[str]:
-    """Return what a terminal shows."""
-    return "".join(text.render(load([str(path) for path in paths]), **options)).splitlines()
-
-
 def test_what_is_left_out_is_counted() -> None:
     """More ops than a screen holds are counted by finding, the worst are those that stay."""
     rows = [shows("fixed_by_mode", row(f"torch.op{place}")) for place in range(MOST)]
@@ -52,24 +45,6 @@ def test_what_is_left_out_is_counted() -> None:
 
     assert "▲ bad" in shown
     assert "… 2 more: 2 fixed_by_mode. List them with --all\n" in shown
-
-
-def test_several_runs_stand_side_by_side() -> None:
-    """Columns are releases and devices, as many of the latest as fit."""
-    on_cuda = shows("raises", row("torch.put", device="cuda:0"))
-    cuda = run_of(on_cuda, name="b", torch="2.11.0", settings=replace(SETTINGS, device="cuda:0"))
-    shown = "".join(text.render([run_of(*every_finding()), cuda])).splitlines()
-    many = [run_of(shows("raises", row("torch.put")), name=str(at), torch=f"2.{at}.0") for at in range(1, 12)]
-    wide = "".join(text.render(many)).splitlines()
-
-    assert ["2.13.0", "2.11.0"] in [line.split() for line in shown]
-    assert ["OP", "CPU", "CUDA", "ACTION:", "CPU", "|", "CUDA"] in [line.split() for line in shown]
-    assert max(map(len, shown + wide)) <= WIDTH
-    (heads,) = [line.split() for line in wide if line.startswith("    ") and "2.11.0" in line]
-    assert heads == [f"2.{at}.0" for at in range(12 - len(heads), 12)]
-    left = f"… left out: {11 - len(heads)} earlier columns, costs and actions: --format html has them"
-    assert left in wide
-    assert not [line for line in shown + wide if line.startswith("cost:")]
 
 
 def test_many_runs_fold_in_the_page() -> None:

@@ -93,39 +93,6 @@ def test_no_line_is_wider_than_a_terminal(
         assert shown
 
 
-def test_columns_without_room_stand_below_their_op() -> None:
-    """With a head before each sign, and of a mode under torch.compile in how many rows something was compiled."""
-    lines = _lines(_asked(("backward_only", "compile_off", "compile_on"), tuple(PROPERTIES)))
-
-    (take,) = [place for place, line in enumerate(lines) if line.startswith("◆ take ")]
-    assert lines[take].endswith("set the flag; see BWO")
-    assert lines[take + 1].split() == [
-        "BWO",
-        "▲",
-        "CPF",
-        "≠",
-        "3/6",
-        "CPN",
-        "▲",
-        "3/6",
-        "THR",
-        "≠",
-        "BAT",
-        "≠",
-        "LAY",
-        "≠",
-    ]
-    assert any("k/n k of n rows compiled" in line for line in lines)
-
-
-def test_columns_with_room_stand_beside_their_op() -> None:
-    """Under their heads, as long as every line has room."""
-    lines = _lines(_asked(("backward_only",), (), ("torch.take",)))
-
-    assert lines[4].split() == ["OP", "FWD", "BWD", "BWO", "COST", "DOCS", "ACTION"]
-    assert lines[5].split()[:5] == ["◆", "take", "=/=", "≠/=", "▲"]
-
-
 def test_several_releases_name_the_columns_that_they_leave_out() -> None:
     """Nothing is explained that is not shown; rows that were asked for tell of the columns."""
     both = [_asked(("backward_only",), ("threads",), torch=torch) for torch in ("2.12.0", "2.13.0")]

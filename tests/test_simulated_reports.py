@@ -57,70 +57,6 @@ def row_of(path: Path, row_id: str) -> MatrixRow:
     return next(row for row in matrix(one.header, one.observations, closed=True) if row.row.id == row_id)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("report", "RUN", "--all"),
-        ("report", "RUN", "--format", "html"),
-        ("report", "RUN", "--format", "github"),
-        ("report", "RUN", "--format", "junit"),
-        ("docs", "RUN"),
-        ("explain", "AdaptiveMaxPool3d", "RUN"),
-        ("compare", "RUN", "RUN"),
-    ],
-)
-def test_no_report_speaks_of_rates_or_of_cuda_as_measured(
-    detmatrix: Command, run: Path, command: tuple[str, ...]
-) -> None:
-    """No bound, no power, no k of n: schedules are chosen, and each that differs is named."""
-    text = detmatrix(*(run.name if word == "RUN" else word for word in command)).stdout
-
-    assert "resident-blocks" in text or "compare" in command
-    for wrong in (
-        "rate <",
-        "rate &lt;",
-        "independent",
-        "1 of 4 differed",
-        "Measured on cuda",
-        "SIMULATED SIMULATED",
-    ):
-        assert wrong not in text
-
-
-def test_rows_say_what_shows_a_difference(detmatrix: Command, tmp_path: Path) -> None:
-    """A class that no known GPU takes says so; what is proved, values that race, and faults of the simulation are told."""
-
-    def change(one: dict[str, Any]) -> None:
-        observed(
-            "torch.index_add", "off", lambda it: it["simulated"]["schedule"].update(name="lanes", number=2)
-        )(one)
-        observed("torch.nn.AdaptiveMaxPool3d", "off", lambda it: it["simulated"].update(value_race=True))(one)
-        fault = {
-            "outcome": "invalid",
-            "message": "simulated GPU: unknown instruction X of kernel k",
-            "digests": {},
-        }
-        observed("torch.bmm", "off", lambda it: it.update(fault))(one)
-
-    run = changed(tmp_path / "run.jsonl", change)
-    text = re.sub(" +", " ", detmatrix("report", run.name, "--all").stdout)
-
-    lanes = "differs under lanes (number 2, seed 0; CUDA permits it, no known GPU does it)"
-    assert (
-        f"| nondeterministic: {lanes} | deterministic: 0 of 3 schedules differed, race-free; fill off:"
-        in text
-    )
-    assert "elements of grad of args\\[0\\] are not the CPU's" in text
-    assert "fixed_by_mode, wrong with the flag on |" in text
-    assert "silent, value race |" in text
-    assert "| deterministic (race-free), value race |" in text
-    assert "* error: simulated GPU: unknown instruction X of kernel k\n" in text
-    assert "* not_run: calls cudnnBackendExecute" in text
-    assert "| wrong_with_flag | 1 | With the flag on the result is not the CPU's" in text
-    assert "float add 0x" in text
-    assert "swapped" in text
-
-
 def test_wrong_results_can_be_chosen_and_fail_a_check(detmatrix: Command, run: Path) -> None:
     """What stands beside a finding is a word of --only and --fail-on, and an error for CI unless something else is asked for."""
     only = detmatrix("report", run.name, "--only", "wrong_with_flag", "--format", "text").stdout
@@ -261,21 +197,6 @@ def test_replay_of_specs_of_ones_own_names_them(detmatrix: Command, run: Path) -
             "detmatrix: mine.differs:smaller_output: cannot be replayed: its spec is none of ours; specs are Python, which "
             "runs only where the command line names it: if you trust it, add --specs 'my specs.py'\n"
         )
-
-
-def test_doubts_of_a_conflict_log_are_told(detmatrix: Command, run: Path) -> None:
-    """What the log cannot speak for stands beside the row: a kernel that reads a clock."""
-    assert "reads a clock" not in detmatrix("explain", "torch.index_add", run.name).stdout
-    changed(
-        run,
-        observed(
-            "torch.index_add",
-            "on",
-            lambda one: one["simulated"]["conflicts"].update(doubts=["reads a clock"]),
-        ),
-    )
-
-    assert "reads a clock" in detmatrix("explain", "torch.index_add", run.name).stdout
 
 
 @pytest.mark.parametrize(
