@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -56,9 +56,9 @@ def assembled(ptx: str, architecture: int = 80) -> bytes:
         return made.read_bytes()
 
 
-def record(name: str, ptx: str) -> None:
+def record(name: str, ptx: str, architectures: Sequence[int] = ARCHITECTURES) -> None:
     """Assemble PTX for each architecture, and write both into a file of the tests' data."""
-    for architecture in ARCHITECTURES:
+    for architecture in architectures:
         content = ptx.encode() + b"\0" + assembled(ptx, architecture)
         made = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
         (DATA / f"{name}-sm_{architecture}.xz").write_bytes(made)

@@ -518,5 +518,17 @@ def ptx() -> str:
     return "".join(parts + _programs())
 
 
+def newer() -> str:
+    """Return a module of what PTX has from sm_90 on: a block copies 512 bytes, which it adds to the same place as all others."""
+    body = """mov.u32 %r4, s; mov.u32 %r5, barrier; setp.ne.u32 %p1, %r0, 0; mul.wide.u32 %d3, %r1, 512; add.u64 %d4, %d0, %d3; mad.wide.u32 %d5, %r3, 4, %d2;
+@%p1 bra BEGUN; mbarrier.init.shared.b64 [%r5], 1; fence.proxy.async.shared::cta; BEGUN: bar.sync 0; @%p1 bra WAITS; mbarrier.arrive.expect_tx.shared.b64 %d6, [%r5], 512;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%d4], 512, [%r5];
+WAITS: mbarrier.try_wait.parity.shared.b64 %p2, [%r5], 0; @!%p2 bra WAITS; mad.lo.u32 %r6, %r0, 4, %r4; ld.shared.u32 %r7, [%r6]; st.global.u32 [%d5], %r7; @%p1 bra DONE;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d1], [%r4], 512; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE:"""
+    declared = ".shared .align 16 .b8 s[512]; .shared .align 8 .b64 barrier;"
+    return HEAD.replace("sm_80", "sm_90") + entry("bulk", body, declared)
+
+
 if __name__ == "__main__":
+    record("newer", newer(), [90])
     record("programs", ptx())

@@ -21,7 +21,6 @@ UNSEEN = {
     "ACQBULK": "waits for the kernel before, which has ended",
     "IMNMX.S16X2": "PTX has it for sm_90 alone",
     "PREEXIT": "lets the next kernel begin, which waits for the end of this one",
-    "BRA.U": "a branch by a uniform predicate: BRA and the predicates of other instructions",
     "BRXU": "BRX of a uniform register",
     "UPLOP3": "PLOP3 of uniform predicates",
 }
@@ -74,6 +73,7 @@ def test_the_recorded_opcodes_are_those_of_the_table() -> None:
     for architecture in ARCHITECTURES:
         assert recorded("opcodes", architecture)[0] == gpu_opcodes.ptx()
         assert recorded("programs", architecture)[0] == gpu_programs.ptx()
+    assert recorded("newer", 90)[0] == gpu_programs.newer()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -86,7 +86,7 @@ def test_an_operation_gives_what_python_says(of: Case, architecture: int) -> Non
 def test_every_opcode_and_modifier_is_tested() -> None:
     """What the engine claims to have occurs in the recorded code."""
     seen: Counter[str] = Counter()
-    for one in product(("opcodes", "programs"), ARCHITECTURES):
+    for one in [*product(("opcodes", "programs"), ARCHITECTURES), ("newer", 90)]:
         _, cubin = recorded(*one)
         for kernel, lines in instructions(cubin).items():
             for mnemonic in (line[4] for line in lines):

@@ -1,5 +1,6 @@
 """Orders of blocks, warps, lanes and paths: each class changes its own alone, the same seed gives the same, and who spins ends."""
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -248,3 +249,31 @@ def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
     # What is denormal is scaled before and behind.
     assert {int(it) for it in found[0][power] ^ found[1][power]} <= {0, 1}
     assert not [ptx for ptx in changed if ".approx" not in ptx and ".full" not in ptx]
+
+
+def test_additions_of_what_shared_memory_holds() -> None:
+    """The H100 copies to shared memory and adds to global memory by itself; blocks do so in any order."""
+    _, programs = recorded("newer", 90)
+    random = np.random.default_rng(46)
+    given = random.normal(size=(3, 128)).astype(np.float32)
+    start = random.normal(size=128).astype(np.float32)
+    for order, of in ((0, given), (1, given[::-1])):
+        added, copied = start.copy(), np.zeros((3, 128), np.float32)
+
+        result = run(
+            programs,
+            "bulk",
+            given,
+            added,
+            copied,
+            grid=(3, 1, 1),
+            block=(128, 1, 1),
+            orders={"blocks": order},
+            log=True,
+        )
+
+        assert (copied == given).all()
+        assert (added == reduce(np.add, of, start)).all()
+        assert result.pairs == (256, 0, 0)
+        assert result.conflicts[0].kinds == ("float add", "float add")
+        assert result.doubts == ("copies asynchronously",)

@@ -290,7 +290,7 @@ void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_
         log->held += blank;
         if (sort == STORING) memcpy(&bytes, (const uint8_t *)at + k, unit);
         if (sort == ADDING && !k) {
-            uint32_t digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
+            uint32_t digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG || m->now->op == O_UBLKRED ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
             double a = digits == 24 ? as_float((uint32_t)old) : as_double(old), b = digits == 24 ? as_float((uint32_t)value) : as_double(value);
             Sum *s = sum_of(m, c);
             s->from_zero = !s->additions ? old == 0 : s->from_zero && c->last_kind == ADDS_FLOATS;

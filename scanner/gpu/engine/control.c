@@ -90,6 +90,12 @@ void op_REDUX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], a, lanes);
 }
 
+/* One of the lanes. */
+void op_ELECT(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    if (i->operand[1].reg != URZ) fail(m, UNKNOWN, "ELECT that tells whom");
+    put_predicate(w, &i->operand[0], lanes & -lanes, lanes);
+}
+
 /* ---- branches ---- */
 
 static void go(Machine *m, Warp *w, uint32_t lanes, uint64_t to) {
@@ -107,6 +113,7 @@ static bool is_external(Machine *m, uint64_t to) {
 
 void op_BRA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     const Operand *to = &i->operand[i->operands - 1];
+    if (HAS(i, M_ANY)) lanes = m->together; /* all of them, if the guard holds for one */
     /* Taken where lanes of a warp are not together; a guard has asked for that already (see R2UR). */
     if (HAS(i, M_DIV) && (i->guard & 7) == PREDICATES - 1 && lanes == w->alive) return;
     if (HAS(i, M_CONV) && lanes != w->alive) return;

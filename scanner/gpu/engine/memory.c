@@ -339,3 +339,79 @@ void op_RED(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(
 void op_ATOMG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, GLOBAL); }
 void op_ATOM(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, GENERIC); }
 void op_ATOMS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, SHARED); }
+
+/* ---- what the H100 copies by itself ---- */
+
+/* Barriers in shared memory that wait for threads and for bytes: 64 bits that no program reads. From the lowest on: the phase, how
+ * many threads arrive in one, how many have yet to come, and bytes. */
+static void arrive(Machine *m, uint8_t *barrier, uint64_t threads, int64_t bytes) {
+    uint64_t v, most = (1 << 20) - 1, phase, expected, left;
+    memcpy(&v, barrier, 8);
+    phase = v & 1, expected = v >> 1 & most, left = v >> 21 & most, bytes += (int64_t)v >> 41;
+    if (threads > left) fail(m, FAULT, "more threads arrive at a barrier of shared memory than it waits for");
+    left -= threads;
+    if (!left && !bytes) phase ^= 1, left = expected;
+    v = phase | expected << 1 | left << 21 | (uint64_t)bytes << 41;
+    memcpy(barrier, &v, 8);
+    m->writes++;
+}
+
+void op_SYNCS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    const Operand *at = address_of(i);
+    Wide address;
+    Vector value;
+    uint32_t over = 0;
+    addresses(m, w, at, SHARED, address);
+    source(m, w, at + 1, value);
+    if (HAS(i, M_EXCH)) lanes &= -lanes; /* of uniform registers, once */
+    ACTIVE(lanes) {
+        uint8_t *p = place(m, w, SHARED, address[l], l, 8);
+        uint64_t v, expected = (1 << 20) - (value[l] >> 1);
+        if (HAS(i, M_EXCH)) {
+            v = expected << 1 | expected << 21;
+            memcpy(p, &v, 8);
+        } else if (HAS(i, M_ARRIVE)) arrive(m, p, 1, value[l]);
+        else if (HAS(i, M_PHASECHK)) {
+            memcpy(&v, p, 8);
+            over |= (uint32_t)((v & 1) != value[l] >> 31) << l;
+        } else fail(m, UNKNOWN, "SYNCS of this kind");
+    }
+    if (!HAS(i, M_PHASECHK)) return;
+    put_predicate(w, &i->operand[0], over, lanes);
+    m->sleeps |= over != lanes;
+}
+
+/* From global to shared memory, done at once, by whichever lane; the barrier is told of the bytes. */
+void op_UBLKCP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Wide to, from;
+    Vector size;
+    addresses(m, w, &i->operand[0], SHARED, to);
+    addresses(m, w, &i->operand[1], GLOBAL, from);
+    source(m, w, &i->operand[2], size);
+    uint64_t barrier = w->uniform[i->operand[0].ureg + 1], bytes = (size[0] & 0xFFFF) * 16;
+    int l = first_lane(lanes);
+    m->launch->flags |= COPIES_LATER;
+    for (uint64_t k = 0; k < bytes; k += 16) memcpy(place(m, w, SHARED, to[l] + k, l, 16), place(m, w, GLOBAL, from[l] + k, l, 16), 16);
+    arrive(m, place(m, w, SHARED, barrier, l, 8), 0, -(int64_t)bytes);
+}
+
+/* Additions of what shared memory holds to global memory, one after the other. */
+void op_UBLKRED(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Wide to, from;
+    Vector size;
+    addresses(m, w, &i->operand[0], GLOBAL, to);
+    addresses(m, w, &i->operand[1], SHARED, from);
+    source(m, w, &i->operand[2], size);
+    int l = first_lane(lanes);
+    m->launch->flags |= COPIES_LATER;
+    for (uint64_t k = 0; k < (size[0] & 0xFFFF) * 16; k += 4) {
+        uint32_t old, with, sum;
+        memcpy(&with, place(m, w, SHARED, from[l] + k, l, 4), 4);
+        uint8_t *p = place(m, w, GLOBAL, to[l] + k, l, 4);
+        memcpy(&old, p, 4);
+        sum = (uint32_t)combined(m, i, old, with, 4);
+        memcpy(p, &sum, 4);
+        m->writes += sum != old;
+        if (m->log) note(m, w, l, p, 4, ADDS_FLOATS, old, with);
+    }
+}
