@@ -70,6 +70,11 @@ def split(runs: int, scopes: Collection[str] = SCOPES) -> dict[str, int]:
     return counts
 
 
+def phrase(schedule: str) -> str:
+    """Name a class to readers: "resident blocks"."""
+    return "blocks and warps" if schedule == "both" else schedule.replace("-", " ")
+
+
 def shown_in(schedule: str, scope: str) -> bool:
     """Tell whether a class may show a conflict of this scope."""
     return scope in _CHANGED.get(schedule, ())

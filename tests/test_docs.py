@@ -481,7 +481,7 @@ def test_over_alerts_are_told_by_case() -> None:
     judged = only(join([simulated(docstring([], [f"torch.a {CUDA}"]), *rows, conflicts=free)]))
 
     assert judged.label == "confirmed (simulated)"
-    assert judged.reason.endswith("; over-alerts: permutation, disjoint (race-free)")
+    assert judged.reason.endswith("; over-alerts: permutation, disjoint (proved for these inputs)")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ from scanner.claims.tables import overlap, parse_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, Condition, Row
 from scanner.plurals import several
-from scanner.verdicts.simulated import RACE_FREE
+from scanner.verdicts.simulated import PROVED
 
 SIMULATED = "[simulated: "
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
@@ -280,7 +280,7 @@ def _provoking(one: Evidence) -> Row:
     """Return a row; one whose threads are proved never to be in conflict shows as much as one that provokes a difference."""
     known = one.row.off.simulated
     proved = known is not None and known.race_free
-    return replace(one.row.row, provokes=RACE_FREE) if proved and not one.row.row.provokes else one.row.row
+    return replace(one.row.row, provokes=PROVED) if proved and not one.row.row.provokes else one.row.row
 
 
 def witness_words(evidence: Sequence[Evidence]) -> str:

@@ -12,6 +12,7 @@ from scanner.observations.records import Header
 from scanner.schedules import FREEDOMS, PERMITTED
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
+from scanner.verdicts.simulated import still_words
 from scanner.verdicts.vocabulary import FINDING_MEANING, MODE_FINDING_MEANING
 
 # Lines of a script are broken behind so many characters, where they can be.
@@ -61,7 +62,7 @@ def _described(cell: Cell, reason: str | None = None) -> str:
         permitted = "" if FREEDOMS[schedule.name].headline else f", {PERMITTED}"
         return f"differs under {schedule.name} (number {schedule.number}, seed {schedule.seed}{permitted})"
     if cell.simulated and cell.verdict == "deterministic":
-        return f"0 of {cell.runs} schedules differed"
+        return still_words(cell.simulated, cell.runs)
     if cell.verdict in ("deterministic", "nondeterministic"):
         return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
     return (

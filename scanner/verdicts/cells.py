@@ -179,8 +179,12 @@ class Cell(Struct, frozen=True, kw_only=True):
     @property
     def details(self) -> str:
         """What the cell says behind its verdict if executions were compared, else nothing."""
+        return ", ".join(self._parts)
+
+    @property
+    def _parts(self) -> list[str]:
         if not self.compared:
-            return ""
+            return []
         # Schedules are compared in one process, and end where one gives other bits.
         counts = (
             [] if self.simulated else [f"{self.distinct} distinct", self.where if not self.within else None]
@@ -190,10 +194,12 @@ class Cell(Struct, frozen=True, kw_only=True):
             differing, of = self.processes
             seen = f"{differing} of {of}" if self.differing else str(of)
             compiled = f"in {seen} {'process' if of == 1 else 'processes'}"
+        known = self.simulated
         parts = (
-            self.counted,
+            simulated.standing(known, self.runs) if known else self.counted,
+            *(simulated.behind_standing(known) if known else []),
             *(["constant", *counts[1:]] if self.constant else counts),
-            *(simulated.cell_words(self.simulated) if self.simulated else []),
+            *(simulated.cell_words(known) if known else []),
             # What a backward row is judged by are its gradients.
             f"{self.forward_differing} in the forward phase" if self.forward_differing else None,
             self.reference.words if self.reference else None,
@@ -202,7 +208,7 @@ class Cell(Struct, frozen=True, kw_only=True):
             "seeded" if self.seeded else None,
             compiled,
         )
-        return ", ".join(filter(None, parts))
+        return [it for it in parts if it]
 
     @property
     def short(self) -> str:
@@ -214,8 +220,12 @@ class Cell(Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """The verdict, k of n, the distinct outputs, and where they differ."""
-        seeded = ", seeded" if self.seeded else ""
-        return f"{self.verdict}: {self.details}" if self.compared else f"{self.verdict}{seeded}"
+        if not self.compared:
+            return f"{self.verdict}{', seeded' if self.seeded else ''}"
+        if self.simulated:
+            rests_on, *more = self._parts
+            return ", ".join([f"{self.verdict} ({rests_on})", *more])
+        return f"{self.verdict}: {self.details}"
 
     @property
     def under(self) -> str:

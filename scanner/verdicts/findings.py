@@ -30,7 +30,7 @@ from scanner.verdicts.cells import NO_REASON, Cell, row_cell
 from scanner.verdicts.chosen import UNEQUAL_INPUTS, chosen_cell
 from scanner.verdicts.invariance import PropertyVerdict, verdict_of
 from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, RaceRate, rate_of, too_seldom
-from scanner.verdicts.simulated import RACE_FREE
+from scanner.verdicts.simulated import PROVED
 from scanner.verdicts.vocabulary import BESIDE, DEPENDENCE_FOUND, DOUBTS, Finding, Verdict
 
 UNLIKE_REFERENCE = "not its reference"  # said of what a row gave, whatever its finding
@@ -177,7 +177,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         n = f"n = {count} per mode"
         if self.off.simulated and self.on.simulated:
             proved = self.off.simulated.race_free and self.on.simulated.race_free
-            n = RACE_FREE if proved else f"{count} schedules per mode"
+            n = PROVED if proved else f"{count} schedules per mode"
         return n if self.constant is None else f"constant: {self.constant}"
 
     @property
@@ -208,7 +208,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         return "; ".join(
             f"{name} not run"
             if cell.verdict == "not_run"
-            else f"{name}: {', '.join(filter(None, (cell.verdict, cell.details)))}"
+            else f"{name}: {cell.words if cell.simulated else ', '.join(filter(None, (cell.verdict, cell.details)))}"
             for mode, name in names.items()
             if (cell := self.shown.get(mode))
         )

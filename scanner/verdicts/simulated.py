@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from scanner.observations.records import Header, Schedule, Simulation
 from scanner.plurals import several
-from scanner.schedules import FREEDOMS, PERMITTED
+from scanner.schedules import FREEDOMS, PERMITTED, phrase
 from scanner.verdicts.vocabulary import BESIDE
 
 NOT_MEASURED = "nothing was measured on a GPU"
-RACE_FREE, NOT_EXERCISED = "race-free", "not exercised"
+PROVED, NOT_EXERCISED = "proved for these inputs", "not exercised"
 # What conflicts among threads say of a row that did not differ.
 CONFLICT_MEANING = {
-    RACE_FREE: "No two threads were in conflict, so that for these inputs every order gives these bits: proved, not sampled.",
+    PROVED: "No two threads were in conflict (the row is race-free): every order gives these bits, which no sample could say.",
     NOT_EXERCISED: "Threads were in conflict, but by too few additions to one place to show an order.",
 }
 _LONGEST = 100  # of a kernel's name
@@ -45,13 +45,25 @@ def _others(kernels: Sequence[str]) -> list[str]:
     return [f"other kernel at real size: {kernels[0]}{more}"]
 
 
-def still_words(known: Simulation, runs: int | None) -> str:
-    """Say in how many schedules nothing differed, and what conflicts among threads prove or leave open."""
-    marks = {RACE_FREE: known.race_free, NOT_EXERCISED: known.not_exercised}
-    it = known.conflicts
-    if it and it.sampled:
-        marks[f"{it.reversed} of {it.sampled} conflicting pairs reversed"] = True
-    return ", ".join([f"0 of {runs} schedules differed", *(name for name, holds in marks.items() if holds)])
+def standing(known: Simulation, runs: int) -> str:
+    """Say what a verdict rests on: "resident blocks", "proved for these inputs", "not exercised", "8 schedules"."""
+    if known.schedule:
+        return phrase(known.schedule.name)
+    return PROVED if known.race_free else NOT_EXERCISED if known.not_exercised else several(runs, "schedule")
+
+
+def behind_standing(known: Simulation) -> list[str]:
+    """Return what replays a difference, or how many conflicting pairs came in the other order."""
+    it, schedule = known.conflicts, known.schedule
+    if schedule:
+        permitted = [] if FREEDOMS[schedule.name].headline else [PERMITTED]
+        return [f"number {schedule.number}", f"seed {schedule.seed}", *permitted]
+    return [f"{it.reversed} of {it.sampled} conflicting pairs reversed"] if it and it.sampled else []
+
+
+def still_words(known: Simulation, runs: int) -> str:
+    """Say in how many schedules nothing differed, or that this is proved."""
+    return PROVED if known.race_free else f"0 of {runs} schedules differed"
 
 
 def witness_words(known: Simulation) -> str:
