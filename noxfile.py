@@ -300,7 +300,10 @@ def _leave(runs: list[Path], unfinished: Path, asked: str) -> None:
 
 @nox.session(default=False)
 def record(session: nox.Session) -> None:
-    """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; options of a scan follow them."""
+    """Record the scans of versions of PyTorch in reports/runs: ``-- 2.5.1 2.7.1``; options of a scan follow them.
+
+    ``-- 2.13.0 2.15.0 --simulate sm_80 '*:*:*:float32'`` records CUDA builds on a simulated GPU.
+    """
     arguments = Arguments(session)
     arguments.add_argument("versions", nargs="+", type=version, metavar="VERSION")
     # What stands behind an option may be its value: only the caller knows where versions end.
@@ -309,16 +312,19 @@ def record(session: nox.Session) -> None:
     arguments = Arguments(session)
     arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--source")
+    arguments.add_argument("--simulate")
     options, rest = arguments.parse_known_args(session.posargs[len(words) :])
-    rest = [*given(options, "device", "source"), *rest]
-    kind = options.device.partition(":")[0]
+    where = "simulate" if options.simulate else "device"
+    rest = [*given(options, where, "source"), *rest]
+    kind = f"simulated-{options.simulate}" if options.simulate else options.device.partition(":")[0]
     if options.source:
         # Beside the run of the documented ops, which comparisons are made of.
         kind = f"{kind}-{options.source}"
-    install_without_torch(session)
+    install_without_torch(session, *(SIMULATE if options.simulate else ()))
+    environment = environment_for_cuda if options.simulate else environment_of
     for torch in _resolved(session, versions):
         run = Path(session.create_tmp()) / f"torch-{torch}-{kind}.jsonl"
-        python = environment_of(session, torch)
+        python = environment(session, torch)
         session.run("detmatrix", "scan", "--python", python, "--force", "-o", str(run), *rest)
         kept = Path("reports/runs") / f"{run.name}.gz"
         with kept.open("wb") as stream, gzip.GzipFile("", "wb", 9, stream, mtime=0) as packed:

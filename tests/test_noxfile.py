@@ -146,20 +146,36 @@ def test_interrupted_scan_goes_on(
     assert session.ran[0][2 + len(flags)] == "--python"
 
 
-def test_record_takes_versions_first_and_passes_on_options(noxfile: ModuleType, environments: Path) -> None:
-    """The number behind an option of the scan is no version."""
-    session = _session("2.5.1", "2.7", "--max-time", "0.5", "--source", "all")
+@pytest.mark.parametrize(
+    ("posargs", "kind", "options"),
+    [
+        (("--max-time", "0.5", "--source", "all"), "cpu-all", "--device cpu --source all --max-time 0.5"),
+        (("--simulate", "sm_90", "--runs", "8", "x"), "simulated-sm_90", "--simulate sm_90 --runs 8 x"),
+    ],
+)
+def test_record_takes_versions_first_and_passes_on_options(
+    noxfile: ModuleType,
+    environments: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    posargs: tuple[str, ...],
+    kind: str,
+    options: str,
+) -> None:
+    """The number behind an option of the scan is no version; what is simulated are builds for CUDA."""
+    session = _session("2.5.1", "2.7", *posargs)
     session.create_tmp = lambda: str(environments)
+    monkeypatch.setattr(noxfile, "environment_for_cuda", lambda _, torch: f"cuda-{torch}")
     kept = environments / "reports" / "runs"
     kept.mkdir(parents=True)
-    names = [f"torch-{version}-cpu-all.jsonl" for version in ("2.5.1", "2.7")]
+    names = [f"torch-{version}-{kind}.jsonl" for version in ("2.5.1", "2.7")]
     for name in names:
         (environments / name).touch()
 
     noxfile.record.func(session)
 
-    options = ["--device", "cpu", "--source", "all", "--max-time", "0.5"]
-    assert [command[-6:] for command in session.ran] == [tuple(options)] * 2
+    words = options.split()
+    assert [command[-len(words) :] for command in session.ran] == [tuple(words)] * 2
+    assert ("cuda-2.7" in session.ran[1]) == ("--simulate" in words)
     assert sorted(path.name for path in kept.iterdir()) == [f"{name}.gz" for name in names]
 
 
