@@ -103,7 +103,7 @@ def _lines(report: View, *, whole: bool, to: Screen) -> Iterator[str]:
         # Several releases leave no room for costs and further columns, of which then only rows tell.
         alone = len(ops["columns"]) == 1
         left_out = {column.name for column in ops.further} | (
-            {"cost"} if _is_brief(listed, ops, to) else set()
+            {"cost"} if not alone and (ops.by_device or _is_brief(listed, ops, to)) else set()
         )
         left_out |= {"docs"} if len(ops["columns"]) == len(ops.by_device) else set()
         legend = [line for line in ops.legend(listed) if line[0] not in left_out]
