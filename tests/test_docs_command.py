@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,12 @@ from msgspec.structs import replace
 from reports.docs.view import RENDERERS
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import Settings
+from tests import tied
 from tests.commands import Command, rendered_by_process
 from tests.compared import shows
 from tests.conftest import one_line
 from tests.documented import docstring
-from tests.runs import CLOSING, ENVIRONMENT, row, write_run
+from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, row, write_run
 
 TEXT = docstring(
     [":func:`torch.a` when called on a CPU tensor", ":func:`torch.b` when called on a CPU tensor"],
@@ -291,3 +294,66 @@ def test_a_patch_sends_nothing_to_a_terminal(detmatrix: Command, checkout: Path,
 
     assert done.returncode == 2
     assert "hold characters that cannot be shown" in one_line(done.stderr)
+
+
+def test_git_applies_to_the_file_of_the_installed_torch(detmatrix: Command, tmp_path: Path) -> None:
+    """The lists of a release are laid out as they are read: a bullet that fails moves, and git takes the patch."""
+    torch = pytest.importorskip("torch")
+    source = Path(torch.__file__)
+    claims = parse_claims(torch.use_deterministic_algorithms.__doc__ or "")
+    rows = [shows("fixed_by_mode", row("torch.nn.AvgPool3d", direction="backward", device="cuda:0"))]
+    settings = replace(SETTINGS, device="cuda:0")
+    write_run(tmp_path / "run.jsonl", rows, claims=claims, settings=settings)
+    patch = detmatrix("docs", "run.jsonl", "--format", "patch", "--source", source).stdout
+    copy = tmp_path / "checkout" / "torch" / "__init__.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(source.read_bytes())
+    subprocess.run(["git", "init", "-q", str(copy.parent.parent)], check=True)
+    _applied(copy, patch)
+
+    assert sum(line[:1] in "+-" and line[:3] not in {"+++", "---"} for line in patch.splitlines()) == 2
+    assert "        * :class:`torch.nn.AvgPool3d` when attempting" in copy.read_text()
+
+
+@pytest.mark.parametrize(
+    ("op", "title", "shown", "test"),
+    [
+        (
+            "torch.nn.AdaptiveMaxPool3d",
+            "backward on CUDA differs with deterministic algorithms on and raises no alert",
+            "CUDA permits this; shown on sm\\_80 code in simulation, class *resident-blocks*; not observed on a GPU.",
+            "self.check_nondeterministic_alert(run, 'adaptivemaxpool3d_backward_cuda', True)",
+        ),
+        (
+            "torch.nn.ReflectionPad2d",
+            "backward on CUDA gives another result with deterministic algorithms on",
+            "with the flag on 192 of 288 elements",
+            "with DeterministicGuard(True):",
+        ),
+    ],
+)
+def test_maintainers_get_a_report(detmatrix: Command, op: str, title: str, shown: str, test: str) -> None:
+    """Title, standing, entries, a test and a repro of 15 lines, both Python that runs; a wrong row proposes no change of the lists."""
+    pytest.importorskip("torch")
+    text = detmatrix("docs", ROOT / "tests/data/simulated.jsonl.gz", "--format", "pr", "--op", op).stdout
+    tested, repro = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+    assert text.startswith(f"# {op}: {title}\n")
+    assert shown.replace("\\", "") in text.replace("\\", "")
+    assert test in tested
+    assert "```diff" not in text
+    assert len(repro.splitlines()) <= 15
+    compile(tested, "test", "exec")
+    # On a CPU, where nothing differs.
+    done = tied.run([sys.executable, "-c", repro.replace('"cuda"', '"cpu"')])
+    assert (done.returncode, done.stdout) in {(0, "0 of 100 differed\n"), (0, "0.0\n")}
+
+
+def test_reports_are_of_ops_that_are_known(detmatrix: Command, agreeing: Path) -> None:
+    """An op of which nothing was found is refused in one line; without one nothing is written."""
+    none = detmatrix("docs", agreeing, "--format", "pr")
+    refused = detmatrix("docs", agreeing, "--format", "pr", "--op", "torch.a")
+
+    assert (none.returncode, none.stdout) == (0, "")
+    assert refused.returncode == 2
+    assert "--op: there is nothing to report of torch.a" in one_line(refused.stderr)
