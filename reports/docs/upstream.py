@@ -271,6 +271,8 @@ def _standing(one: Evidence) -> str:
     cell = one.row.on if one.behaviour == "differs" else one.row.off
     schedule = cell.simulated and cell.simulated.schedule
     gpu = one.gpu.partition(" ")[0]
+    if one.wrong:
+        return f"Shown on {gpu} code in simulation, in the canonical order of threads; not observed on a GPU."
     by = f", class *{schedule.name}*" if schedule else ", by host code, whatever the order of threads"
     return f"{'CUDA permits this; s' if schedule else 'S'}hown on {gpu} code in simulation{by}; not observed on a GPU."
 
