@@ -49,6 +49,9 @@ STEP = (
 _DIGESTS = 5
 
 
+_NAMED = 5  # changes in the first sentence
+
+
 def labels(matrices: Sequence[Matrix]) -> list[str]:
     """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
     versions = [one.run.header.environment.torch for one in matrices]
@@ -274,6 +277,7 @@ def _pair(pair: Pair) -> View:
             "costs": cost,
         },
         versions=[one.run.header.environment.torch for one in (pair.old, pair.new)],
+        lead=_lead(pair),
         step=step_counts(pair),
         again_words=again and again_words(again),
         measured_again=_measured_again(pair),
@@ -459,6 +463,17 @@ def by_op(pair: Pair) -> list[dict[str, Any]]:
             rows.setdefault(key, []).append(row.id.removeprefix(f"{row.spec}:"))
     names = ("op", "kind", "finding", "documented")
     return [{**dict(zip(names, key, strict=True)), "rows": ids} for key, ids in rows.items()]
+
+
+def _lead(pair: Pair) -> str:
+    """Say in a sentence what changed between two runs, and on which device."""
+    moved = [one for one in by_op(pair) if one["kind"] in MOVES]
+    named = [f"{one['kind']}: {one['op']} ({one['finding']})" for one in moved[:_NAMED]]
+    more = f"; {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
+    old, new = (versions.release(one.run.header.environment.torch) for one in (pair.old, pair.new))
+    device = pair.new.device if pair.new.simulated else pair.new.device.upper()
+    still = f"no op changed in {several(pair.compared, 'row')}" if pair.compared else "no row can be compared"
+    return f"{device}, torch {old} → {new}: {'; '.join(named) or still}{more}."
 
 
 def _finding(change: Change) -> str:
