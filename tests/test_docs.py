@@ -553,3 +553,8 @@ def test_a_note_documents_memory_that_overlaps() -> None:
     ]
 
     assert [one.op for one in docs_of(docstring() + note, rows).undocumented] == ["torch.Tensor.put_"]
+    # A run of before notes were read stands beside one that has them.
+    texts = {"cpu.jsonl": docstring(), "cuda.jsonl": docstring() + note}
+    assert (
+        len(join([run_of(parse_claims(text), rows, name=name) for name, text in texts.items()]).matrices) == 2
+    )

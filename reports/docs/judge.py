@@ -238,7 +238,9 @@ def _claims(matrices: Sequence[Matrix], torch: str) -> tuple[tuple[Claim, ...], 
 
 
 def _texts(one: Matrix) -> list[tuple[object, ...]]:
-    return [(claim.order, claim.section, claim.device, claim.text) for claim in one.run.header.claims]
+    # Notes were not always read.
+    claims = (claim for claim in one.run.header.claims if claim.section != "note")
+    return [(claim.order, claim.section, claim.device, claim.text) for claim in claims]
 
 
 def _rows(matrices: Iterable[Matrix]) -> list[Evidence]:
