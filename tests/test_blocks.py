@@ -75,17 +75,6 @@ def test_line_ends_and_permissions_stay(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_blocks_have_names(tmp_path: Path) -> None:
-    """Blocks of several names stand in one file and know nothing of each other."""
-    other = MD.replace("docs:", "matrix:")
-    path = file_of(tmp_path, f"{other}\n{MD}\n")
-    regenerate(path, "docs", COMMAND, "new")
-
-    assert path.read_text().startswith(other)
-    assert regenerate(path, "matrix", "detmatrix report run.jsonl", "matrix")
-    assert not is_stale(path, "docs", COMMAND, "new")
-
-
 BEGIN, END = "<!-- detmatrix docs:begin -->", "<!-- detmatrix docs:end -->"
 
 

@@ -213,21 +213,6 @@ def test_over_broad_bullets_say_what_decides(
     )
 
 
-def test_mixed_values_are_told_by_their_cases() -> None:
-    """Where a value of a condition holds in one row and fails in another, the cases are named, a handful of them."""
-    rows = [
-        *(shown("torch.a", "raises", case=f"sum{n}", traits={"reduce": "sum"}) for n in range(7)),
-        shown("torch.a", "raises", case="mean0", traits={"reduce": "mean"}),
-        shown("torch.a", "fixed_by_mode", case="mean1", traits={"reduce": "mean"}),
-    ]
-    judged = only(docs_of(docstring([f"torch.a {CUDA}"]), rows))
-    cases = ", ".join(f"sum{n} forward float32" for n in range(5))
-
-    assert judged.reason.endswith(
-        f"No single condition decides: fails in {cases} and 3 more; holds in mean1 forward float32"
-    )
-
-
 def test_a_bullet_can_fail_on_one_device() -> None:
     """A bullet without a device that holds on one and fails on another says so."""
     docs = docs_of(

@@ -8,12 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from reports.docs.regenerate import regenerate
-from scanner.claims.matching import matches, meet
-from scanner.claims.tables import parse_claims
-from scanner.observations.records import Condition
 from scanner.verdicts.vocabulary import Finding
 from tests.documented import (
-    CUDA,
     bullets,
     docs_of,
     docstring,
@@ -21,7 +17,7 @@ from tests.documented import (
     shown,
     weak,
 )
-from tests.runs import Planned, drifting, ran, row, stable
+from tests.runs import Planned, drifting, ran, stable
 
 TEXT = docstring(["torch.z"], ["torch.y"])
 
@@ -157,32 +153,3 @@ def test_what_cures_is_not_told_by_older_runs() -> None:
     assert text.endswith(
         "(whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
     )
-
-
-def test_a_bullet_may_name_a_dtype() -> None:
-    """It speaks to rows of that dtype alone, and meets what is said of its kind."""
-    (claim,) = parse_claims(docstring([f"torch.a {CUDA} and dtype is float32 or bfloat16"]))
-    kind, exact, other = (
-        Condition(kind="dtype", name="dtype", values=values)
-        for values in (("floating",), ("float32",), ("float64", "int8"))
-    )
-
-    assert claim.parsed
-    assert [
-        matches(row("torch.a", device="cuda", dtype=dtype), claim)
-        for dtype in ("float32", "bfloat16", "float64", "int64")
-    ] == [True, True, False, False]
-    acting, raising = bullets(
-        regenerate(
-            docs_of(
-                docstring([f":func:`torch.a` {CUDA} and dtype is float32 or float64"]),
-                [
-                    shown("torch.a", "fixed_by_mode", dtype="float32"),
-                    shown("torch.a", "raises", dtype="float64"),
-                ],
-            )
-        ).regenerated
-    )
-    assert acting == [f":func:`torch.a` {CUDA} and dtype is float32"]
-    assert raising == [f":func:`torch.a` {CUDA} and dtype is float64"]
-    assert (meet(kind, exact), meet(exact, kind), meet(exact, other)) == (True, True, False)

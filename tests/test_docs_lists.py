@@ -430,16 +430,6 @@ def test_the_other_ops_of_a_bullet_keep_any_device() -> None:
     ]
 
 
-def test_any_device_is_every_device_that_the_lists_know() -> None:
-    """A bullet without a device loses the one on which it fails; what was not measured stays."""
-    text = docstring([], [":class:`torch.nn.MaxUnpool1d`"])
-
-    assert regenerated(text, [shown("torch.nn.MaxUnpool1d", "fixed_by_mode", "cpu")]) == (
-        [":class:`torch.nn.MaxUnpool1d` when called on a CPU tensor"],
-        [":class:`torch.nn.MaxUnpool1d` when called on a CUDA or MPS tensor"],
-    )
-
-
 OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")
 TRAITS = st.fixed_dictionaries(
     {},
