@@ -75,14 +75,6 @@ def test_one_line_per_step_and_per_op() -> None:
     assert first.count("|") == (len(STEP) + 1) * 5
 
 
-def test_no_change_is_said() -> None:
-    """Where nothing changed there is a sentence, not an empty table."""
-    text = text_of("raises", "raises")
-
-    assert text.startswith("2 runs on Example CPU @ 2.10GHz, 2 threads, 11 rows, n = 100 per cell.\n\n")
-    assert text.endswith("No row regressed, improved or changed.\n\n")
-
-
 def test_what_else_changed_is_told() -> None:
     """A row with the same finding in both runs tells what changed; what only seems to is counted apart."""
     put, take = row("torch.put"), row("torch.take")

@@ -236,46 +236,6 @@ def test_the_panel_tells_every_run(page: Page) -> None:
     assert not panel.is_displayed()
 
 
-def test_every_step_tells_what_it_rests_on(page: Page) -> None:
-    """Steps lead to their sections: changes with evidence, what is not comparable, bits, lists, cost."""
-    page.all(".steps tbody a")[1].click()
-    step = page.all(".step")[1]
-
-    assert step.find_element("tag name", "details").get_attribute("open") is not None
-    text = step.text
-    for expected in (
-        "torch.put:collisions:forward:float32",
-        "↓regressed, unconfirmed",
-        "on: 0 of 98 → 19 of 98 further executions differed, p = ",
-        "1 row was deterministic in both runs and gives other bits in the later one:",
-        "torch.sum:collisions:forward:float32: off, on",
-        "torch.sort added none → raises any same 1 same: fixed_by_mode",
-        "Documented changes without a measured one:\ntorch.sort (added)",
-        "Measured changes without a documented one:\ntorch.add:collisions:forward:float32: regressed (unconfirmed)",
-        "the median ratio is 1.00× → 4.00×",  # noqa: RUF001
-    ):
-        assert expected in text
-    first = page.all(".step")[0]
-    page.run("arguments[0].querySelector('details').open = true", first)
-    assert "too_few_executions: One run saw the row differ" in first.text
-
-
-@pytest.mark.nightly
-def test_two_runs_stand_side_by_side(open_page: Opener) -> None:
-    """Of two runs every row shows the cells of both modes and what its class rests on; environments are compared."""
-    page = open_page(*versions()[1:])
-    page.shows("2 of 5 rows")
-
-    assert [head.text for head in page.all(".timeline thead th")][-1] == "What it rests on"
-    assert cells(page, "put")[1][2:4] == [
-        "off: deterministic: 0 of 100 differed, 1 distinct",
-        "on: nondeterministic: 19 of 100 differed, 20 distinct",
-    ]
-    assert cells(page, "put")[2][0].startswith("on: 0 of 98 → 19 of 98 further executions differed, p = ")
-    differing = [line.text.split("\n")[0] for line in page.all(".circumstances .differ")]
-    assert [line.split()[0] for line in differing] == ["torch", "Python"]
-
-
 @pytest.mark.nightly
 def test_two_kinds_of_device(open_page: Opener) -> None:
     """Runs of two kinds of device make two tables; a row of both has an address in each."""

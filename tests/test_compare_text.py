@@ -13,44 +13,13 @@ from reports.compare.runs import compare
 from scanner.claims.tables import parse_claims
 from scanner.modes import MODE_TABLE
 from scanner.verdicts.vocabulary import MODE_FINDING_MEANING, Finding
-from tests.compared import OFTEN, OPS, VERSIONS, line_with, run_of, shows
+from tests.compared import OFTEN, run_of, shows
 from tests.documented import docstring
-from tests.evidence_runs import cost
 from tests.runs import drifting, ended, raised, ran, row, stable
 
 
 def _text(*matrices: Any) -> str:
     return "".join(render(compare(matrices)))
-
-
-def test_markdown_tells_what_changed_worst_first() -> None:
-    """Caveats and runs first, then counts, then the classes in their order, each row with both runs' cells."""
-    old = run_of(
-        *(shows(finding, row(op)) for op, finding in zip(OPS, VERSIONS["2.13.0"], strict=True)), name="a"
-    )
-    new = run_of(
-        *(shows(finding, row(op)) for op, finding in zip(OPS, VERSIONS["2.15.0"], strict=True)),
-        name="b",
-        torch="2.15.0",
-    )
-    text = _text(old, new)
-    places = [
-        text.index(part)
-        for part in ("# torch 2.13.0+cpu → torch 2.15.0", "no controls", "| run", "| class", "### Regressed")
-    ]
-
-    assert sorted(places) == places
-    assert text.index("### Regressed") < text.index("### Improved") < text.index("### Documentation")
-    assert "## Timeline" not in text
-    assert line_with(text, "torch.put:")[:6] == [
-        "`torch.put:collisions:forward:float32`",
-        "regressed (unconfirmed)",
-        "deterministic (n = 100) → silent",
-        "deterministic, 0 of 100 differed",
-        "deterministic, 0 of 100 differed → nondeterministic, 19 of 100 differed",
-        "not listed",
-    ]
-    assert "torch.sort" not in text
 
 
 @pytest.mark.parametrize("form", ["md", "html", "json"])
@@ -71,34 +40,6 @@ def test_words_of_chosen_modes_are_explained_where_runs_have_them(form: str) -> 
     assert with_modes.count("in a mode that both scans chose") >= 2  # of what regressed, and of what improved
 
 
-def test_markdown_timeline() -> None:
-    """More than two versions stand side by side, each cell with the class of its change and what is documented."""
-    claims = {
-        "a": parse_claims(docstring([], [":func:`torch.add`"])),
-        "b": parse_claims(docstring([":func:`torch.add`"], [])),
-        "c": (),
-    }
-    runs = [
-        run_of(
-            *(shows(finding, row(op)) for op, finding in zip(OPS, findings, strict=True)),
-            name=name,
-            torch=version,
-            claims=claims[name],
-        )
-        for (version, findings), name in zip(VERSIONS.items(), claims, strict=True)
-    ]
-    table = _text(*runs).split("## Timeline on cpu")[1].split("\n## ")[0]
-
-    assert "3 of 4 rows, those that changed from one run to the next" in table
-    assert line_with(table, "torch.add:")[1:] == [
-        "1",
-        "raises; documented: raises",
-        "**improved (unconfirmed)**: fixed_by_mode; documented: acts",
-        "fixed_by_mode; documented: not listed",
-    ]
-    assert "torch.sort" not in table
-
-
 def test_a_run_without_lists_is_not_said_to_list_nothing() -> None:
     """Where no list is known of a release, Markdown and the page say that, and not that an op is not listed."""
     findings: dict[str, Finding] = {"9.0": "raises", "9.1": "silent", "9.2": "raises"}
@@ -108,48 +49,6 @@ def test_a_run_without_lists_is_not_said_to_list_nothing() -> None:
     page = "".join(RENDERERS["html"](compare(runs)))
     assert table.count("; documented: no lists") == page.count(">doc: no lists<") == 3
     assert "not listed" not in table
-
-
-def test_markdown_groups_what_is_not_comparable() -> None:
-    """Each reason once: first the rows that seem to have changed, then the others."""
-    add, put = row("torch.add"), row("torch.put")
-    unknown = put, ended(put, "off", "not_run", "no such op")
-    text = _text(
-        run_of(shows("fixed_by_mode", add, often=3), unknown, name="a"),
-        run_of(shows("deterministic", add), shows("raises", put), name="b"),
-    )
-
-    assert "**too_few_executions**" in text
-    assert line_with(text, "torch.add:")[1] == "not_comparable (seems improved)"
-    message = next(line for line in text.splitlines() if "no such op" in line)
-    assert message.startswith("* before: off: not_run (no such op)")
-    assert message.endswith("after, flag on: raises: `torch.put:collisions:forward:float32`")
-
-
-def test_markdown_tells_cost_and_documentation() -> None:
-    """Ratios within each run with their spread, and each changed bullet beside its rows."""
-    add = row("torch.add")
-    bullet = ":func:`torch.add`"
-    text = _text(
-        run_of(shows("fixed_by_mode", add), name="a", costs=[cost(add, 1e-5, 1e-5)], claims=_lists(bullet)),
-        run_of(shows("fixed_by_mode", add), name="b", costs=[cost(add, 1e-5, 4e-5)], claims=_lists()),
-    )
-
-    assert line_with(text, "| torch.add ") == [
-        "torch.add",
-        "dropped",
-        "any",
-        "raises → none",
-        "same",
-        "1 same: fixed_by_mode",
-    ]
-    assert "Documented changes without a measured one:\n\n* torch.add (dropped)" in text
-    assert "4.00" in line_with(text, "`torch.add:")[3]
-    assert "the median ratio is" in text
-
-
-def _lists(*raising: str) -> Any:
-    return parse_claims(docstring([":func:`torch.sub`"], raising))
 
 
 HOSTILE = "evil`|<b>\n# head\x1b[31m*x*"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -78,17 +76,6 @@ def test_place_of_the_first_nondeterministic_engine() -> None:
     assert [(one["first"], one["later"], one["never"]) for one in shown[1]] == [(1, 1, 1)]
 
 
-@pytest.mark.parametrize("form", ["text", "md", "html"])
-def test_every_format_tells_the_place(detmatrix: Command, tmp_path: Path, form: str) -> None:
-    """A reader sees how far behind an engine is; in a terminal what never meets one is named, not dropped."""
-    never = replace(_cell("bfloat16", order=(1,)), operation="forward")
-    (tmp_path / "one.json").write_text(encode(_table(_cell("float16"), never)))
-    said = detmatrix("cudnn", "--read", "one.json", "--format", form).stdout
-
-    assert "2nd of 2" in said
-    assert ("Never in any layer: forward on H100 in bfloat16." in said) is (form == "text")
-
-
 def test_unknown_order_is_not_never_first() -> None:
     """What the heuristics do not answer, or leave to the fallback list, is told as not known, and not counted."""
     first, listed, silent = (_cell("float16", order=order) for order in ((2, 1), (), ()))
@@ -113,44 +100,6 @@ def test_what_is_refused_is_not_said_to_be_deterministic() -> None:
     ((_, _, *told),) = view(_table(replace(_cell(), engines=(), order=()))).engine_lines
 
     assert told == ["none accepted"]
-
-
-@pytest.mark.parametrize("form", ["text", "md", "html"])
-def test_every_format_states_its_limits(detmatrix: Command, form: str) -> None:
-    """Nobody reads an engine's note as a measurement."""
-    done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", form)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    said = " ".join(done.stdout.split())
-    assert LIMITS in said
-    assert "Accepted is not runnable" in said
-
-
-@pytest.mark.parametrize("form", ["md", "html"])
-def test_markdown_and_the_page_tell_the_same(detmatrix: Command, tmp_path: Path, form: str) -> None:
-    """What cuDNN refused and why, what the switches do, and that there is no layer where there is none."""
-    (tmp_path / "never.json").write_text(encode(_table(_cell("float16", order=(1, 2)))))
-    told = [
-        detmatrix("cudnn", "--read", path, "--format", form).stdout
-        for path in (str(RECORDED[0]), "never.json")
-    ]
-    said, never = (html.unescape(one).replace("\\_", "_").replace("`", "") for one in told)
-    reasons = {reason for _, _, reason, _ in view(read_table(RECORDED[0])).refused}
-
-    assert reasons
-    assert [reason for reason in reasons if reason not in said] == []
-    for page in (said, never):
-        assert "With benchmark on the fastest is taken, whichever it is; with deterministic on" in page
-        assert "The data gradient of a first layer is computed only if" in page
-    assert ("In no layer." in said, "In no layer." in never) == (False, True)
-    assert "What cuDNN refused" not in never
-
-
-def test_recorded_tables_are_read_again(detmatrix: Command) -> None:
-    """JSON of a recorded table is the record itself."""
-    done = detmatrix("cudnn", "--read", str(RECORDED[-1]), "--format", "json")
-
-    assert done.stdout == encode(read_table(RECORDED[-1]))
 
 
 @pytest.mark.parametrize("form", ["text", "md", "html"])
@@ -245,14 +194,6 @@ def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:
     paths = [word for path in RECORDED for word in ("--read", str(path))]
 
     assert detmatrix("cudnn", *paths, "--format", "md").stdout == (ENGINES / "changes.md").read_text("utf-8")
-
-
-def test_changes_as_json(detmatrix: Command) -> None:
-    """Steps name releases, and the layers that changed."""
-    paths = [word for path in RECORDED for word in ("--read", str(path))]
-    steps = json.loads(detmatrix("cudnn", *paths, "--format", "json").stdout)["steps"]
-
-    assert [step["new"] for step in steps] == [read_table(path).cudnn for path in RECORDED[1:]]
 
 
 @pytest.mark.parametrize(

@@ -104,29 +104,6 @@ def test_doubts_come_with_the_advice(detmatrix: Command, tmp_path: Path) -> None
     assert "n = 100 per mode" in " ".join(detmatrix("explain", "cumsum", path).stdout.split())
 
 
-def test_text_fits_a_terminal(detmatrix: Command) -> None:
-    """Eighty columns, but for commands, which are to be copied."""
-    done = detmatrix("explain", "scatter_add", RUN)
-
-    lines = done.stdout.splitlines()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert lines[0] == "torch.scatter_add"
-    assert [
-        line for line in lines if len(line) > 80 and "detmatrix " not in line and "http" not in line
-    ] == []
-    headings = [line.split(" ")[0] for line in lines if line[:1].isupper()]
-    assert headings[:2] == ["DOCUMENTED", "MEASURED"]
-    assert "  CUDA NOT MEASURED: 1 documented claim" in lines
-
-
-def test_markdown_has_the_same(detmatrix: Command) -> None:
-    """Tables that GitHub renders."""
-    shown = detmatrix("explain", "take", RUN, "--format", "md").stdout
-
-    assert shown.startswith("## `torch.take`\n")
-    assert "| backward    | fixed_by_mode | `collisions`, `rows`" in shown
-
-
 def test_runs_by_default(detmatrix: Command, tmp_path: Path) -> None:
     """The run file that a scan leaves here; without one, those recorded, all of whose releases say the same at once."""
     recorded = explained(detmatrix, "take")

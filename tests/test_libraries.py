@@ -127,36 +127,6 @@ def test_a_table_that_is_wrong(tmp_path: Path, changed: tuple[str, str], expecte
     assert expected in str(refusal.value)
 
 
-def test_one_library(detmatrix: Command) -> None:
-    """Whatever its capitals: entries with their places, the ops that call, and what was not found."""
-    done = detmatrix("libraries", "cusparse")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("DOCUMENTED, NOT MEASURED (read 2026-11-22).")
-    assert "not_guaranteed: cusparseSpMM, A transposed" in done.stdout
-    assert "called by: cuda: torch.sparse.mm, torch.sparse.addmm" in done.stdout
-    assert "read in https://docs.rs/" in done.stdout
-    assert "nothing found: cusparseAxpby" in done.stdout
-    assert "cuDNN" not in done.stdout
-    assert [line for line in done.stdout.splitlines() if len(line) > 80 and "https://" not in line] == []
-
-
-def test_every_format_tells_every_entry(detmatrix: Command, tmp_path: Path) -> None:
-    """JSON has all fields, and a page and Markdown have each link."""
-    for name in ("all.json", "all.md", "all.html"):
-        assert detmatrix("libraries", "-o", name).returncode == 0
-    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
-    page = (tmp_path / "all.html").read_text(encoding="utf-8")
-    markdown = (tmp_path / "all.md").read_text(encoding="utf-8")
-
-    told = [entry for library in found["libraries"] for entry in library["entries"]]
-    assert [one["id"] for one in told] == [entry.id for entry in TABLE.entries]
-    assert all(f'<tr id="{entry.id}">' in page and f'href="{entry.link}"' in page for entry in TABLE.entries)
-    assert all(f"<{entry.link}>" in markdown for entry in TABLE.entries)
-    assert "<script" not in page
-    assert all("Documented, not measured" in text for text in (page, markdown, found["state"]))
-
-
 def test_a_library_that_is_not_there(detmatrix: Command) -> None:
     """One line, which names those that are."""
     told = refused(detmatrix("libraries", "cuRAND"))
@@ -222,26 +192,6 @@ def test_a_row_tells_each_entry_by_itself() -> None:
         assert line.startswith(f"{title}: {entry['promise']}: {entry['area']}")
         assert entry["condition"] in line
         assert line.endswith(f" {entry['link']}")
-
-
-def test_explain_tells_them(detmatrix: Command) -> None:
-    """As documented, never as measured."""
-    text = detmatrix("explain", "ctc_loss", RUN).stdout
-    found = json.loads(detmatrix("explain", "ctc_loss", RUN, "--format", "json").stdout)
-
-    assert "DOCUMENTED BY LIBRARIES, NOT MEASURED" in text
-    assert "not_guaranteed: cudnnCTCLoss, cudnnCTCLoss_v8, if" in text
-    assert [one["library"] for one in found["libraries"]] == ["cuDNN"]
-    assert found["libraries"][0]["entries"][0]["link"].startswith("https://docs.nvidia.com/")
-    assert found["libraries"][0]["source"].startswith("https://github.com/pytorch/pytorch/blob/")
-
-
-def test_the_panel_of_a_row_links_to_them(detmatrix: Command) -> None:
-    """The page holds a line for each library, with the link of its documentation."""
-    page = detmatrix("report", RUN, "--rows", "grid_sample", "--format", "html").stdout
-
-    assert "cuDNN on cuda (4-D bilinear" in page
-    assert "https://docs.nvidia.com/deeplearning/cudnn/latest/developer/misc.html" in page
 
 
 def test_tables_of_rows_name_them(detmatrix: Command) -> None:
