@@ -31,10 +31,9 @@ SORT_MEANING: dict[Sort, str] = {
 }
 KERNEL_MEANING: dict[Kernel, str] = {
     "device": "A kernel is registered for the device's dense tensors.",
-    "composite": "One kernel serves all devices; it is made of other ops.",
+    "composite": "One kernel, made of other ops, serves all devices.",
     "layout": "A kernel is registered for the device's tensors of another layout alone: sparse, quantized, nested.",
-    "decomposed": "It is replaced by the ops it is made of before the recorder sees it, so it can never be executed "
-    "here, and its parts are.",
+    "decomposed": "Replaced by its parts before the recorder sees it: the parts are executed, the overload itself never is.",
     "none": "There is no kernel for the device.",
 }
 # Kernels that an execution can reach on the device.
@@ -42,12 +41,12 @@ RUNNABLE: tuple[Kernel, ...] = ("device", "composite", "layout")
 # Of these the out variant, or a loop over the list, mostly runs the same kernel again.
 _VARIANTS: tuple[Sort, ...] = ("foreach and fused", "out variant")
 SEES = (
-    "Overloads are those that PyTorch's dispatcher reaches below autograd, in one more execution of each row and "
-    "mode that is compared with no other; what a kernel calls in its turn is not seen. A finding is of a row, and a "
-    "row reaches several overloads: it is no proof of which of them it is about."
+    "One more execution of each row and mode, which is compared with no other, records the overloads that PyTorch's dispatcher "
+    "reaches below autograd; calls inside a kernel are not seen. A finding belongs to a row, and a row reaches several "
+    "overloads: it does not prove which of them differs."
 )
-UNSEEN = "nothing that the recorder sees"
-DOCUMENTED = ("documented to raise", "met as", "raised by", "rows that speak to it")
+UNSEEN = "code above the recorder"
+DOCUMENTED = ("documented to raise", "alert caller", "raised by", "matching rows")
 NOT_RECORDED = "not recorded"
 _CUT = "the scan was interrupted before it"
 _OTHERS = "other namespaces"
@@ -294,7 +293,7 @@ def _summary(found: dict[str, Any]) -> str:
         f"{core} of the {core_of} overloads of ATen that have a kernel for {device} were executed{share}, "
         f"not counting out, foreach and fused variants ({every} of {every_of} with them), by "
         f"{found['recorded']} of {found['planned']} rows. Of those with one kernel for all devices, {composite} of "
-        f"{composite_of}; {found['decomposed']} more are replaced by their parts before they are seen, and count nowhere."
+        f"{composite_of}; {found['decomposed']} more are replaced by their parts before the recorder sees them, and are not counted."
     )
 
 

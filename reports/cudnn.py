@@ -147,8 +147,8 @@ def _ordinal(number: int) -> str:
 
 
 LIMITS = (
-    "Expected, not measured: cuDNN was asked, no engine was run. Accepted is not runnable: an engine that cuDNN accepts may "
-    "still not be built or run on a GPU, and PyTorch then tries the next."
+    "Expected, not measured: cuDNN was asked, no engine ran. Accepted is not runnable: an engine that cuDNN accepts may "
+    "still fail to build or run on a GPU, and PyTorch then tries the next."
 )
 _DRIVERS = {
     "stub": "No NVIDIA driver was there: a stub of libcuda.so.1, compiled into a temporary folder, stood in for it.",

@@ -36,13 +36,13 @@ from scanner.verdicts.vocabulary import (
 
 # Of an op of PyTorch that is not to return such memory.
 _READS = (
-    "It reads memory that nobody wrote, which is a bug of the op: report it to PyTorch. The flag fills that memory, with "
-    "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off."
+    "It reads uninitialized memory, which is a bug of the op: report it to PyTorch. The flag fills that memory "
+    "(torch.utils.deterministic.fill_uninitialized_memory, on by default)."
 )
 # The key of the compiler's cache holds the flag of the forward phase alone.
 _CACHED_ADVICE = (
-    "With torch.compile set the flag, and take no code from a cache that a process with the flag off in its backward "
-    "phase has filled: use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag throughout in every process that fills it."
+    "With torch.compile, set the flag, and never reuse a cache that a process filled whose flag was off in its backward phase: "
+    "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
 _DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
@@ -108,7 +108,7 @@ def _advices(worst: Finding, by_op: View, cells: Sequence[View]) -> Iterator[str
     """Yield what to do, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
     if unlike := sum(one.unlike_reference for one in by_op.ops):
-        yield f"In {several(unlike, 'row')} it did not give what the reference of the case says, which holds in every mode."
+        yield f"In {several(unlike, 'row')} it did not match the reference of the case, which holds in every mode."
     for name, meaning in BESIDE_MEANING.items():
         if count := sum(one.beside.get(name, 0) for one in by_op.ops):
             yield f"In {several(count, 'row')}: {meaning} {BESIDE[name].advice}"
@@ -125,8 +125,8 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow]) -> str:
     """Return what to do, with the cases that it is not true of."""
     if worst == "deterministic" and op.doubts:
         return (
-            f"No difference was seen, but in a whole direction all rows are {' or '.join(op.doubts)}: that shows little. "
-            f"It may differ with larger inputs, or where it was not measured."
+            f"Weak evidence: no difference was seen, but every row of a direction is {' or '.join(op.doubts)}. "
+            f"The op may differ with larger inputs, or where it was not measured."
         )
     reads = worst == "uninitialized" and all(
         row.row.op.startswith("torch.") and not hands_out(row.row.op) for row in rows if row.finding == worst
@@ -372,7 +372,7 @@ def _compiled_advice(found: Mapping[str, str | None]) -> Iterator[str]:
     if found.get("compile_on_cached") == "silent":
         yield _CACHED_ADVICE
     elif found.get("compile_off") in {"differs", "also_differs"}:
-        yield "With torch.compile set the flag."
+        yield "With torch.compile, set the flag."
 
 
 def _listed(places: Sequence[str]) -> str:
@@ -429,7 +429,7 @@ def _documented_lines(view: View) -> Iterator[str]:
             "  ",
         )
     if not view["documented"]:
-        yield "  In no list of any of these releases."
+        yield "  No list of these releases names it."
 
 
 def _measured_lines(view: View) -> Iterator[str]:

@@ -32,8 +32,8 @@ PROMISES: dict[Promise, str] = {
     "gpu_to_gpu": "the same bits on devices of other architectures too; of a library for CPUs, on other CPUs",
 }
 _ABOUT = (
-    "What the libraries themselves document of reproducibility, in the words of CCCL. detmatrix has measured none of it, and a "
-    "routine of which nothing is said here is not one that promises anything."
+    "What libraries document of reproducibility, in CCCL's terms. detmatrix measured none of it, and a routine that is not "
+    "listed promises nothing."
 )
 Words = Annotated[str, Meta(min_length=1, max_length=400)]
 Link = Annotated[str, Meta(pattern=r"^https://[^\s]+\Z", max_length=300)]
@@ -179,7 +179,7 @@ def libraries_view(table: LibraryTable, asked: Sequence[str]) -> View:
     names = {name.lower(): name for name in table.libraries}
     for name in asked:
         if name.lower() not in names:
-            raise UsageError(f"nothing is tabled of {name!r}; choose: {', '.join(table.libraries)}")
+            raise UsageError(f"no entry is about {name!r}; choose: {', '.join(table.libraries)}")
     chosen = [one for key, one in names.items() if not asked or key in {name.lower() for name in asked}]
     return View(
         {

@@ -106,7 +106,7 @@ def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) 
     text = " ".join(done.stdout.split())
     assert "forward: inconclusive" in text
     assert "ValueError: no such luck, checked.py, line 28" in text
-    assert "WHAT TO DO Mend the exception, and check again." in text
+    assert "WHAT TO DO Fix the exception, then run check again." in text
     assert "COST OF THE FLAG" not in text
 
 

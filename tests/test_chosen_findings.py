@@ -269,7 +269,7 @@ def test_a_mode_of_low_power_drops_nothing() -> None:
     judged = _settled([{"a": RUNS}] * ROUNDS, [{"a": RUNS}] * ROUNDS).judged
 
     assert (judged.kind, judged.confirmed) == ("regressed", False)
-    assert "measured again in vain, low_power: the sentinel (s) differed" in judged.detail
+    assert "measured again without result, low_power: the sentinel (s) differed" in judged.detail
 
 
 def test_rows_that_cannot_be_compared_say_what_a_mode_seems() -> None:

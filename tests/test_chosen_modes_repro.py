@@ -371,7 +371,7 @@ def test_gradient_outside_of_the_masks_is_told(
     assert ", not its reference" in found.finding_words()
     assert "2 not as its reference, 1 element of the first" in found.cells[mode].details
     told = explained(FIELD.name, (), (), {}, run, ["run.jsonl"], libraries=())
-    assert told["action"].startswith("In 1 row it did not give what the reference of the case says")
+    assert told["action"].startswith("In 1 row it did not match the reference of the case")
     assert "Nothing" not in told["action"]
     assert told["measured"][0]["cases"]["backward"][0]["doubts"]["not its reference"] == 1
 

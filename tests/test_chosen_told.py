@@ -81,8 +81,8 @@ def _explained(detmatrix: Command, *arguments: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("on", "cached", "last"),
     [
-        (stable(), stable(), "With torch.compile set the flag."),
-        (stable(), drifting(40), "or set the flag throughout in every process that fills it."),
+        (stable(), stable(), "With torch.compile, set the flag."),
+        (stable(), drifting(40), "or set the flag in every process that fills it."),
         (
             drifting(40),
             drifting(40),
@@ -135,7 +135,7 @@ def test_explain_joins_what_the_specs_of_an_op_show(detmatrix: Command, tmp_path
     told = _explained(detmatrix, "take", path)
 
     assert told["finding"] == "fixed_by_mode"
-    assert told["action"].startswith("In 1 row it did not give what the reference of the case says")
+    assert told["action"].startswith("In 1 row it did not match the reference of the case")
     assert told["action"].endswith("Under compile_on it differs though the flag is on (in 1 of 2 rows).")
     assert told["commands"] == [
         f"detmatrix repro {path} torch.take:duplicates:forward:float32",

@@ -124,6 +124,7 @@ def test_an_alert_that_stopped_may_hide_a_rare_difference(after: Finding) -> Non
 
     assert (change.kind, change.judged.confirmed, open_to_doubt(change)) == ("improved", False, True)
     assert (
-        "no longer raises, which is proof; that it does not differ rests on 0 of 100" in change.judged.detail
+        "no longer raises, which is proof; that it no longer differs rests on 0 of 100"
+        in change.judged.detail
     )
     assert (joined.kind, joined.confirmed) == ("improved" if after == "deterministic" else "regressed", True)

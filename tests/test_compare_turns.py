@@ -49,7 +49,7 @@ def test_stillness_of_low_power_drops_nothing() -> None:
     weak, strong = (_settled(one, one).judged for one in still)
 
     assert (weak.kind, weak.confirmed) == ("regressed", False)
-    assert "measured again in vain, low_power: the sentinel (s) differed in 1 of 20" in weak.detail
+    assert "measured again without result, low_power: the sentinel (s) differed in 1 of 20" in weak.detail
     assert (strong.kind, strong.confirmed) == ("same", None)
 
 
@@ -64,7 +64,7 @@ def test_fewer_executions_than_the_scans_drop_nothing() -> None:
 
     assert (judged.kind, judged.confirmed) == ("regressed", False)
     assert (
-        "measured again in vain, too_few_executions: on: 0 of 14, and the scans made 100 executions"
+        "measured again without result, too_few_executions: on: 0 of 14, and the scans made 100 executions"
         in judged.detail
     )
 
@@ -99,7 +99,7 @@ def test_what_was_measured_in_vain_stays_unconfirmed(again: Matrix, expected: st
     judged = _settled(run_of(STILL_ROW), again).judged
 
     assert (judged.kind, judged.confirmed) == ("regressed", False)
-    assert f"; measured again in vain, {expected}" in judged.detail
+    assert f"; measured again without result, {expected}" in judged.detail
 
 
 @pytest.mark.parametrize(("odd", "confirmed"), [(1, False), (5, False), (6, True), (7, True)])
@@ -132,7 +132,7 @@ def test_markdown_says_what_was_measured_again() -> None:
 
     assert (
         "1 row that seemed to differ was measured again, both runs in turns: 2 rounds of fresh processes, up to "
-        "100 executions of each run in each mode. Of these 1 are confirmed, 0 the same, 0 undecided."
+        "100 executions of each run in each mode. Of these rows, 1 changed (confirmed), 0 did not, 0 are undecided."
     ) in text
     assert "| regressed | deterministic → silent" in " ".join(text.split())
 
@@ -143,7 +143,7 @@ def test_rates_of_rows_that_are_the_same_are_told_apart_at_a_level() -> None:
         render(compare([run_of(shows("silent", often=often), name=str(often)) for often in (3, 40)]))
     )
 
-    assert "1 of 1 pairs of rates differ (p < 0.01), 1 of them of rows that are the same." in text
+    assert "1 of 1 pairs of rates differ (p < 0.01), 1 of them in rows with the same class." in text
 
 
 def test_rounds_suffice_for_the_test_of_processes() -> None:

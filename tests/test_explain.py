@@ -100,7 +100,7 @@ def test_doubts_come_with_the_advice(detmatrix: Command, tmp_path: Path) -> None
     serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
     path = write_run(tmp_path / "run.jsonl", [(planned, serial)])
 
-    assert "in a whole direction all rows are serial" in explained(detmatrix, "cumsum", path)["action"]
+    assert "every row of a direction is serial" in explained(detmatrix, "cumsum", path)["action"]
     assert "n = 100 per mode" in " ".join(detmatrix("explain", "cumsum", path).stdout.split())
 
 
@@ -125,10 +125,8 @@ def test_every_recorded_run_of_all_ops_is_told_of_what_databases_alone_have(detm
     )
 
     assert by_release == {"2.15.0": {"deterministic"}, "2.13.0": {"uninitialized"}}
-    assert older["action"].startswith("It reads memory that nobody wrote, which is a bug of the op")
-    assert explained(detmatrix, "torch.empty", RUN)["action"].startswith(
-        "It returns memory that nobody wrote"
-    )
+    assert older["action"].startswith("It reads uninitialized memory, which is a bug of the op")
+    assert explained(detmatrix, "torch.empty", RUN)["action"].startswith("It returns uninitialized memory")
 
 
 def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:

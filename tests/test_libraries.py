@@ -131,7 +131,7 @@ def test_a_library_that_is_not_there(detmatrix: Command) -> None:
     """One line, which names those that are."""
     told = refused(detmatrix("libraries", "cuRAND"))
 
-    assert told.strip() == f"nothing is tabled of 'cuRAND'; choose: {', '.join(ASKED)}"
+    assert told.strip() == f"no entry is about 'cuRAND'; choose: {', '.join(ASKED)}"
 
 
 @pytest.mark.parametrize(

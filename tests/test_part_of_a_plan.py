@@ -145,7 +145,7 @@ def test_drivers_are_those_of_all_machines(tmp_path: Path) -> None:
     runs = [run_on("a.jsonl", "550", "550"), run_on("b.jsonl", "550", "560"), run_on("c.jsonl", "560", "550")]
     told = [*notes(compare(load(runs)))]
 
-    text = "the driver was another, 550 → 2 kinds of machines: 550; 560"
+    text = "the driver differs, 550 → 2 kinds of machines: 550; 560"
     assert [one for one in told if "the driver" in one] == [
         f"a.jsonl → b.jsonl: {text}; changes may be due to that."
     ]

@@ -105,8 +105,8 @@ def _for_a_function(view: View, one: Matrix) -> None:
         failed = any(
             seen.exception and not alert_caller(seen.exception, seen.message) for seen in one.run.observations
         )
-        todo = "Mend the exception" if failed else "Not settled: see the reasons"
-        view["action"] = f"{todo}, and check again."
+        todo = "Fix the exception" if failed else "Not settled: see the reasons"
+        view["action"] = f"{todo}, then run check again."
     if not any(row.off.verdict in COMPARED and row.on.verdict in COMPARED for row in one.rows):
         view["cost"] = {}
     for found in (it for run in view["measured"] for some in run["cases"].values() for it in some):

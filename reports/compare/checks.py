@@ -135,8 +135,8 @@ def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
     what = ", ".join(f"{counts[kind]} rows {kind}" for kind in kinds if counts[kind])
     entries = len({change.row.row.spec for change in found})
     text = (
-        f"{what}, of {entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases, of which each release draws "
-        f"samples of its own {_step(pair)}"
+        f"{what}, of {entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases: each release draws "
+        f"its own samples {_step(pair)}"
     )
     ids = tuple(change.id for change in found)
     yield Failure(pair=pair, title="other samples", text=text, op="samples", ids=ids)

@@ -38,20 +38,20 @@ Reason = Literal[
 
 # One sentence each, printed with every report. The order is that of the reports.
 REASON_MEANING: dict[Reason, str] = {
-    "untrusted_run": "A run cannot be trusted, so that its rows are no evidence.",
-    "other_device": "The runs are of different hardware, which may differ in kernels and in what races.",
-    "other_threads": "The runs had different numbers of threads to race.",
-    "other_variables": "Environment variables that steer what is computed, or where threads run, were not the same.",
+    "untrusted_run": "A run cannot be trusted; its rows are no evidence.",
+    "other_device": "The runs are of different hardware, which may choose other kernels and race otherwise.",
+    "other_threads": "The runs had different numbers of threads.",
+    "other_variables": "Environment variables that steer what is computed, or where threads run, differ.",
     "other_perturbations": "The executions ran under different circumstances.",
-    "not_asked_for": "One of the scans was asked for other rows, and this one is not among them.",
-    "other_inputs": "The runs did not compute the same: other input bits, or another call.",
-    "no_verdict": "A run has no finding for the row, and the reason is given.",
-    "low_power": "The row did not differ in a run where a race could have gone unseen, so that it may differ elsewhere.",
+    "not_asked_for": "One of the scans was asked for other rows; this row is not among them.",
+    "other_inputs": "The runs computed different things: other input bits, or another call.",
+    "no_verdict": "A run has no finding for the row; the reason is given.",
+    "low_power": "The row did not differ in a run that could have missed a race.",
     "too_few_executions": "One run saw the row differ and the other did not, but so few executions differed that the "
-    "other may have missed it.",
-    "fewer_executions": "Neither run saw the row differ, but the rates of differing that they leave plausible are far "
-    "apart.",
-    "warn_only_missing": "The op raises in both runs, and only one shows what it does under warn_only.",
+    "other run may have missed it.",
+    "fewer_executions": "Neither run saw the row differ, but one made so few executions that it could have missed a rate "
+    "that the other excludes.",
+    "warn_only_missing": "The op raises in both runs, and only one run shows what it does under warn_only.",
     "not_reproduced": "Measured again, the row changed in another way than the runs suggest.",
 }
 

@@ -77,7 +77,7 @@ def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again |
         return first
     found = _judge_in_turns(measured)
     if vain := _in_vain(before, after, measured, found, again):
-        return _unsettled(first, f"measured again in vain, {vain}")
+        return _unsettled(first, f"measured again without result, {vain}")
     return confirm(first, found)
 
 
@@ -98,7 +98,7 @@ def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
         # What was seen to differ in the scans is not undone by a measurement that saw too little of it.
         if again.reason == "too_few_executions" and first.confirmed is None:
             return again
-        return _unsettled(first, f"measured again in vain, {again.reason}: {again.detail}")
+        return _unsettled(first, f"measured again without result, {again.reason}: {again.detail}")
     if again.kind != seemed:
         return _contradicted(first, again, f"the scans suggest {seemed}, measured again it is {again.kind}")
     return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")

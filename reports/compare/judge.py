@@ -24,20 +24,17 @@ Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comp
 # One sentence each, printed with every report. The order is that of the reports.
 CLASS_MEANING: dict[Kind, str] = {
     "regressed": "Worse than before, with the flag off and on or in a mode that both scans chose: raises or is refused where "
-    "it ran, differs where it was deterministic, or is silent where it was not. Or it begins not to give what its reference "
-    "says, or its bits to vary with threads, batch or layout, where both scans asked.",
+    "it ran, differs where it was deterministic, or became silent; or no longer matches its reference, or newly depends on "
+    "threads, batch or layout.",
     "improved": "Better than before, with the flag off and on or in a mode that both scans chose: runs deterministically where "
-    "it raised or was refused, is deterministic where it differed, or is no longer silent. Or it now gives what its reference "
-    "says, or its bits no longer vary with threads, batch or layout.",
+    "it raised or was refused, is deterministic where it differed, or is no longer silent; or now matches its reference, or no "
+    "longer depends on threads, batch or layout.",
     "changed": "Neither better nor worse: another alert caller, modes that give the same bits in one run and other "
-    "bits in the other, or bits that vary at other values.",
-    "added": "Only the later run planned the row, though both scans were asked for the same. Of what is written by hand "
-    "an op that a torch lacks is planned all the same, so this is the catalog's doing; PyTorch's databases differ from one "
-    "torch to another.",
-    "removed": "Only the earlier run planned the row.",
-    "not_comparable": "The runs cannot tell whether it changed, and the reason is given.",
-    "same": "The same finding in both runs. Other bits than in the other run, or another rate of differing, are no "
-    "change.",
+    "bits in the other, or bits that depend on other values.",
+    "added": "Only the later run has the row, because the catalog or PyTorch's databases of samples changed; not a change of an op.",
+    "removed": "Only the earlier run has the row.",
+    "not_comparable": "The runs cannot tell whether the row changed; the reason is given.",
+    "same": "The same finding in both runs. Other bits, or another rate of differences, are no change.",
 }
 # Of these something is told that is worth a look; the order is that in which checks tell it.
 CHANGES: tuple[Kind, ...] = ("regressed", "improved", "changed", "added", "removed")
@@ -45,8 +42,8 @@ CHANGES: tuple[Kind, ...] = ("regressed", "improved", "changed", "added", "remov
 MOVES: tuple[Kind, ...] = ("regressed", "improved", "changed")
 
 CONFIRMED_MEANING = (
-    "Unconfirmed: each run saw the row once, and load changes what is seen. An alert is proof by itself: that an op "
-    "raises, or does not, does not depend on load; what it does where it no longer raises may."
+    "Unconfirmed: each run saw the row once, and load changes what a run sees; --confirm measures it again. An alert is proof "
+    "by itself: whether an op raises does not depend on load. What it does where it no longer raises may."
 )
 
 
@@ -181,8 +178,8 @@ _CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone, and of a chosen mode, which PyTorch may refuse to run as surely as it raises an alert.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "refused": 1, "deterministic": 2}
 _PROOF: dict[str, tuple[str, str]] = {
-    "raises": ("raises now, and did not", "no longer raises"),
-    "refused": ("is refused now, and was not", "is no longer refused"),
+    "raises": ("raises now and did not before", "no longer raises"),
+    "refused": ("is refused now and was not before", "is no longer refused"),
 }
 # What a chosen mode finds that differs as little as off does: whether the two give the same bits.
 _BITS = {"as_off", "mode_dependent"}
@@ -305,7 +302,7 @@ def _of_reference(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -
     On a simulated GPU that is what the CPU gives.
     """
     flags: tuple[tuple[Kind, set[str], str], ...] = (
-        ("regressed", {*new.beside} - {*old.beside}, "now, and was not"),
+        ("regressed", {*new.beside} - {*old.beside}, "now, and was not before"),
         ("improved", {*old.beside} - {*new.beside}, "no longer"),
     )
     for kind, names, text in flags:
@@ -343,7 +340,7 @@ def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
         detail = (
             "no longer raises; the alert is proof"
             if raised
-            else "raises now, and did not; the alert is proof"
+            else "raises now and did not before; the alert is proof"
         )
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
@@ -351,7 +348,7 @@ def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
             return JudgedRow(kind=kind, confirmed=True, detail=detail, tests=tests)
         if new.weak is not None:
             return doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
-        text = f"no longer raises, which is proof; that it does not differ rests on 0 of {new.on.runs}"
+        text = f"no longer raises, which is proof; that it no longer differs rests on 0 of {new.on.runs}"
         return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
     return _by_evidence(kind, old, new, tests)
 
@@ -370,7 +367,7 @@ def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
     tests = list(_tests(old, new, process_test, carrying_modes(old, new)))
     if not tests or any(test.differ for test in tests):
         return None
-    return f"what differed may be due to single processes, {'; '.join(map(str, tests))}"
+    return f"single processes may explain the difference: {'; '.join(map(str, tests))}"
 
 
 def _tests(

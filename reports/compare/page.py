@@ -53,9 +53,9 @@ CLASS_SIGN: dict[Kind, str] = {
 _CHOICES: dict[str, str] = {
     "": "Rows that changed from one run to the next, or seem to have. Choose classes to see others.",
     **{str(kind): meaning for kind, meaning in CLASS_MEANING.items()},
-    "other_bits": "Deterministic before and after, and the later run gives other bits. No change of determinism.",
-    "documented": "Rows of which the documented lists of two releases that follow one another say different things; steps count bullets.",
-    "all": "Every row, also those that are the same in all runs.",
+    "other_bits": "Deterministic in both runs, with other bits in the later one. Not a change of determinism.",
+    "documented": "Rows whose documentation changed between two releases; the steps count bullets.",
+    "all": "Every row, even if it is the same in all runs.",
 }
 _WIDE = 3  # runs that leave room for the cells of both modes
 _NO_LISTS = "no lists"

@@ -26,13 +26,11 @@ LEVEL = 0.01
 CHANCE = 0.05
 # Printed wherever a p-value is.
 CAVEAT = (
-    f"Whether two rates differ is decided by Fisher's exact test, two-sided, at a level of "
-    f"{LEVEL:g} for each row: of a hundred rows whose rates are equal, one may seem to differ. Counted are the "
-    f"executions that do not give the most frequent output of their process, or processes where nothing differs within "
-    f"one; of each set one is left out, which cannot differ from itself. Executions of one "
-    f"process are not independent, and a process goes on to the next perturbation once ten executions have differed "
-    f"under one, so that p is a guide: rates that differ are no change of class by themselves. What differs with p above "
-    f"{CHANCE:g} fails no check."
+    f"Two rates differ if Fisher's exact test says so, two-sided, at a level of {LEVEL:g} for each row: of a hundred rows with "
+    f"equal rates, one may seem to differ. The test counts executions whose output is not the most frequent of their process "
+    f"or, where nothing differs within a process, processes; it leaves out one of each set, which cannot differ from itself. "
+    f"p is a guide: executions of one process are not independent, and a process goes on to the next perturbation after ten "
+    f"differences. Rates that differ are no change of class by themselves. A difference with p above {CHANCE:g} fails no check."
 )
 # Stands in a run file for outputs that differed and were gone before they were digested; they need not be equal.
 _OVERWRITTEN = "overwritten"

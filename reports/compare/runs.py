@@ -35,14 +35,13 @@ CLAIM_MEANING: dict[ClaimKind, str] = {
     "reworded": "The same list says something else of the same ops: in other words, or under other conditions.",
 }
 MEASURED_MEANING: dict[Measured, str] = {
-    "changed": "At least one row that speaks to the bullet changed as the bullet did, or, beside one that was reworded, at "
-    "all.",
-    "otherwise": "Rows that speak to it changed, and none as the bullet did: a documented change without a measured one.",
-    "same": "A documented change without a measured one: with the flag off and on the rows that speak to it show the same in "
-    "both runs, whatever they do in chosen modes.",
-    "not_comparable": "No row that speaks to it can be compared.",
-    "other_device": "It is about another device than these runs.",
-    "not_covered": "No row of these runs speaks to it.",
+    "changed": "At least one matching row changed as the bullet did; for a reworded bullet, changed at all.",
+    "otherwise": "Matching rows changed, and none as the bullet did: a documented change that was not measured.",
+    "same": "A documented change that was not measured: with the flag off and on, matching rows show the same in both runs, "
+    "whatever they do in chosen modes.",
+    "not_comparable": "No matching row can be compared.",
+    "other_device": "The bullet is about another device.",
+    "not_covered": "No row of these runs matches the bullet.",
 }
 _RAISING: set[Section] = {"raises", "cublas"}
 
@@ -186,10 +185,10 @@ def _agrees(old: Claim | None, new: Claim | None, change: Change) -> bool:
 # A ratio that grew or shrank by less is not listed.
 FACTOR = 1.5
 COST_MEANING = (
-    f"Cost is the median time with the flag on over that with it off, in one process of one run; times of two runs are "
-    f"never compared. Listed are the rows whose ratio grew or shrank by more than {FACTOR:g} times "
-    f"while the ratios that the quartiles leave plausible do not overlap. Each row was timed once in each run and is "
-    f"never timed again, so that all of these changes are unconfirmed."
+    f"Cost is the median time with the flag on over the median time with it off, in one process of one run; times of two runs "
+    f"are never compared. Listed are rows whose ratio grew or shrank by more than {FACTOR:g} times, if the ranges that the "
+    f"quartiles allow do not overlap. Each run timed each row once, and --confirm times nothing again: all of these changes "
+    f"are unconfirmed."
 )
 
 

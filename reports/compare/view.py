@@ -97,14 +97,14 @@ def arrow(before: str, after: str) -> str:
 def again_words(again: Mapping[str, Any]) -> str:
     """Return how many rows were measured again, how often, and what came out."""
     if not again["rows"] and not again["left"]:
-        return "No row that can be compared seems to differ without proof, and none was measured again."
+        return "Nothing to confirm: no comparable row seems to differ without proof."
     parts, outcome = [], again["outcome"]
     if again["rows"]:
         parts.append(
             f"{several(again['rows'], 'row')} that seemed to differ {'was' if again['rows'] == 1 else 'were'} measured again, both runs in turns: {again['rounds']} "
-            f"rounds of fresh processes, up to {again['executions']} executions of each run in each mode. Of these "
-            f"{outcome['confirmed']} are confirmed, {outcome['same']} the same, {outcome['undecided']} undecided. Processes "
-            f"in which hardly anything could race count only where the row differed."
+            f"rounds of fresh processes, up to {again['executions']} executions of each run in each mode. Of these rows, "
+            f"{outcome['confirmed']} changed (confirmed), {outcome['same']} did not, {outcome['undecided']} are undecided. Processes "
+            f"in which hardly anything could race count only if the row differed."
         )
     if outcome["left"]:
         parts.append(f"{several(outcome['left'], 'row')} could not be measured again.")
@@ -142,11 +142,11 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield from _unlike(pair)
         for likely in pair.likely:
             yield (
-                f"{pair.name}: {likely.op} likely {likely.kind}: {several(len(likely.changes), 'row')} seem so, "
-                f"each of which may be chance; together {'; '.join(map(str, likely.tests))}."
+                f"{pair.name}: {likely.op} likely {likely.kind}: {several(len(likely.changes), 'row')} seem to have; "
+                f"each may be chance, all together are not: {'; '.join(map(str, likely.tests))}."
             )
     for one in comparison.alone:
-        yield f"{one.name}: no other run is of {label_of(kind_of(one))}; it is compared with none."
+        yield f"{one.name}: no other run is on {label_of(kind_of(one))}, so it is compared with none."
     lists = (text for pair in comparison.pairs for text in pair.lists)
     yield from dict.fromkeys(text.note for text in lists if text.note is not None)
 
@@ -157,8 +157,8 @@ def build_notes(comparison: Comparison) -> Iterator[str]:
         old, new = (one.run.header.environment.torch for one in (pair.old, pair.new))
         if versions.build_kind(old) != versions.build_kind(new):
             yield (
-                f"{pair.name}: builds of different kinds, {old} and {new}; changes may be due to "
-                f"that, and not to the release."
+                f"{pair.name}: builds of different kinds, {old} and {new}; changes may come from "
+                f"that, not from the release."
             )
 
 
@@ -167,8 +167,8 @@ def _unlike(pair: Pair) -> Iterator[str]:
     headers = pair.old.run.header, pair.new.run.header
     if len({header.format < _DIGESTS for header in headers}) > 1:
         yield (
-            f"{pair.name}: one of the files holds digests of an older kind, so that inputs were "
-            f"compared by dtype and shape alone."
+            f"{pair.name}: one of the files has an older kind of digests, so inputs were "
+            f"compared by dtype and shape only."
         )
     pairs = [("detmatrix", [header.tool for header in headers])]
     builds = [header.environment.simulated and header.environment.simulated.build for header in headers]
@@ -179,7 +179,7 @@ def _unlike(pair: Pair) -> Iterator[str]:
         pairs.append(("the driver", [*map(named_machines, drivers)]))
     for what, (before, after) in pairs:
         if before != after:
-            yield f"{pair.name}: {what} was another, {before} → {after}; changes may be due to that."
+            yield f"{pair.name}: {what} differs, {before} → {after}; changes may be due to that."
 
 
 _CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
@@ -446,7 +446,7 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
 def claims_words(pair: Pair) -> int | str:
     """Return how many changes of the documented lists there are, and how many of them were not measured."""
     unmeasured = sum(one.unmeasured for one in pair.claims)
-    claims = f"{len(pair.claims)}, {unmeasured} without a measured one" if unmeasured else ""
+    claims = f"{len(pair.claims)}, {unmeasured} not measured" if unmeasured else ""
     return claims or len(pair.claims)
 
 

@@ -89,7 +89,7 @@
     ]);
     const reasons = row.moments.flatMap(({ shown }, place) =>
       shown ? [shown.reason, shown.weak].filter(Boolean).map((told) => `${labels[row.table][place]}: ${told}`) : []);
-    const columns = ["Run", "Class", "What it rests on", "Finding", "Flag off", "Flag on", "Documented", "Cost"];
+    const columns = ["Run", "Class", "Evidence", "Finding", "Flag off", "Flag on", "Documented", "Cost"];
     const shown = table("What each run shows", columns, lines);
     shown.classList.add("wordy");
     return make("div", { class: "panel", role: "group", "aria-label": `Details of ${row.id}` },

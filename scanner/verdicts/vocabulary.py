@@ -110,8 +110,8 @@ FINDING: dict[Finding, Word] = {
         "cyan",
         rank=5,
         action="set the flag: it fills memory",
-        advice="It returns memory that nobody wrote: write it before it is read. The flag fills it, with "
-        "torch.utils.deterministic.fill_uninitialized_memory, which is on unless turned off.",
+        advice="It returns uninitialized memory: write it before you read it. The flag fills it "
+        "(torch.utils.deterministic.fill_uninitialized_memory, on by default).",
     ),
     "order_dependent": Word(
         "Triton kernels gave other bits when their programs ran in another order; this order is simulated, and a GPU may never use it.",
