@@ -59,7 +59,7 @@ def test_serial_rows_are_marked_in_every_report(tmp_path: Path) -> None:
         for it in ET.fromstring(text("junit", path)).iter("testcase")
     }
     assert [name.partition(":")[0] for name, said in passed.items() if said] == ["alone", "innocent"]
-    said = "deterministic (n = 100 per mode), serial: One thread did"
+    said = "deterministic (n = 100 per mode), serial: With the flag off one thread did"
     assert str(passed["alone:forward:float32"]).startswith(said)
     assert "::notice file=" in text("github", path)
     assert "Serial: one thread did all the work in 2 of 4 rows" in text("github", path)

@@ -137,7 +137,9 @@ def _csv(names: Sequence[str], lines: Iterator[Mapping[str, object]]) -> Iterato
     yield ",".join(names) + "\n"
     while some := list(islice(lines, _AT_ONCE)):
         frame = _frame(names, some)
-        yield frame.map(_cell).to_csv(index=False, header=False, na_rep=_NA, lineterminator="\n")
+        for name in frame.select_dtypes(object):
+            frame[name] = [*map(_cell, frame[name])]
+        yield frame.to_csv(index=False, header=False, na_rep=_NA, lineterminator="\n")
 
 
 def _rows(matrices: Sequence[Matrix]) -> tuple[list[str], Iterator[dict[str, object]]]:

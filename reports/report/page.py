@@ -7,6 +7,7 @@ row when the row is. jinja2 escapes all of it, data included, and a content secu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -73,6 +74,9 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         bounds=[bound_words(one) for one in matrices],
         simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
+        tiles=_tiles(report),
+        all_ops=sum(report.ops.counts.values()),
+        all_rows=sum(report.counts.values()),
         listed_meaning=LISTED_MEANING,
         styles=("ops",),
     )
@@ -110,6 +114,23 @@ def _packed(values: Sequence[Hashable]) -> object:
     places = {value: place for place, value in enumerate(of)}
     packed = {"of": of, "at": [places[value] for value in values]}
     return packed if len(json_of(packed)) < len(json_of(values)) else values
+
+
+def _tiles(report: View) -> list[tuple[str, str, int, str]]:
+    """Return what switches a finding: its name and meaning, how many ops have it, and how many rows."""
+    beside = sum((Counter(run.matrix.beside) for run in report.runs), Counter[str]())
+    # Only scans that asked for other orders of programs have the one.
+    found = [name for name in WORST_FIRST if name != "order_dependent" or report.counts[name]]
+    return [
+        *(
+            (name, report.beside_meanings[name], number, several(beside[name], "row"))
+            for name, number in report.ops.beside.items()
+        ),
+        *(
+            (name, report.findings[name], report.ops.counts[name], several(report.counts[name], "row"))
+            for name in found
+        ),
+    ]
 
 
 def _labels(report: View) -> list[str]:
