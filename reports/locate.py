@@ -19,14 +19,13 @@ from scanner.errors import one_line, safe_lines
 from scanner.located import Located, Root, WithFlag
 from scanner.located_words import (
     CAUSE_MEANING,
-    HEADS,
     advice,
-    cells,
     details,
+    in_order,
     notes,
     summary,
+    table,
     text,
-    worst_first,
 )
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.vocabulary import FINDINGS, Finding
@@ -47,23 +46,24 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
         located: What its process found.
         runs: Run files in which its ops are looked up; none: the recorded one of its release, if there is one.
     """
-    roots = worst_first(located.roots)
+    roots = in_order(located)
+    heads, rows = table(located)
     index = index_of(runs, located.torch) if roots else None
     places = [index.place(root) if index else None for root in roots]
     shown = [
         View(
             {**asdict(root), "matrix": place, "to_do": advice(root)},
             name=one_line(root.site.op),
-            cells=cells(root),
+            cells=row,
             details="; ".join(details(root)),
             place=matrix_words(place) if place else None,
         )
-        for root, place in zip(roots, places, strict=True)
+        for root, place, row in zip(roots, places, rows, strict=True)
     ]
     return View(
         {**asdict(located), "roots": shown},
         summary=summary(located),
-        heads=HEADS,
+        heads=heads,
         notes=notes(located),
         causes={cause: CAUSE_MEANING[cause] for cause in dict.fromkeys(root.cause for root in roots)},
         text=text(located, {number: one.place for number, one in enumerate(shown) if one.place}),

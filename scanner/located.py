@@ -5,9 +5,15 @@ Plain data of the standard library: what runs inside a stranger's program needs 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+# What places the threads of OpenMP; a user who sets one has chosen.
+PLACES = frozenset({"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"})
+# Further executions of an op that are enough where the sentinel differs half of the time, the most that are chosen, and how
+# probable it may be that a race as frequent as the sentinel's shows in none of them.
+FEW_REPLAYS, MOST_REPLAYS, MISSED = 4, 16, 0.05
 # How a root was found.
 #
 # replay     the op gave other bits when it was executed again on the same inputs
@@ -78,7 +84,9 @@ class Root:
     # The op that handed out unwritten memory; of another input: Python's generators that were in another state.
     origin: str | None = None
     argument: str | None = None  # what differed of that which it was given, as both runs have it
-    in_runs: tuple[int, ...] = ()  # numbers of the runs in which it differs from the first
+    in_runs: tuple[
+        int, ...
+    ] = ()  # numbers of the runs in which it differs from the first, or of ranks in which it differs
     saved: str | None = None  # the file that holds its inputs
 
 
@@ -110,6 +118,7 @@ class Located:
     torch: str
     python: str
     threads: int
+    bound: bool = True  # whether OpenMP's threads are bound to cores
     replays: int = 0  # of each op; 0: none
     ops: int = 0  # that reached the dispatcher; views, and what only hands out memory, left out
     replayed: int = 0
@@ -127,6 +136,10 @@ class Located:
     compiled: tuple[str, ...] = ()  # places that ask for compilation
     sentinels: tuple[SentinelSeen, ...] = ()
     roots: tuple[Root, ...] = ()
+    records: tuple[
+        str, ...
+    ] = ()  # of the runs that were held against each other, if they were recorded before
+    ranks: int = 0  # of a program of several processes, each of which was observed; 0: it is one
     runs: int = 1
     compared: int = 0  # ops of the first run that had their like in another one
     propagated: int = (
@@ -134,3 +147,26 @@ class Located:
     )
     partings: tuple[Parting, ...] = ()
     ended: str | None = None  # how the program ended, if not at its end
+
+    @property
+    def missed(self) -> float:
+        """How probable it is that a race as frequent as the sentinel's showed in no execution of a call."""
+        seen: dict[str, tuple[int, int]] = {}
+        for one in self.sentinels:
+            differing, executions = seen.get(one.device, (0, 0))
+            seen[one.device] = differing + one.differing, executions + one.executions
+        rate = max((differing / executions for differing, executions in seen.values()), default=0.0)
+        return (1 - rate) ** max(self.replays, 1)
+
+    @property
+    def could_see(self) -> bool:
+        """Whether sameness says something; of runs held against each other, that the sentinel ever differs is enough."""
+        return bool(self.records) or (self.missed <= MISSED if self.replays else self.missed < 1)
+
+
+def replays_for(seen: SentinelSeen) -> int:
+    """Return how often an op must be executed again for a race as frequent as the sentinel's to show."""
+    rate = seen.differing / seen.executions
+    if rate in {0, 1}:
+        return FEW_REPLAYS
+    return min(max(FEW_REPLAYS, math.ceil(math.log(MISSED) / math.log(1 - rate))), MOST_REPLAYS)

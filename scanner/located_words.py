@@ -37,7 +37,7 @@ _SHORT: dict[Cause, str] = {
     "changed": "changed between ops",
     "generator": "other generator state",
 }
-HEADS = ("differed", "op", "line", "module", "phase", "reached", "with the flag on")
+_HEADS = ("differed", "op", "line", "module", "phase", "reached", "with the flag on", "runs", "ranks")
 _SET = "torch.use_deterministic_algorithms(True)"
 _DO: dict[Cause, str] = {
     "unwritten": "write the memory before it is read (torch.zeros in place of torch.empty)",
@@ -55,9 +55,11 @@ _DO_WITH_FLAG: dict[WithFlag | None, str] = {
 }
 
 
-def worst_first(roots: Sequence[Root]) -> list[Root]:
-    """Return roots, those that reached and differed most first."""
-    return sorted(roots, key=lambda root: (-root.reached, -root.differing, root.first))
+def in_order(located: Located) -> list[Root]:
+    """Return roots, those that reached and differed most first; of recorded runs in the order in which ops were called."""
+    if located.records:
+        return sorted(located.roots, key=lambda root: root.first)
+    return sorted(located.roots, key=lambda root: (-root.reached, -root.differing, root.first))
 
 
 def line_words(line: CodeLine | None) -> str:
@@ -102,8 +104,20 @@ def differed_words(root: Root) -> str:
     return _SHORT[root.cause]
 
 
-def cells(root: Root) -> tuple[str, ...]:
-    """Return what a table with ``HEADS`` says of a root."""
+def table(located: Located) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of the table of roots, without columns that say nothing."""
+    roots = in_order(located)
+    columns = [
+        (head, column)
+        for head, *column in zip(_HEADS, *(_cells(located, root) for root in roots), strict=True)
+        if any(column)
+    ]
+    heads = [head for head, _ in columns]
+    return heads, [[column[place] for _, column in columns] for place in range(len(roots))]
+
+
+def _cells(located: Located, root: Root) -> tuple[str, ...]:
+    numbers = ", ".join(map(str, root.in_runs))
     return (
         differed_words(root),
         one_line(root.site.op),
@@ -112,6 +126,8 @@ def cells(root: Root) -> tuple[str, ...]:
         phase_words(root.site),
         several(root.reached, "op"),
         flag_words(root),
+        numbers if located.runs > 2 else "",  # noqa: PLR2004 - the first and one more
+        numbers if located.ranks else "",
     )
 
 
@@ -154,6 +170,12 @@ def advice(root: Root) -> str:
 def summary(located: Located) -> str:
     """Return what was done and found in one sentence."""
     count = len(located.roots)
+    if located.records and count:
+        first = in_order(located)[0]
+        return (
+            f"{several(count, 'call site')} {'differ' if count > 1 else 'differs'}, first {one_line(first.site.op)} at "
+            f"{site_words(first.site)}, op {first.first} of {located.ops}, of which {located.compared} have their like."
+        )
     sites = (
         f"{several(count, 'call site')} {'are' if count > 1 else 'is'} not reproducible"
         if count
@@ -178,23 +200,32 @@ def sentinel_words(located: Located) -> list[str]:
         counts.setdefault((one.op, one.device), Counter()).update(
             executions=one.executions, differing=one.differing
         )
-    return [
+    found = [
         f"The sentinel {one_line(op)} on {device}, which differs wherever anything races, differed in "
         f"{count['differing']} of {count['executions']} executions"
         + (
             "."
-            if count["differing"] * 2 >= count["executions"]
-            else ": low power, a race may have hidden."
+            if located.could_see and count["differing"]
+            else f": low power, {located.replays} executions miss a race as rare as that in {located.missed:.0%} of "
+            f"calls; give a larger --replay, or a quieter machine."
             if count["differing"]
             else ": nothing raced here, so that sameness says nothing."
         )
         for (op, device), count in counts.items()
     ]
+    if not located.bound:
+        found.append(
+            "Threads are not bound to cores, and hardly race where they share one; that cannot be changed once torch runs: "
+            "start Python with OMP_PROC_BIND=true."
+        )
+    return found
 
 
 def notes(located: Located) -> list[str]:
     """Return what must be known of what was not seen."""
-    found = []
+    found = [f"Run {number} is {one_line(name)}." for number, name in enumerate(located.records, 1)]
+    if located.records and not located.partings and located.compared < located.ops:
+        found.append("Held against each other are the steps that all of them have.")
     for parting in located.partings:
         first, second = (
             f"{one_line(one.op)} at {site_words(one)}" if one else "no op any more"
@@ -256,12 +287,10 @@ def text(located: Located, more: Mapping[int, str] | None = None) -> str:
         more: A further line for some roots, by their place among the worst first.
     """
     lines = [summary(located)]
-    roots = worst_first(located.roots)
+    roots = in_order(located)
     if roots:
-        lines += [
-            "",
-            *_table(("", *HEADS), [(f"{place}", *cells(root)) for place, root in enumerate(roots, 1)]),
-        ]
+        heads, rows = table(located)
+        lines += ["", *_table(["", *heads], [[f"{place}", *row] for place, row in enumerate(rows, 1)])]
         for place, root in enumerate(roots, 1):
             lines += ["", f"{place}. {'; '.join(details(root))}.", f"   To do: {advice(root)}."]
             if more and place - 1 in more:
@@ -270,8 +299,8 @@ def text(located: Located, more: Mapping[int, str] | None = None) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines whose columns begin below one another; columns without text are left out."""
-    columns = [column for column in zip(heads, *rows, strict=True) if any(column[1:])]
+    """Return lines whose columns begin below one another."""
+    columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -16,7 +16,7 @@ import pytest
 from reports.cli import locate as command
 from reports.locate import index_of, matrix_words
 from scanner.locate import program
-from scanner.located import CodeLine, Distance, Located, OpSite, Parting, Root, SentinelSeen
+from scanner.located import CodeLine, Distance, Located, OpSite, Parting, Root, SentinelSeen, replays_for
 from scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command
@@ -96,10 +96,21 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
         (replace(FOUND, roots=()), 0),
         (replace(FOUND, roots=(), runs=2, partings=(Parting(SITE, None, 1, 0, 2),)), 1),
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 0),)), 4),
+        (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),)), 4),
+        (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),), replays=12), 0),
         (replace(FOUND, roots=(), ended="ValueError: no"), 4),
         (replace(FOUND, roots=(), ops=0), 4),
     ],
-    ids=["a root", "none", "runs that part", "nothing could race", "the program failed", "no ops"],
+    ids=[
+        "a root",
+        "none",
+        "runs that part",
+        "nothing could race",
+        "raced too rarely",
+        "executed often enough",
+        "the program failed",
+        "no ops",
+    ],
 )
 def test_exit_codes_tell_what_was_found(
     detmatrix: Command, observed: list[Any], located: Located, code: int
@@ -108,6 +119,12 @@ def test_exit_codes_tell_what_was_found(
     observed[0] = located
 
     assert detmatrix("locate", "train.py").returncode == code
+
+
+@pytest.mark.parametrize(("differing", "replays"), [(16, 4), (9, 4), (8, 5), (4, 11), (2, 16), (0, 4)])
+def test_ops_are_executed_as_often_as_the_sentinel_asks_for(differing: int, replays: int) -> None:
+    """So that a race as frequent is missed once in 20 times; more than 16 must be asked for."""
+    assert replays_for(SentinelSeen("aten::index_put", "cpu", 16, differing)) == replays
 
 
 def test_json_has_every_field(detmatrix: Command, observed: list[Any]) -> None:  # noqa: ARG001
@@ -160,7 +177,13 @@ def test_no_name_of_a_program_is_markup_or_a_command(
         (["nowhere.py:step"], "nowhere.py: there is no such file; give FILE.py:FUNCTION"),
         (["--calls", "2", "train.py"], "--calls: train.py is no function; give FILE.py:FUNCTION"),
         (["--runs", "2", "--replay", "3", "train.py"], "--replay and --runs: choose one"),
-        (["--runs", "2", "--save", "x", "train.py"], "--save: keeps the inputs of ops that differ on replay"),
+        (["--runs", "2", "--save", "x", "train.py"], "--save and --runs: choose one; with --runs each op is"),
+        (["--record", "x", "--runs", "2", "train.py"], "--runs and --record: choose one; with --record each"),
+        (["--diff", "train.py"], "--diff: give two records or more, not train.py alone"),
+        (
+            ["--diff", "train.py", "nowhere.ops"],
+            "train.py: no record of a run; give a file that detmatrix locate",
+        ),
         (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
         ([], "Missing argument"),
     ],

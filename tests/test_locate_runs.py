@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
+import json
 import random
+import tempfile
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +21,16 @@ from hypothesis import strategies as st
 
 from scanner import located_words
 from scanner.errors import RunFileError
-from scanner.locate import locate, places
+from scanner.locate import locate, places, record, recording
 from scanner.locate.memory import digests
 from scanner.locate.memory.digests import digest
 from scanner.locate.session import LocateSettings, Session
 from scanner.located import Located
 from scanner.located_words import text
-from scanner.programs.runs import RecordedRun, align, judge
+from scanner.programs.process import of_all_ranks
+from scanner.programs.runs import RecordedRun, align, hold, judge
+from tests.commands import Command
+from tests.conftest import refused
 from tests.programs import (
     amp,
     behind,
@@ -479,3 +486,145 @@ def test_a_transformer_is_repeatable_on_one_thread(held: Hold) -> None:
     found = held(*[lambda: transformer.Training(width=16, layers=1).step()] * 2)
 
     assert found.roots == (), text(found)
+
+
+def _training(
+    *, begin: int = 0, kept: list[Any] | None = None, plant: bool = False, forget: bool = False
+) -> None:
+    """Train four steps; keep what a later run resumes from, or resume from it, and perhaps forget the optimizer's state."""
+    torch.manual_seed(begin)
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    if begin and kept:
+        net.load_state_dict(kept[0])
+        if not forget:
+            optimizer.load_state_dict(kept[1])
+    for step in range(begin, 4):
+        if step == 2 and not begin and kept is not None:
+            kept += copy.deepcopy([net.state_dict(), optimizer.state_dict()])
+        x = torch.full((3, 4), 1.0 + step)
+        x = planted.planted.add_count(x) if plant and step == 1 else x.mul(1)
+        net(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detmatrix: Command) -> None:
+    """Held against itself a job shows nothing; one that resumes is held against the steps that it has."""
+    kept: list[Any] = []
+    jobs: dict[str, dict[str, Any]] = {
+        "whole.ops": {"kept": kept},
+        "again.ops.gz": {},
+        "resumed.ops": {"begin": 2, "kept": kept},
+        "forgot.ops": {"begin": 2, "kept": kept, "forget": True},
+        "planted.ops": {"plant": True},
+    }
+    for name, job in jobs.items():
+        with record(str(tmp_path / name), first_step=job.get("begin", 0)):
+            _training(**job)
+
+    def diff(*names: str) -> tuple[int, dict[str, Any]]:
+        done = detmatrix("locate", "--format", "json", "--diff", *names)
+        return done.returncode, json.loads(done.stdout)
+
+    code, same = diff("whole.ops", "again.ops.gz")
+    assert (code, same["roots"], same["partings"], same["compared"]) == (0, [], [], same["ops"])
+    code, resumed = diff("whole.ops", "resumed.ops")
+    assert (code, resumed["roots"], resumed["partings"]) == (0, [], [])
+    assert 0 < resumed["compared"] < resumed["ops"]
+    code, forgot = diff("whole.ops", "forgot.ops")
+    assert code == 1
+    assert (
+        "optim" in forgot["partings"][0]["first"]["library"]["file"] or forgot["partings"][0]["first"]["line"]
+    )
+    code, three = diff("whole.ops", "again.ops.gz", "planted.ops")
+    assert code == 1
+    (parting, root) = three["partings"][0], three["roots"][:1]
+    assert (parting["first"]["op"], parting["second"]["op"]) == (
+        "aten::mul.Tensor",
+        "detmatrix_planted::add_count",
+    )
+    assert not root or root[0]["in_runs"] == [3]
+
+
+@pytest.mark.parametrize("framework", ["transformers", "lightning"])
+def test_a_callback_records_a_training(tmp_path: Path, framework: str) -> None:
+    """Of the class that the framework knows, with the trainer's own number of the first step."""
+
+    class Base:
+        """Stands for the framework's callback, which knows more hooks than are used here."""
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            """Do nothing."""
+
+    path = tmp_path / "run.ops.gz"
+    callback = recording(Base, str(path))
+    trainer = types.SimpleNamespace(global_step=7)
+    if framework == "transformers":
+        callback.on_train_begin(None, trainer, None, model=None)
+    else:
+        callback.on_train_start(trainer, None)
+    _training()
+    callback.on_step_end(None, trainer, None)
+    callback.on_train_end(None, trainer, None)
+    run = RecordedRun(path)
+
+    assert isinstance(callback, Base)
+    assert [number for _, number in run.steps] == [7, 8, 9, 10, 11]
+    assert len(run.ops) > 20
+    assert run.ended is None
+
+
+def test_a_record_is_cut_short_where_its_job_was_killed(tmp_path: Path) -> None:
+    """What stands in it is held against the other run; the rest is told."""
+    path = tmp_path / "run.ops"
+    with record(str(path)):
+        _training()
+    (tmp_path / "cut.ops").write_bytes(path.read_bytes()[:-100])
+    found = hold([str(path), str(tmp_path / "cut.ops")])
+
+    assert found.roots == ()
+    assert len(found.partings) == 1
+    assert "cut.ops: the record is cut short" in text(found)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no record of a run"),
+        (b'{"kind":"ops","format":2}\n', "written in record format 2, this detmatrix reads up to 1"),
+        (b'{"kind":"ops","format":1,"torch":[]}\n', "line 1: is no line of a record"),
+        (b'{"kind":"ops","format":1}\n[0,0,0,[],[],[]]\n', "line 2: is no line of a record"),
+        (b'{"kind":"ops","format":1}\n' + b"[" * (1 << 20) + b"\n", "line 2: is no line of a record"),
+    ],
+)
+def test_a_record_of_a_stranger_is_refused_in_one_line(
+    tmp_path: Path, detmatrix: Command, content: bytes, message: str
+) -> None:
+    """It may come from anywhere."""
+    (tmp_path / "a.ops").write_bytes(content)
+
+    assert message in refused(detmatrix("locate", "--diff", "a.ops", "a.ops"), 3)
+
+
+def test_ranks_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first waits for what the others found; each root names its ranks."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_PORT", "1234")
+    found = {}
+    for rank in (1, 0):
+        with locate() as block:
+            for _ in range(rank + 1):
+                planted.planted.add_count(torch.ones(3))
+            planted.planted.add_count(torch.ones(4)) if rank else None
+        assert block.located is not None
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        found[rank] = of_all_ranks(block.located)
+
+    assert found[1] is None
+    assert found[0] is not None
+    assert {root.in_runs: root.calls for root in found[0].roots} == {(0, 1): 3, (1,): 1}
+    assert "ranks" in text(found[0])
+    assert not list(tmp_path.glob("detmatrix-ranks*"))

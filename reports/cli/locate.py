@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,17 @@ import click
 from reports.cli.writing import Place, writes
 from reports.locate import RENDERERS, view_of
 from scanner.cli.options import Whole, python_option
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError
-from scanner.located import Located
-from scanner.programs.process import ProgramSettings, observe_program, program_of
-
-_REPLAYS = 4
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
+from scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
+from scanner.plurals import several
+from scanner.programs.process import (
+    ProgramSettings,
+    observe_program,
+    of_all_ranks,
+    program_of,
+    record_program,
+)
+from scanner.programs.runs import hold
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -26,7 +34,7 @@ _REPLAYS = 4
     "replays",
     type=Whole(1, 1000),
     metavar="K",
-    help=f"Further executions of each op. Default: {_REPLAYS}.",
+    help=f"Further executions of each op. Default: {FEW_REPLAYS}, or up to {MOST_REPLAYS} where the sentinel differs less often.",
 )
 @click.option(
     "--runs",
@@ -38,6 +46,23 @@ _REPLAYS = 4
     "--order",
     is_flag=True,
     help="Run Triton kernels in Triton's interpreter, on the CPU, and again with their programs in other orders.",
+)
+@click.option(
+    "--record",
+    metavar="FILE",
+    help="Run the program once, and write digests of what its ops were given and gave, for --diff; compressed if FILE ends in .gz.",
+)
+@click.option(
+    "--diff",
+    is_flag=True,
+    help="PROGRAM and its arguments are records: hold the first against the others, and name the first op that differs.",
+)
+@click.option(
+    "--first-step",
+    type=Whole(0),
+    default=0,
+    metavar="N",
+    help="With --record: the number of the first step, where the program resumes an earlier run. Default: 0.",
 )
 @click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")
 @click.option(
@@ -84,6 +109,8 @@ def locate(
     replays: int | None,
     runs: int | None,
     order: bool,
+    record: str | None,
+    diff: bool,
     eager: bool,
     save: str | None,
     matrices: tuple[str, ...],
@@ -96,17 +123,19 @@ def locate(
     PROGRAM may be FILE.py:FUNCTION too, a function that takes no arguments. Each op that reaches PyTorch's dispatcher is
     executed again on the same inputs and compared bit for bit. With --runs the program is run several times
     instead, which also shows what is no op of PyTorch's: unseeded generators, data that comes in another order, kernels
-    that write through a pointer. Options of this command stand before PROGRAM.
+    that write through a pointer. Two jobs, on other machines or of other releases, are recorded with --record and held
+    against each other with --diff A B. Options of this command stand before PROGRAM.
 
     Exit codes: 1 a call site differs, or two runs call different ops, 0 none does, 4 none does and none could have been seen to.
     """
-    if runs is not None and replays is not None:
-        raise UsageError("--replay and --runs: choose one; with --runs each op is executed once in each run")
-    if runs is not None and save is not None:
-        raise UsageError("--save: keeps the inputs of ops that differ on replay; leave --runs out")
-    if runs is not None and order:
-        raise UsageError("--order: runs launches again in one run of the program; leave --runs out")
+    again = {"--replay": replays, "--save": save, "--order": order}
+    _choose_one("--runs", runs, again)
+    _choose_one("--record", record, {**again, "--runs": runs, "--diff": diff})
+    if diff and len(words) == 1:
+        raise UsageError(f"--diff: give two records or more, not {words[0]} alone")
     to.check(matrices)
+    if diff:
+        return _told(hold(words, frozenset(observed["ignored"])), to, matrices)
     program = program_of(words, module=module, calls=calls)
     settings = ProgramSettings(
         python=python,
@@ -115,20 +144,44 @@ def locate(
         order=order,
         observation={
             **observed,
-            "replays": replays or _REPLAYS,
+            "replays": replays,
             "save": save and str(Path(save).resolve()),
             "progress": True,
+            "record": record and str(Path(record).resolve()),
         },
     )
+    if record is not None:
+        return _recorded(record_program(program, settings), record)
     located = observe_program(program, settings, runs or 1)
+    if runs is None and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+        joined = of_all_ranks(located)
+        if joined is None:
+            return EXIT_DONE  # the first rank says it, with its exit code
+        located = joined
+    return _told(located, to, matrices)
+
+
+def _choose_one(option: str, value: object, others: Mapping[str, object]) -> None:
+    """Refuse options that ask for ops to be executed again beside one that asks for each to be executed once."""
+    given = [name for name, other in others.items() if value is not None and other]
+    if given:
+        raise UsageError(
+            f"{given[0]} and {option}: choose one; with {option} each op is executed once in each run"
+        )
+
+
+def _recorded(located: Located, record: str) -> int:
+    """Say what was recorded."""
+    ended = f"; the program ended early: {one_line(located.ended)}" if located.ended else ""
+    counted = f"{several(located.ops, 'op')}, {several(located.steps, 'step')}"
+    click.echo(f"detmatrix: {record}: {counted}{ended}", err=True)
+    return EXIT_UNTRUSTED if ended or not located.ops else EXIT_DONE
+
+
+def _told(located: Located, to: Place, matrices: tuple[str, ...]) -> int:
+    """Write the report; return the exit code."""
     to.write(view_of(located, matrices), matrices)
-    return _exit_code(located)
-
-
-def _exit_code(located: Located) -> int:
     if located.roots or located.partings:
         return EXIT_CHECK_FAILED
-    blind = (
-        located.ended is not None or not any(one.differing for one in located.sentinels) or not located.ops
-    )
+    blind = located.ended is not None or not located.could_see or not located.ops
     return EXIT_UNTRUSTED if blind else EXIT_DONE

@@ -7,6 +7,10 @@ In a notebook or a test::
     with locate() as found:
         train_step()
     print(found)  # found.roots: one for each call site that differs
+
+    with record("run.ops.gz"):  # detmatrix locate --diff run.ops.gz other.ops.gz
+        train()
+    trainer = Trainer(..., callbacks=[recording(TrainerCallback, "run.ops.gz")])
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scanner.locate.session import Found, locate
+    from scanner.locate.session import Found, locate, record, recording
 
-__all__ = ["Found", "locate"]
+__all__ = ["Found", "locate", "record", "recording"]
 
 
 def __getattr__(name: str) -> Any:

@@ -32,8 +32,8 @@ _UNKNOWN = "-"
 _GENERATOR = "g"
 # Begins the digest of an input that something else than an op wrote to after it had been digested.
 _CHANGED = "c"
-# Where the position of a fresh Mersenne Twister stands: nothing was drawn from it since it was seeded.
-_FRESH = 624
+# Where the position of a fresh Mersenne Twister stands: nothing was drawn from it since it was seeded, or numpy imported.
+_FRESH = {623, 624}
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
@@ -99,6 +99,7 @@ class RunRecorder:
     """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
+        path = of_rank(path)
         # Until the program's end.
         opened: Any = gzip.open if path.endswith(".gz") else open
         self._file: IO[str] = opened(path, "wt", encoding="utf-8")
@@ -261,15 +262,25 @@ class RunRecorder:
         self._file.close()
 
 
+def of_rank(path: str) -> str:
+    """Return the name for the record of this process: of one of several that torchrun has started it has the rank."""
+    rank = os.environ.get("RANK", "")
+    if not rank.isdecimal() or os.environ.get("WORLD_SIZE", "1") == "1":
+        return path
+    folder, name = os.path.split(path)
+    stem, *endings = name.split(".")
+    return os.path.join(folder, ".".join([stem, f"rank{rank}", *endings]))  # noqa: PTH118 - a text
+
+
 def python_states() -> dict[str, int]:
     """Return digests of the states of Python's and numpy's global generators, of those that were drawn from."""
     found = {}
     _, state, _ = random.getstate()
-    if state[-1] != _FRESH:
+    if state[-1] not in _FRESH:
         found["random"] = state
     drawn: Any = sys.modules.get("numpy.random")
     if drawn is not None:
         state = drawn.get_state()
-        if state[0] == "MT19937" and state[2] != _FRESH:
+        if state[0] == "MT19937" and state[2] not in _FRESH:
             found["numpy.random"] = (state[1].tobytes(), *state[2:])
     return {name: zlib.crc32(repr(state).encode()) for name, state in found.items()}

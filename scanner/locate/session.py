@@ -24,7 +24,7 @@ from scanner.locate.elsewhere import Elsewhere
 from scanner.locate.launches import LaunchReplay
 from scanner.locate.mode import LocateMode
 from scanner.locate.places import call_site
-from scanner.located import Located, Root, SentinelSeen
+from scanner.located import FEW_REPLAYS, PLACES, Located, Root, SentinelSeen, replays_for
 from scanner.located_words import text
 from scanner.worker import launch_orders
 
@@ -45,7 +45,7 @@ _TORCH = str(Path(torch.__file__).parent)
 class LocateSettings:
     """What a program is observed with."""
 
-    replays: int = 4
+    replays: int | None = None  # of each op; None: as many as the sentinel asks for
     max_bytes: int = 1 << 30
     ignored: tuple[str, ...] = ()
     record: str | None = (
@@ -68,7 +68,7 @@ class Session:
     def __init__(self, settings: LocateSettings) -> None:
         self._settings = settings
         self.mode = LocateMode(
-            replays=settings.replays,
+            replays=settings.replays or FEW_REPLAYS,
             max_bytes=settings.max_bytes,
             ignored=frozenset(settings.ignored),
             record=settings.record,
@@ -88,6 +88,8 @@ class Session:
     def start(self) -> None:
         """Begin."""
         self._sentinels.append(ask_sentinel("cpu"))
+        if self._settings.replays is None:
+            self.mode.replays = replays_for(self._sentinels[0])
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
         self._undo += self._elsewhere.begin()
@@ -164,6 +166,7 @@ class Session:
             torch=torch.__version__,
             python=platform.python_version(),
             threads=torch.get_num_threads(),
+            bound=sys.platform != "linux" or bool(PLACES & os.environ.keys()) or torch.get_num_threads() == 1,
             replays=0 if mode.recorder else mode.replays,
             ops=mode.ops,
             replayed=mode.replayed,
@@ -223,21 +226,84 @@ class Found:
 
     @property
     def could_see(self) -> bool:
-        """Whether an op that must differ wherever anything races did so in this process."""
-        return self.located is not None and any(one.differing for one in self.located.sentinels)
+        """Whether an op that must differ wherever anything races did so often enough in this process."""
+        return self.located is not None and self.located.could_see
 
     def __str__(self) -> str:
         return text(self.located) if self.located else "The block has not ended."
 
 
 @contextmanager
+def record(path: str, *, first_step: int = 0, skip: int = 0, take: int | None = None) -> Iterator[None]:
+    """Write down what each op of the block was given and gave, as digests, for ``detmatrix locate --diff``.
+
+    Args:
+        path: The file; compressed if its name ends in ``.gz``. Of several ranks each adds its number to the name.
+        first_step: The number of the first step: a run that is resumed goes on with another one than 0.
+        skip: Steps of an optimizer to leave out first.
+        take: Steps to record, then.
+    """
+    session = Session(LocateSettings(record=path, first_step=first_step, skip=skip, take=take))
+    session.start()
+    ended: str | None = "the block raised"
+    try:
+        yield
+        ended = None
+    finally:
+        session.stop(ended)
+
+
+def recording(base: type[Any], path: str, *, take: int | None = None) -> Any:
+    """Return a callback that records a training: ``callbacks=[recording(TrainerCallback, "run.ops.gz")]``.
+
+    Args:
+        base: Whose callback it is: ``TrainerCallback`` of transformers, or ``Callback`` of Lightning.
+        path: As for ``record``.
+        take: As for ``record``.
+    """
+
+    class Recording(base):
+        """Records from the beginning of a training to its end; steps have the numbers of the trainer."""
+
+        _block: Any = None
+
+        def _begin(self, step: int) -> None:
+            self._block = record(path, first_step=step, take=take)
+            self._block.__enter__()
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            """As transformers calls it."""
+            self._begin(state.global_step)
+
+        def on_train_start(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
+            """As Lightning calls it."""
+            self._begin(trainer.global_step)
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            """End the record."""
+            block, self._block = self._block, None
+            if block is not None:
+                block.__exit__(None, None, None)
+
+        def on_exception(self, trainer: Any, module: Any, error: BaseException) -> None:  # noqa: ARG002
+            """End the record of a training that failed, as Lightning calls it."""
+            self.on_train_end()
+
+    return Recording()
+
+
+@contextmanager
 def locate(
-    *, replays: int = 4, ignored: tuple[str, ...] = (), max_bytes: int = 1 << 30, save: str | None = None
+    *,
+    replays: int | None = None,
+    ignored: tuple[str, ...] = (),
+    max_bytes: int = 1 << 30,
+    save: str | None = None,
 ) -> Iterator[Found]:
     """Execute each op of the block again on the same inputs, and find those that give other bits.
 
     Args:
-        replays: Further executions of each op.
+        replays: Further executions of each op; by default as many as the sentinel asks for.
         ignored: Ops that are executed once: ``aten::index_put_``.
         max_bytes: That copies of an op's tensors may take; larger ones are executed once.
         save: A folder for the inputs of roots, which ``detmatrix repro`` makes scripts of.

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,16 +18,16 @@ from typing import Any, Literal
 import msgspec
 
 from scanner.errors import RunFileError, UntrustedScanError, UsageError, signal_name
-from scanner.located import Located
+from scanner.located import PLACES, Located
 from scanner.observations.files import UNDECODABLE
 from scanner.perturbations import INTERPRET
-from scanner.programs.runs import RecordedRun, judge
+from scanner.programs.runs import RecordedRun, joined, judge
 
 _START = Path(__file__).parents[1] / "locate" / "start.py"
 # Bytes that its process may write of what it found, and of the ops of a run.
 _MOST_LOCATED, _MOST_RECORDED = 64 << 20, 4 << 30
-# What places the threads of OpenMP; a user who sets one has chosen.
-_PLACED = {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"}
+# How long the first rank waits for the others.
+_RANKS_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,44 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
         )
 
 
+def record_program(program: Program, settings: ProgramSettings) -> Located:
+    """Run a program once, and have its process write a record of its ops to the file that *settings* name."""
+    with tempfile.TemporaryDirectory(prefix="detmatrix-locate-", ignore_cleanup_errors=True) as folder:
+        return _observed(program, settings, Path(folder))
+
+
+def of_all_ranks(located: Located) -> Located | None:
+    """Join what the processes of a node found that torchrun started; ``None`` in all of them but the first.
+
+    Each has a file in a folder of the user's own, whose name the processes of one torchrun share.
+
+    Raises:
+        UntrustedScanError: The folder is another user's, or a process does not tell.
+    """
+    rank, count = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    names = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+    shared = "-".join("".join(filter(str.isalnum, os.environ.get(name, ""))) for name in names)
+    folder = Path(tempfile.gettempdir(), f"detmatrix-ranks-{os.getuid()}-{shared}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
+        raise UntrustedScanError(f"{folder}: is not a folder of yours, in which ranks tell what they found")
+    mine = folder / f"{rank}.json"
+    mine.with_suffix(".new").write_bytes(msgspec.json.encode(located))
+    mine.with_suffix(".new").replace(mine)
+    if rank:
+        return None
+    places = [folder / f"{one}.json" for one in range(count)]
+    end = time.monotonic() + _RANKS_SECONDS
+    while not all(map(Path.exists, places)):
+        if time.monotonic() > end:
+            raise UntrustedScanError(f"not all of {count} ranks told what they found in {_RANKS_SECONDS} s")
+        time.sleep(0.1)
+    found = [msgspec.json.decode(place.read_bytes(), type=Located) for place in places]
+    shutil.rmtree(folder, ignore_errors=True)
+    return joined(found)
+
+
 class _Reads:
     """Standard input of several runs: a file or a terminal, or else nothing, since the first would leave nothing of a pipe."""
 
@@ -132,7 +171,7 @@ def _observed(
         "arguments": program.arguments,
         "function": program.function,
         "calls": program.calls,
-        "settings": settings.observation | {"record": record and str(record)},
+        "settings": settings.observation | ({"record": str(record)} if record else {}),
         "located": str(place),
     }
     code = _run([settings.python, str(_START), json.dumps(request)], settings, stdin)
@@ -200,7 +239,7 @@ def _interruptible() -> None:
 
 def _environment(settings: ProgramSettings) -> dict[str, str]:
     """Return the user's environment; on Linux OpenMP binds its threads, without which races on the CPU may never show."""
-    bound = {"OMP_PROC_BIND": "true"} if sys.platform == "linux" and not _PLACED & os.environ.keys() else {}
+    bound = {"OMP_PROC_BIND": "true"} if sys.platform == "linux" and not PLACES & os.environ.keys() else {}
     eager = {"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {}
     return os.environ | bound | eager | ({INTERPRET: "1"} if settings.order else {})
 

@@ -176,9 +176,8 @@ class Alignment:
 def align_runs(first: RecordedRun, second: RecordedRun) -> Alignment:
     """Pair the ops of two runs by the closest of their keys, and what is left between these by wider ones."""
     pairs: list[tuple[int, int]] = []
-    i, j = _common_step(first, second)
-    later = bool(i or j)
-    gaps: list[Gap] = [(i, len(first.ops), j, len(second.ops))]
+    begin, there = _common_step(first, second)
+    gaps: list[Gap] = [(begin, len(first.ops), there, len(second.ops))]
     for one, other in zip(first.keys(), second.keys(), strict=True):
         left: list[Gap] = []
         for i, i_end, j, j_end in gaps:
@@ -187,7 +186,7 @@ def align_runs(first: RecordedRun, second: RecordedRun) -> Alignment:
             left += [(i + a, i + b, j + c, j + d) for a, b, c, d in found.gaps]
         gaps = left
     # What a run that was resumed does before it goes on has no like.
-    if later and gaps and (gaps[0][:2] == (i, i) or gaps[0][2:] == (j, j)):
+    if (begin or there) and gaps and (gaps[0][:2] == (begin, begin) or gaps[0][2:] == (there, there)):
         del gaps[0]
     return Alignment(sorted(pairs), gaps)
 
@@ -418,6 +417,23 @@ def _begins(digest: RecordedDigest, sign: str) -> bool:
     return isinstance(digest, str) and digest.startswith(sign)
 
 
+def hold(paths: Sequence[str], ignored: frozenset[str] = frozenset()) -> Located:
+    """Hold the first of some records against the others.
+
+    Raises:
+        RunFileError: A file cannot be read, or is no record.
+        UsageError: They have no step in common.
+    """
+    runs = [RecordedRun(Path(path)) for path in paths]
+    named = tuple(f"{run.path} (torch {run.header.torch})" for run in runs)
+    ended = next((f"{run.path}: {run.ended}" for run in runs if run.ended is not None), None)
+    header = runs[0].header
+    found = Located(
+        header.torch, header.python, header.threads, ops=len(runs[0].ops), records=named, ended=ended
+    )
+    return judge(runs, found, ignored)
+
+
 def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = frozenset()) -> Located:
     """Return what the first run found by itself, with what holding it against the others shows.
 
@@ -477,4 +493,30 @@ def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = f
         propagated=propagated,
         partings=tuple(partings),
         roots=tuple(roots.values()),
+    )
+
+
+def joined(ranks: Sequence[Located]) -> Located:
+    """Return what several ranks of a program found, each root with the ranks that found it."""
+    roots: dict[tuple[OpSite, Cause], Root] = {}
+    for rank, located in enumerate(ranks):
+        for root in located.roots:
+            known = roots.setdefault((root.site, root.cause), root)
+            known.in_runs += (rank,)
+            if known is not root:
+                for name in ("calls", "differing_calls", "executions", "differing"):
+                    setattr(known, name, getattr(known, name) + getattr(root, name))
+                known.reached = max(known.reached, root.reached)
+    first = ranks[0]
+    return replace(
+        first,
+        ranks=len(ranks),
+        ops=sum(one.ops for one in ranks),
+        replayed=sum(one.replayed for one in ranks),
+        replays=min(one.replays for one in ranks),
+        sentinels=tuple(seen for one in ranks for seen in one.sentinels),
+        roots=tuple(roots.values()),
+        ended=next(
+            (f"rank {rank}: {one.ended}" for rank, one in enumerate(ranks) if one.ended is not None), None
+        ),
     )
