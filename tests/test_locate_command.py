@@ -180,10 +180,6 @@ def test_no_name_of_a_program_is_markup_or_a_command(
         (["--runs", "2", "--save", "x", "train.py"], "--save and --runs: choose one; with --runs each op is"),
         (["--record", "x", "--runs", "2", "train.py"], "--runs and --record: choose one; with --record each"),
         (["--diff", "train.py"], "--diff: give two records or more, not train.py alone"),
-        (
-            ["--diff", "train.py", "nowhere.ops"],
-            "train.py: no record of a run; give a file that detmatrix locate",
-        ),
         (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
         ([], "Missing argument"),
     ],

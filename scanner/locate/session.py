@@ -163,7 +163,7 @@ class Session:
         """Return what was found."""
         mode = self.mode
         return Located(
-            torch=torch.__version__,
+            torch=str(torch.__version__),
             python=platform.python_version(),
             threads=torch.get_num_threads(),
             bound=sys.platform != "linux" or bool(PLACES & os.environ.keys()) or torch.get_num_threads() == 1,
