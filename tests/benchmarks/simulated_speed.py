@@ -1,4 +1,4 @@
-"""How many instructions of threads a second the simulated GPU executes, and how much longer it takes with the conflict log.
+"""How many instructions of threads a second the simulated GPU executes, how much longer it takes with the conflict log, and in drawn orders.
 
 python -m tests.benchmarks.simulated_speed [--rounds N]
 
@@ -18,6 +18,7 @@ from tests.gpu_programs import entry
 
 BLOCKS, THREADS = 512, 256
 LOG_AIM = 2.0
+INTERLEAVED = 3
 _LOOP = "mov.u32 %r5, 0; AGAIN: {body} add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 64; @%p1 bra AGAIN;"
 _AT = "mad.wide.u32 %d3, %r3, 4, %d0; mad.wide.u32 %d4, %r3, 4, %d1;"
 KERNELS = {
@@ -50,23 +51,35 @@ def main() -> None:
     cubin = loaded(assembled(text))
     given = np.random.default_rng(0).random(BLOCKS * THREADS, np.float32)
 
-    def seconds(name: str, *, log: bool) -> tuple[float, Result]:
+    def seconds(name: str, *, log: bool = False, how: int = 0) -> tuple[float, Result]:
         fastest = float("inf")
         for _ in range(options.rounds):
             out = np.zeros(BLOCKS * THREADS, np.float32)
             begun = time.process_time()
             result = run(
-                cubin, names[name], given, out, 0, grid=(BLOCKS, 1, 1), block=(THREADS, 1, 1), log=log
+                cubin,
+                names[name],
+                given,
+                out,
+                0,
+                grid=(BLOCKS, 1, 1),
+                block=(THREADS, 1, 1),
+                log=log,
+                orders={"blocks": how, "warps": how, "seed": 7},
             )
             fastest = min(fastest, time.process_time() - begun)
         return fastest, result
 
     print(f"{BLOCKS} blocks of {THREADS} threads; million instructions of threads a second")
     for name in KERNELS:
-        without, result = seconds(name, log=False)
+        without, result = seconds(name)
         log, _ = seconds(name, log=True)
-        rate = result.work / without / 1e6
-        print(f"{name:24} {rate:7.0f}; with the log {log / without:4.1f} times as long")
+        drawn, _ = seconds(name, how=INTERLEAVED)
+        rate = result.work / 1e6
+        print(
+            f"{name:24} {rate / without:7.0f}; with the log {log / without:4.1f} times as long; blocks and warps "
+            f"interleaved {rate / drawn:5.0f}"
+        )
     print(f"aim: with the log at most {LOG_AIM:g} times as long")
 
 
