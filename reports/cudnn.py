@@ -21,8 +21,7 @@ from reports.render.terminal import wrapped
 from scanner.cases.convolutions import is_convolution, layer_of
 from scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
 from scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation
-from scanner.cudnn.pytorch import TF32, first_place, ways
-from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
+from scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, read_table, ways
 from scanner.errors import one_line
 from scanner.observations.records import Row
 

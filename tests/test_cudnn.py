@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scanner.cudnn import take as taking
-from scanner.cudnn.graphs import strides
+from scanner.cudnn.probe import strides
 from scanner.cudnn.problems import PROBLEMS
 from scanner.cudnn.record import Engine, EngineTable
 from scanner.errors import BuildError

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from reports.cudnn import changes, labels, met_first, places, view
 from scanner.cudnn.problems import Problem
-from scanner.cudnn.pytorch import TF32, first_place, ways
-from scanner.cudnn.record import Engine, EngineCell, EngineTable, encode, read_table
+from scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, read_table, ways
 from tests.commands import Command
 from tests.conftest import refused
 

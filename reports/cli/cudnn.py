@@ -7,8 +7,8 @@ import click
 from reports.cli.writing import Place, writes
 from reports.cudnn import RENDERERS
 from scanner.cli.options import Names
-from scanner.cudnn.enums import DATA_TYPES
 from scanner.cudnn.gpus import GPUS, PRESENT
+from scanner.cudnn.library import DATA_TYPES
 from scanner.cudnn.record import read_table
 from scanner.cudnn.take import driver_is_there, find_library, take
 from scanner.errors import UsageError, one_line

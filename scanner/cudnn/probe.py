@@ -6,17 +6,230 @@ A library that is asked about GPUs that are not there may end its process; the c
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from scanner.cudnn.enums import HEUR_MODE_A, Attribute, Kind
 from scanner.cudnn.gpus import PRESENT, Description
-from scanner.cudnn.graphs import GraphBuilder
-from scanner.cudnn.library import CudnnError, CudnnLibrary, Descriptor, note_name
-from scanner.cudnn.processes import Say, serve
+from scanner.cudnn.library import (
+    CROSS_CORRELATION,
+    DATA_TYPES,
+    HEUR_MODE_A,
+    NORM_MODES,
+    NORM_TRAINING,
+    Attribute,
+    CudnnError,
+    CudnnLibrary,
+    Descriptor,
+    Kind,
+    note_name,
+)
+from scanner.cudnn.problems import Operation, Problem, cudnn_operation
 from scanner.cudnn.record import Engine, EngineCell, Loaded, Request
+
+_ALIGNMENT = 16  # bytes; PyTorch's allocations have at least that
+_CONVOLUTION = {
+    "forward": (Kind.OPERATION_CONVOLUTION_FORWARD, "FORWARD", ("X", "W", "Y")),
+    "data gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_DATA, "BWD_DATA", ("DX", "W", "DY")),
+    "weight gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_FILTER, "BWD_FILTER", ("X", "DW", "DY")),
+}
+# What a normalisation and an attention compute; the rest they are given.
+_NORM_OUTPUTS = {"YDESC", "MEAN_DESC", "INV_VARIANCE_DESC"}, {"DXDESC", "DSCALE_DESC", "DBIAS_DESC"}
+_ATTENTION = {
+    "FWD": ("QDESC", "KDESC", "VDESC", "ODESC"),
+    "BWD": ("QDESC", "KDESC", "VDESC", "ODESC", "DODDESC", "DQDESC", "DKDESC", "DVDESC"),
+}
+_ATTENTION_OUTPUTS = {"ODESC", "STATSDESC"}, {"DQDESC", "DKDESC", "DVDESC"}
+
+
+class GraphTensor(NamedTuple):
+    """A tensor of a graph, as whoever executes the graph has to bring it."""
+
+    id: int
+    elements: int
+    dtype: str
+    role: str  # the end of its attribute's name
+    output: bool
+    by_value: bool  # one number in the host's memory
+
+
+def strides(dimensions: Sequence[int], layout: str) -> list[int]:
+    """Return the strides of a tensor whose dimensions are batch, channels, space.
+
+    Args:
+        dimensions: Its dimensions.
+        layout: "contiguous" or "channels_last".
+    """
+    order = list(range(len(dimensions)))
+    if layout == "channels_last":
+        order = [0, *order[2:], 1]
+    return [
+        math.prod(dimensions[other] for other in order[order.index(one) + 1 :])
+        for one in range(len(dimensions))
+    ]
+
+
+class GraphBuilder:
+    """Describes operations to one cuDNN; what it made is destroyed at the end of its ``with`` block."""
+
+    def __init__(self, library: CudnnLibrary, stack: ExitStack) -> None:
+        self._library = library
+        self._stack = stack
+        self._ids = itertools.count(1)
+        self.tensors: list[GraphTensor] = []  # of all graphs made, in order
+
+    def make(self, kind: Kind) -> Descriptor:
+        """Create a descriptor."""
+        return self._stack.enter_context(Descriptor(self._library, kind))
+
+    def graph(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
+        """Return the graph of one operation.
+
+        Args:
+            operation: What to compute.
+            problem: Of which layer.
+            dtype: Of its tensors.
+            layout: "contiguous" or "channels_last".
+
+        Raises:
+            CudnnError: cuDNN refuses it.
+        """
+        if problem.norm:
+            one = self._norm(operation, problem, dtype, layout)
+        elif problem.heads:
+            one = self._attention(operation, problem, dtype)
+        else:
+            one = self._convolution(operation, problem, dtype, layout)
+        graph = self.make(Kind.OPERATIONGRAPH).set(Attribute.OPERATIONGRAPH_OPS, one.finalize())
+        return graph.finalize()
+
+    def _tensor(
+        self,
+        dimensions: Sequence[int],
+        dtype: str,
+        layout: str,
+        role: str,
+        *,
+        output: bool = False,
+        by_value: bool = False,
+    ) -> Descriptor:
+        tensor = self.make(Kind.TENSOR)
+        tensor.set(Attribute.TENSOR_DATA_TYPE, DATA_TYPES[dtype])
+        tensor.set(Attribute.TENSOR_DIMENSIONS, *dimensions)
+        tensor.set(Attribute.TENSOR_STRIDES, *strides(dimensions, layout))
+        number = next(self._ids)
+        self.tensors.append(GraphTensor(number, math.prod(dimensions), dtype, role, output, by_value))
+        tensor.set(Attribute.TENSOR_UNIQUE_ID, number)
+        tensor.set(Attribute.TENSOR_BYTE_ALIGNMENT, _ALIGNMENT)
+        if by_value:
+            tensor.set(Attribute.TENSOR_IS_BY_VALUE, True)
+        return tensor.finalize()
+
+    def _convolution(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
+        size, filters, channels = _two_dimensional(problem), problem.filters, problem.channels
+        after = [_size_after(problem, one) if space else 1 for one, space in size]
+        before = [one for one, _ in size]
+        kernel = [problem.kernel if space else 1 for _, space in size]
+        if problem.transposed:
+            before, after, channels, filters = after, before, filters, channels
+        asked = cudnn_operation(operation, transposed=problem.transposed)
+        kind, word, roles = _CONVOLUTION[asked]
+        convolution = self.make(Kind.CONVOLUTION)
+        convolution.set(Attribute.CONVOLUTION_COMP_TYPE, DATA_TYPES["float32"])
+        convolution.set(Attribute.CONVOLUTION_CONV_MODE, CROSS_CORRELATION)
+        convolution.set(Attribute.CONVOLUTION_SPATIAL_DIMS, len(size))
+        for attribute, value, otherwise in (
+            (Attribute.CONVOLUTION_DILATIONS, problem.dilation, 1),
+            (Attribute.CONVOLUTION_FILTER_STRIDES, problem.stride, 1),
+            (Attribute.CONVOLUTION_PRE_PADDINGS, problem.padding, 0),
+            (Attribute.CONVOLUTION_POST_PADDINGS, problem.padding, 0),
+        ):
+            convolution.set(attribute, *(value if space else otherwise for _, space in size))
+        dimensions = (
+            [problem.batch, channels, *before],
+            [filters, channels // problem.groups, *kernel],
+            [problem.batch, filters, *after],
+        )
+        one = self.make(kind)
+        prefix = f"OPERATION_CONVOLUTION_{word}_"
+        one.set(Attribute[f"{prefix}ALPHA"], 1.0).set(Attribute[f"{prefix}BETA"], 0.0)
+        one.set(Attribute[f"{prefix}CONV_DESC"], convolution.finalize())
+        for role, shape in zip(roles, dimensions, strict=True):
+            output = role == {"forward": "Y", "data gradient": "DX"}.get(asked, "DW")
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(shape, dtype, layout, role, output=output))
+        return one
+
+    def _attention(self, operation: Operation, problem: Problem, dtype: str) -> Descriptor:
+        """Return attention in training, scaled and without a mask; its statistics are in float32."""
+        forward = operation == "attention forward"
+        one = self.make(Kind.OPERATION_SDPA_FWD if forward else Kind.OPERATION_SDPA_BWD)
+        word = "FWD" if forward else "BWD"
+        rows = [problem.batch, problem.heads, *problem.size]
+
+        def put(role: str, dimensions: Sequence[int], of: str, *, by_value: bool = False) -> None:
+            output = role in _ATTENTION_OUTPUTS[not forward]
+            tensor = self._tensor(dimensions, of, "contiguous", role, output=output, by_value=by_value)
+            one.set(Attribute[f"OPERATION_SDPA_{word}_{role}"], tensor)
+
+        for role in _ATTENTION[word]:
+            put(role, [*rows, problem.channels], dtype)
+        put("STATSDESC", [*rows, 1], "float32")
+        put("SCALEDESC", [1] * 4, "float32", by_value=True)
+        return one
+
+    def _norm(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
+        """Return a normalisation in training: statistics and parameters in float32, as PyTorch keeps them."""
+        whole = [problem.batch, problem.channels, *problem.size]
+        ones = [1] * len(problem.size)
+        each = [1, problem.channels, *ones]
+        statistics = {"batch": each, "layer": [problem.batch, 1, *ones], "instance": whole[:2] + ones}[
+            problem.norm
+        ]
+        forward = operation == "norm forward"
+        one = self.make(Kind.OPERATION_NORM_FORWARD if forward else Kind.OPERATION_NORM_BACKWARD)
+        prefix = f"OPERATION_NORM_{'FWD' if forward else 'BWD'}_"
+        one.set(Attribute[f"{prefix}MODE"], NORM_MODES[problem.norm])
+
+        def put(role: str, dimensions: Sequence[int], of: str) -> None:
+            tensor = self._tensor(dimensions, of, layout, role, output=role in _NORM_OUTPUTS[not forward])
+            one.set(Attribute[f"{prefix}{role}"], tensor)
+
+        if forward:
+            one.set(Attribute.OPERATION_NORM_FWD_PHASE, NORM_TRAINING)
+            epsilon = self._tensor([1] * len(whole), "float32", layout, "EPSILON_DESC", by_value=True)
+            one.set(Attribute.OPERATION_NORM_FWD_EPSILON_DESC, epsilon)
+        for role in ("XDESC", "YDESC") if forward else ("XDESC", "DYDESC", "DXDESC"):
+            put(role, whole, dtype)
+        for role in ("MEAN_DESC", "INV_VARIANCE_DESC"):
+            put(role, statistics, "float32")
+        for role in ("SCALE_DESC", "BIAS_DESC") if forward else ("SCALE_DESC", "DSCALE_DESC", "DBIAS_DESC"):
+            put(role, each, "float32")
+        return one
+
+
+def _two_dimensional(problem: Problem) -> list[tuple[int, bool]]:
+    """Return the sizes in space, each with whether the layer has it: PyTorch calls cuDNN with two dimensions at least."""
+    return (
+        [(one, True) for one in problem.size]
+        if len(problem.size) > 1
+        else [(1, False), (problem.size[0], True)]
+    )
+
+
+def _size_after(problem: Problem, size: int) -> int:
+    reach = problem.dilation * (problem.kernel - 1)
+    if problem.transposed:
+        return (size - 1) * problem.stride - 2 * problem.padding + reach + 1
+    return (size + 2 * problem.padding - reach - 1) // problem.stride + 1
+
 
 _MOST_NOTES = 32
 _MOST_CONFIGURATIONS = 256
@@ -95,7 +308,7 @@ def rank(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: Engine
         return replace(cell, refused=str(error))
 
 
-def answer(request: Request, say: Say) -> None:
+def answer(request: Request, say: Callable[[object], None]) -> None:
     """Load cuDNN and ask it; write a line for what was loaded, and one for each cell whenever more is known of it."""
     gpus: dict[str, Descriptor] = {}
     with ExitStack() as stack:
@@ -135,4 +348,14 @@ def answer(request: Request, say: Say) -> None:
 
 def main() -> None:
     """Answer the request on standard input."""
-    serve(Request, answer)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    # cuDNN prints what it misses in a driver on standard output, which is for the answer.
+    out = os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor is all that is wanted
+        os.dup2(nowhere.fileno(), 1)
+
+    def say(one: object) -> None:
+        out.write(msgspec.json.encode(one) + b"\n")
+        out.flush()
+
+    answer(request, say)

@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,9 +17,8 @@ from msgspec.structs import replace
 
 from scanner.cudnn.gpus import GPUS, PRESENT
 from scanner.cudnn.problems import ATTENTIONS, PROBLEMS, Problem
-from scanner.cudnn.processes import ask
 from scanner.cudnn.record import Driver, EngineCell, EngineTable, Loaded, Place, Request
-from scanner.errors import BuildError, UsageError, one_line
+from scanner.errors import BuildError, UsageError, one_line, signal_name
 from scanner.processes.environment import tool_version
 
 LIBRARY = "libcudnn.so.9"
@@ -35,6 +35,8 @@ _STUB = "".join(
 )
 _TIMEOUT = 1800.0  # seconds for all cells; a minute is usual
 _MOST_CRASHES = 20
+_ROOT = str(Path(__file__).parent.parent.parent)
+_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.probe import main; main()"
 _NO_ORDER = "the heuristics end the process of cuDNN for this GPU"
 
 
@@ -213,19 +215,29 @@ def _one_process(request: Request) -> tuple[Loaded, list[EngineCell], str | None
     Raises:
         BuildError: It could not load the library.
     """
-    answer = ask("probe", request, _TIMEOUT)
-    if answer.late:
-        raise BuildError(f"{request.library}: did not answer within {_TIMEOUT:.0f} s")
-    if not answer.lines:
-        raise BuildError(
-            f"{request.library}: the process that loaded it ended ({answer.ending}"
-            f"{f': {answer.said}' if answer.said else ''}); {INSTALL}"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _CHILD, _ROOT],
+            input=msgspec.json.encode(request),
+            capture_output=True,
+            check=False,
+            timeout=_TIMEOUT,
         )
-    loaded = msgspec.json.decode(answer.lines[0], type=Loaded)
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{request.library}: did not answer within {_TIMEOUT:.0f} s") from error
+    ending = signal_name(-done.returncode) if done.returncode < 0 else f"exit code {done.returncode}"
+    # Of a process that was killed the last line may be cut.
+    lines = [line for line in done.stdout.split(b"\n") if line.endswith(b"}")]
+    if not lines:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise BuildError(
+            f"{request.library}: the process that loaded it ended ({': '.join([ending, *said])}); {INSTALL}"
+        )
+    loaded = msgspec.json.decode(lines[0], type=Loaded)
     if loaded.failed is not None:
         raise BuildError(f"{request.library}: cannot be loaded ({loaded.failed}); {INSTALL}")
     cells = []
-    for line in answer.lines[1:]:
+    for line in lines[1:]:
         with suppress(msgspec.DecodeError):
             cells.append(msgspec.json.decode(line, type=EngineCell))
-    return loaded, cells, answer.ending
+    return loaded, cells, ending if done.returncode else None
