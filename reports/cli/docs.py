@@ -54,7 +54,7 @@ FORMS = (*RENDERERS, "patch", "pr")
     "ops",
     multiple=True,
     metavar="OP",
-    help="With --format pr: report these ops alone, as torch.cumprod.",
+    help="With --format pr: report these ops alone, as torch.cumprod, or by one of their cases, torch.cumprod:long_flat.",
 )
 @python_option(
     "With --format pr: the interpreter whose torch draws the inputs of the repro; it needs only torch."

@@ -164,15 +164,16 @@ def ops_of(docs: Docs) -> list[str]:
     )
 
 
-def report(docs: Docs, op: str, source: DocumentedSource | None, drawn: Drawn) -> View | None:
+def report(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn) -> View | None:
     """Return what is reported of an op; ``None`` if nothing changes a list, and nothing is silent or wrong.
 
     Args:
         docs: What the runs say.
-        op: As ``ops_of`` has it.
+        asked: An op, as ``ops_of`` has it, and behind a colon the case that shows it, if not the smallest.
         source: The file that the patch changes; without it the patch has the lines of the docstring alone, which git finds.
         drawn: Says how the inputs of a row are made.
     """
+    op, _, case = asked.partition(":")
     rows = tuple(one for one in docs.rows if op in names_of(one.row.row))
     undocumented = tuple(one for one in docs.undocumented if one.op == op)
     part = replace(docs, rows=rows, undocumented=undocumented)
@@ -186,6 +187,7 @@ def report(docs: Docs, op: str, source: DocumentedSource | None, drawn: Drawn) -
     ]
     missing = [one for it in undocumented for one in it.evidence if not one.held]
     shown = wrong or silent or [one for one in (*failing, *missing) if changes]
+    shown = [one for one in shown if case in {"", one.row.row.case}]
     if not shown:
         return None
     # A row that provokes a difference, and of those the smallest; what raises in its forward phase is no matter of the backward one.
@@ -248,7 +250,7 @@ def pull_requests(
         UsageError: There is nothing to report of an op.
     """
     known = ops_of(docs)
-    if strange := [op for op in ops if op not in known]:
+    if strange := [op for op in ops if op.partition(":")[0] not in known]:
         told = f"there is of: {', '.join(known)}" if known else "nor of any other op"
         raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")
     for op in ops or known:
