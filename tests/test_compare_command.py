@@ -156,14 +156,6 @@ def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list
                 "wrote"
             ),
         ),
-        (
-            ["2.11.0.jsonl", "2.13.0.jsonl", "--fail-on", "everything"],
-            2,
-            (
-                "detmatrix: Invalid value for '--fail-on': unknown class 'everything'; choose: regression, change, "
-                "regressed, improved, changed, added, removed (see detmatrix compare --help)"
-            ),
-        ),
     ],
 )
 def test_errors_are_one_line(
