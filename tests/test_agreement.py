@@ -67,6 +67,20 @@ def test_writers_of_any_dtype_race() -> None:
     assert not held.writers_race((torch.tensor([5.0, 3.0]), ()))
 
 
+def test_what_cancels_leaves_a_rounding() -> None:
+    """The gradient of a softmax over one number is zero, of which a GPU may leave the rounding of its terms; not more."""
+
+    def op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([(x * y).sum(1) - (y * x).flip(1).sum(1), x.sum(1)])
+
+    x, y = mixed(4, 999), mixed(4, 999)
+    held = reference(op, x, y)
+    result = op(x, y)
+    off = torch.zeros_like(result)
+    off[1] = (op(x, y) - op(x.double(), y.double())).abs().max().float()
+    assert [held.compare(result + some, ())["agrees"] for some in (off, 1000 * off)] == [True, False]
+
+
 def test_seven_is_not_nine() -> None:
     """A gradient of nine contributions of which two are lost."""
     pad = torch.nn.ReflectionPad2d(3)

@@ -22,6 +22,8 @@ from scanner.worker import bits, global_state
 from scanner.worker.execution import Execution, first_line, mapped, on_host, tensors_in
 
 _SAMPLES, _MORE = 4, 12
+# Of an element that is rounding alone, in the largest that the CPU made.
+_ROUNDINGS = 8
 _SEED = 0x5EED
 # Values so far apart, as a share of the larger, are no small movement; and so near, in √ε, to one that was jumped to it is that.
 _JUMP, _NEAR = 0.25, 8
@@ -145,9 +147,9 @@ class CpuReference:
             if not one.numel():
                 continue
             error = self._errors(place, one, cpu)
-            if len(self._samples) == _SAMPLES and (error > 1).any():
+            if (error > 1).any():
                 # Of many elements one moves hardly at all in a few ways.
-                self._draw(_MORE)
+                self._draw(_MORE + _SAMPLES - len(self._samples))
                 error = self._errors(place, one, cpu)
             wrong, worst = int((error > 1).sum()), int(error.argmax())
             found["elements"] += wrong
@@ -190,9 +192,8 @@ class CpuReference:
             allowed = torch.stack([move**2 for move in moves]).mean(0).sqrt() + relative * size
         else:
             allowed = relative * torch.nan_to_num(size, nan=0.0, posinf=0.0).max().expand_as(size)
-        # What cancels on the CPU, however its inputs move, may leave a rounding.
-        largest = torch.nan_to_num(size, nan=0.0, posinf=0.0).max()
-        allowed = torch.where(allowed == 0, precision * largest, allowed)
+        if len(self._samples) > _SAMPLES:
+            allowed = allowed.maximum(self._rounding(place, cpu, precision))
         error = _ratio((one - cpu).abs(), allowed)
         for sample, move in zip(samples, moves, strict=True):
             jumped = move > _JUMP * torch.maximum(sample.abs(), size)
@@ -200,6 +201,20 @@ class CpuReference:
             error = torch.where(jumped, error.minimum(near), error)
         same = (one == cpu) | (one.isnan() & cpu.isnan())
         return torch.where(same, 0.0, torch.nan_to_num(error, nan=_WORST, posinf=_WORST))
+
+    def _rounding(self, place: int, cpu: torch.Tensor, precision: float) -> torch.Tensor:
+        """Return how far elements may be off that are rounding alone: where a wider dtype has nothing, all terms cancel.
+
+        However inputs move, these hardly do; what is left of them is the rounding of their terms, of which the CPU's largest tells.
+        """
+        dtype = self._judged[place][1].dtype
+        wider = {torch.float32: torch.float64}.get(dtype, _WIDER.get(dtype))
+        try:
+            exact = _wide(self._computed(partial(_cast, dtype, wider or dtype))[1][place][1])
+        except Exception:  # noqa: BLE001 - not every op has a wider dtype
+            return torch.zeros_like(cpu.abs())
+        rounded = torch.nan_to_num((cpu - exact).abs(), nan=0.0, posinf=0.0).max()
+        return torch.where(exact.abs() <= precision * rounded, _ROUNDINGS * rounded, 0.0)
 
     def _ties(self, one: torch.Tensor, cpu: torch.Tensor) -> bool:
         """Tell whether indices are as good as the CPU's: they choose elements with the same bits, and none twice for once.
