@@ -179,6 +179,7 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=lambda t: call(t.values(16), (_large(t),)),
                 provokes=LARGE,
                 traits=_resize_traits("floating"),
+                reference=grown,
             ),
             "shrink": Case(
                 inputs=lambda t: call(t.values(_elements(t)), (16,)),
