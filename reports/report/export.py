@@ -138,7 +138,7 @@ def _csv(names: Sequence[str], lines: Iterator[Mapping[str, object]]) -> Iterato
     while some := list(islice(lines, _AT_ONCE)):
         frame = _frame(names, some)
         for name in frame.select_dtypes(object):
-            frame[name] = [*map(_cell, frame[name])]
+            frame[name] = frame[name].map(_cell)
         yield frame.to_csv(index=False, header=False, na_rep=_NA, lineterminator="\n")
 
 
