@@ -213,17 +213,6 @@ def test_over_broad_bullets_say_what_decides(
     )
 
 
-def test_a_bullet_can_fail_on_one_device() -> None:
-    """A bullet without a device that holds on one and fails on another says so."""
-    docs = docs_of(
-        docstring([], ["torch.a"]),
-        [shown("torch.a", "raises", "cpu")],
-        [shown("torch.a", "fixed_by_mode", "cuda")],
-    )
-
-    assert only(docs).reason.endswith("It holds on cpu. It fails on cuda")
-
-
 def test_vague_bullets_cannot_be_contradicted() -> None:
     """What "in some cases" means is not said: a row can confirm it, and none can deny it."""
     text = docstring([], ["torch.a in some cases"])

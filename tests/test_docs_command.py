@@ -357,3 +357,15 @@ def test_reports_are_of_ops_that_are_known(detmatrix: Command, agreeing: Path) -
     assert (none.returncode, none.stdout) == (0, "")
     assert refused.returncode == 2
     assert "--op: there is nothing to report of torch.a" in one_line(refused.stderr)
+
+
+def test_without_a_run_the_recorded_ones_of_the_newest_release_count(detmatrix: Command) -> None:
+    """What was measured and what was simulated of it stand side by side; the runs are named."""
+    done = detmatrix("docs")
+
+    assert done.returncode == 0
+    assert re.match(
+        r"docs: \S+/torch-([\d.]+)-cpu\.jsonl\.gz, \S+/torch-\1-simulated-\S+\.jsonl\.gz", done.stderr
+    )
+    assert "| CPU, measured" in done.stdout
+    assert "| CUDA, simulated" in done.stdout

@@ -365,19 +365,6 @@ def test_sameness_where_nothing_could_race_changes_no_bullet(
     assert bullets(regenerate(doubt(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
 
 
-def test_nothing_seen_moves_no_part_of_a_bullet() -> None:
-    """Of a bullet about several ops, one acts and moves, one was provoked in vain and goes, one is innocent and stays."""
-    rows = [
-        shown("torch.a", "fixed_by_mode"),
-        shows("deterministic", row("torch.a", "quiet", device="cuda")),
-        shows("deterministic", row("torch.b", device="cuda")),
-        shows("deterministic", row("torch.c", device="cuda", provokes="")),
-    ]
-    text = docstring([], [f"torch.a, torch.b, and torch.c {CUDA}"])
-
-    assert regenerated(text, rows) == ([f":func:`torch.a` {CUDA}"], [f":func:`torch.c` {CUDA}"])
-
-
 def test_new_bullets_swallow_none() -> None:
     """Beside a standing bullet of the op a new one says what its rows share, or is not written."""
     standing = f"torch.a with ``reduce='sum'`` {CUDA}"
@@ -418,16 +405,6 @@ def test_a_bullets_own_condition_decides_first() -> None:
     ]
 
     assert regenerated(text, rows)[1] == [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"]
-
-
-def test_the_other_ops_of_a_bullet_keep_any_device() -> None:
-    """An op without evidence is said of every device as before, when another one of its bullet is not."""
-    text = docstring([], ["torch.a and torch.b"])
-
-    assert regenerated(text, [shown("torch.a", "fixed_by_mode")])[1] == [
-        ":func:`torch.a` when called on a CPU or MPS tensor",
-        ":func:`torch.b`",
-    ]
 
 
 OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -110,7 +109,9 @@ def newest_recorded() -> tuple[str, ...]:
     """Return the recorded runs of the newest release, those of the ops of all of PyTorch's databases left out."""
     found = [path for path in RECORDED.glob("torch-*.jsonl.gz") if not path.name.endswith("-all.jsonl.gz")]
     newest = max((path.name.split("-")[1] for path in found), key=versions.key)
-    return tuple(sorted(os.path.relpath(path) for path in found if path.name.split("-")[1] == newest))
+    here = Path.cwd()
+    runs = sorted(path for path in found if path.name.split("-")[1] == newest)
+    return tuple(str(path.relative_to(here) if path.is_relative_to(here) else path) for path in runs)
 
 
 def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:
