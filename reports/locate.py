@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,13 +21,17 @@ from scanner.located import Located, Root, WithFlag
 from scanner.located_words import (
     CAUSE_MEANING,
     advice,
+    columns,
     details,
     in_order,
     notes,
+    phase_words,
+    site_words,
     summary,
     table,
     text,
 )
+from scanner.plurals import several
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.vocabulary import FINDINGS, Finding
 
@@ -68,6 +73,141 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
         causes={cause: CAUSE_MEANING[cause] for cause in dict.fromkeys(root.cause for root in roots)},
         text=text(located, {number: one.place for number, one in enumerate(shown) if one.place}),
     )
+
+
+# Findings of rows whose bits hang on the order of execution, worst first.
+_HANGS: tuple[Finding, ...] = ("silent", "raises", "fixed_by_mode", "uninitialized")
+_TO_DO = {
+    "silent": "the flag does not cure it; choose another op",
+    "raises": "the flag stops it with an error; choose another op",
+    "fixed_by_mode": "torch.use_deterministic_algorithms(True) cures it",
+    "uninitialized": "write the memory before it is read",
+}
+_SUSPECT_HEADS = ["on CUDA, simulated", "op", "line", "module", "phase", "calls"]
+
+
+def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
+    """Return the report of a program whose ops were only counted: each beside what a simulated GPU showed of it.
+
+    Args:
+        located: What its process found.
+        runs: Run files on a simulated GPU; none: those recorded of its release.
+    """
+    simulated = [
+        one for one in load(runs or recorded_simulations(located)) if one.run.header.environment.simulated
+    ]
+    rows = _simulated_rows(simulated, load(recorded_run(located.torch)))
+    shown = []
+    for site, calls in located.called:
+        direction = "backward" if site.phase == "backward" else "forward"
+        rank, verdict, row = _verdict(
+            site.op, [one for one in rows.get(site.op, ()) if one.row.direction == direction]
+        )
+        cells = [
+            verdict,
+            one_line(site.op),
+            site_words(site),
+            one_line(site.module or ""),
+            phase_words(site),
+            str(calls),
+        ]
+        known = {"site": asdict(site), "calls": calls, "verdict": verdict, "row": row and row.row.id}
+        view = View(
+            known,
+            name=one_line(site.op),
+            cells=cells,
+            details=f"{row.row.id}: {row.off.reason or row.row.why}" if row else "no row reaches it",
+            hangs=rank < len(_HANGS),
+            place=None,
+            to_do=_TO_DO.get(verdict, "nothing"),
+        )
+        shown.append((rank, -calls, view))
+    roots = [one for *_, one in sorted(shown, key=lambda one: one[:2])]
+    hanging = [one for one in roots if one.hangs]
+    where = ", ".join(
+        f"{one.name} ({one.run.header.environment.simulated.name})"
+        for one in simulated
+        if one.run.header.environment.simulated
+    )
+    said = f"{len(hanging)} of {several(len(roots), 'call site')} hang on the order of execution where CUDA was simulated"
+    summary = f"{said}: {several(located.ops, 'op')}, each executed once (torch {one_line(located.torch)})."
+    notes = [
+        f"The verdicts are of {where}; simulated, with other inputs than the program's, and nothing of them was measured on a GPU."
+        if simulated
+        else f"There is no recorded simulation of torch {one_line(located.torch)}; give a run file with --matrix.",
+        *([f"The program used {located.device}."] if located.device else []),
+        *([f"The program ended early: {one_line(located.ended)}."] if located.ended else []),
+    ]
+    lines = [summary, "", *columns(_SUSPECT_HEADS, [one.cells for one in roots]), ""]
+    lines += [
+        f"{one.name}: {one.details} To do: {one.to_do}."
+        for one in {one.name: one for one in hanging}.values()
+    ]
+    return View(
+        {"torch": located.torch, "ops": located.ops, "device": located.device, "called": roots},
+        summary=summary,
+        heads=_SUSPECT_HEADS,
+        notes=notes,
+        causes={},
+        roots=roots,
+        text="\n".join([*lines, *([""] if hanging else []), *notes]) + "\n",
+    )
+
+
+def _verdict(op: str, rows: Sequence[MatrixRow]) -> tuple[int, str, MatrixRow | None]:
+    """Return how an op ranks among suspects, what a simulated GPU showed of it, and the row that does.
+
+    A row is of an op that has its name; another one that reaches it may hang on what else it reaches.
+    """
+    hangs = sorted((one for one in rows if one.finding in _HANGS), key=lambda one: _HANGS.index(one.finding))
+    own = [one for one in rows if _plain(one.row.op) == _plain(op)]
+    if found := next((one for one in hangs if one in own), None):
+        return _HANGS.index(found.finding), found.finding, found
+    judged = [one for one in rows if one.off.verdict not in {"not_run", "error"}]
+    if own and (found := next((one for one in own if one in judged), None)):
+        return len(_HANGS) + 3, found.finding, found
+    if hangs:
+        return len(_HANGS), f"part of {hangs[0].row.op}: {hangs[0].finding}", hangs[0]
+    if not rows:
+        return len(_HANGS) + 2, "no row", None
+    rows = sorted(rows, key=lambda one: one.off.verdict != "not_run")
+    if rows[0] in judged:
+        return len(_HANGS) + 3, rows[0].finding, rows[0]
+    libraries = re.findall(r"\((cu[A-Z]\w+)\)", rows[0].off.reason or "")
+    why = ", ".join(dict.fromkeys(libraries)) or (
+        "cuBLAS" if "matrix products" in (rows[0].off.reason or "") else "error"
+    )
+    return len(_HANGS) + 1, f"not judged: {why}", rows[0]
+
+
+def _plain(name: str) -> str:
+    """Return the name of an op without what tells its kinds apart: of ``aten::embedding_dense_backward`` embedding."""
+    name = name.rpartition("::")[2].partition(".")[0] if "::" in name else name.rpartition(".")[2]
+    return re.sub(r"^_+|_+$|(_dense|_data)?_backward(_data)?$|_forward$", "", name.lower())
+
+
+def recorded_simulations(located: Located) -> list[str]:
+    """Return the recorded simulated runs of a release: of the GPU that was used, or of all there are."""
+    release = located.torch.partition("+")[0]
+    found = sorted(_RECORDED.glob(f"torch-{release}-simulated-*.jsonl.gz"))
+    return [str(one) for one in found if f"-{located.device}." in one.name] or [str(one) for one in found]
+
+
+def _simulated_rows(simulated: Sequence[Matrix], named: Sequence[Matrix]) -> dict[str, list[MatrixRow]]:
+    """Return the rows of simulated runs by the overloads that they reach, which runs on the CPU have recorded."""
+    rows: dict[tuple[str, ...], list[MatrixRow]] = {}
+    for row in (row for one in simulated for row in one.rows):
+        rows.setdefault((row.row.spec, row.row.case, row.row.direction), []).append(row)
+    found: dict[str, dict[str, MatrixRow]] = {}
+    for one in named:
+        keys = {row.row.key: row.row for row in one.rows}
+        for dispatch in one.run.dispatches:
+            if (planned := keys.get(dispatch.key)) is None:
+                continue
+            for name in {name for mode in dispatch.modes.values() for name in mode.overloads}:
+                for row in rows.get((planned.spec, planned.case, planned.direction), ()):
+                    found.setdefault(name, {})[row.row.id] = row
+    return {name: list(one.values()) for name, one in found.items()}
 
 
 def matrix_words(place: dict[str, Any]) -> str:

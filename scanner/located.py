@@ -131,6 +131,8 @@ class Located:
     )  # and which ops they were, the first few
     thread_ops: int = 0  # that other threads of Python called: not looked at
     processes: int = 0  # that multiprocessing started: not looked at
+    called: tuple[tuple[OpSite, int], ...] = ()  # call sites and calls, where ops were only counted
+    device: str | None = None  # the GPU that was used: "sm_90"
     outside: int = 0  # ops given memory that something else than an op had written to; in one run
     outside_site: OpSite | None = None  # the first of these
     compiled: tuple[str, ...] = ()  # places that ask for compilation

@@ -290,7 +290,7 @@ def text(located: Located, more: Mapping[int, str] | None = None) -> str:
     roots = in_order(located)
     if roots:
         heads, rows = table(located)
-        lines += ["", *_table(["", *heads], [[f"{place}", *row] for place, row in enumerate(rows, 1)])]
+        lines += ["", *columns(["", *heads], [[f"{place}", *row] for place, row in enumerate(rows, 1)])]
         for place, root in enumerate(roots, 1):
             lines += ["", f"{place}. {'; '.join(details(root))}.", f"   To do: {advice(root)}."]
             if more and place - 1 in more:
@@ -298,11 +298,10 @@ def text(located: Located, more: Mapping[int, str] | None = None) -> str:
     return "\n".join([*lines, "", *notes(located)]) + "\n"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return lines whose columns begin below one another."""
-    columns = list(zip(heads, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in zip(*columns, strict=True)
+        for row in (heads, *rows)
     ]

@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from reports.cli import locate as command
-from reports.locate import index_of, matrix_words
+from reports.locate import RENDERERS, index_of, matrix_words, suspects_of
 from scanner.locate import program
+from scanner.locate.session import LocateSettings, Session
 from scanner.located import CodeLine, Distance, Located, OpSite, Parting, Root, SentinelSeen, replays_for
 from scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command
 from tests.conftest import refused
+from tests.programs.planted import planted
 
 ROOT = Path(__file__).parent.parent
 LINE = CodeLine("train.py", 12, "forward")
@@ -255,6 +258,45 @@ def test_words_name_a_script_a_module_or_a_function(tmp_path: Path, monkeypatch:
     assert program_of(("a.py", "-x", "1"), module=False, calls=None) == Program("script", "a.py", ("-x", "1"))
     assert program_of(("a.b", "-m"), module=True, calls=None) == Program("module", "a.b", ("-m",))
     assert program_of(("a.py:step",), module=False, calls=3) == Program("function", "a.py", (), "step", 3)
+
+
+SUSPECTS: dict[tuple[str, Any], str] = {
+    ("aten::index_add", "forward"): "fixed_by_mode",
+    ("aten::bincount", "forward"): "raises",
+    ("aten::embedding_dense_backward", "backward"): "fixed_by_mode",
+    ("aten::sum.dim_IntList", "backward"): "part of ",
+    ("aten::convolution", "forward"): "not judged: cuDNN",
+    ("aten::addmm", "forward"): "not judged: cuBLAS",
+    ("mine::op", "forward"): "no row",
+}
+
+
+@pytest.mark.parametrize("form", ["text", "md", "html", "json"])
+def test_suspects_stand_beside_what_a_simulated_gpu_showed(form: str) -> None:
+    """Without an execution more; a row of another op that reaches one is no verdict on it."""
+    called = tuple((OpSite(op, phase, LINE, None, None, None), 2) for op, phase in SUSPECTS)
+    located = replace(FOUND, torch="2.15.0+cu130", replays=0, roots=(), called=called)
+    found = suspects_of(located)
+    told = "".join(RENDERERS[form](found))
+
+    verdicts = {one["site"]["op"]: one["verdict"] for one in found["called"]}
+    assert all(verdicts[op].startswith(verdict) for (op, _), verdict in SUSPECTS.items()), verdicts
+    assert "not judged: cuDNN" in told
+    assert form == "json" or "nothing of them was measured on a GPU" in told
+    assert found.summary.startswith("3 of 7 call sites hang")
+
+
+def test_ops_that_are_only_counted_are_executed_once() -> None:
+    """What the program computes is what it computes without us."""
+    session = Session(LocateSettings(replays=0))
+    session.start()
+    try:
+        first, second = (planted.add_count(torch.ones(1)) for _ in range(2))
+    finally:
+        session.stop()
+
+    assert float(second - first) == 1
+    assert {site.op: calls for site, calls in session.located().called}["detmatrix_planted::add_count"] == 2
 
 
 SCRIPT = """

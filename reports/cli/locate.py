@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reports.cli.writing import Place, writes
-from reports.locate import RENDERERS, view_of
+from reports.locate import RENDERERS, suspects_of, view_of
 from scanner.cli.options import Whole, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
 from scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
@@ -64,6 +64,11 @@ from scanner.programs.runs import hold
     metavar="N",
     help="With --record: the number of the first step, where the program resumes an earlier run. Default: 0.",
 )
+@click.option(
+    "--suspects",
+    is_flag=True,
+    help="Execute each op once, and show each beside what a simulated GPU showed of it for this release: nothing is measured.",
+)
 @click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")
 @click.option(
     "--ignore",
@@ -111,6 +116,7 @@ def locate(
     order: bool,
     record: str | None,
     diff: bool,
+    suspects: bool,
     eager: bool,
     save: str | None,
     matrices: tuple[str, ...],
@@ -131,6 +137,7 @@ def locate(
     again = {"--replay": replays, "--save": save, "--order": order}
     _choose_one("--runs", runs, again)
     _choose_one("--record", record, {**again, "--runs": runs, "--diff": diff})
+    _choose_one("--suspects", suspects or None, {**again, "--runs": runs, "--record": record, "--diff": diff})
     if diff and len(words) == 1:
         raise UsageError(f"--diff: give two records or more, not {words[0]} alone")
     to.check(matrices)
@@ -144,7 +151,7 @@ def locate(
         order=order,
         observation={
             **observed,
-            "replays": replays,
+            "replays": 0 if suspects else replays,
             "save": save and str(Path(save).resolve()),
             "progress": True,
             "record": record and str(Path(record).resolve()),
@@ -152,6 +159,10 @@ def locate(
     )
     if record is not None:
         return _recorded(record_program(program, settings), record)
+    if suspects:
+        located = record_program(program, settings)
+        to.write(suspects_of(located, matrices), matrices)
+        return EXIT_UNTRUSTED if located.ended is not None or not located.ops else EXIT_DONE
     located = observe_program(program, settings, runs or 1)
     if runs is None and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
         joined = of_all_ranks(located)

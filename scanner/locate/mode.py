@@ -30,7 +30,7 @@ from scanner.locate.replay import (
 )
 from scanner.locate.saving import save_inputs
 from scanner.locate.unwritten import UnwrittenMemory
-from scanner.located import Root
+from scanner.located import OpSite, Root
 from scanner.plurals import several
 
 # Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
@@ -81,6 +81,7 @@ class LocateMode(TorchDispatchMode):
         self._downstream = Downstream()
         self.outside = OutsideWrites()
         self.recorder = RunRecorder(record, self.unwritten) if record else None
+        self._counts = not replays and record is None
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
         # Set while the interpreter runs a launch: what it calls is no op of the program.
@@ -124,7 +125,7 @@ class LocateMode(TorchDispatchMode):
                 result = op.composite(*args, **kwargs)
         elif op.view:
             result = func(*args, **kwargs)
-        elif op.empty:
+        elif op.empty and not self._counts:
             result = func(*args, **kwargs)
             self.unwritten.handed_out(op, result)
             if self.recorder is None:
@@ -135,6 +136,11 @@ class LocateMode(TorchDispatchMode):
 
     def _look(self, op: KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
         """Look at an op that computes something."""
+        if self._counts:
+            # Nothing is waited for, copied or captured.
+            if not op.empty:
+                self._count(self.places.of(op.name))
+            return func(*args, **kwargs)
         key = self.places.of(op.name)
         self._count(key)
         given = among(args, kwargs)
@@ -386,6 +392,10 @@ class LocateMode(TorchDispatchMode):
         root.outputs = tuple(sorted({*root.outputs, *places}))
         call.restore()
         self._downstream.begin(root, [*call.returned, *call.changed])
+
+    def called(self) -> tuple[tuple[OpSite, int], ...]:
+        """Return the call sites of a program whose ops were only counted."""
+        return tuple((call_site(key), calls) for key, calls in self.calls.items()) if self._counts else ()
 
     def found(self) -> tuple[Root, ...]:
         """Return the roots, with how often their sites were called."""

@@ -45,7 +45,7 @@ _TORCH = str(Path(torch.__file__).parent)
 class LocateSettings:
     """What a program is observed with."""
 
-    replays: int | None = None  # of each op; None: as many as the sentinel asks for
+    replays: int | None = None  # of each op; None: as many as the sentinel asks for; 0: ops are only counted
     max_bytes: int = 1 << 30
     ignored: tuple[str, ...] = ()
     record: str | None = (
@@ -68,7 +68,7 @@ class Session:
     def __init__(self, settings: LocateSettings) -> None:
         self._settings = settings
         self.mode = LocateMode(
-            replays=settings.replays or FEW_REPLAYS,
+            replays=FEW_REPLAYS if settings.replays is None else settings.replays,
             max_bytes=settings.max_bytes,
             ignored=frozenset(settings.ignored),
             record=settings.record,
@@ -181,6 +181,10 @@ class Session:
             processes=self._elsewhere.processes,
             outside=mode.outside.seen,
             outside_site=call_site(mode.outside.first) if mode.outside.first else None,
+            called=mode.called(),
+            device="sm_{}{}".format(*torch.cuda.get_device_capability())
+            if torch.cuda.is_initialized()
+            else None,
             roots=mode.found(),
             ended=ended,
         )
