@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from reports.matrix.model import Matrix, matrix_of
 from reports.render.terminal import NARROW as WIDTH
+from reports.render.terminal import fitted
 from reports.report import text
 from scanner.cases.selected import selected_rows
 from scanner.invariance import HEADS, PROPERTIES, Property
@@ -107,3 +108,27 @@ def test_several_releases_name_the_columns_that_they_leave_out() -> None:
     assert [line for line in narrowed if "BWO silent" in line]
     assert [line for line in narrowed if line.startswith("BWO backward_only: ")]
     assert max(map(len, (*shown, *narrowed))) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("torch.take", "torch.nn.Conv2d"), ["torch.take", "…nn.Conv2d"]),
+        (("Tensor.index_put", "torch.index_put"), ["Tensor.index_put", "torch.index_put"]),
+        (("a.scatter_add", "torch.scatter_add_"), ["…scatter_add", "…scatter_add_"]),
+        (("torch.fractional_max_pool2d",), ["…fractional_max_pool2d"]),
+        (("torch." + "long" * 40,), ["…" + "longlonglonglonglonglonglong"[-21:]]),
+    ],
+)
+def test_names_are_cut_at_dots_and_never_read_the_same(names: tuple[str, ...], shown: list[str]) -> None:
+    """What would read like another name stays whole; only a part without an end is cut within."""
+    assert [*fitted(names, 12, 22).values()] == shown
+
+
+def test_a_wide_terminal_is_used() -> None:
+    """Several releases leave room for costs and actions in 140 columns, and actions are whole."""
+    both = [_asked(torch=torch) for torch in ("2.12.0", "2.13.0")]
+    narrow, wide = ("".join(text.render(both, width=width)) for width in (WIDTH, 140))
+
+    assert ("set the flag: it fills memory" in wide, "set the flag" in narrow) == (True, False)
+    assert max(map(len, wide.splitlines())) <= 140
