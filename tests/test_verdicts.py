@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
 from scanner.verdicts.cells import Cell, cell_of, observation_verdict
@@ -206,6 +207,8 @@ def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
     }
 
     assert bounds == {verdict: verdict != "deterministic" for verdict in VERDICTS}
+    still = Cell(verdict="deterministic", runs=100, by_process=(50, 50))
+    assert (still.bound, replace(still, constant=True).bound) == (still.upper_bound, None)
 
 
 def test_one_mode_differing_is_no_matter_of_the_other() -> None:
