@@ -8,27 +8,9 @@ import pytest
 
 from scanner.observations.runfile import read_run
 from tests.benchmarks.merging import measured
-from tests.commands import command_in
 from tests.large import write_shard
-from tests.sharded import SERIAL_SPECS, cells
 
 pytestmark = pytest.mark.nightly
-
-
-def test_eight_shards_of_real_workers(tmp_path: Path) -> None:
-    """The same inputs, the same bits, the same cells."""
-    run = command_in(tmp_path)
-    (tmp_path / "eight.py").write_text(SERIAL_SPECS)
-    options = ("eight", "--specs", "eight.py", "--device", "cpu", "--runs", 5, "--processes", 1, "--no-cost")
-    assert run("scan", *options, "--no-overloads", "-o", "whole.jsonl").returncode == 0
-    for number in range(1, 9):
-        assert run("scan", *options, "--no-overloads", "--shard", f"{number}/8").returncode == 0
-
-    done = run("merge", *(f"detmatrix-{number}-of-8.jsonl" for number in range(1, 9)), "-o", "all.jsonl.gz")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(cells(tmp_path / "whole.jsonl")) == 16
-    assert cells(tmp_path / "all.jsonl.gz") == cells(tmp_path / "whole.jsonl")
 
 
 def test_fifty_shards_of_twenty_thousand_rows(tmp_path: Path) -> None:

@@ -114,24 +114,6 @@ def _places(data: bytes) -> list[int]:
     return sorted(places - {start})
 
 
-def test_resuming_through_processes(detmatrix: Command, tmp_path: Path, standing: StandIn) -> None:
-    """The same by the command line and with processes: cut behind a line or in the middle of it, at every ninth line."""
-    command = (*OPTIONS, "--python", standing.python)
-    path = tmp_path / "run.jsonl"
-    assert detmatrix("scan", *command, "-o", path).returncode == 0
-    data, expected = path.read_bytes(), measured(path)
-    ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
-    # As many places as a few seconds allow, every other one in the middle of a line.
-    for number, end in list(enumerate(ends[:-1]))[::9]:
-        cut = end if number % 2 else (end + ends[number + 1]) // 2
-        path.write_bytes(data[:cut])
-
-        done = detmatrix("scan", *command, "--resume", "-o", path)
-
-        assert done.returncode == 0, done.stderr
-        assert measured(path) == expected
-
-
 def test_resuming_a_complete_run_changes_nothing(
     detmatrix: Command, tmp_path: Path, standing: StandIn
 ) -> None:

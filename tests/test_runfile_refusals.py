@@ -59,6 +59,21 @@ def _changed(data: bytes, path: Path, number: int, change: Callable[[dict[str, A
     return path
 
 
+_GONE = object()
+
+
+def _apply(record: dict[str, Any], change: dict[str, Any]) -> None:
+    """Set fields named by their paths; take away those that are gone."""
+    for path, value in change.items():
+        *parents, name = path.split(".")
+        place = record
+        for parent in parents:
+            place = place[parent]
+        place[name] = value
+        if value is _GONE:
+            del place[name]
+
+
 @pytest.mark.parametrize(
     ("number", "change", "expected"),
     [
@@ -87,43 +102,58 @@ def _changed(data: bytes, path: Path, number: int, change: Callable[[dict[str, A
         (2, {"kind": "remark"}, "line 2: Invalid value 'remark' - at `$.kind`"),
         (5, {"observations": "4"}, "line 5: Expected `int`, got `str` - at `$.observations`"),
         (5, {"distrust": "no"}, "line 5: Expected `array`, got `str` - at `$.distrust`"),
+        *((number, {name: _GONE}, f"line {number}: Object missing required field `{name}`") for number, name in (
+            (1, "format"), (1, "environment"), (2, "outcome"), (3, "kind"), (5, "load"))),
     ],
 )  # fmt: skip
 def test_wrong_values_are_told_with_their_path(
     small: bytes, tmp_path: Path, number: int, change: dict[str, Any], expected: str
 ) -> None:
     """The line, the field and what was expected of it, and what to do."""
-
-    def apply(record: dict[str, Any]) -> None:
-        for path, value in change.items():
-            *parents, name = path.split(".")
-            for parent in parents:
-                record = record[parent]
-            record[name] = value
-
-    path = _changed(small, tmp_path / "run.jsonl", number, apply)
+    path = _changed(small, tmp_path / "run.jsonl", number, lambda record: _apply(record, change))
 
     advice = "restore the file, or cut it before this line and scan --resume"
     assert refusal(path) == f"{expected}; {advice}"
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "expected"),
-    [
-        (1, "format", "line 1: Object missing required field `format`"),
-        (1, "environment", "line 1: Object missing required field `environment`"),
-        (2, "outcome", "line 2: Object missing required field `outcome`"),
-        (5, "load", "line 5: Object missing required field `load`"),
-        (3, "kind", "line 3: Object missing required field `kind`"),
-    ],
-)
-def test_missing_fields_are_named(
-    small: bytes, tmp_path: Path, number: int, name: str, expected: str
-) -> None:
-    """A field that is gone is told by its name."""
-    path = _changed(small, tmp_path / "run.jsonl", number, lambda record: record.pop(name))
+_ID = "torch.cumsum:collisions:forward:float32"
+_SEEN = f"line 2: the observation of {_ID}"
 
-    assert refusal(path).startswith(f"{expected}; restore the file")
+
+@pytest.mark.parametrize(
+    ("number", "change", "expected"),
+    [
+        (1, {"format": FORMAT + 1, "settings": "other"},
+         (f"written in run file format {FORMAT + 1}, this detmatrix reads up to {FORMAT}; upgrade detmatrix to read it")),
+        *((1, {"format": number}, f"line 1: no such run file format: {number} - at `$.format`") for number in (0, -1)),
+        (1, {"settings.modes": ["off"]}, (f"line 4: the observation of {_ID} (process 0) was never planned; "
+         "restore the file")),
+        (2, {"spec": "torch.neg"}, ("line 2: the observation of torch.neg:collisions:forward:float32 (process 0) "
+         "was never planned; restore the file")),
+        *((2, {"process": number}, f"{_SEEN} (process {number}) was never planned; restore the file")
+          for number in (3, 10**15)),
+        *((2, {"executions": executions, "digests": digests},
+           (f"{_SEEN} counts {executions} executions but {sum(digests.values())} digests - at `$.digests`; "
+            "restore the file")) for executions, digests in ((49, {"a": 50}), (50, {}), (0, {}))),
+        *((2, {"first_differing": number}, (f"{_SEEN} names execution {number} of 50 as the first that differed - at "
+           "`$.first_differing`; restore the file")) for number in (0, 50)),
+        (2, {"forward_differing": 50}, (f"{_SEEN} counts 50 differing of 50 executions, the first included - at "
+         "`$.forward_differing`; restore the file")),
+        (2, {"outputs": [{"name": "output", "shape": [1], "dtype": "float32", "differing": 50}]},
+         (f"{_SEEN} counts 50 differing of 50 executions, the first included - at `$.outputs[0].differing`; "
+          "restore the file")),
+        (2, {"outcome": "invalid", "executions": 0, "digests": {}, "forward_differing": 1},
+         (f"{_SEEN} counts 1 differing of 0 executions, the first included - at `$.forward_differing`; "
+          "restore the file")),
+    ],
+)  # fmt: skip
+def test_records_that_cannot_be_are_refused(
+    small: bytes, tmp_path: Path, number: int, change: dict[str, Any], expected: str
+) -> None:
+    """A later format says which it has, whatever else is new; an observation belongs to what was planned, and adds up."""
+    assert (
+        refusal(_changed(small, tmp_path / "run.jsonl", number, lambda one: _apply(one, change))) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,25 +180,6 @@ def test_lines_that_are_no_record_are_refused(
     path.write_bytes(b"\n".join(broken))
 
     assert refusal(path).startswith(expected)
-
-
-def test_newer_format_is_refused_with_advice(small: bytes, tmp_path: Path) -> None:
-    """A file of a later detmatrix says which format it has, whatever else is new in it."""
-    path = _changed(
-        small, tmp_path / "run.jsonl", 1, lambda record: record.update(format=FORMAT + 1, settings="other")
-    )
-
-    assert refusal(path) == (
-        f"written in run file format {FORMAT + 1}, this detmatrix reads up to {FORMAT}; upgrade detmatrix to read it"
-    )
-
-
-@pytest.mark.parametrize("number", [0, -1])
-def test_no_such_format(small: bytes, tmp_path: Path, number: int) -> None:
-    """Formats are counted from 1."""
-    path = _changed(small, tmp_path / "run.jsonl", 1, lambda record: record.update(format=number))
-
-    assert refusal(path) == f"line 1: no such run file format: {number} - at `$.format`"
 
 
 @pytest.mark.parametrize(
@@ -220,9 +231,6 @@ def _rearranged(small: bytes, tmp_path: Path, *numbers: int) -> Path:
     return path
 
 
-_ID = "torch.cumsum:collisions:forward:float32"
-
-
 @pytest.mark.parametrize(
     ("numbers", "expected"),
     [
@@ -249,57 +257,3 @@ def test_lines_in_the_wrong_place_are_refused(
 def test_order_of_observations_is_free(small: bytes, tmp_path: Path) -> None:
     """A resumed scan may have written them in another order."""
     assert len(read_run(_rearranged(small, tmp_path, 1, 4, 3, 2, 5)).observations) == 3
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"spec": "torch.neg"}, ("the observation of torch.neg:collisions:forward:float32 (process 0) was never "
-         "planned; restore the file")),
-        ({"process": 3}, f"the observation of {_ID} (process 3) was never planned; restore the file"),
-        ({"process": 10**15}, f"the observation of {_ID} (process {10**15}) was never planned; restore the file"),
-        ({"executions": 49}, (f"the observation of {_ID} counts 49 executions but 50 digests - at `$.digests`; "
-         "restore the file")),
-        ({"digests": {}}, (f"the observation of {_ID} counts 50 executions but 0 digests - at `$.digests`; "
-         "restore the file")),
-        ({"digests": {}, "executions": 0}, (f"the observation of {_ID} counts 0 executions but 0 digests - at "
-         "`$.digests`; restore the file")),
-        ({"first_differing": 0}, (f"the observation of {_ID} names execution 0 of 50 as the first that differed "
-         "- at `$.first_differing`; restore the file")),
-        ({"first_differing": 50}, (f"the observation of {_ID} names execution 50 of 50 as the first that differed "
-         "- at `$.first_differing`; restore the file")),
-        ({"forward_differing": 50}, (f"the observation of {_ID} counts 50 differing of 50 executions, the first "
-         "included - at `$.forward_differing`; restore the file")),
-        ({"outputs": [{"name": "output", "shape": [1], "dtype": "float32", "differing": 50}]},
-         (f"the observation of {_ID} counts 50 differing of 50 executions, the first included - at "
-         "`$.outputs[0].differing`; restore the file")),
-        ({"outcome": "invalid", "executions": 0, "digests": {}, "forward_differing": 1},
-         (f"the observation of {_ID} counts 1 differing of 0 executions, the first included - at "
-         "`$.forward_differing`; restore the file")),
-    ],
-)  # fmt: skip
-def test_observations_that_cannot_be_are_refused(
-    small: bytes, tmp_path: Path, change: dict[str, Any], expected: str
-) -> None:
-    """An observation belongs to a planned row and process, and its digests are its executions."""
-    path = _changed(small, tmp_path / "run.jsonl", 2, lambda record: record.update(change))
-
-    assert refusal(path) == f"line 2: {expected}"
-
-
-def test_unplanned_mode_is_refused(small: bytes, tmp_path: Path) -> None:
-    """A run of one mode holds no observation of the other."""
-    path = _changed(small, tmp_path / "run.jsonl", 1, lambda record: record["settings"].update(modes=["off"]))
-
-    assert (
-        refusal(path) == f"line 4: the observation of {_ID} (process 0) was never planned; restore the file"
-    )
-
-
-def test_row_planned_twice_is_refused(small: bytes, tmp_path: Path) -> None:
-    """Two rows of one name would share their observations."""
-    path = _changed(
-        small, tmp_path / "run.jsonl", 1, lambda record: record["planned"].append(record["planned"][0])
-    )
-
-    assert refusal(path) == "line 1: a row is planned twice - at `$.planned`; restore the file"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from scanner.errors import UsageError
 from scanner.observations.records import Closing
-from scanner.observations.runfile import read_run
 from scanner.observations.writer import RunWriter
 from tests.conftest import lines
-from tests.runs import write_run
 
 _CLOSING = Closing(seconds=1.0, load=(), observations=0)
 
@@ -84,83 +80,6 @@ def test_existing_file_is_untouched_until_the_scan_begins(tmp_path: Path, conten
         pass
 
     assert path.read_bytes() == content
-
-
-def test_begin_drops_the_torn_line(tmp_path: Path, small: bytes) -> None:
-    """What is written next follows the last whole line."""
-    path = tmp_path / "run.jsonl"
-    cut = small.rfind(b"\n", 0, -1) + 1
-    path.write_bytes(small[: cut + 7])
-
-    with RunWriter(path) as writer:
-        writer.begin(read_run(path).end)
-        writer.write(msgspec.structs.replace(_CLOSING, observations=3))
-
-    assert path.read_bytes().startswith(small[:cut])
-    assert read_run(path).closing is not None
-
-
-@pytest.mark.parametrize("spare", [0, 1, 100, 10_000])
-def test_line_that_does_not_fit_is_taken_back(tmp_path: Path, spare: int) -> None:
-    """On a full disk the file ends with its last whole line, and the error says what to do."""
-    path = tmp_path / "run.jsonl"
-    size = write_run(path, closing=None).stat().st_size
-    script = textwrap.dedent(
-        """
-        import resource, signal, sys
-        from pathlib import Path
-        from scanner.observations.records import Closing
-        from scanner.observations.runfile import read_run
-        from scanner.observations.writer import RunWriter
-        path, limit = Path(sys.argv[1]), int(sys.argv[2])
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-        with RunWriter(path) as writer:
-            writer.begin(read_run(path).end)
-            writer.write(Closing(seconds=1.0, load=(), observations=0, distrust=("x" * 20_000,)))
-        """
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path), str(size + spare)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.stderr.splitlines()[-1] == (
-        f"scanner.errors.UsageError: {path}: cannot be written any further (File too large); what was observed so "
-        f"far is kept, make room and go on with scan --resume -o {path}"
-    )
-    assert path.stat().st_size == size
-    assert read_run(path).closing is None
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("none/run.jsonl", "No such file or directory"),
-        ("file/run.jsonl", "Not a directory"),
-        (".", "Is a directory"),
-        ("x" * 300, "File name too long"),
-    ],
-)
-def test_places_that_cannot_be_written_are_told(tmp_path: Path, name: str, expected: str) -> None:
-    """What the system said, and the option that chooses another place."""
-    (tmp_path / "file").write_bytes(b"")
-    path = tmp_path / name
-
-    assert _stopped(path) == f"{path}: cannot be written ({expected}); choose another place with -o"
-
-
-def test_compressed_files_are_not_written(tmp_path: Path) -> None:
-    """Lines are appended plain; a name that promises otherwise could not be read again."""
-    path = tmp_path / "run.jsonl.gz"
-
-    assert _stopped(path) == (
-        f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
-    )
-    assert not path.exists()
 
 
 def test_written_lines_are_in_the_file_at_once(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from opspecs.user import SpecFileError, load_specs
-from tests.commands import process_in
-from tests.conftest import lines
+from tests.commands import Command, process_in
+from tests.conftest import lines, refused
 
 _HEAD = "from opspecs.model import Case, OpSpec, call\n\n"
 _DTYPES = "dtypes must be a tuple of names such as 'float32', and is "
@@ -44,94 +44,99 @@ def _spec(fields: str = "", case: str = "", name: str = "'m.x'") -> str:
     return f"{_HEAD}SPECS = (OpSpec(\n    name={name}, {op}{why}{fields}),)\n"
 
 
+_NAME = "must be a text of one line without ':'"
+_AMONG = "must be a tuple of names among forward, backward, such as ('forward',), and is"
+_CASES = "cases must map names to Case(inputs=lambda t: call(...))"
+_OP = "op must be a dotted path below torch, or a function, and is"
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ("op=5", "op must be a dotted path below torch, or a function, and is 5"),
-        ("op='torch neg'", "op must be a dotted path below torch, or a function, and is 'torch neg'"),
+        ("op=5", f"{_OP} 5"),
+        ("op='torch neg'", f"{_OP} 'torch neg'"),
         ("why=None", "why must be a text, and is None"),
         ("why='\\ud800'", "why must be a text, and is '\\ud800'"),
         ("family=1", "family must be a text, and is 1"),
         ("in_place='no'", "in_place must be True or False, and is 'no'"),
         ("some_leaves=None", "some_leaves must be True or False, and is None"),
-        (
-            "directions=5",
-            "directions must be a tuple of names among forward, backward, such as ('forward',), and is 5",
-        ),
-        (
-            "directions=()",
-            "directions must be a tuple of names among forward, backward, such as ('forward',), and is ()",
-        ),
+        ("directions=5", f"directions {_AMONG} 5"),
+        ("directions=()", f"directions {_AMONG} ()"),
         ("dtypes=None", f"{_DTYPES}None"),
         ("dtypes='float32'", f"{_DTYPES}'float32'"),
         ("dtypes={'float32'}", f"{_DTYPES}{{'float32'}}"),
         ("dtypes=()", f"{_DTYPES}()"),
         ("cuda_dtypes='float16'", f"cuda_{_DTYPES}'float16'"),
-        (
-            "documented='torch.put'",
-            "documented must be a tuple of names, such as ('torch.Tensor.put_',), and is 'torch.put'",
-        ),
-        (
-            "cases=(('c', Case(inputs=lambda t: call())),)",
-            "cases must map names to Case(inputs=lambda t: call(...))",
-        ),
-        ("cases={}", "cases must map names to Case(inputs=lambda t: call(...))"),
-        (
-            "cases={'a:b': Case(inputs=lambda t: call())}",
-            "the name of a case must be a text of one line without ':'",
-        ),
+        ("documented='torch.put'",
+         "documented must be a tuple of names, such as ('torch.Tensor.put_',), and is 'torch.put'"),
+        ("cases=(('c', Case(inputs=lambda t: call())),)", _CASES),
+        ("cases={'c': lambda t: t}", _CASES),
+        ("cases={}", _CASES),
+        ("cases={'a:b': Case(inputs=lambda t: call())}", f"the name of a case {_NAME}"),
+        ({"case": "provokes=None"}, "case 'c': provokes must be a text, and is None"),
+        ({"case": "constant=0"}, "case 'c': constant must be a text, and is 0"),
+        *(({"case": f"traits={value}"},
+           f"case 'c': traits must map texts to texts, such as {{'accumulate': 'True'}}, and is {value}")
+          for value in ("{'dim': 1}", "None")),
+        *(({"case": f"devices={value}"},
+           f"case 'c': devices must be a tuple of names among cpu, cuda, such as ('cpu',), and is {value}")
+          for value in ("'cpu'", "()")),
+        ({"case": "dtypes=()"}, f"case 'c': {_DTYPES}()"),
+        *(({"case": f"directions={value}"}, f"case 'c': directions {_AMONG} {value}")
+          for value in ("'backward'", "['sideways']")),
+        ({"name": "5"}, f"name {_NAME}, which separates the parts of a row id"),
+        # No line of the file holds it.
+        ({"name": "f'm.{1}'", "fields": "why=None"}, "why must be a text, and is None"),
+        *(({"name": repr(name)}, "names that begin with control. or sentinel. are those of our own; give the spec another name")
+          for name in ("control.constant", "control.mine", "sentinel.index_put")),
     ],
-)
-def test_fields_of_a_spec(tmp_path: Path, fields: str, expected: str) -> None:
-    """Each is checked, and told with file, line, spec and what to declare."""
-    (tmp_path / "own.py").write_text(_spec(fields))
+)  # fmt: skip
+def test_fields_of_a_spec(tmp_path: Path, fields: str | dict[str, str], expected: str) -> None:
+    """Each field of it and of its cases is checked, and told with file, line, spec and what to declare."""
+    words = fields if isinstance(fields, dict) else {"fields": fields}
+    (tmp_path / "own.py").write_text(_spec(**words))
 
-    assert _refused(tmp_path / "own.py") == f"own.py, line 4: 'm.x': {expected}"
+    name = words.get("name", "'m.x'")
+    line, shown = (3, "'m.1'") if name.startswith("f") else (4, name)
+    assert _refused(tmp_path / "own.py") == f"own.py, line {line}: {shown}: {expected}"
 
 
 @pytest.mark.parametrize(
-    ("case", "expected"),
+    ("content", "expected"),
     [
-        ("provokes=None", "provokes must be a text, and is None"),
-        ("constant=0", "constant must be a text, and is 0"),
-        (
-            "traits={'dim': 1}",
-            "traits must map texts to texts, such as {'accumulate': 'True'}, and is {'dim': 1}",
-        ),
-        ("traits=None", "traits must map texts to texts, such as {'accumulate': 'True'}, and is None"),
-        (
-            "devices='cpu'",
-            "devices must be a tuple of names among cpu, cuda, such as ('cpu',), and is 'cpu'",
-        ),
-        ("devices=()", "devices must be a tuple of names among cpu, cuda, such as ('cpu',), and is ()"),
-        ("dtypes=()", f"{_DTYPES}()"),
-        (
-            "directions='backward'",
-            "directions must be a tuple of names among forward, backward, such as ('forward',), and is 'backward'",
-        ),
+        (None, "own.py: no such file"),
+        ("SPECS = (\n", "own.py, line 1: SyntaxError: '(' was never closed (own.py, line 1)"),
+        ("\n\nSPECS = [1 / 0]\n", "own.py, line 3: ZeroDivisionError: division by zero"),
+        ("raise ValueError('a\\nb')\n", "own.py, line 1: ValueError: a b"),
+        ("x = 1\n", "own.py: declares no SPECS; assign a tuple of OpSpec to it"),
+        ("x = 1\nSPECS = ()\n", "own.py, line 2: SPECS is empty; put an OpSpec into it"),
+        ("SPECS = [1]\n", "own.py, line 1: declares no SPECS; assign a tuple of OpSpec to it"),
+        *((f"import os, sys\n{ends}(0)\n",
+           "own.py: exits when it is loaded; let it declare SPECS and do nothing else") for ends in ("sys.exit", "os._exit")),
+        ("x = 1\nraise GeneratorExit('why')\n", "own.py, line 2: GeneratorExit: why"),
+        ("from opspecs.registry import SPECS as OURS\nSPECS = OURS[:1]\n",
+         "own.py: the name torch.nn.Conv1d is taken; give the spec a name of its own"),
+        # The spec file is there; its line that opens the other one is told.
+        ("\nopen('missing.csv')\n",
+         "own.py, line 2: FileNotFoundError: [Errno 2] No such file or directory: 'missing.csv'"),
     ],
-)
-def test_fields_of_a_case(tmp_path: Path, case: str, expected: str) -> None:
-    """Each is checked, and the case named too."""
-    (tmp_path / "own.py").write_text(_spec(case=case))
+)  # fmt: skip
+def test_spec_file_that_cannot_be_used(
+    detmatrix: Command, tmp_path: Path, content: str | None, expected: str
+) -> None:
+    """The file, the line and what is wrong with it; nothing is scanned."""
+    if content is not None:
+        (tmp_path / "own.py").write_text(content)
 
-    assert _refused(tmp_path / "own.py") == f"own.py, line 4: 'm.x': case 'c': {expected}"
-
-
-def test_name_that_is_no_text(tmp_path: Path) -> None:
-    """The row ids begin with it."""
-    (tmp_path / "own.py").write_text(_spec(name="5"))
-
-    assert _refused(tmp_path / "own.py") == (
-        "own.py, line 4: 5: name must be a text of one line without ':', which separates the parts of a row id"
-    )
+    assert refused(detmatrix("scan", "--specs", "own.py", "-o", "run.jsonl")) == expected
+    assert not (tmp_path / "run.jsonl").exists()
 
 
-def test_name_that_is_computed_is_told_with_the_line_of_the_specs(tmp_path: Path) -> None:
-    """No line of the file holds it."""
-    (tmp_path / "own.py").write_text(_spec("why=None", name="f'm.{1}'"))
+def test_spec_file_is_a_python_file(tmp_path: Path) -> None:
+    """Another ending is told rather than guessed at."""
+    (tmp_path / "own.txt").touch()
 
-    assert _refused(tmp_path / "own.py") == "own.py, line 3: 'm.1': why must be a text, and is None"
+    assert _refused(tmp_path / "own.txt") == "own.txt: not a Python file; give one that ends in .py"
 
 
 def test_lists_do_for_tuples(tmp_path: Path) -> None:
@@ -142,15 +147,6 @@ def test_lists_do_for_tuples(tmp_path: Path) -> None:
 
     for device in ("cpu", "cuda", "any"):
         assert [row.dtype for row in spec.rows(device)] == ["float32", "float64"]
-
-
-def test_missing_file_that_a_file_opens(tmp_path: Path) -> None:
-    """The spec file is there; its line that opens the other one is told."""
-    (tmp_path / "own.py").write_text("\nopen('missing.csv')\n")
-
-    assert _refused(tmp_path / "own.py") == (
-        "own.py, line 2: FileNotFoundError: [Errno 2] No such file or directory: 'missing.csv'"
-    )
 
 
 def test_syntax_error_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
