@@ -203,12 +203,14 @@ static void tell(Machine *m, Cell *c, uint64_t address, const Access *a, const A
     Launch *launch = m->launch;
     bool showing = shows(m, a, b);
     uint32_t how = showing ? SHOWS | (adjacent && a->kind == ADDS_FLOATS ? ADJACENT : 0) : 0;
+    bool full = m->log->told[scope] >= launch->samples / SCOPES;
     if (!c->sample) {
-        if (launch->sampled == launch->samples || m->log->told[scope] >= launch->samples / SCOPES) return;
+        if (launch->sampled == launch->samples || full) return;
         c->sample = ++launch->sampled;
     } else {
         const Conflict *known = &launch->sample[c->sample - 1];
         if (!showing || known->scope < (uint32_t)scope || (known->scope == (uint32_t)scope && known->shows > how)) return;
+        if (known->scope != (uint32_t)scope && full) return;
         m->log->told[known->scope]--;
     }
     m->log->told[scope]++;
