@@ -290,3 +290,77 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "html": lambda report: generate_still("locate", report=report),
     "json": lambda report: [msgspec.json.format(json_of(report), indent=1) + "\n"],
 }
+
+
+# What is set -> the values that let bits repeat, what others do, what to write.
+_SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "torch.use_deterministic_algorithms": (
+        ("True",),
+        "ops may choose kernels that race",
+        "torch.use_deterministic_algorithms(True)",
+    ),
+    "CUBLAS_WORKSPACE_CONFIG": (
+        (":4096:8", ":16:8"),
+        "cuBLAS may give other bits on several streams",
+        "CUBLAS_WORKSPACE_CONFIG=:4096:8 before Python starts",
+    ),
+    "torch.backends.cudnn.benchmark": (
+        ("False",),
+        "cuDNN times its algorithms, and may choose another one in each run",
+        "torch.backends.cudnn.benchmark = False",
+    ),
+    "torch.backends.cudnn.deterministic": (
+        ("True",),
+        "without the flag cuDNN may choose algorithms that race",
+        "torch.backends.cudnn.deterministic = True",
+    ),
+    "TORCHINDUCTOR_MAX_AUTOTUNE": (
+        ("not set", "0"),
+        "the compiler times kernels, and may choose another one in each run",
+        "unset TORCHINDUCTOR_MAX_AUTOTUNE",
+    ),
+    "torch.manual_seed": (
+        ("called",),
+        "PyTorch's generators begin with another state in each run, data loaders with them",
+        "torch.manual_seed(0) at the start",
+    ),
+    "PYTHONHASHSEED": (
+        ("0",),
+        "sets of texts have another order in each run",
+        "PYTHONHASHSEED=0 before Python starts",
+    ),
+    "scaled_dot_product_attention": (
+        ("math",),
+        "the backward phases of flash and memory-efficient attention may add in any order without the flag",
+        "the flag, or torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
+    ),
+    "NCCL_ALGO": (
+        ("Ring", "Tree"),
+        "NCCL may add in another order where sizes, machines or releases are others",
+        "NCCL_ALGO=Ring before Python starts",
+    ),
+}
+# The flag does the same.
+_BY_FLAG = {"torch.backends.cudnn.deterministic", "scaled_dot_product_attention"}
+_ELSEWHERE = "another value, GPU or release may give other bits"
+
+
+def environment_of(located: Located) -> View:
+    """Return what was set in a program's process, what of it breaks reproducibility, and what to write."""
+    flag = located.settings.get("torch.use_deterministic_algorithms") == "True"
+    rows = []
+    for name, value in located.settings.items():
+        good, breaks, write = _SETTINGS.get(name, ((value,), _ELSEWHERE, ""))
+        numbered = name == "PYTHONHASHSEED" and value.isdecimal()
+        fine = value in good or numbered or (flag and name in _BY_FLAG)
+        told = (breaks, write) if not fine else (_ELSEWHERE if name not in _SETTINGS else "", "")
+        rows.append({"name": name, "value": one_line(value), "breaks": told[0], "write": told[1]})
+    heads = ["setting", "value", "what it does", "write"]
+    ended = [f"The program ended early: {one_line(located.ended)}."] if located.ended else []
+    lines = [*columns(heads, [list(row.values()) for row in rows]), *ended]
+    return View(
+        {"torch": located.torch, "settings": rows, "ended": located.ended}, text="\n".join(lines) + "\n"
+    )
+
+
+ENVIRONMENT_RENDERERS = {name: RENDERERS[name] for name in ("text", "json")}

@@ -132,6 +132,7 @@ class Located:
     thread_ops: int = 0  # that other threads of Python called: not looked at
     processes: int = 0  # that multiprocessing started: not looked at
     called: tuple[tuple[OpSite, int], ...] = ()  # call sites and calls, where ops were only counted
+    settings: dict[str, str] = field(default_factory=dict)  # what was set at its end, as its process says
     device: str | None = None  # the GPU that was used: "sm_90"
     outside: int = 0  # ops given memory that something else than an op had written to; in one run
     outside_site: OpSite | None = None  # the first of these

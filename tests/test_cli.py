@@ -141,6 +141,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
         (f"{ROOT / 'tests' / 'checked.py'}:constant", "--python", STANDS_IN, "--runs", 2),
         "no difference in 1 row",
     ),
+    "env": ((), "torch.use_deterministic_algorithms"),
     "locate": ((ROOT / "tests" / "programs" / "planted.py",), "detmatrix_planted::add_count"),
     "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
     "libraries": (("cuFFT",), "called by: cuda: torch.fft"),

@@ -24,7 +24,7 @@ from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests.goldens import APPROVED, LINES, NAMES, Goldens
 
 # They run code, or print nothing of what they write.
-NOT_READ_ONLY = {"scan", "merge", "check", "locate"}
+NOT_READ_ONLY = {"scan", "merge", "check", "locate", "env"}
 # Fields of files that go on, or that are merged, which tests of `merge` and `--resume` read.
 NOT_SHOWN = {
     "Header.began",

@@ -299,6 +299,20 @@ def test_ops_that_are_only_counted_are_executed_once() -> None:
     assert {site.op: calls for site, calls in session.located().called}["detmatrix_planted::add_count"] == 2
 
 
+def test_the_environment_of_a_program_is_told(detmatrix: Command, tmp_path: Path) -> None:
+    """As it stands at the end; what a program sets is told from what it leaves."""
+    (tmp_path / "train.py").write_text(
+        "import torch\ntorch.manual_seed(0)\ntorch.backends.cudnn.benchmark = True\n", encoding="utf-8"
+    )
+    done = detmatrix("env", "--format", "json", "train.py")
+    told = {row["name"]: row for row in json.loads(done.stdout)["settings"]}
+
+    assert done.returncode == 0
+    assert (told["torch.manual_seed"]["value"], told["torch.manual_seed"]["write"]) == ("called", "")
+    assert told["torch.backends.cudnn.benchmark"]["write"] == "torch.backends.cudnn.benchmark = False"
+    assert told["torch.use_deterministic_algorithms"]["write"] == "torch.use_deterministic_algorithms(True)"
+
+
 SCRIPT = """
 import sys, scanner
 print(__name__, sys.argv, sys.path[0], __file__, scanner.OWN, sys.modules["__main__"].__dict__ is globals())

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reports.cli.writing import Place, writes
-from reports.locate import RENDERERS, suspects_of, view_of
+from reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environment_of, suspects_of, view_of
 from scanner.cli.options import Whole, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
 from scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
@@ -196,3 +196,25 @@ def _told(located: Located, to: Place, matrices: tuple[str, ...]) -> int:
         return EXIT_CHECK_FAILED
     blind = located.ended is not None or not located.could_see or not located.ops
     return EXIT_UNTRUSTED if blind else EXIT_DONE
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="[PROGRAM [ARGUMENT]...]", nargs=-1)
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@python_option("The interpreter to run the program with; it needs only torch.")
+@writes(ENVIRONMENT_RENDERERS, "A table for the terminal, or JSON.", default="text")
+def env(words: tuple[str, ...], module: bool, python: str, to: Place) -> int:
+    """Say what is set, at the end of PROGRAM or where there is none, of what decides whether bits repeat.
+
+    Flags, cuBLAS' workspace, cuDNN's switches, attention's backends, TF32, autotuning, NCCL, seeds: each with its value, what of it
+    breaks reproducibility, and what to write. PROGRAM is run as python would, each op once.
+
+    Exit codes: 0 done, 4 the program failed.
+    """
+    program = program_of(words or (os.devnull,), module=module, calls=None)
+    settings = ProgramSettings(
+        python=python, quiet=to.path is None and to.form != "text", observation={"replays": 0}
+    )
+    located = record_program(program, settings)
+    to.write(environment_of(located), ())
+    return EXIT_DONE if located.ended is None else EXIT_UNTRUSTED

@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reports.cli.locate:locate",
         "Run your program; say which of its ops are not reproducible, and where.",
     ),
+    "env": (
+        "reports.cli.locate:env",
+        "Say what is set that decides whether bits repeat, and what to write instead.",
+    ),
     "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
     "explain": (
         "reports.cli.explain:explain",

@@ -24,6 +24,7 @@ from scanner.locate.elsewhere import Elsewhere
 from scanner.locate.launches import LaunchReplay
 from scanner.locate.mode import LocateMode
 from scanner.locate.places import call_site
+from scanner.locate.settings import settings_now
 from scanner.located import FEW_REPLAYS, PLACES, Located, Root, SentinelSeen, replays_for
 from scanner.located_words import text
 from scanner.worker import launch_orders
@@ -87,6 +88,7 @@ class Session:
 
     def start(self) -> None:
         """Begin."""
+        self._seed = torch.initial_seed()
         self._sentinels.append(ask_sentinel("cpu"))
         if self._settings.replays is None:
             self.mode.replays = replays_for(self._sentinels[0])
@@ -182,6 +184,7 @@ class Session:
             outside=mode.outside.seen,
             outside_site=call_site(mode.outside.first) if mode.outside.first else None,
             called=mode.called(),
+            settings=settings_now(self._seed),
             device="sm_{}{}".format(*torch.cuda.get_device_capability())
             if torch.cuda.is_initialized()
             else None,

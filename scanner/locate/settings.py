@@ -1,0 +1,46 @@
+"""What is set, in a program's process, of what decides whether its bits repeat."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+# Variables of the environment that PyTorch, its libraries and Python read.
+_VARIABLES = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "PYTHONHASHSEED",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NVIDIA_TF32_OVERRIDE",
+)
+# Attributes below ``torch.backends``.
+_SWITCHES = (
+    "cudnn.benchmark",
+    "cudnn.deterministic",
+    "cudnn.allow_tf32",
+    "cuda.matmul.allow_tf32",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+)
+_SDPA = ("flash", "mem_efficient", "cudnn", "math")
+
+
+def settings_now(first_seed: int) -> dict[str, str]:
+    """Return what is set; nothing of it starts a device.
+
+    Args:
+        first_seed: Of PyTorch's generator, before the program.
+    """
+    found = {"torch.use_deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled())}
+    for name in _SWITCHES:
+        value: Any = torch.backends
+        for part in name.split("."):
+            value = getattr(value, part, None)
+        found[f"torch.backends.{name}"] = str(value)
+    enabled = [one for one in _SDPA if getattr(torch.backends.cuda, f"{one}_sdp_enabled", bool)()]
+    found["scaled_dot_product_attention"] = ", ".join(enabled) or "unknown"
+    found["torch.manual_seed"] = "called" if torch.initial_seed() != first_seed else "not called"
+    found["threads"] = str(torch.get_num_threads())
+    return found | {name: os.environ.get(name, "not set") for name in _VARIABLES}
