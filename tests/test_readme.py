@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from scanner import errors
+from scanner.observations.runfile import read_run
 from scanner.schedules import CANONICAL, FREEDOMS
+from scanner.verdicts.findings import matrix
+from scanner.verdicts.recall import recall_words
 from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests.commands import Command
 
@@ -101,3 +104,11 @@ def test_no_change_is_told_twice() -> None:
 
     assert bullets
     assert [text for text, count in Counter(bullets).items() if count > 1] == []
+
+
+def test_the_recall_of_schedules_is_that_of_the_recorded_run() -> None:
+    """How many cells differ, in which classes, and with how many executions."""
+    run = read_run(ROOT / "reports" / "runs" / "torch-2.15.0-simulated-sm_80.jsonl.gz")
+    rows = matrix(run.header, run.observations, closed=True)
+
+    assert recall_words(rows, run.header)[0] in " ".join(README.split())
