@@ -192,6 +192,9 @@ class CpuReference:
             allowed = torch.stack([move**2 for move in moves]).mean(0).sqrt() + relative * size
         else:
             allowed = relative * torch.nan_to_num(size, nan=0.0, posinf=0.0).max().expand_as(size)
+        numbers = torch.finfo(self._judged[place][1].dtype)
+        # Denormal numbers have no smaller steps.
+        allowed = allowed + 2 * numbers.eps * numbers.smallest_normal
         if len(self._samples) > _SAMPLES:
             allowed = allowed.maximum(self._rounding(place, cpu, precision))
         error = _ratio((one - cpu).abs(), allowed)

@@ -150,4 +150,22 @@ SPECS: tuple[OpSpec, ...] = (
             ),
         },
     ),
+    OpSpec(
+        name="torch.multinomial",
+        op="torch.multinomial",
+        why="With replacement it looks up the numbers that it draws in prefix sums of the probabilities "
+        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/MultinomialKernel.cu); without, it takes the "
+        "largest quotients. On a CPU one thread draws.",
+        cases={
+            "replacement": Case(
+                inputs=lambda t: call(
+                    t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64, replacement=True
+                )
+            ),
+            "no_replacement": Case(
+                inputs=lambda t: call(t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64)
+            ),
+        },
+        cuda_dtypes=("float64",),
+    ),
 )

@@ -240,6 +240,7 @@ static int allocate(void **result, size_t size, int type) {
     *result = NULL;
     if (!size) return SUCCESS;
     if (server < 0) return fail(INITIALIZATION, NULL);
+    size = (size + 3) / 4 * 4; /* half types are added by comparing and swapping the whole word that they lie in */
     pthread_mutex_lock(&lock);
     uint64_t at = BASE + shift, whole = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + GAP;
     size_t i = 0;
