@@ -23,15 +23,7 @@ from tests.sharded import scanned_in_shards
 
 HERE = Path(__file__).parent
 # The first makes the scan that others share; theirs come later, so that nobody waits for it.
-LONGEST = (
-    "faults",
-    "opinfo",
-    "resume",
-    "workers",
-    "evidence",
-    "chosen_executions",
-    "contributing",
-)
+LONGEST = ("faults", "opinfo", "resume", "workers", "evidence", "contributing")
 ADVICE = "give a file that scan wrote"
 
 

@@ -6,12 +6,13 @@ import json
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from reports.matrix.model import load
 from scanner.alerts import alert_caller, is_refusal
 from scanner.modes import Mode, with_chosen
+from scanner.observations.one_case import with_compiled
 from scanner.observations.records import Compiled, Row
 from scanner.observations.runfile import read_run
 from scanner.verdicts.cells import Cell, row_cell
@@ -162,18 +163,8 @@ def test_all_cases_compiled_takes_a_mode_that_compiles(
 ) -> None:
     """Otherwise the option would do nothing; one that a file of defaults says does nothing in a scan that compiles nothing."""
     standing = StandIn(tmp_path)
-    command = (
-        "scan",
-        "quick.cumsum",
-        "--specs",
-        QUICK,
-        *OPTIONS,
-        *modes,
-        "--runs",
-        2,
-        "--python",
-        standing.python,
-    )
+    more = (*OPTIONS, *modes, "--runs", 2, "--python", standing.python)
+    command = ("scan", "quick.cumsum", "--specs", QUICK, *more)
 
     assert refused(detmatrix(*command, "--compile-all")).startswith(
         "--compile-all applies to modes under torch.compile; add --modes compile_off,compile_on"
@@ -237,7 +228,7 @@ def test_a_process_that_was_not_run_hides_no_difference(first: int) -> None:
     mode: Mode = "compile_on_cached"
     one = ran(ROW, mode, {"a": 30, **{f"x{number}": 1 for number in range(20)}})[0]
     seen = [
-        msgspec.structs.replace(one, process=first),
+        replace(one, process=first),
         ended(ROW, mode, "not_run", "not in the cache", processes=2)[1 - first],
     ]
 
@@ -248,12 +239,22 @@ def test_a_process_that_was_not_run_hides_no_difference(first: int) -> None:
     assert f"process {1 - first}: not_run, not in the cache" in str(found.finding_reason)
 
 
+def test_the_enlarged_case_is_compiled() -> None:
+    """Of what a database gives, the tiny sample provokes nothing."""
+    sample = replace(row("opinfo:var", "sample_0", provokes=""), source="opinfo", provoked="samples")
+    enlarged = replace(row("opinfo:var", "enlarged_0"), source="opinfo", provoked="enlarged")
+    settings = replace(SETTINGS, modes=with_chosen(("compile_on",)))
+
+    assert [one.compiled for one in with_compiled((sample, enlarged), settings)] == [False, True]
+    assert [one.compiled for one in with_compiled((sample,), settings)] == [True]
+
+
 def _in_backward_only(*messages: str | None) -> Cell:
     """Return what processes showed that raised; one without a message ran, and differed."""
     seen = [
         ended(ROW, "backward_only", "raised", message, exception="RuntimeError", processes=process + 1)[-1]
         if message
-        else msgspec.structs.replace(ran(ROW, "backward_only", {"a": 49, "b": 1})[0], process=process)
+        else replace(ran(ROW, "backward_only", {"a": 49, "b": 1})[0], process=process)
         for process, message in enumerate(messages)
     ]
     return chosen_cell("backward_only", ROW, (STILL, STILL), row_cell(seen, "", ROW))
@@ -270,8 +271,8 @@ def _in_backward_only(*messages: str | None) -> Cell:
 )
 def test_how_much_was_compiled_is_said(first: str, compiled: Compiled, remarks: tuple[str, ...]) -> None:
     """A finding rests on it; its bits are held against eager ones with the same flag."""
-    cell = msgspec.structs.replace(STILL, first=first, compiled=compiled)
-    other = msgspec.structs.replace(STILL, first="c")
+    cell = replace(STILL, first=first, compiled=compiled)
+    other = replace(STILL, first="c")
 
     seen = chosen_cell("compile_on", ROW, (other, STILL), cell)
 
@@ -294,9 +295,9 @@ def test_cell_says_how_many_processes_compiled_it(
 ) -> None:
     """Each of them compiled it anew; a cell of code that nothing compiled says nothing of that."""
     compiled = Compiled(graphs=1, breaks=0, kernels=1)
-    seen = [msgspec.structs.replace(one, compiled=compiled) for one in ran(ROW, "compile_off", *processes)]
+    seen = [replace(one, compiled=compiled) for one in ran(ROW, "compile_off", *processes)]
     planned = [(ROW, [*ran(ROW, "off", *stable()), *ran(ROW, "on", *stable()), *seen])]
-    settings = msgspec.structs.replace(SETTINGS, modes=with_chosen(("compile_off",)))
+    settings = replace(SETTINGS, modes=with_chosen(("compile_off",)))
     (matrix_,) = load([str(write_run(tmp_path / "run.jsonl", planned, settings=settings))])
 
     view = matrix_.rows[0]

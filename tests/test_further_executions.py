@@ -20,6 +20,9 @@ OPTIONS = (
 ROW = "quick.cumsum:small:forward:float32"
 RUNS = 6
 OTHER_BITS = {"mode": "on", "spec": "quick.cumsum", "dtype": "float32", "direction": "forward"}
+RACED: dict[str, Any] = {
+    **OTHER_BITS, "mode": "off", "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
+}  # fmt: skip
 
 
 def _scan(
@@ -108,15 +111,10 @@ def test_a_race_that_shows_then_is_none_of_the_flags_doing(tmp_path: Path) -> No
 
 def test_a_race_as_rare_with_the_flag_on_is_silent(tmp_path: Path) -> None:
     """What differs in one of twelve executions need not differ in twelve: the flag is not credited for that."""
-    raced = {
-        **OTHER_BITS,
-        "mode": "off",
-        "runs": RUNS,
-        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
-    }
     missing = 17 - 2 * RUNS
     on = {"digests": {"first": missing - 1, "b": 1}, "first_differing": 1}
-    run, _ = _scan(tmp_path, raced, {**OTHER_BITS, "runs": missing, "then": on}, {**OTHER_BITS, "then": {}})
+    rules = ({**RACED, "runs": RUNS}, {**OTHER_BITS, "runs": missing, "then": on}, {**OTHER_BITS, "then": {}})
+    run, _ = _scan(tmp_path, *rules)
 
     assert (_row(run).finding, _row(run).on.runs) == ("silent", 17)
 
@@ -144,33 +142,26 @@ def test_what_differs_under_another_thread_count_is_asked_without_the_fill(tmp_p
 
 def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) -> None:
     """However few executions were asked for: what differs in one of a hundred there is cured by the fill, not by the flag."""
-    raced = {
-        **OTHER_BITS,
-        "mode": "off",
-        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
-    }
     seldom = {"digests": {"first": 49, "b": 1}, "first_differing": 40}
     rules = ({**OTHER_BITS, "mode": "unfilled", "runs": 50, "then": then} for then in (seldom, {}))
     found = []
     for number, rule in enumerate(rules):
         folder = tmp_path / str(number)
         folder.mkdir()
-        run, _ = _scan(folder, raced, rule, {**OTHER_BITS, "then": {}})
+        run, standing = _scan(folder, RACED, rule, {**OTHER_BITS, "then": {}}, more=("--timeout", 8))
         found.append((_row(run).finding, _row(run).unfilled.runs))
+        asked = [one for one in standing.noted if (one["mode"], one.get("runs")) == ("unfilled", 50)]
+        # They end by themselves before the time is over that a row has.
+        assert {one["max_time"] for one in asked} == {4.0}
 
     assert found == [("uninitialized", 100), ("fixed_by_mode", 100)]
 
 
 def test_how_often_the_flag_cures_is_held_against_the_rate_without_the_fill(tmp_path: Path) -> None:
     """Mode on needs as many executions as the larger rate of the two modes in which the row differs asks for."""
-    raced = {
-        **OTHER_BITS,
-        "mode": "off",
-        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
-    }
     half = {"digests": {"first": 25, "b": 25}, "first_differing": 1}
     run, _ = _scan(
-        tmp_path, raced, {**OTHER_BITS, "mode": "unfilled", "then": half}, {**OTHER_BITS, "then": {}}
+        tmp_path, RACED, {**OTHER_BITS, "mode": "unfilled", "then": half}, {**OTHER_BITS, "then": {}}
     )
 
     found = _row(run)
@@ -187,32 +178,14 @@ def test_further_executions_of_what_one_thread_does_are_not_stressed(tmp_path: P
         folder = tmp_path / str(threads)
         folder.mkdir()
         rules = [
-            {
-                **OTHER_BITS,
-                "mode": mode,
-                "runs": RUNS,
-                "then": {**counts, "digests": {bits: RUNS}, "threads": threads},
-            }
+            OTHER_BITS
+            | {"mode": mode, "runs": RUNS, "then": {**counts, "digests": {bits: RUNS}, "threads": threads}}
             for mode, bits in (("off", "first"), ("on", "other"))
         ]
         _, standing = _scan(folder, *rules, more=perturb)
         asked[threads] = [one["perturbations"] for one in _further(standing)]
 
     assert asked == {1: [["quiet"]] * 2, 2: [["quiet", "stress", "pause"]] * 2}
-
-
-def test_more_executions_than_asked_for_cost_no_row_its_verdict(tmp_path: Path) -> None:
-    """They end by themselves before the time is over that a row has."""
-    raced = {
-        **OTHER_BITS,
-        "mode": "off",
-        "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
-    }
-    run, standing = _scan(tmp_path, raced, {**OTHER_BITS, "then": {}}, more=("--timeout", 8))
-
-    asked = [one for one in standing.noted if (one["mode"], one.get("runs")) == ("unfilled", 50)]
-    assert {one["max_time"] for one in asked} == {4.0}
-    assert (_row(run).finding, _row(run).unfilled.runs) == ("fixed_by_mode", 100)
 
 
 @pytest.mark.alone

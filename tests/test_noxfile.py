@@ -63,31 +63,27 @@ def test_comparison_takes_versions_and_options_in_any_order(noxfile: ModuleType,
 
 
 @pytest.mark.parametrize(
-    ("posargs", "text"),
+    ("posargs", "listed", "text"),
     [
-        (["2.13.0", "2.15.0", "--ops"], "--ops: expected one argument"),
-        (["2.13.0", "2.15.0", "--op", "x"], "unrecognized arguments: --op"),
-        (["2.13.0", "torch.cumsum"], "torch.cumsum is no version of torch, such as 2.13.0"),
-        (["2.13.0", "2.13.0"], "name two or more versions"),
+        ("2.13.0 2.15.0 --ops", LISTED, "--ops: expected one argument"),
+        ("2.13.0 2.15.0 --op x", LISTED, "unrecognized arguments: --op"),
+        ("2.13.0 torch.cumsum", LISTED, "torch.cumsum is no version of torch, such as 2.13.0"),
+        ("2.13.0 2.13.0", LISTED, "name two or more versions"),
+        # Without a package index the words for releases mean nothing.
+        ("newest 2.13.0", "", "name versions"),
     ],
 )
 def test_wrong_arguments_end_the_session_in_a_line(
-    noxfile: ModuleType, posargs: list[str], text: str
+    noxfile: ModuleType, posargs: str, listed: str, text: str
 ) -> None:
     """What is wrong is named before anything is installed."""
     with pytest.raises(SessionError, match=re.escape(text)):
-        noxfile._compared(_session(*posargs))
+        noxfile._compared(_session(*posargs.split(), listed=listed))
 
 
 def test_newest_and_previous_are_releases(noxfile: ModuleType) -> None:
     """Pre-releases and builds of the same release are not the one before it."""
     assert noxfile._compared(_session("previous", "newest"))[0] == ["2.14.1", "2.15.0"]
-
-
-def test_index_that_says_nothing_is_told(noxfile: ModuleType) -> None:
-    """Without a package index the words for releases mean nothing."""
-    with pytest.raises(SessionError, match=re.escape("name versions")):
-        noxfile._compared(_session("newest", "2.13.0", listed=""))
 
 
 @pytest.fixture
@@ -98,30 +94,41 @@ def environments(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path:
     return tmp_path
 
 
+@pytest.fixture
+def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, environments: Path) -> Path:
+    """A machine whose builds of torch can be simulated, and environments that are names."""
+    monkeypatch.setattr(noxfile, "environment_for_cuda", lambda _, torch: f"cuda-{torch}")
+    monkeypatch.setattr(noxfile.sys, "platform", "linux")
+    monkeypatch.setattr(noxfile.platform, "machine", lambda: "x86_64")
+    return environments
+
+
 @pytest.mark.parametrize(
-    ("posargs", "expected"),
+    ("name", "posargs", "expected"),
     [
-        ((), "--python python-2.13.0 -o detmatrix.jsonl"),
-        (
-            ("--torch", "2.11.0", "torch.cumsum", "--runs", "5"),
-            "torch.cumsum --runs 5 --python python-2.11.0 -o detmatrix.jsonl",
-        ),
-        (("--python=py", "-oa.jsonl", "--resume", "x"), "--resume x --python py -o a.jsonl"),
+        ("scan", "", "--python python-2.13.0 -o detmatrix.jsonl"),
+        ("scan", "--torch 2.11.0 torch.cumsum --runs 5",
+         "torch.cumsum --runs 5 --python python-2.11.0 -o detmatrix.jsonl"),
+        ("scan", "--python=py -oa.jsonl --resume x", "--resume x --python py -o a.jsonl"),
+        ("simulate", "", "--simulate sm_80 --python cuda-2.15.0 -o detmatrix-simulated.jsonl"),
+        ("simulate", "--torch 2.11.0 --arch sm_90 torch.cumsum -- --runs 16",
+         "torch.cumsum --runs 16 --simulate sm_90 --python cuda-2.11.0 -o detmatrix-simulated.jsonl"),
+        ("simulate", "--torch=newest -oa.jsonl", "--simulate sm_80 --python cuda-2.15.0 -o a.jsonl"),
     ],
-)
-@pytest.mark.usefixtures("environments")
+)  # fmt: skip
+@pytest.mark.usefixtures("linux")
 def test_scan_passes_on_what_is_not_its_own(
-    noxfile: ModuleType, posargs: tuple[str, ...], expected: str
+    noxfile: ModuleType, name: str, posargs: str, expected: str
 ) -> None:
-    """The session chooses the interpreter and knows where the run file is; patterns and options are those of a scan."""
-    session = _session(*posargs)
+    """The session chooses build and GPU; patterns and options are those of a scan, and a page follows."""
+    session = _session(*posargs.split())
 
-    noxfile.scan.func(session)
+    getattr(noxfile, name).func(session)
 
-    scanned, page = session.ran
+    scanned, page = session.ran[-2:]
     run = expected.rsplit(maxsplit=1)[-1]
     assert scanned == ("detmatrix", "scan", *expected.split())
-    assert page[:3] == ("detmatrix", "report", run)
+    assert page == ("detmatrix", "report", run, "--format", "html", "-o", run.replace("jsonl", "html"))
 
 
 @pytest.mark.parametrize(
@@ -273,60 +280,24 @@ def test_build_without_cuda_is_refused_before_it_is_installed(noxfile: ModuleTyp
 
 
 @pytest.mark.parametrize(
-    ("posargs", "expected"),
+    ("build", "machine", "text"),
     [
-        ((), "--simulate sm_80 --python cuda-2.15.0 -o detmatrix-simulated.jsonl"),
-        (
-            ("--torch", "2.11.0", "--arch", "sm_90", "torch.cumsum", "--", "--runs", "16"),
-            "torch.cumsum --runs 16 --simulate sm_90 --python cuda-2.11.0 -o detmatrix-simulated.jsonl",
-        ),
-        (("--torch=newest", "-oa.jsonl"), "--simulate sm_80 --python cuda-2.15.0 -o a.jsonl"),
+        *((build, "x86_64", f"{build} is a build without CUDA; name the release")
+          for build in ("2.15.0+cpu", "2.15.0+xpu", "2.9.1+rocm6.4")),
+        ("newest", "arm64", "Linux on x86-64"),
     ],
-)
-@pytest.mark.usefixtures("linux")
-def test_simulated_scan_passes_on_what_is_not_its_own(
-    noxfile: ModuleType, posargs: tuple[str, ...], expected: str
+)  # fmt: skip
+def test_what_cannot_be_simulated_is_refused(
+    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path, build: str, machine: str, text: str
 ) -> None:
-    """The session chooses the build and the GPU; patterns and options are those of a scan, and a page follows."""
-    session = _session(*posargs)
-
-    noxfile.simulate.func(session)
-
-    scanned, page = session.ran[-2:]
-    run = expected.rsplit(maxsplit=1)[-1]
-    assert scanned == ("detmatrix", "scan", *expected.split())
-    assert page == ("detmatrix", "report", run, "--format", "html", "-o", run.replace("jsonl", "html"))
-
-
-@pytest.fixture
-def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, environments: Path) -> Path:
-    """A machine whose builds of torch can be simulated, and environments that are names."""
-    monkeypatch.setattr(noxfile, "environment_for_cuda", lambda _, torch: f"cuda-{torch}")
-    monkeypatch.setattr(noxfile.sys, "platform", "linux")
-    monkeypatch.setattr(noxfile.platform, "machine", lambda: "x86_64")
-    return environments
-
-
-@pytest.mark.parametrize("build", ["2.15.0+cpu", "2.15.0+xpu", "2.9.1+rocm6.4"])
-def test_build_for_no_cuda_cannot_be_asked_for(noxfile: ModuleType, build: str) -> None:
-    """What has no code for a GPU of NVIDIA's is refused by its name, before anything is installed."""
+    """By the name of the build, or of the machine, before anything is installed."""
+    monkeypatch.setattr(noxfile.platform, "machine", lambda: machine)
     session = _session("--torch", build)
 
-    with pytest.raises(SessionError, match=re.escape(f"{build} is a build without CUDA; name the release")):
+    with pytest.raises(SessionError, match=re.escape(text)):
         noxfile.simulate.func(session)
 
     assert not session.ran
-
-
-def test_simulated_scan_needs_linux(
-    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path
-) -> None:
-    """No other system has builds of torch for CUDA 13 on x86-64 that the stand-ins fit."""
-    monkeypatch.setattr(noxfile.platform, "machine", lambda: "arm64")
-
-    with pytest.raises(SessionError, match="Linux on x86-64"):
-        noxfile.simulate.func(_session())
-
     assert not list(linux.iterdir())
 
 

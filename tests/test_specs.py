@@ -50,7 +50,7 @@ class CudaSized(Inputs):
 
 
 class SimulatedSized(Inputs):
-    """Draws in the sizes of a simulated GPU, for a look at them."""
+    """Draws in the sizes of a simulated GPU."""
 
     def size(self, *, cpu: Any, cuda: Any, simulated: Any = None) -> Any:  # noqa: ARG002 - names are part of the interface
         """Choose what a simulated GPU gets."""
@@ -129,21 +129,14 @@ def test_rows_unique(device: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_spec_says_why_and_provokes(spec: OpSpec) -> None:
-    """A spec gives its reason in a sentence, and at least one case whose inputs could expose it."""
+def test_spec_is_well_formed(spec: OpSpec) -> None:
+    """It gives its reason in a sentence, has a case that could expose it, and an op of this torch.
+
+    The id of a case stands in row ids, shells and file names as it is.
+    """
     assert spec.why.endswith(".")
     assert any(case.provokes for case in spec.cases.values())
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_op_resolves(spec: OpSpec) -> None:
-    """The installed torch has every op of the catalog."""
     assert callable(resolve(spec.op))
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_case_ids_valid(spec: OpSpec) -> None:
-    """A case id stands in row ids, shells and file names as it is."""
     assert not [name for name in spec.cases if not re.fullmatch(r"[A-Za-z0-9_.-]+", name)]
 
 
@@ -203,27 +196,14 @@ def test_gives_what_its_reference_says(spec: OpSpec, planned: Planned) -> None:
     assert observed.get("reference", {}).get("elements", 0) == 0
 
 
+@pytest.mark.parametrize(("kind", "limit"), [(CudaSized, CUDA_BYTES), (SimulatedSized, CPU_BYTES)])
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_cuda_inputs_bounded(spec: OpSpec) -> None:
-    """What a CUDA device gets fits in memory with room to spare; nothing is drawn to find out."""
+def test_cuda_inputs_bounded(spec: OpSpec, kind: type[Inputs], limit: int) -> None:
+    """What CUDA gets fits in memory, and a simulated GPU, which interprets each instruction, gets as little as a CPU."""
     with FakeTensorMode():
-        sizes = {
-            planned.id: argument_bytes(drawn(spec, planned, CudaSized)[1]) for planned in spec.rows("cuda")
-        }
+        sizes = {planned.id: argument_bytes(drawn(spec, planned, kind)[1]) for planned in spec.rows("cuda")}
 
-    assert not [row for row, size in sizes.items() if size > CUDA_BYTES]
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_simulated_inputs_bounded(spec: OpSpec) -> None:
-    """What a simulated GPU gets is as small as what a CPU gets: each instruction is interpreted."""
-    with FakeTensorMode():
-        sizes = {
-            planned.id: argument_bytes(drawn(spec, planned, SimulatedSized)[1])
-            for planned in spec.rows("cuda")
-        }
-
-    assert not [row for row, size in sizes.items() if size > CPU_BYTES]
+    assert not [row for row, size in sizes.items() if size > limit]
 
 
 def test_directions_share_inputs() -> None:
