@@ -373,11 +373,6 @@ def _enumerated(asked: Answer) -> Answer:
     return {"op": asked["name"].partition(":")[2], "why": "", "rows": rows, "samples": 1, "refused": 0}
 
 
-def _trace(asked: Answer) -> Answer:
-    modes = ("off", "on", "late") if asked["direction"] == "backward" else ("off", "on")
-    return {"modes": [{"mode": mode, "outcome": "traced"} for mode in modes]}
-
-
 _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
     "fill": lambda _: {},
@@ -386,8 +381,6 @@ _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "dispatch": _dispatch,
     "kernels": _kernels,
     "invariance": _invariance,
-    "trace": _trace,
-    "functions": lambda _: {"overloads": []},
     "entries": lambda _: {"entries": ["opinfo:acos", "opinfo:cos", "opinfo:sin"]},
     "enumerate": _enumerated,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,15 +57,6 @@ def test_sparse_layouts_are_compared_by_their_parts(layout: str, names: list[str
     assert same_bits(sparse(dense), sparse(dense.clone()))
     assert not same_bits(sparse(dense), sparse(dense * (1 + 2**-23)))
     assert not same_bits(sparse(dense), sparse(moved))
-
-
-def test_hybrid_and_differentiable_sparse_tensors_are_compared() -> None:
-    """Dense dimensions behind sparse ones and a requirement of gradients change nothing."""
-    values = torch.randn(2, 3, requires_grad=True)
-    left = torch.sparse_coo_tensor([[0, 2]], values, (4, 3), check_invariants=False)
-    right = torch.sparse_coo_tensor([[0, 2]], values.detach().clone(), (4, 3), check_invariants=False)
-
-    assert same_bits(left, right)
 
 
 @pytest.mark.parametrize("dtype", ["quint8", "qint8", "qint32"])
@@ -124,13 +116,6 @@ def test_mkldnn_tensors_are_compared_as_dense_ones() -> None:
     assert not same_bits(left.to_mkldnn(), right.to_mkldnn())
 
 
-def test_zero_tensors_are_compared_as_zeros() -> None:
-    """The zeros of forward-mode gradients lie nowhere in memory; reading them would end the process."""
-    zero = torch._efficientzerotensor((3,))
-
-    assert same_bits(zero, torch.zeros(3))
-
-
 @pytest.mark.parametrize("kind", ["meta", "masked"])
 def test_what_has_no_memory_is_an_error(kind: str) -> None:
     """A meta tensor or a wrapper of others gives no verdict, and does not end the process."""
@@ -145,8 +130,19 @@ def test_what_has_no_memory_is_an_error(kind: str) -> None:
     assert str(error.value) == text
 
 
-def test_subclasses_with_memory_are_tensors() -> None:
-    """A plain subclass is compared by its own memory."""
-    subclass = type("Sub", (torch.Tensor,), {})
+def _hybrid(values: Any) -> Any:
+    return torch.sparse_coo_tensor([[0, 2]], values, (4, 3), check_invariants=False)
 
-    assert same_bits(torch.ones(3).as_subclass(subclass), torch.ones(3))
+
+SAME: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "hybrid": lambda: (_hybrid(torch.ones(2, 3, requires_grad=True)), _hybrid(torch.ones(2, 3))),
+    # The zeros of forward-mode gradients lie nowhere in memory; reading them would end the process.
+    "zeros": lambda: (torch._efficientzerotensor((3,)), torch.zeros(3)),
+    "subclass": lambda: (torch.ones(3).as_subclass(type("Sub", (torch.Tensor,), {})), torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_what_holds_the_same_is_the_same(kind: str) -> None:
+    """Dense dimensions behind sparse ones, a requirement of gradients and a plain subclass change nothing."""
+    assert same_bits(*SAME[kind]())

@@ -123,11 +123,7 @@ def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
 @pytest.mark.parametrize(
     ("end", "code", "text"),
     [
-        (
-            (2, b"scan: starting\ndetmatrix: /x: no worker could be started\n"),
-            2,
-            "/x: no worker could be started",
-        ),
+        ((2, b"scan: on\ndetmatrix: /x: no worker started\n"), 2, "/x: no worker started"),
         ((4, b"Traceback\n  odd\nMemoryError\n"), 4, "MemoryError"),
         (RayTaskError(OSError("no space")), 4, "no space"),
     ],
@@ -172,48 +168,30 @@ def test_nodes_must_have_the_same(
 @pytest.mark.parametrize(
     ("nodes", "words", "text"),
     [
-        ([{"CPU": 4.0}], ["--device", "cuda"], "--device cuda: no node of the Ray cluster has a GPU"),
-        ([{"GPU": 4.0}], ["--device", "cuda:1"], "Ray chooses the GPU of each shard; give --device cuda"),
-        ([{"GPU": 1.0}], ["--device", "cpu"], "--ray: no node of the cluster has a CPU for tasks"),
+        ({"CPU": 4.0}, "--device cuda --ray", "--device cuda: no node of the Ray cluster has a GPU"),
+        ({"GPU": 4.0}, "--device cuda:1 --ray", "Ray chooses the GPU of each shard; give --device cuda"),
+        ({"GPU": 1.0}, "--device cpu --ray", "--ray: no node of the cluster has a CPU for tasks"),
+        ({}, "--ray conv2d", "'conv2d' is no address; give HOST:PORT, auto"),
+        ({}, "--ray ray://head:10001", "'ray://head:10001' is no address"),
+        ({}, "--ray --shard 1/2", "--ray gives out all shards, --shard scans one"),
+        ({}, "--shards 2", "--shards says how --ray divides the ops"),
+        ({}, "--ray --shards 10001", "10001 is not in the range 1<=x<=10000"),
+        ({}, "--python a --python b", "more than one --python is for --ray"),
+        ({}, "--ray -o x.jsonl.gz", "a scan writes plain run files"),
     ],
-)
-def test_cluster_that_lacks_what_is_asked_for(
-    detmatrix: Command,
-    cluster: FakeCluster,
-    tmp_path: Path,
-    nodes: list[dict[str, float]],
-    words: list[str],
-    text: str,
+)  # fmt: skip
+def test_what_no_cluster_can_be_asked_for(
+    detmatrix: Command, cluster: FakeCluster, tmp_path: Path, nodes: dict[str, float], words: str, text: str
 ) -> None:
-    """It is told before anything is started, and nothing is left."""
-    ray = cluster(*nodes)
+    """What it lacks, and options that do not belong together, are told before anything is started; nothing is left."""
+    ray = cluster(nodes)
 
-    done = detmatrix("scan", *words, "--ray")
+    done = detmatrix("scan", *words.split())
 
     assert done.returncode == 2
     assert text in done.stderr
     assert not ray.asked
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--ray", "conv2d"], "'conv2d' is no address; give HOST:PORT, auto"),
-        (["--ray", "ray://head:10001"], "'ray://head:10001' is no address"),
-        (["--ray", "--shard", "1/2"], "--ray gives out all shards, --shard scans one"),
-        (["--shards", "2"], "--shards says how --ray divides the ops"),
-        (["--ray", "--shards", "10001"], "10001 is not in the range 1<=x<=10000"),
-        (["--python", "a", "--python", "b"], "more than one --python is for --ray"),
-        (["--ray", "-o", "x.jsonl.gz"], "a scan writes plain run files"),
-    ],
-)
-def test_options_of_a_cluster(detmatrix: Command, words: list[str], text: str) -> None:
-    """What does not belong together is told in a line."""
-    done = detmatrix("scan", *words)
-
-    assert done.returncode == 2
-    assert text in done.stderr
 
 
 def test_missing_ray_is_told(detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from scanner.observations.runfile import read_run
 from scanner.run.remeasure import rows_here
 from tests.commands import command_in
 from tests.compared import run_of
-from tests.conftest import lines, one_line
+from tests.conftest import lines, refused
 from tests.runs import ALERT, row
 from tests.stand_in import StandIn
 
@@ -44,22 +44,10 @@ def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """Scan twice, and make an op that differs each time look in the file of the second scan as if it had not."""
     folder = tmp_path_factory.mktemp("planted")
     pythons = _standing(folder) if request.param == "stand-ins" else _wrapped(folder)
-    options = (
-        "grown",
-        "--specs",
-        HERE / "grown.py",
-        "--device",
-        "cpu",
-        "--runs",
-        20,
-        "--processes",
-        2,
-        "--no-cost",
-    )
+    more = ("--device", "cpu", "--runs", 20, "--processes", 2, "--no-cost", "--no-overloads")
+    options = ("grown", "--specs", HERE / "grown.py", *more)
     for name, python in zip(("old", "new"), pythons, strict=True):
-        done = command_in(folder)(
-            "scan", *options, "--no-overloads", "--python", python, "-o", f"{name}.jsonl"
-        )
+        done = command_in(folder)("scan", *options, "--python", python, "-o", f"{name}.jsonl")
         assert done.returncode == 0, done.stderr
     return Planted(folder, folder / "old.jsonl", _still(folder / "new.jsonl"), pythons)
 
@@ -190,15 +178,10 @@ def test_what_shows_under_stress_alone_shows_in_every_round(tmp_path: Path) -> N
     assert (found["class"], found["confirmed"]) == ("regressed", True)
 
 
-def _refused(done: subprocess.CompletedProcess[str]) -> str:
-    assert (done.returncode, done.stdout) == (2, "")
-    return one_line(done.stderr).removeprefix("detmatrix: ")
-
-
 def _confirm(planted: Planted, *pythons: object, runs: Sequence[Path] = ()) -> str:
     options = [part for python in pythons for part in ("--python", python)]
     runs = runs or (planted.old, planted.new)
-    return _refused(command_in(planted.folder)("compare", *runs, "--confirm", *options))
+    return refused(command_in(planted.folder)("compare", *runs, "--confirm", *options))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -215,7 +198,7 @@ def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
 )
 def test_options_of_confirm_need_it(planted: Planted, option: str, value: str) -> None:
     """An option that would do nothing is an error."""
-    text = _refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
+    text = refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
 
     assert text == f"{option} is for --confirm; give both"
 
@@ -232,7 +215,7 @@ def _edited(planted: Planted, name: str, environment: dict[str, Any], device: st
     return path
 
 
-def test_another_torch_is_refused(planted: Planted) -> None:
+def test_another_torch_isrefused(planted: Planted) -> None:
     """An interpreter measures only its own run again: both versions are told."""
     other = _edited(planted, "other", {"torch": "2.0.0", "torch_git": "f" * 40})
     here = read_run(planted.old).header.environment
@@ -257,7 +240,7 @@ def test_a_missing_device_is_told_and_keeps_nobody_from_comparing(planted: Plant
     assert command_in(planted.folder)("compare", other, other).returncode == 0
 
 
-def test_another_machine_is_refused(planted: Planted) -> None:
+def test_another_machine_isrefused(planted: Planted) -> None:
     """What another processor does says nothing about the runs."""
     other = _edited(planted, "machine", {"cpu": "Example CPU"})
     text = _confirm(planted, *[planted.pythons[0]] * 2, runs=(other, other))
@@ -296,7 +279,7 @@ def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command
         text = _confirm(planted, python, python)
     else:
         run = tmp_path / "run.jsonl"
-        text = _refused(command_in(tmp_path)("scan", "torch.cumsum", "--python", python, "-o", run))
+        text = refused(command_in(tmp_path)("scan", "torch.cumsum", "--python", python, "-o", run))
         assert not run.exists()
 
     assert text == f"--python {python}: {expected}"

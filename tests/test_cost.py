@@ -68,6 +68,12 @@ def _raises_when_off(_: Any) -> Any:
     raise ValueError("no\nnever")
 
 
+def _changes_and_raises(_: Any) -> Any:
+    """Change the default dtype, and raise."""
+    torch.set_default_dtype(torch.float64)
+    raise ValueError("no")
+
+
 def _leaves(_: Any) -> Any:
     """Exit the polite way."""
     sys.exit(3)
@@ -221,38 +227,28 @@ def test_the_mode_of_the_worker_is_put_back(deterministic: bool, warn_only: bool
 
 
 @pytest.mark.parametrize(
-    ("name", "changed"),
+    ("spec", "changed"),
     [
-        ("sets_default_dtype", "default dtype: torch.float32 -> torch.float64"),
-        ("sets_flag", "use_deterministic_algorithms: False -> True; warn_only: False -> True"),
+        (_PLANTED["planted.sets_default_dtype"], "default dtype: torch.float32 -> torch.float64"),
+        (
+            _PLANTED["planted.sets_flag"],
+            "use_deterministic_algorithms: False -> True; warn_only: False -> True",
+        ),
+        # What it raised matters less than that the next case would run in another process than it thinks.
+        (_spec(_changes_and_raises), "default dtype: torch.float32 -> torch.float64"),
     ],
+    ids=["dtype", "flag", "raises"],
 )
-def test_an_op_that_changes_the_process_taints_it(name: str, changed: str) -> None:
+def test_an_op_that_changes_the_process_taints_it(spec: OpSpec, changed: str) -> None:
     """The worker is told in the words by which it knows to end; so too of the very flags that are put back."""
     before = _flags()
     try:
-        measured = _measure(_PLANTED[f"planted.{name}"])
+        measured = _measure(spec)
     finally:
         torch.set_default_dtype(torch.float32)
 
     assert measured == {"outcome": "invalid", "message": f"changed global state ({changed})"}
     assert _flags() == before
-
-
-def test_an_op_that_changes_the_process_and_then_raises_taints_it() -> None:
-    """What it raised matters less than that the next case would run in another process than it thinks."""
-
-    def changes_and_raises(_: Any) -> Any:
-        torch.set_default_dtype(torch.float64)
-        raise ValueError("no")
-
-    try:
-        measured = _measure(_spec(changes_and_raises))
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-    assert measured["outcome"] == "invalid"
-    assert measured["message"].startswith("changed global state (default dtype: ")
 
 
 def test_the_flag_itself_taints_no_fresh_process() -> None:

@@ -225,16 +225,8 @@ def test_only_what_is_repeatable_has_a_verdict(record: Invariance | None, off: C
 def test_shards_are_merged_with_what_their_rows_depend_on(detmatrix: Command, tmp_path: Path) -> None:
     """Each row once, and the controls of each file, in any order."""
     python = StandIn(tmp_path).python
-    options = (
-        "gather",
-        "take",
-        "cumsum",
-        *OPTIONS[2:],
-        "--invariance",
-        "layout",
-        "--no-cost",
-        "--no-overloads",
-    )
+    more = ("--invariance", "layout", "--no-cost", "--no-overloads")
+    options = ("gather", "take", "cumsum", *OPTIONS[2:], *more)
     for number in (1, 2):
         done = detmatrix("scan", *options, "--shard", f"{number}/2", "--python", python)
         assert done.returncode == 0, done.stderr
@@ -243,10 +235,7 @@ def test_shards_are_merged_with_what_their_rows_depend_on(detmatrix: Command, tm
 
     merged = [
         (detmatrix("merge", *order, "-o", name), read_run(tmp_path / name))
-        for order, name in (
-            (names, "a.jsonl"),
-            (names[::-1], "b.jsonl"),
-        )
+        for order, name in ((names, "a.jsonl"), (names[::-1], "b.jsonl"))
     ]
 
     for done, run in merged:

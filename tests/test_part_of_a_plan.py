@@ -67,28 +67,19 @@ def test_machines_are_told_what_is_missing(
 
     report = json.loads(detmatrix("report", path, "--format", "json").stdout)
     docs = json.loads(detmatrix("docs", path, "--format", "json").stdout)
+    told = [detmatrix(*words).stdout for words in (("docs", path), ("compare", whole, path))]
     compared = json.loads(detmatrix("compare", whole, path, "--format", "json").stdout)
 
     assert (report["complete"], report["missing"]) == (False, missing)
     assert (report["shard"], report["shards"], report["file"]) == (
         (3, 8, 1) if "shards" in missing else (1, 1, 2)
     )
+    assert f"Incomplete: {missing}" in told[0]
+    assert f"{path.name}: Incomplete: {missing}" in told[1]
     assert [run["complete"] for run in docs["runs"]] == [False]
     assert [run["complete"] for run in compared["runs"]] == [True, False]
     assert [run["complete"] for it in coverages(load([str(whole)])) for run in it["runs"]] == [True]
     assert [run["complete"] for it in coverages(load([str(path)])) for run in it["runs"]] == [False]
-
-
-def test_lists_and_changes_are_not_of_a_whole_run(
-    detmatrix: Command, in_shards: Path, lone: tuple[Path, str]
-) -> None:
-    """What a reader sees of both commands says it too."""
-    path, missing = lone
-
-    assert f"Incomplete: {missing}" in detmatrix("docs", path).stdout
-    assert (
-        f"{path.name}: Incomplete: {missing}" in detmatrix("compare", in_shards / "whole.jsonl", path).stdout
-    )
 
 
 @pytest.fixture

@@ -88,31 +88,11 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scan a few rows, and return the run file."""
     folder = tmp_path_factory.mktemp("scanned")
     (folder / "planted.py").write_text(PLANTED, encoding="utf-8")
-    options = [
-        "--device",
-        "cpu",
-        "--runs",
-        40,
-        "--processes",
-        1,
-        "--seed",
-        SEED,
-        "--no-cost",
-        "--no-overloads",
-    ]
     patterns = [name for name in SHOWN if not name.startswith("mine.")]
     done = command_in(folder)(
-        "scan",
-        *patterns,
-        "mine.*",
-        "--specs",
-        "planted.py",
-        "--perturb",
-        "quiet,poison",
-        *options,
-        "-o",
-        "run.jsonl",
-    )
+        "scan", *patterns, "mine.*", "--specs", "planted.py", "--device", "cpu", "--runs", 40, "--processes", 1,
+        "--seed", SEED, "--perturb", "quiet,poison", "--no-cost", "--no-overloads", "-o", "run.jsonl",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / "run.jsonl"
 

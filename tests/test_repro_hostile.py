@@ -141,7 +141,7 @@ def test_variables_of_a_script_are_those_of_a_table(records: list[dict[str, Any]
     copy = json.loads(json.dumps(records))
     variables = copy[0]["environment"]["variables"]
     for mode in ("off", "on"):
-        variables[mode] |= {"OMP_NUM_THREADS": "3"}
+        variables[mode] |= {"OMP_NUM_THREADS": "3", "OMP_PROC_BIND": "true"}
     variables["on"] |= {
         "LD_PRELOAD": "/tmp/evil.so",
         "PYTHONPATH": "/tmp",
@@ -154,7 +154,11 @@ def test_variables_of_a_script_are_those_of_a_table(records: list[dict[str, Any]
 
     assert "evil" not in text
     assert "PYTHONPATH" not in text
+    # Set as it was, unless whoever runs the script has set it.
     assert "os.environ.setdefault('OMP_NUM_THREADS', '3')" in text
+    assert "os.environ.setdefault('OMP_PROC_BIND', 'true')" in text
+    # A process that has loaded torch is bound to one core, and so is all that it starts.
+    assert "import torch" not in text.partition("    sys.exit()")[0]
     assert "{'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}" in text
 
     variables["off"]["OMP_NUM_THREADS"] = "3')\nprint('mine"

@@ -28,7 +28,7 @@ from tests.runs import drifting, ran, row, stable
 torch = pytest.importorskip("torch")
 
 from scanner.worker.bits import parts  # noqa: E402 - it needs torch
-from tests.scripts import OUTPUT, asked, header, loaded, loaded_put, put, seen  # noqa: E402
+from tests.scripts import asked, header, loaded, loaded_put, put, seen  # noqa: E402
 
 
 @pytest.mark.parametrize("warn_only", ["deterministic", "nondeterministic"])
@@ -242,21 +242,6 @@ def test_perturbations_are_those_that_the_row_needs(
     (found,) = matrix(msgspec.structs.replace(header(), planned=(planned,)), observations, closed=True)
 
     assert perturbations(found) == expected
-
-
-def test_environment_of_the_scan_is_set() -> None:
-    """What steers threads and arithmetic is set as it was, unless whoever runs the script has set it."""
-    head = header(
-        variables={"off": {"LD_LIBRARY_PATH": "/secret", "OMP_NUM_THREADS": "3", "OMP_PROC_BIND": "true"}}
-    )
-
-    text = script(asked(put()[1]), seen(*put(), OUTPUT), head)
-
-    assert "os.environ.setdefault('OMP_NUM_THREADS', '3')" in text
-    assert "os.environ.setdefault('OMP_PROC_BIND', 'true')" in text
-    assert "secret" not in text
-    # A process that has loaded torch is bound to one core, and so is all that it starts.
-    assert "import torch" not in text.partition("    sys.exit()")[0]
 
 
 def test_long_statements_are_broken_where_they_may_be() -> None:

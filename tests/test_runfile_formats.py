@@ -22,18 +22,8 @@ from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = (
-    "quick.cumsum",
-    "--specs",
-    SPECS,
-    "--device",
-    "cpu",
-    "--runs",
-    4,
-    "--processes",
-    1,
-    "-o",
-    "run.jsonl",
-)
+    "quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "-o", "run.jsonl",
+)  # fmt: skip
 # Fields that came with formats 2 to 4, by the kind of line that has them.
 NEW = {
     "header": {"controls"},
@@ -88,20 +78,6 @@ def _first_format(path: Path) -> list[dict[str, Any]]:
 def _findings(run: Run) -> list[tuple[str, str, int]]:
     found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs)
     return [(row.row.id, row.finding, row.off.runs) for row in found]
-
-
-def test_first_format_says_what_it_always_said(scanned: Path, tmp_path: Path) -> None:
-    """A file of format 1 gives the same findings; of what it did not hold nothing is made up."""
-    old = read_run(_write(tmp_path / "old.jsonl", _first_format(scanned)))
-
-    assert old.header.format == 1
-    assert _findings(old) == _findings(read_run(scanned))
-    assert (old.controls, old.sentinels, old.costs, old.kernels, old.dispatches) == ((), (), (), None, ())
-    assert old.header.settings.perturb == ("quiet",)
-    rows = list(matrix(old.header, old.observations, closed=True, sentinels=old.sentinels, costs=old.costs))
-    assert [(row.cost, row.off.groups) for row in rows] == [(None, ())] * len(rows)
-    # No sentinel is made up; that n is small is told of any format.
-    assert not any("sentinel" in (row.weak or "") for row in rows)
 
 
 def test_unfinished_scan_of_an_older_format_is_not_resumed(
@@ -263,55 +239,44 @@ def test_damage_to_new_records_is_told_with_its_place(
         read_run(_write(tmp_path / "damaged.jsonl", records))
 
 
-def _second_format(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of a run as the second format would have held them."""
-    records = [record for record in records if record["kind"] not in {"kernels", "dispatch"}]
-    records[0]["format"] = 2
-    del records[0]["settings"]["overloads"], records[-1]["dispatches"]
+def _third_format(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a run as the third format would have held them."""
+    records = lines(path)
+    records[0]["format"] = 3
     for record in records:
         record.pop("threads", None)
     return records
 
 
-_DISPATCH = {"kind": "dispatch", "spec": "quick.cumsum", "case": "small", "direction": "forward", "dtype": "float32",
-             "outcome": "not_run"}  # fmt: skip
+def _second_format(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a run as the second format would have held them."""
+    records = [record for record in _third_format(path) if record["kind"] not in {"kernels", "dispatch"}]
+    records[0]["format"] = 2
+    del records[0]["settings"]["overloads"], records[-1]["dispatches"]
+    return records
 
 
-@pytest.mark.parametrize(
-    ("record", "text"),
-    [
-        (_DISPATCH, r"the overloads of quick.cumsum:small:forward:float32 belongs to format 3, the header says format 2"),
-        ({"kind": "kernels", "groups": []}, r"line \d+: the list of overloads belongs to format 3, the header says"),
-    ],
-)  # fmt: skip
-def test_second_format_knows_no_overloads(
-    scanned: Path, tmp_path: Path, record: dict[str, Any], text: str
-) -> None:
-    """A file of format 2 is read as what it is, and one that holds overloads nevertheless is damaged."""
-    records = _second_format(lines(scanned))
-    old = read_run(_write(tmp_path / "old.jsonl", records))
+_EARLIER = {1: _first_format, 2: _second_format, 3: _third_format}
 
-    assert (old.kernels, old.dispatches, old.header.settings.overloads) == (None, (), False)
+
+@pytest.mark.parametrize("earlier", _EARLIER)
+def test_earlier_formats_say_what_they_always_said(scanned: Path, tmp_path: Path, earlier: int) -> None:
+    """A file of theirs gives the same findings; of what it did not hold nothing is made up."""
+    old = read_run(_write(tmp_path / "old.jsonl", _EARLIER[earlier](scanned)))
+
+    assert (old.header.format, {one.threads for one in old.observations}) == (earlier, {None})
     assert _findings(old) == _findings(read_run(scanned))
-    records.insert(len(records) - 1, record)
-    with pytest.raises(RunFileError, match=text):
-        read_run(_write(tmp_path / "mixed.jsonl", records))
-
-
-def test_third_format_knows_no_threads(scanned: Path, tmp_path: Path) -> None:
-    """Of a file of format 3 nobody knows how many threads worked, and one that says so nevertheless is damaged."""
-    records = lines(scanned)
-    records[0]["format"] = 3
-    with pytest.raises(
-        RunFileError, match=r"belongs to format 4, the header says format 3 - at `\$\.threads`"
-    ):
-        read_run(_write(tmp_path / "mixed.jsonl", records))
-
-    for record in records:
-        record.pop("threads", None)
-    old = read_run(_write(tmp_path / "old.jsonl", records))
-    assert {one.threads for one in old.observations} == {None}
-    assert _findings(old) == _findings(read_run(scanned))
+    if earlier < 3:
+        assert (old.kernels, old.dispatches, old.header.settings.overloads) == (None, (), False)
+    if earlier < 2:
+        assert (old.controls, old.sentinels, old.costs) == ((), (), ())
+        assert old.header.settings.perturb == ("quiet",)
+        rows = list(
+            matrix(old.header, old.observations, closed=True, sentinels=old.sentinels, costs=old.costs)
+        )
+        assert [(row.cost, row.off.groups) for row in rows] == [(None, ())] * len(rows)
+        # No sentinel is made up; that n is small is told of any format.
+        assert not any("sentinel" in (row.weak or "") for row in rows)
 
 
 def _with_severity(records: list[dict[str, Any]]) -> None:
@@ -333,23 +298,28 @@ _SAID = "belongs to format 2, the header says format 1 - at "
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("earlier", "change", "text"),
     [
-        (_with_record(_SENTINEL), rf"line \d+: the sentinel before row 0 {_SAID}`\$.kind`; restore the file$"),
-        (_with_record(_COST), rf"the cost of quick.cumsum:small:forward:float32 {_SAID}`\$.kind`"),
-        (_last("observation", groups=[_group("quiet", 4)]), rf"the observation of \S+ {_SAID}`\$.groups`"),
-        (_last("observation", blank="zeros"), rf"the observation of \S+ {_SAID}`\$.blank`"),
-        (_last("observation", alerts=["put_"]), rf"the observation of \S+ {_SAID}`\$.alerts`"),
-        (_with_severity, rf"the observation of \S+ {_SAID}`\$.outputs\[0\].severity`"),
-        (lambda records: records[0].update(controls=records[0]["planned"][:1]),
+        (1, _with_record(_SENTINEL), rf"line \d+: the sentinel before row 0 {_SAID}`\$.kind`; restore the file$"),
+        (1, _with_record(_COST), rf"the cost of quick.cumsum:small:forward:float32 {_SAID}`\$.kind`"),
+        (1, _last("observation", groups=[_group("quiet", 4)]), rf"the observation of \S+ {_SAID}`\$.groups`"),
+        (1, _last("observation", blank="zeros"), rf"the observation of \S+ {_SAID}`\$.blank`"),
+        (1, _last("observation", alerts=["put_"]), rf"the observation of \S+ {_SAID}`\$.alerts`"),
+        (1, _with_severity, rf"the observation of \S+ {_SAID}`\$.outputs\[0\].severity`"),
+        (1, lambda records: records[0].update(controls=records[0]["planned"][:1]),
          rf"line 1: a control {_SAID}`\$.controls`; restore the file$"),
+        (2, _with_record(_COST | {"kind": "dispatch"}),
+         r"the overloads of quick.cumsum:small:forward:float32 belongs to format 3, the header says format 2"),
+        (2, _with_record({"kind": "kernels", "groups": []}),
+         r"line \d+: the list of overloads belongs to format 3, the header says"),
+        (3, _last("observation", threads=2), r"belongs to format 4, the header says format 3 - at `\$\.threads`"),
     ],
 )  # fmt: skip
-def test_first_format_holds_nothing_of_the_second(
-    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], text: str
+def test_earlier_formats_hold_nothing_of_later_ones(
+    scanned: Path, tmp_path: Path, earlier: int, change: Callable[[list[dict[str, Any]]], None], text: str
 ) -> None:
-    """Evidence under a header of the first format is of another run, or the header is damaged."""
-    records = _first_format(scanned)
+    """Evidence under a header of an earlier format is of another run, or the header is damaged."""
+    records = _EARLIER[earlier](scanned)
     change(records)
 
     with pytest.raises(RunFileError, match=text):

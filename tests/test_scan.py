@@ -18,6 +18,7 @@ from tests.commands import Command, command_in
 from tests.conftest import cells, lines
 
 QUICK = Path(__file__).with_name("quick.py")
+OPTIONS = ("--specs", QUICK, "--device", "cpu", "--processes", 1)
 # Ops that race, are serial, and raise, on any CPU with two threads.
 RACING = (
     "torch.Tensor.put_", "torch.Tensor.index_put_:accumulate*", "torch.cumsum:*:forward:float32", "torch.histc",
@@ -107,18 +108,7 @@ def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
 
 def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) -> None:
     """A real scan that was cut is finished with the same inputs, outputs and verdicts; whole lines stay."""
-    options = (
-        "quick.cumsum",
-        "quick.put_",
-        "--specs",
-        QUICK,
-        "--device",
-        "cpu",
-        "--runs",
-        6,
-        "--processes",
-        1,
-    )
+    options = ("quick.cumsum", "quick.put_", *OPTIONS, "--runs", 6)
     header, *records = lines(real_scan)
     quick = [
         one for one in records if one.get("spec", "").startswith(("quick.cumsum", "quick.put_", "control."))
@@ -149,18 +139,7 @@ def test_thread_variables_reach_the_worker(
 ) -> None:
     """A real worker lives under the thread count that the user's shell asks for, and the run file records it."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = (
-        "--specs",
-        QUICK,
-        "--device",
-        "cpu",
-        "--runs",
-        2,
-        "--processes",
-        1,
-        "--no-cost",
-        "--no-overloads",
-    )
+    options = (*OPTIONS, "--runs", 2, "--no-cost", "--no-overloads")
 
     done = detmatrix("scan", "quick.missing", *options, "-o", "run.jsonl")
 
