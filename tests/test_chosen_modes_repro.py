@@ -334,19 +334,13 @@ def _seen(mode: Mode, spec: OpSpec, case: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", CHOSEN)
-def test_no_pixel_outside_of_the_masks_has_a_gradient_on_the_cpu(mode: Mode) -> None:
-    """The flag has no part in it."""
-    seen = _seen(mode, FIELD, "nonzero_gradient")
-
-    assert (seen["outcome"], seen["reference"]["elements"]) == ("ran", 0)
-    assert seen["digests"] == {seen["reference"]["digest"]: 2}
-
-
-@pytest.mark.parametrize("mode", CHOSEN)
-def test_gradient_outside_of_the_masks_is_told(
+def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
 ) -> None:
     """One product that should be zero and is not shows in every mode; that is no error, and no report is silent about it."""
+    right = _seen(mode, FIELD, "nonzero_gradient")
+    assert (right["outcome"], right["reference"]["elements"]) == ("ran", 0)
+    assert right["digests"] == {right["reference"]["digest"]: 2}
     monkeypatch.setattr(
         "opspecs.masked.masked_convolutions",
         lambda image, *rest: masked_convolutions(image, *rest) + 1e-30 * image[:, :, -1, -1],

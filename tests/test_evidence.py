@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scanner.observations.records import Observation
 from scanner.observations.runfile import Run, read_run
 from scanner.perturbations import shares
 from scanner.verdicts.controls import check_controls
@@ -135,15 +134,6 @@ def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) 
     assert "low power" in report("report", "run.jsonl", "--format", "html").stdout
 
 
-def test_a_difference_needs_no_power(rows: dict[str, MatrixRow]) -> None:
-    """Low power is said of what did not differ; bits that differ are proof on any machine."""
-    assert rows["by_process"].weak is None
-
-
-def _groups(observations: Sequence[Observation]) -> dict[str, int]:
-    return {group.perturbation: group.differing for one in observations for group in one.groups}
-
-
 def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> None:
     """An op that differs only beside busy threads differs in that group and in no other."""
     row = rows["under_stress"]
@@ -226,66 +216,35 @@ def test_what_is_left_out_is_not_seen(tmp_path: Path) -> None:
     assert {rows[name].finding for name in ("by_threads", "under_stress")} == {"deterministic"}
 
 
-def test_differences_between_processes_are_told_apart(rows: dict[str, MatrixRow]) -> None:
-    """Bits that are the same within each process and not between them are said to be that."""
-    assert rows["by_process"].off.where == "between processes only"
-    assert rows["under_stress"].off.where == "within a process"
-    assert rows["doubles"].off.where is None
-
-
-def test_other_bits_in_the_other_mode_are_no_nondeterminism(rows: dict[str, MatrixRow]) -> None:
-    """An op that depends on the flag alone is mode_dependent."""
-    assert rows["by_mode"].finding == "mode_dependent"
-
-
-def test_what_raises_is_made_to_run(rows: dict[str, MatrixRow]) -> None:
-    """Under warn_only an op that differs reads as raises, one that does not as over_alert."""
-    assert rows["when_forced"].off.verdict == "deterministic"
-    assert rows["when_forced"].warn_only.verdict == "nondeterministic"
-    assert rows["when_forced"].finding == "raises"
-    assert rows["two_alerts"].finding == "over_alert"
-    assert rows["doubles"].warn_only.verdict == "not_run"
-
-
-def test_what_fails_when_it_is_made_to_run_is_no_over_alert(rows: dict[str, MatrixRow]) -> None:
-    """Where nothing is known of the op under warn_only, nobody says that it did not differ there."""
-    row = rows["ends_when_forced"]
-
-    assert (row.off.verdict, row.on.verdict, row.warn_only.verdict) == ("deterministic", "raises", "crash")
-    assert row.finding == "inconclusive"
-    assert row.reason is not None
-    assert row.reason.startswith("warn_only: crash")
-
-
-def test_every_alert_of_a_composite_op_is_listed(rows: dict[str, MatrixRow]) -> None:
-    """The error names the first alert alone; run under warn_only, the op shows them all, each once."""
-    row = rows["two_alerts"]
-
-    assert row.on.alert == "put_"
-    assert row.warn_only.alerts == ("put_", "max_unpooling2d_forward_out")
-
-
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "expected"),
     [
-        ("zeros", "produced all zeros"),
-        ("nans", "produced all NaN"),
-        ("untouched", "returned only its input"),
-        ("zero_gradient", "produced all zeros"),
+        # Bits that differ are proof on any machine, and need no power.
+        ("by_process", {"weak": None, "off.where": "between processes only"}),
+        ("under_stress", {"off.where": "within a process"}),
+        ("doubles", {"off.where": None, "warn_only.verdict": "not_run", "off.constant": False}),
+        ("by_mode", {"finding": "mode_dependent"}),
+        # Under warn_only an op that differs reads as raises, one that does not as over_alert, with all its alerts.
+        ("when_forced", {"off.verdict": "deterministic", "warn_only.verdict": "nondeterministic", "finding": "raises"}),
+        ("two_alerts", {"finding": "over_alert", "on.alert": "put_",
+                        "warn_only.alerts": ("put_", "max_unpooling2d_forward_out")}),
+        # Where nothing is known of the op under warn_only, nobody says that it did not differ there.
+        ("ends_when_forced", {"off.verdict": "deterministic", "on.verdict": "raises", "warn_only.verdict": "crash",
+                              "finding": "inconclusive"}),
+        # What was not really tried is never deterministic, unless the result holds no information by definition.
+        ("zeros", {"off.verdict": "error", "off.reason": "produced all zeros"}),
+        ("nans", {"off.verdict": "error", "off.reason": "produced all NaN"}),
+        ("untouched", {"off.verdict": "error", "off.reason": "returned only its input"}),
+        ("zero_gradient", {"off.verdict": "error", "off.reason": "produced all zeros"}),
+        ("zeros_declared", {"finding": "deterministic", "off.constant": True}),
     ],
-)
-def test_vacuous_results_are_errors(rows: dict[str, MatrixRow], name: str, reason: str) -> None:
-    """What was not really tried is never deterministic."""
-    assert (rows[name].off.verdict, rows[name].off.reason) == ("error", reason)
+)  # fmt: skip
+def test_rows_say_what_they_show(rows: dict[str, MatrixRow], name: str, expected: dict[str, object]) -> None:
+    """Where it differs, what it raises and what it holds; a failure under warn_only is the reason of the row."""
+    row = rows[name]
 
-
-def test_declared_constants_say_so(rows: dict[str, MatrixRow]) -> None:
-    """A result that holds no information by definition is deterministic, and the row says that it is constant."""
-    row = rows["zeros_declared"]
-
-    assert row.finding == "deterministic"
-    assert row.off.constant
-    assert not rows["doubles"].off.constant
+    assert {field: attrgetter(field)(row) for field in expected} == expected
+    assert name != "ends_when_forced" or str(row.reason).startswith("warn_only: crash")
 
 
 def test_few_executions_are_no_false_alarm(tmp_path: Path) -> None:
