@@ -336,6 +336,7 @@ SPECS: tuple[OpSpec, ...] = (
                     inputs=_hollow,
                     provokes="8 equal maxima in the window of a corner, 7 of them padded",
                     directions=("forward",),
+                    devices=("cuda",),
                 ),
                 "disjoint": Case(inputs=lambda t: _spiky(t, 3, 2)),
             },

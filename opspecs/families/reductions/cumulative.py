@@ -160,7 +160,8 @@ SPECS: tuple[OpSpec, ...] = (
             "replacement": Case(
                 inputs=lambda t: call(
                     t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64, replacement=True
-                )
+                ),
+                provokes="prefix sums of 1024 probabilities (65536 on CUDA)",
             ),
             "no_replacement": Case(
                 inputs=lambda t: call(t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64)
