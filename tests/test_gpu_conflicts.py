@@ -79,6 +79,10 @@ def run(
         ("read_hidden", 1, 64, "warps"),
         ("add_onto_stored", 1, 128, "warps"),
         ("store_two_sizes", 2, 32, "blocks"),
+        ("least_of_two_types", 2, 32, "blocks"),
+        ("count_in_two_sizes", 2, 32, "blocks"),
+        ("add_two_sizes", 2, 32, "blocks"),
+        ("add_onto_half", 1, 64, "warps"),
     ],
 )
 def test_accesses_that_nothing_orders_are_found(name: str, grid: int, block: int, scope: str) -> None:
@@ -90,12 +94,15 @@ def test_accesses_that_nothing_orders_are_found(name: str, grid: int, block: int
     assert {one.scope for one in result.conflicts} >= {scope}
 
 
-def test_sums_that_are_flushed_are_not_exact() -> None:
-    """Small terms of few digits: what lies below the normal numbers on the way is lost, in one order and not in another."""
-    values = [1.5 * 2.0**-126, -(2.0**-126), 2.0**-126]
-    _, result = run("add_by_blocks", 3, 32, values)
+@pytest.mark.parametrize(
+    "values", [[1.5 * 2.0**-126, -(2.0**-126), 2.0**-126], [2.0**127, 2.0**127, -(2.0**127)]]
+)
+def test_sums_beyond_the_normal_numbers_are_not_exact(values: list[float]) -> None:
+    """Terms of few digits: what is flushed, or infinite, on the way is lost in one order and not in another."""
+    bits, result = run("add_by_blocks", 3, 32, values)
 
     assert result.pairs[0] > 0
+    assert run("add_by_blocks", 3, 32, values, orders=Orders(blocks=REVERSED))[0] != bits
 
 
 @pytest.mark.parametrize(

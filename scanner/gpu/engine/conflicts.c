@@ -3,6 +3,7 @@
  * that lanes execute together (compilers leave out a __syncwarp for that); the end of a launch orders everything; nothing else does.
  * So what it does not find cannot happen in any order of blocks, warps or lanes. */
 #include "operands.h"
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ enum Sort { READING, STORING, UPDATING, ADDING, SORTS };
 typedef struct {
     uint32_t block, epoch, warp, warp_epoch, lanes, together, kind;
     bool several, blocks, warps, mixed; /* mixed: not all of one kind, or not all of the same bytes */
-    uint64_t step, bytes;
+    uint64_t step, bytes; /* bytes: what was stored; of what changes memory otherwise its type */
     Access last, before, far; /* the last by different threads, and the last by another warp than that, to be told; those of several */
 } Set;
 
@@ -30,12 +31,13 @@ typedef struct {
 typedef struct {
     uint32_t pairs[SCOPES], additions, sample;
     double magnitude;
+    uint64_t left; /* by the last of them */
     int32_t unit;
     bool from_zero;
 } Sum;
 
 /* Of one place, numbers of what is known of it, from 1 on: most places are read alone, or written once. */
-typedef struct { uint32_t set[SORTS], sum, sample, last_kind; } Cell;
+typedef struct { uint32_t set[SORTS], sum, sample; } Cell;
 
 /* Neighbouring places, found by their common number; 0 where the slot is free. */
 typedef struct { uint64_t number; Cell cell[PAGE]; } Page;
@@ -223,8 +225,8 @@ static void compare(Machine *m, Cell *c, uint64_t address, enum Sort sort, const
     const Set *s = set_of(m->log, c->set[sort]);
     uint32_t scopes = scopes_against(s, now);
     if (!scopes) return;
-    bool alike = !s->mixed && s->kind == now->kind;
-    if ((alike && sort == UPDATING && commutes(now->kind)) || (alike && sort == STORING && s->bytes == bytes)) {
+    bool alike = !s->mixed && s->kind == now->kind && s->bytes == bytes;
+    if (alike && (sort == STORING || (sort == UPDATING && commutes(now->kind)))) {
         launch->commuting++;
         return;
     }
@@ -237,7 +239,7 @@ static void compare(Machine *m, Cell *c, uint64_t address, enum Sort sort, const
     if (furthest) tell(m, c, address, furthest, now, scope, furthest == &s->last);
     for (int k = 0; k < SCOPES; k++)
         if (scopes >> k & 1) {
-            if (sort == ADDING && now->kind == ADDS_FLOATS) sum_of(m, c)->pairs[k]++;
+            if (sort == ADDING && alike) sum_of(m, c)->pairs[k]++;
             else launch->pairs[k]++;
         }
 }
@@ -255,6 +257,12 @@ static void add_term(Sum *s, double v) {
     int place = last_place(v);
     s->magnitude += fabs(v);
     if (place < s->unit) s->unit = place;
+}
+
+/* What an instruction takes that which it changes for: only what is of one type commutes. */
+static uint64_t type_of(const Instruction *i, uint32_t kind, int size) {
+    bool below_zero = (kind == MINIMA || kind == MAXIMA) && (HAS(i, M_S32) || HAS(i, M_S64));
+    return (uint64_t)size | (uint64_t)below_zero << 8 | (uint64_t)HAS(i, M_F32) << 9 | (uint64_t)HAS(i, M_FTZ) << 10;
 }
 
 /* The first time that a marked access is made; lanes of one instruction come in the order in which it makes them. */
@@ -282,7 +290,7 @@ void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_
     uint64_t base = m->space == IN_SHARED ? (1ull << 62 | (uint64_t)w->block->index << 24) + (uint64_t)((const uint8_t *)at - w->block->shared) : (uint64_t)at;
     enum Sort sort = kind == READS ? READING : kind == WRITES ? STORING : kind == ADDS_FLOATS ? ADDING : UPDATING;
     for (int k = 0; k < size; k += (int)unit) {
-        uint64_t address = base + (uint64_t)k, bytes = 0;
+        uint64_t address = base + (uint64_t)k, bytes = sort == UPDATING || sort == ADDING ? type_of(m->now, kind, size) : 0;
         Cell *c = cell_of(m, address >> log->shift);
         bool blank = !(c->set[READING] | c->set[STORING] | c->set[UPDATING] | c->set[ADDING]);
         if (blank && log->held >= MOST_CELLS) {
@@ -291,21 +299,25 @@ void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_
         }
         log->held += blank;
         if (sort == STORING) memcpy(&bytes, (const uint8_t *)at + k, unit);
+        const Set *added = sort == ADDING && c->set[ADDING] ? set_of(log, c->set[ADDING]) : NULL;
+        bool same_type = !added || (added->bytes == bytes && !added->mixed);
         if (sort == ADDING && !k) {
             uint32_t digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG || m->now->op == O_UBLKRED ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
             double a = digits == 24 ? as_float((uint32_t)old) : as_double(old), b = digits == 24 ? as_float((uint32_t)value) : as_double(value);
             Sum *s = sum_of(m, c);
-            s->from_zero = !s->additions ? old == 0 : s->from_zero && c->last_kind == ADDS_FLOATS;
-            if (!s->additions++ || c->last_kind != ADDS_FLOATS) add_term(s, digits ? a : NAN);
-            add_term(s, digits ? b : NAN);
-            /* A sum of them may need more digits, or be a denormal that is flushed. */
-            if (s->magnitude >= ldexp(1, (int)digits + s->unit) || (HAS(m->now, M_FTZ) && s->unit < -126)) s->unit = -4096;
+            bool on = s->additions && old == s->left; /* nothing else has changed any byte of it */
+            s->from_zero = !s->additions++ ? old == 0 : s->from_zero && on;
+            if (!on) add_term(s, digits ? a : NAN);
+            add_term(s, digits && same_type ? b : NAN);
+            s->left = 0;
+            memcpy(&s->left, at, (size_t)size);
+            /* A sum of them may need more digits, be too large, or be a denormal that is flushed. */
+            if (s->magnitude >= ldexp(1, (int)digits + s->unit) || (digits == 24 && s->magnitude > (double)FLT_MAX) || (HAS(m->now, M_FTZ) && s->unit < -126)) s->unit = -4096;
         }
         for (int other = 0; other < SORTS && !blank; other++)
-            if (c->set[other] && !(other == READING && sort == READING) && !(other == ADDING && sort == ADDING && k)) compare(m, c, address, (enum Sort)other, now, bytes);
+            if (c->set[other] && !(other == READING && sort == READING) && !(other == ADDING && sort == ADDING && k && same_type)) compare(m, c, address, (enum Sort)other, now, bytes);
         bool first = !c->set[sort];
         insert(first ? new_set(m, &c->set[sort]) : set_of(log, c->set[sort]), now, bytes, first);
-        if (sort != READING) c->last_kind = kind;
         if (c->sum) log->sum[c->sum - 1].sample = c->sample;
     }
 }

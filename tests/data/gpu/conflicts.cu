@@ -113,4 +113,28 @@ __global__ void store_two_sizes(int *out, const float *) {
     if (blockIdx.x == 0) ((volatile unsigned *)out)[1] = 7;
     else ((volatile unsigned long long *)out)[0] = 7;
 }
+// Smallest of signed and of unsigned integers; sums of four bytes and of eight.
+__global__ void least_of_two_types(int *out, const float *) {
+    if (threadIdx.x) return;
+    if (blockIdx.x) atomicMin((unsigned *)out, 7u);
+    else atomicMin(out, -1);
+}
+__global__ void count_in_two_sizes(unsigned *out, const float *) {
+    if (threadIdx.x) return;
+    if (blockIdx.x) atomicAdd(out, 0xffffffffu);
+    else atomicAdd((unsigned long long *)out, 1ull);
+}
+__global__ void add_two_sizes(float *out, const float *) {
+    if (threadIdx.x) return;
+    if (blockIdx.x == 0) atomicAdd(out + 1, 1.0f);
+    else atomicAdd((double *)out, 1.0);
+}
+// Two more additions, one of which is rounded, onto what a store of its upper half has made large.
+__global__ void add_onto_half(float *out, const float *) {
+    if (threadIdx.x == 0) atomicAdd(out, 1.5f);
+    __syncthreads();
+    if (threadIdx.x == 32) ((volatile unsigned short *)out)[1] = 0x4b80;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) atomicAdd(out, threadIdx.x ? 1.25f : 1.0f);
+}
 }
