@@ -421,7 +421,7 @@ class Simulation(Record, frozen=True):
 
     @property
     def race_free(self) -> bool:
-        """Whether nothing was in conflict, so that for these inputs every order gives these bits."""
+        """Whether nothing was in conflict, so that for these inputs every order gives these bits; unwritten memory is no order."""
         found = self.conflicts
         rests_on = self.libraries or self.products or self.schedule
         return found is not None and not rests_on and not (any(found.pairs) or found.tame or found.doubts)

@@ -13,7 +13,8 @@ NOT_MEASURED = "nothing was measured on a GPU"
 PROVED, NOT_EXERCISED = "proved for these inputs", "not exercised"
 # What conflicts among threads say of a row that did not differ.
 CONFLICT_MEANING = {
-    PROVED: "No two threads were in conflict (the row is race-free): every order gives these bits, which no sample could say.",
+    PROVED: "No two threads were in conflict (the row is race-free): every order gives these bits, which no sample could say. "
+    "Of memory that nobody wrote one other content was tried.",
     NOT_EXERCISED: "Threads were in conflict, but by too few additions to one place to show an order.",
 }
 _LONGEST = 100  # of a kernel's name
