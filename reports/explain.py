@@ -24,6 +24,7 @@ from scanner.observations.records import Claim
 from scanner.plurals import several
 from scanner.verdicts.cells import COMPARED
 from scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
+from scanner.verdicts.simulated import PROVED, others
 from scanner.verdicts.vocabulary import (
     BESIDE,
     BESIDE_MEANING,
@@ -263,6 +264,10 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
             for name, text in ((name, word.phrase) for name, word in BESIDE.items())
         },
     }
+    known = [(one, cell.simulated) for one in rows for cell in (one.off, one.on) if cell.simulated]
+    proof = {one.row.id for one, it in known if it.race_free} - {
+        one.row.id for one, it in known if not it.race_free
+    }
     differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
     said: dict[str, Any] = {
         "finding": finding,
@@ -275,6 +280,12 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
         "doubts": {name: count for name, count in doubts.items() if count},
         "reasons": list(dict.fromkeys(one.reason for one in rows if one.reason)),
     }
+    if rests := [
+        *(f"one pair that shows it, {text}" for text in row.witnesses),
+        *[f"{PROVED}: {len(proof)} of {several(len(rows), 'row')}"] * bool(proof),
+        *dict.fromkeys(f"{one.row.id}: {text}" for one, it in known for text in others(it)),
+    ]:
+        said["rests_on"] = rests
     return View(said, differ=differ, bound_words=percent(max(bounds)) if bounds else None)
 
 
@@ -459,8 +470,8 @@ def _run_lines(run: View) -> Iterator[str]:
         for found in findings:
             yield from wrapped(f"{direction}: {found['finding']}: {_cases_lines(found['cases'])}", "  ")
             yield from wrapped(_shown(found), "    ")
-            for reason in found["reasons"]:
-                yield from wrapped(reason, "    ")
+            for text in (*found.get("rests_on", ()), *found["reasons"]):
+                yield from wrapped(text, "    ")
 
 
 def _shown(found: View) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from scanner.observations.runfile import read_run
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow, matrix
+from scanner.verdicts.simulated import others
 
 GPU = Path(__file__).parents[1] / "scanner" / "gpu"
 RUNS = Path(__file__).parents[1] / "reports" / "runs"
@@ -26,7 +27,8 @@ def shown(cell: Cell) -> str:
     """Return what schedules showed, with the class that did."""
     word = WORDS.get(cell.verdict, cell.verdict)
     schedule = cell.simulated.schedule if cell.simulated else None
-    return f"{word} ({schedule.name})" if schedule else word
+    text = f"{word} ({schedule.name})" if schedule else word
+    return "; ".join([text, *(others(cell.simulated) if cell.simulated and not schedule else ())])
 
 
 def second() -> str:

@@ -35,7 +35,7 @@ from scanner.observations.parts import parts_of
 from scanner.observations.records import Claim
 from scanner.plurals import several
 from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.simulated import NOT_EXERCISED, PROVED
+from scanner.verdicts.simulated import NOT_EXERCISED, proved
 from scanner.verdicts.vocabulary import BESIDE, Finding
 
 Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
@@ -499,7 +499,7 @@ def over_alerts(evidence: Sequence[Evidence]) -> str:
     for one in evidence:
         if one.simulated and one.row.finding == "over_alert" and (known := one.row.off.simulated):
             proof = (
-                PROVED
+                proved(known)
                 if known.race_free
                 else NOT_EXERCISED
                 if known.not_exercised

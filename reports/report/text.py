@@ -9,6 +9,7 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import click
@@ -112,7 +113,8 @@ def _lines(report: View, *, whole: bool, to: Screen) -> Iterator[str]:
         for place, column in enumerate(ops.further if alone or ops.narrowed else ()):
             cells = [op.further[place] for op in listed if alone]
             yield from _flowing(to, ((text, None) for text in _column_legend(column, cells)), dim=True)
-    for text in report.limits:
+    pairs = (f"{it.row.id}, {one}" for op in listed * whole for _, it in op.rows for one in it.witnesses)
+    for text in chain(pairs, report.limits):
         yield from wrapped(text, width=to.width)
     where = "" if ops.narrowed else " (detmatrix docs RUN lists them)"
     yield from (to.paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)

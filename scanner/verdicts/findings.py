@@ -30,7 +30,7 @@ from scanner.verdicts.cells import NO_REASON, Cell, row_cell
 from scanner.verdicts.chosen import UNEQUAL_INPUTS, chosen_cell
 from scanner.verdicts.invariance import PropertyVerdict, verdict_of
 from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, RaceRate, rate_of, too_seldom
-from scanner.verdicts.simulated import PROVED
+from scanner.verdicts.simulated import proved, witness_words
 from scanner.verdicts.vocabulary import BESIDE, DEPENDENCE_FOUND, DOUBTS, Finding, Verdict
 
 UNLIKE_REFERENCE = "not its reference"  # said of what a row gave, whatever its finding
@@ -176,9 +176,18 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         count = min(self.off.runs, self.on.runs)
         n = f"n = {count} per mode"
         if self.off.simulated and self.on.simulated:
-            proved = self.off.simulated.race_free and self.on.simulated.race_free
-            n = PROVED if proved else f"{count} schedules per mode"
+            known = self.off.simulated, self.on.simulated
+            n = proved(*known) if all(it.race_free for it in known) else f"{count} schedules per mode"
         return n if self.constant is None else f"constant: {self.constant}"
+
+    @property
+    def witnesses(self) -> list[str]:
+        """The pair of accesses that shows the difference on a simulated GPU, by mode."""
+        return [
+            f"{mode}: {witness_words(it)}"
+            for mode, cell in self.shown.items()
+            if (it := cell.simulated) and it.witness
+        ]
 
     @property
     def remarks(self) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from math import isfinite
 
-from scanner.observations.records import Header, Schedule, Simulation
+from scanner.observations.records import Header, Schedule, Simulation, Witness
 from scanner.plurals import several
 from scanner.schedules import FREEDOMS, PERMITTED, phrase
 from scanner.verdicts.vocabulary import BESIDE
@@ -36,14 +37,20 @@ def cell_words(known: Simulation) -> list[str]:
         *([f"look at it: {known.contradiction}"] if known.contradiction else []),
         *([f"the CPU computed {', '.join(known.products)}"] if known.products else []),
         *(known.conflicts.doubts if known.conflicts else ()),
-        *(_others(known.other_kernels) if known.other_kernels else []),
+        *others(known),
     ]
 
 
-def _others(kernels: Sequence[str]) -> list[str]:
-    """Name kernels that rows of real size launch, and these rows did not."""
+def others(known: Simulation) -> list[str]:
+    """Name a kernel that the row launches at real size, and did not launch here."""
+    kernels = known.other_kernels or ()
     more = f" and {len(kernels) - 1} more" if len(kernels) > 1 else ""
-    return [f"other kernel at real size: {kernels[0]}{more}"]
+    return [f"other kernel at real size: {kernels[0]}{more}"] if kernels else []
+
+
+def proved(*known: Simulation) -> str:
+    """Say that a row is proved, and which kernel of real size the proof is not about."""
+    return ", ".join(dict.fromkeys([PROVED, *(text for one in known for text in others(one))]))
 
 
 def standing(known: Simulation, runs: int) -> str:
@@ -64,20 +71,49 @@ def behind_standing(known: Simulation) -> list[str]:
 
 def still_words(known: Simulation, runs: int) -> str:
     """Say in how many schedules nothing differed, or that this is proved."""
-    return PROVED if known.race_free else f"0 of {runs} schedules differed"
+    return proved(known) if known.race_free else f"0 of {runs} schedules differed"
 
 
 def witness_words(known: Simulation) -> str:
-    """Name the pair of accesses that shows a difference by itself, and the element that differs, in hexadecimal."""
+    """Name the pair of accesses that differ when they are swapped, with all that a reader recomputes it from."""
     it = known.witness
     if it is None:
         return "none"
-    pair = " and ".join(
+    first, second = (
         f"{kind} {value} by block {block}, thread {thread}"
         for kind, value, block, thread in zip(it.kinds, it.values, it.blocks, it.threads, strict=True)
     )
-    how = "swapped" if it.shows else "where the first is held up until the second has come"
-    return f"{pair} in {it.kernel[:_LONGEST]}: element {it.element} of {it.output} is {it.canonical}, {how} {it.swapped}"
+    source = f" ({it.source})" if it.source else ""
+    alone = "" if it.shows else ". The pair did not show it alone: other accesses moved with it"
+    return (
+        f"{it.kernel[:_LONGEST]}{source} at {it.address:#x}, which held {it.old}: {first}, then {second}{_sums(it)}. "
+        f"Element {it.element} of {it.output} is {it.canonical}, swapped {it.swapped}{alone}"
+    )
+
+
+def _sums(it: Witness) -> str:
+    """Return what two additions of float32 or float64 give in both orders; nothing where hardware may flush or overflow."""
+    kind = {8: "f", 16: "d"}.get(len(it.canonical))
+    if set(it.kinds) != {"float add"} or kind is None:
+        return ""
+    size, least = (4, 2.0**-126) if kind == "f" else (8, 2.0**-1022)
+
+    def rounded(value: float) -> float:
+        number: float = struct.unpack(f">{kind}", struct.pack(f">{kind}", value))[0]
+        if not isfinite(number) or 0 < abs(number) < least:
+            raise OverflowError
+        return number
+
+    try:
+        old, one, other = (
+            rounded(struct.unpack(f">{kind}", int(bits, 16).to_bytes(size, "big"))[0])
+            for bits in (it.old, *it.values)
+        )
+        sums = [rounded(rounded(old + a) + b) for a, b in ((one, other), (other, one))]
+    except OverflowError:
+        return ""
+    this, swapped = (struct.pack(f">{kind}", it).hex() for it in sums)
+    return f" gives {this}, in the other order {swapped}"
 
 
 def gpu_words(header: Header) -> str:
