@@ -2,8 +2,8 @@
 
     DetmatrixError
     ├── UsageError (2)        what was asked cannot be done: a pattern, a number, a folder, a device
-    ├── RunFileError (3)      a run file, or a trace, cannot be read
-    ├── BuildError (3)        a build of torch, or a census of one, cannot be read
+    ├── RunFileError (3)      a run file cannot be read
+    ├── BuildError (3)        a build of cuDNN, or a table of its engines, cannot be read
     └── UntrustedScanError (4)  the scan cannot be trusted
 
 A message says what happened, where, and what to do.
@@ -56,13 +56,13 @@ class UsageError(DetmatrixError):
 
 
 class RunFileError(DetmatrixError):
-    """A run file, or a trace, cannot be read."""
+    """A run file cannot be read."""
 
     exit_code = EXIT_RUN_FILE
 
 
 class BuildError(DetmatrixError):
-    """A build of torch, or a census of one, cannot be read."""
+    """A build of cuDNN, or a table of its engines, cannot be read."""
 
     exit_code = EXIT_RUN_FILE
 

@@ -16,7 +16,7 @@ from tests import tied
 ROOT = Path(__file__).parent.parent
 BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 # Recorded files that no test here asks for; packing them takes seconds.
-HEAVY = shutil.ignore_patterns("__pycache__", "runs", "censuses", "traces", "engines")
+HEAVY = shutil.ignore_patterns("__pycache__", "runs", "engines")
 
 
 @pytest.fixture(scope="module")

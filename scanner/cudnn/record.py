@@ -101,7 +101,6 @@ _KIND = RecordKind(
     name="table of engines",
     writer="detmatrix cudnn",
     format=FORMAT,
-    rules=None,
     most=64 << 20,
     again="record the table again",
     failure=BuildError,

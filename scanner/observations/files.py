@@ -1,4 +1,4 @@
-"""Reading files that detmatrix wrote, run files, traces and censuses, and refusing those it cannot read."""
+"""Reading files that detmatrix wrote, run files and tables of engines, and refusing those it cannot read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,6 @@ class Opening(msgspec.Struct):
 
     kind: object = None
     format: object = None
-    rules: object = None
 
 
 def opening_of(data: bytes) -> Opening:
@@ -108,10 +107,9 @@ class RecordKind(NamedTuple):
     """A kind of file that is one JSON object: what tells it apart, and what is said of one that is not it."""
 
     kind: str  # as the file says
-    name: str  # as a reader knows it: "census"
+    name: str  # as a reader knows it: "table of engines"
     writer: str  # the command that writes such files
     format: int
-    rules: int | None  # how many rule sets there are; None: it is made by none
     most: int  # bytes
     again: str  # what to do about a damaged one
     failure: type[DetmatrixError]
@@ -132,8 +130,6 @@ def read_record(path: str | Path, type_: type[Recorded], about: RecordKind) -> R
     if opening.kind != about.kind:
         raise failure(f"{path}: not a {about.name}; {theirs}")
     refuse_newer(path, f"{about.name} format", opening.format, about.format, failure)
-    if about.rules is not None:
-        refuse_newer(path, f"{about.kind} rule set", opening.rules, about.rules, failure)
     if isinstance(opening.format, int) and opening.format < 1:
         raise failure(f"{path}: no such {about.name} format: {opening.format} - at `$.format`")
     try:
