@@ -268,6 +268,10 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
     proof = {one.row.id for one, it in known if it.race_free} - {
         one.row.id for one, it in known if not it.race_free
     }
+    elsewhere: dict[str, set[str]] = {}
+    for one, it in known:
+        for text in others(it):
+            elsewhere.setdefault(text, set()).add(one.row.id)
     differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
     said: dict[str, Any] = {
         "finding": finding,
@@ -283,7 +287,7 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
     if rests := [
         *(f"one pair that shows it, {text}" for text in row.witnesses),
         *[f"{PROVED}: {len(proof)} of {several(len(rows), 'row')}"] * bool(proof),
-        *dict.fromkeys(f"{one.row.id}: {text}" for one, it in known for text in others(it)),
+        *(f"{text}: {several(len(ids), 'row')}" for text, ids in elsewhere.items()),
     ]:
         said["rests_on"] = rests
     return View(said, differ=differ, bound_words=percent(max(bounds)) if bounds else None)

@@ -60,7 +60,7 @@ FAULTS: dict[str, Fault] = {
     "bounds of memory": Fault("memory.c", "t.all = r && high < r->end && (uint64_t)size <= r->end - high;", "t.all = true;"),
     "local memory of a lane": Fault("memory.c", "t.stride = launch->local, ", ""),
     "EXIT does not look at barriers": Fault("control.c", "release(w); /* others may have waited for them */", ""),
-    "BREAK does not look at barriers": Fault("control.c", "if (release(w)) m->jump = 1;", ""),
+    "who has left by BREAK is waited for": Fault("control.c", "EACH if (with >> l & 1) w->convergence[b->value][l] &= ~lanes;", ""),
     "threads that disagree about a barrier": Fault("control.c", "if (waited && (b->count", "if (0 && (b->count"),
     "a barrier of some threads": Fault("machine.c", "barrier->count ? here < barrier->count : missing != 0", "missing != 0"),
     "a barrier that waits for nobody": Fault("machine.c", "barrier->count ? here < barrier->count : missing != 0", "barrier->count && here < barrier->count"),
