@@ -17,6 +17,7 @@ from reports.matrix.words import span as span_of
 from reports.render.json import View, json_of
 from reports.render.markdown import generate
 from reports.render.terminal import wrapped
+from scanner.accelerators import label_of
 from scanner.claims.matching import device_kind
 from scanner.errors import one_line
 from scanner.observations import versions
@@ -118,7 +119,13 @@ def _advices(worst: Finding, by_op: View, cells: Sequence[View]) -> Iterator[str
     if worst == "deterministic" and not op.doubts and not op.is_clean:
         yield "No difference was seen with the flag off and on."
     else:
-        yield _advice(worst, op, _latest(by_op))
+        devices: dict[str, list[MatrixRow]] = {}
+        for row in _latest(by_op):
+            devices.setdefault(label_of(row.row.device), []).append(row)
+        for label, rows in devices.items():
+            # What helps on one kind of device may not on another.
+            advice = _advice(min((row.finding for row in rows), key=WORST_FIRST.index), op, rows)
+            yield f"On {label}: {advice}" if len(devices) > 1 else advice
     yield from further_advice(by_op.further, cells)
 
 
@@ -129,6 +136,15 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow]) -> str:
             f"Weak evidence: no difference was seen, but every row of a direction is {' or '.join(op.doubts)}. "
             f"The op may differ with larger inputs, or where it was not measured."
         )
+    calls = dict.fromkeys(
+        call
+        for row in rows
+        for cell in (row.off, row.on)
+        if cell.simulated
+        for call in cell.simulated.libraries
+    )
+    if worst == "inconclusive" and calls:
+        return f"Unknown: it calls {', '.join(calls)}, which is not simulated. Scan on a GPU."
     reads = worst == "uninitialized" and all(
         row.row.op.startswith("torch.") and not hands_out(row.row.op) for row in rows if row.finding == worst
     )

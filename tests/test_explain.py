@@ -63,12 +63,13 @@ def test_what_is_measured_is_told_apart(detmatrix: Command) -> None:
 
 
 def test_an_op_that_raises_in_some_cases_says_which_the_flag_fixes(detmatrix: Command) -> None:
-    """The advice is about cases where it is not true of all; what a run and the catalog both say is said once."""
+    """The advice is about cases where it is not true of all, by device; what a run and the catalog both say is said once."""
     found = explained(detmatrix, "put")
 
-    assert found["action"].endswith(
-        "Cases that raise: overwrite, overwrite_permutation. The flag fixes: accumulate."
-    )
+    on_cpu, on_cuda = found["action"].split(" On CUDA, simulated: ")
+    assert on_cpu.startswith("On CPU: ")
+    assert on_cpu.endswith("Cases that raise: overwrite, overwrite_permutation. The flag fixes: accumulate.")
+    assert "fixes" not in on_cuda
     assert len(found["why"]) == 2  # of put_ and of put
 
 

@@ -255,7 +255,7 @@ def test_launch(told: dict[str, Any]) -> None:
     parameters = second.to_bytes(8, "little") + bytes.fromhex("00002040")
     assert rest[12:37] == b"\5\0\0\0scale" + b"\x0c\0\0\0" + parameters
     ranges = [int.from_bytes(rest[i : i + 8], "little") for i in range(41, len(rest), 8)]
-    assert ranges == [0x7A0000000000, 50, second, 1000]
+    assert ranges == [0x7A0000000000, 52, second, 1000]
 
 
 def test_errors(told: dict[str, Any]) -> None:

@@ -168,7 +168,7 @@ def test_blank_result_is_no_error(folder: Path, rows: list[dict[str, Any]]) -> N
         assert done.returncode == 0, done.stderr
         text = (folder / f"run.{form}").read_text()
         assert re.search(
-            rf"weak evidence in {len(weak)} rows, and better evidence in \d+ enlarged ones", text
+            rf"weak evidence in {len(weak)} of these rows, and better evidence in \d+ enlarged ones", text
         )
         assert re.search(r"\d+ gave a blank result and count as samples", text)
 

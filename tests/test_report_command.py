@@ -99,7 +99,7 @@ def test_a_page_is_opened(
             ["--only", "silnt"],
             (
                 "detmatrix: --only: no finding is called 'silnt', did you mean silent? The findings: wrong_with_flag, "
-                "wrong_without_flag, value_race, silent, raises, over_alert, fixed_by_mode, uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
+                "wrong_without_flag, value_race, contradiction, silent, raises, over_alert, fixed_by_mode, uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
                 "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant, low_power, serial"
             ),
         ),
@@ -107,7 +107,7 @@ def test_a_page_is_opened(
             ["--only", "raises,"],
             (
                 "detmatrix: --only: no finding is called ''; the findings: wrong_with_flag, wrong_without_flag, "
-                "value_race, silent, raises, over_alert, fixed_by_mode, "
+                "value_race, contradiction, silent, raises, over_alert, fixed_by_mode, "
                 "uninitialized, order_dependent, mode_dependent, deterministic, inconclusive, "
                 "differs, also_differs, refused, not_compiled, as_off, varies, not_repeatable, error, invariant, low_power, serial"
             ),

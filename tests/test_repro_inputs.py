@@ -100,7 +100,8 @@ def test_script_of_any_accelerator(kind: str) -> None:
     head = msgspec.structs.replace(head, settings=msgspec.structs.replace(head.settings, device=f"{kind}:0"))
     groups = (GroupCount(perturbation="stress", executions=2, differing=1),)
     row = seen(spec, planned, device=f"{kind}:0")
-    stressed = msgspec.structs.replace(row, off=msgspec.structs.replace(row.off, groups=groups))
+    off = msgspec.structs.replace(row.off, groups=groups)
+    stressed = msgspec.structs.replace(row, cells=row.cells | {"off": off})
 
     text = script(asked(planned, kind), stressed, head)
 

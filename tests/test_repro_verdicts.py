@@ -124,8 +124,10 @@ def test_as_many_executions_as_the_scan_made() -> None:
     spec, planned = put()
     further = replace(
         seen(spec, planned),
-        off=Cell(verdict="nondeterministic", runs=100, differing=1, by_process=(50, 50)),
-        on=Cell(verdict="deterministic", runs=299, by_process=(50, 50, 199)),
+        cells={
+            "off": Cell(verdict="nondeterministic", runs=100, differing=1, by_process=(50, 50)),
+            "on": Cell(verdict="deterministic", runs=299, by_process=(50, 50, 199)),
+        },
     )
     texts = [script(asked(planned), one, header()) for one in (seen(spec, planned), further)]
 

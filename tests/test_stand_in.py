@@ -38,7 +38,7 @@ def _requests() -> Iterator[dict[str, Any]]:
     rows = [planned for spec in (*CONTROLS, *SPECS) for planned in spec.rows("cpu")]
     for one in rows:
         yield {"do": "observe", **_place(one), **WHERE, **RUNS}
-    yield {"do": "kernels", "device": "cpu"}
+    yield {"do": "kernels", "device": "cpu", "overloads": True}
     for one in rows:
         if one.spec == "quick.cumsum":
             yield {"do": "cost", **_place(one), **WHERE, "max_seconds": 0.01}
