@@ -362,7 +362,7 @@ def _invariance(asked: Answer) -> Answer:
 
 
 def _kernels(_: Answer) -> Answer:
-    return {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}]}
+    return {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}], "alerts": ["put_"]}
 
 
 def _enumerated(asked: Answer) -> Answer:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from scanner.modes import Mode
 from scanner.observations.runfile import Run, read_run
 from scanner.processes.variables import worker_environment
 from scanner.repro.script import InputSource, script
@@ -106,7 +107,8 @@ def disturbed(found: MatrixRow, *names: str) -> MatrixRow:
     quiet = GroupCount(perturbation="quiet", executions=4, differing=0)
     groups = [GroupCount(perturbation=name, executions=4, differing=3) for name in names]
     cells = [msgspec.structs.replace(found.off, differing=3, groups=(quiet, group)) for group in groups]
-    return msgspec.structs.replace(found, **dict(zip(("off", "on", "warn_only"), cells, strict=False)))
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only")
+    return msgspec.structs.replace(found, cells=found.cells | dict(zip(modes, cells, strict=False)))
 
 
 @pytest.fixture(scope="module")

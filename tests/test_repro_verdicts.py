@@ -122,14 +122,16 @@ def test_alerts_are_recognised() -> None:
 def test_as_many_executions_as_the_scan_made() -> None:
     """What took 299 executions to show as cured takes as many in a script, however many each process of the scan made."""
     spec, planned = put()
+    first = seen(spec, planned)
     further = replace(
-        seen(spec, planned),
+        first,
         cells={
+            **first.cells,
             "off": Cell(verdict="nondeterministic", runs=100, differing=1, by_process=(50, 50)),
             "on": Cell(verdict="deterministic", runs=299, by_process=(50, 50, 199)),
         },
     )
-    texts = [script(asked(planned), one, header()) for one in (seen(spec, planned), further)]
+    texts = [script(asked(planned), one, header()) for one in (first, further)]
 
     counts = [re.findall(r"^RUNS, PROCESSES = (\d+), (\d+)", text, re.MULTILINE) for text in texts]
     assert counts == [[("2", "1")], [("299", "1")]]
