@@ -42,7 +42,6 @@ SEVERITY = Severity(
 
 ONE = row("torch.cumsum")
 FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
-FORMS = ("md", "html")  # the reports that people read
 
 
 def text(form: str, *paths: Path, only: tuple[str, ...] = ()) -> str:

@@ -21,7 +21,7 @@ from scanner.invariance import PROPERTIES
 from scanner.modes import MODES, WORKER_MODES, Mode
 from scanner.observations.invariance_records import Invariance, Tried
 from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import Compiled, Distrust, Enumerated, EnumeratedEntry, Observation
+from scanner.observations.records import Compiled, Distrust, Enumerated, EnumeratedEntry, Group, Observation
 from scanner.observations.runfile import Line, RunReader
 from scanner.observations.writer import RunWriter
 from scanner.repro.invariance import invariance_script
@@ -29,11 +29,12 @@ from scanner.repro.script import script
 from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
-from tests.evidence_runs import cost, evidence_run, sentinel
+from tests.evidence_runs import FORCING, controls, cost, evidence_run, sentinel
 from tests.mutants import INPUT_SOURCE, base_run
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
+    RUNS,
     SETTINGS,
     Planned,
     drifting,
@@ -46,6 +47,8 @@ from tests.runs import (
     two_runs,
     write_run,
 )
+from tests.test_coverage_command import DISPATCHES, KERNELS, RAISING, ROWS
+from tests.test_coverage_command import SETTINGS as OVERLOADS
 
 ROOT = Path(__file__).parent.parent
 APPROVED = ROOT / "tests" / "golden"
@@ -129,7 +132,15 @@ def _everything(folder: Path) -> None:
             case _:
                 return one
 
+    def turned(one: Line) -> Line:
+        """Make a row run in a mode in which it raised."""
+        if isinstance(one, Observation) and (one.spec, one.mode) == ("torch.nn.MaxPool3d", "backward_only"):
+            ran_ = {"outcome": "ran", "exception": None, "message": None, "inputs_digest": "i" * 8}
+            return replace(one, **ran_, executions=RUNS, digests={"a": RUNS})
+        return one
+
     _changed(folder / "base.jsonl", folder / "run.jsonl", rare)
+    _changed(folder / "run.jsonl", folder / "turned.jsonl", turned)
     (folder / "base.jsonl").unlink()
 
 
@@ -188,6 +199,48 @@ def _doubtful(folder: Path) -> None:
         )
 
     _changed(folder / "simulated.jsonl.gz", folder / "simulated-doubts.jsonl", doubtful)
+
+
+def _hostile(folder: Path) -> None:
+    """Write runs that say hostile things wherever a run file has text, the first of a scan whose controls are blind."""
+    still, loud = row("torch.op", constant=HOSTILE), row("torch.loud")
+    threads = Group(perturbation="threads=1", executions=5, differing=0, digests={"o": 5})
+    quiet = Group(perturbation="quiet", executions=RUNS, differing=0)
+    write_run(
+        folder / "blind.jsonl",
+        [
+            (still, [one for mode in ("off", "on") for one in ran(still, mode, *stable(), blank="zeros", groups=(quiet, threads))]),
+            (
+                loud,
+                [
+                    *ran(loud, "off", *stable()),
+                    *raised(loud, "on", HOSTILE),
+                    *ran(loud, "warn_only", *drifting(), alerts=(HOSTILE,)),
+                ],
+            ),
+        ],
+        settings=replace(FORCING, perturb=("quiet", "threads")),
+        sentinels=[replace(sentinel(differing=0), op=HOSTILE)],
+        costs=[cost(still, 1e-5, 9e-5)],
+        controls=[*controls("blind"), (row(f"control.{HOSTILE}"), [])],
+        closing=None,
+    )  # fmt: skip
+    bad, put = row(HOSTILE, HOSTILE), row("torch.put")
+    broken = bad, ended(bad, "off", "raised", HOSTILE, exception=HOSTILE)
+    changes = (
+        [shows("raises", bad), (put, [*shows("deterministic", put)[1][:2], *raised(put, "on", HOSTILE)])],
+        [shows("silent", bad), shows("over_alert", put)],
+        [broken, shows("silent", put)],
+        [broken, shows("silent", put)],
+    )
+    for place, rows in enumerate(changes):
+        write_run(
+            folder / f"hostile-{place}.jsonl",
+            rows,
+            environment=replace(ENVIRONMENT, torch=HOSTILE, cpu=HOSTILE, python=HOSTILE),
+            claims=parse_claims(docstring([f":func:`torch.add` {HOSTILE}"], [])) if place else (),
+            closing=replace(CLOSING, distrust=(HOSTILE,) if place == len(changes) - 1 else ()),
+        )
 
 
 def _accelerated(folder: Path) -> None:
@@ -265,6 +318,7 @@ def _drift(folder: Path) -> None:
     cuda = [
         shown("torch.Tensor.index_copy", "raises"),
         shown("torch.silent_op", "silent"),
+        shown("torch.thing", "raises"),
         shown("torch.nn.AvgPool3d", "fixed_by_mode", direction="backward"),
         shown(interpolate, "fixed_by_mode", case="b", direction="backward", traits={"mode": "bicubic"}),
         shown(interpolate, "raises", case="l", direction="backward", traits={"mode": "linear"}),
@@ -288,7 +342,17 @@ def prepare(folder: Path) -> None:
     _releases(folder)
     _accelerated(folder)
     _drift(folder)
+    _hostile(folder)
     two_runs(folder)
+    listed = parse_claims(docstring([], RAISING))
+    write_run(
+        folder / "overloads.jsonl",
+        ROWS,
+        settings=OVERLOADS,
+        kernels=KERNELS,
+        dispatches=DISPATCHES,
+        claims=listed,
+    )
     source = folder / "checkout" / "torch" / "__init__.py"
     source.parent.mkdir(parents=True)
     source.write_text(
@@ -296,6 +360,9 @@ def prepare(folder: Path) -> None:
     )
     # Nothing of the machine's is looked for above, such as the settings in a pyproject.toml.
     (folder / "pyproject.toml").write_text("")
+    for block in ("matrix", "docs", "compare"):
+        markers = f"<!-- detmatrix {block}:begin -->\n<!-- detmatrix {block}:end -->"
+        (folder / f"{block}.md").write_text(f"before\n{markers}\nafter\n")
     for place in ("runs", "engines"):
         (folder / place).symlink_to(REPORTS / place)
 
@@ -349,10 +416,20 @@ for _name in ("distrusted", "unfinished", "weak", "serial"):
 _add("report-plain", "report plain.jsonl", _REPORTS, long="--all --format md")
 _add("explain-simulated-wrong", "explain ReflectionPad2d simulated.jsonl.gz", "text md")
 _add("report-weak", "report weak.jsonl", "html csv json")
+_add("report-serial", "report serial.jsonl", "html csv json junit github")
+_add("report-doubted", "report weak.jsonl --fail-on low_power,serial", "text junit github")
+_add(
+    "report-simulated", "report simulated.jsonl.gz --format text",
+    wrong="--only wrong_with_flag", failing_wrong="--fail-on wrong_with_flag",
+)  # fmt: skip
+_add("coverage-overloads", "coverage overloads.jsonl", "md json")
+_add("explain-unrun", "explain nn.Linear run.jsonl", "text json")
+_add("explain-put", "explain put")
+_add("report-blind", "report blind.jsonl", _REPORTS, long="--all --format md")
 _add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
 _add("docs-distrusted", "docs distrusted.jsonl --check")
 _add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
-_add("report-releases", "report 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl", "text md html csv json")
+_add("report-releases", "report 2.13.0.jsonl 2.11.0.jsonl 2.15.0.jsonl", "text md html csv json")
 _add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")
 _add("explain-gpu", "explain Conv2d gpu.jsonl", "text")
 _add("report-simulated-doubts", "report simulated-doubts.jsonl", "text csv json", long="--all --format md")
@@ -367,6 +444,12 @@ _add(
 )
 _add("compare-runs", "compare weak.jsonl run.jsonl", "md json github")
 _add("compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json")
+_add("compare-modes", "compare run.jsonl turned.jsonl", "md html json")
+_add("compare-hostile", f"compare {' '.join(f'hostile-{place}.jsonl' for place in range(4))}", _COMPARED)
+_add("docs-hostile", "docs hostile-1.jsonl", "md html rst diff json", check="--check")
+_add("report-into", "report run.jsonl --only raises --into matrix.md")
+_add("docs-into", "docs 2.13.0.jsonl --into docs.md")
+_add("compare-into", "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl --into compare.md")
 _add("compare-devices", "compare cpu.jsonl cuda.jsonl", "md")
 _add("compare-recorded", f"compare {_OLD} {_NEW}", _COMPARED)
 _add("explain-everywhere", "explain index_add", "text md json")
@@ -422,13 +505,13 @@ class Goldens:
         if name not in LINES:
             return self._scripts[name]()
         done = self._command(*LINES[name].split())
-        text = _told(
-            _static_left_out(done.stdout), whole=not ("runs/" in LINES[name] or name.startswith(_LONG))
-        )
+        into = LINES[name].partition(" --into ")[2]
+        shown = (self._folder / into).read_text(encoding="utf-8") if into else done.stdout
+        text = _told(_static_left_out(shown), whole=not ("runs/" in LINES[name] or name.startswith(_LONG)))
         if done.returncode or done.stderr:
             text += f"\n[exit {done.returncode}]\n{done.stderr}"
-        # Editors and GitHub obey some characters that are not to be seen.
-        text = re.sub(r"[^\n]", lambda one: one[0] if one[0].isprintable() else ascii(one[0])[1:-1], text)
+        # Editors and GitHub obey some characters that are not to be seen; a command that prints one is told from one that escapes it.
+        text = re.sub(r"[^\n]", lambda one: one[0] if one[0].isprintable() else f"⟨{ord(one[0]):x}⟩", text)
         return f"$ detmatrix {LINES[name]}\n{text}".replace(str(self._folder), "FOLDER").replace(
             str(ROOT), "ROOT"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, get_args
 
@@ -14,7 +15,7 @@ from reports.compare.page import timelines
 from reports.compare.runs import compare
 from reports.matrix.model import load, matrix_of
 from scanner.errors import UsageError
-from scanner.observations.records import MODES, Observation, Row
+from scanner.observations.records import MODES, Observation, Outcome, Row
 from scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.runs import (
@@ -101,17 +102,6 @@ def test_only_an_alert_is_proof_by_itself(findings: tuple[Finding, Finding]) -> 
     assert proof is change.judged.confirmed
 
 
-def test_the_fill_and_the_flag_are_told_apart_where_both_runs_did() -> None:
-    """That one scan never asked what the fill cures is no change; that it cures another row than before is one."""
-    asked = *shows("fixed_by_mode")[1], *ran(PLANNED, "unfilled", *stable())
-    filled = PLANNED, shows("uninitialized")[1]
-
-    assert only(shows("fixed_by_mode"), filled).kind == "same"
-    change = only((PLANNED, asked), filled)
-    assert (change.kind, change.judged.confirmed) == ("changed", False)
-    assert change.judged.detail == "fill off: deterministic → nondeterministic"
-
-
 @pytest.mark.parametrize("finding", FINDINGS)
 def test_one_run_twice_is_the_same(finding: Finding) -> None:
     """Nothing changed between a run and itself, and nothing is left to confirm."""
@@ -121,52 +111,94 @@ def test_one_run_twice_is_the_same(finding: Finding) -> None:
     assert change.other_bits == ()
 
 
-@pytest.mark.parametrize(("before", "after"), [("fixed_by_mode", "deterministic"), ("silent", "over_alert")])
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_rare_difference_may_have_been_missed(before: Finding, after: Finding, *, turned: bool) -> None:
-    """7 of 98 against 0 of 98 is chance enough, in either direction, unless an alert tells."""
-    pair = [shows(before, often=8), shows(after)]
-    change = only(*(reversed(pair) if turned else pair))
-
-    if before == "silent":
-        assert ("regressed" if turned else "improved", True) == (change.kind, change.judged.confirmed)
-    else:
-        assert (change.kind, change.judged.reason) == ("not_comparable", "too_few_executions")
-        assert ("regressed" if turned else "improved") == change.judged.apparent
-        assert "p = 0.014" in change.judged.detail
+def _on(*observations: Observation, off: Sequence[Mapping[str, int]] = ()) -> Planned:
+    """Return the row with these observations beside those with the flag off."""
+    return PLANNED, [*ran(PLANNED, "off", *(off or stable())), *observations]
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_processes_that_disagree_are_one_event(*, turned: bool) -> None:
-    """A process that chose another algorithm counts once, however often it executed: the other run may have missed it."""
-    once = (PLANNED, [*ran(PLANNED, "off", {"a": RUNS}, {"b": RUNS}), *ran(PLANNED, "on", *stable())])
-    pair = [once, shows("deterministic")]
-    change = only(*(reversed(pair) if turned else pair))
-
-    assert (change.kind, change.judged.reason) == ("not_comparable", "too_few_executions")
+def _forced(*alerts: str, often: int | None = None) -> Planned:
+    """Return a row that is deterministic with the flag off, raises, and runs under warn_only."""
+    outputs = drifting(often) if often else stable()
+    return PLANNED, [*shows("over_alert")[1], *ran(PLANNED, "warn_only", *outputs, alerts=alerts)]
 
 
-def test_differing_rates_are_no_change() -> None:
-    """A rate that is another than before is told, and the row stays what it is."""
-    change = only(shows("fixed_by_mode", often=OFTEN), shows("fixed_by_mode", often=45))
-
-    assert change.kind == "same"
-    assert "rates differ, off: 19 of 98 → 44 of 98" in change.judged.detail
+def _ended(outcome: Outcome, message: str) -> Planned:
+    return PLANNED, ended(PLANNED, "off", outcome, message)
 
 
-def test_equal_rates_are_not_told_apart() -> None:
-    """19 of 98 and 21 of 98 may be one rate; nothing is said of it."""
-    change = only(shows("fixed_by_mode", often=20), shows("fixed_by_mode", often=22))
-
-    assert (change.kind, change.judged.detail) == ("same", "")
+def _executed(n: int) -> Planned:
+    return PLANNED, [o for mode in MODES for o in ran(PLANNED, mode, *[{"a": n // PROCESSES}] * PROCESSES)]
 
 
-def test_other_bits_are_no_change() -> None:
-    """Versions may compute other bits, both deterministically."""
-    both = [o for mode in MODES for o in ran(PLANNED, mode, *stable("z"))]
-    change = only(shows("deterministic"), (PLANNED, both))
+STILL, DIFFERS = shows("deterministic"), shows("fixed_by_mode")
+# One process that chose another algorithm, however often it executed; other bits in both modes; another alert.
+ONE_PROCESS = _on(*ran(PLANNED, "on", *stable()), off=[{"a": RUNS}, {"b": RUNS}])
+OTHER_BITS = PLANNED, [o for mode in MODES for o in ran(PLANNED, mode, *stable("z"))]
+OTHER_ALERT = _on(*raised(PLANNED, "on", "other_kernel"), off=drifting(OFTEN))
+FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
 
-    assert (change.kind, change.other_bits) == ("same", MODES)
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "proof", "detail"),
+    [
+        # That one scan never asked what the fill cures is no change; that it cures another row than before is one.
+        (DIFFERS, shows("uninitialized"), "same", None, ""),
+        (FILL_ASKED, shows("uninitialized"), "changed", False, "fill off: deterministic → nondeterministic"),
+        # 7 of 98 against 0 of 98 is chance enough, unless an alert tells.
+        (shows("fixed_by_mode", often=8), STILL, "improved", "too_few_executions", "p = 0.014"),
+        (STILL, shows("fixed_by_mode", often=8), "regressed", "too_few_executions", "p = 0.014"),
+        (shows("silent", often=8), shows("over_alert"), "improved", True, "the alert is proof"),
+        (shows("over_alert"), shows("silent", often=8), "regressed", True, "the alert is proof"),
+        (ONE_PROCESS, STILL, "improved", "too_few_executions", ""),
+        (STILL, ONE_PROCESS, "regressed", "too_few_executions", ""),
+        # Rates are told where they differ, and change no class; bits neither.
+        (DIFFERS, shows("fixed_by_mode", often=45), "same", None, "rates differ, off: 19 of 98 → 44 of 98"),
+        (DIFFERS, shows("fixed_by_mode", often=22), "same", None, ""),
+        (STILL, OTHER_BITS, "same", None, ""),
+        # The caller of an alert is text of the build, so that one scan of each is proof, as are those behind the first.
+        (shows("raises"), OTHER_ALERT, "changed", True, "scatter_add_kernel → other_kernel"),
+        (
+            _forced("scatter_add_kernel", often=OFTEN),
+            _forced("scatter_add_kernel", "next", often=OFTEN),
+            "changed",
+            True,
+            "next",
+        ),
+        # A run that made no op run saw only the alert that ended it.
+        (shows("over_alert"), _forced("scatter_add_kernel", "next"), "same", None, ""),
+        (_forced(often=OFTEN), _forced(), "improved", False, "warn_only: 19 of 98 → 0 of 98"),
+        (_forced(often=OFTEN), shows("over_alert"), "improved", "warn_only_missing", ""),
+        # Without a verdict what is certain of the flag on is told; two ways to have none are comparable where they are alike.
+        (_ended("not_run", "torch 2.1 lacks it"), shows("silent"), None, "no_verdict", "after, flag on: nondeter"),
+        (_ended("not_run", "torch 2.1 lacks it"), _ended("not_run", "torch 2.2 lacks it"), "same", None, "in either run"),
+        (_ended("not_run", "torch 2.1 lacks it"), _ended("timeout", "stopped"), None, "no_verdict", "stopped"),
+        # 0 of 10 leaves rates plausible that 0 of 100 excludes by far; 0 of 20 is of the same order.
+        (_executed(100), _executed(20), "same", None, ""),
+        (_executed(100), _executed(10), None, "fewer_executions", "0 of 100 → 0 of 10"),
+        (_executed(10), _executed(100), None, "fewer_executions", "0 of 10 → 0 of 100"),
+    ],
+)  # fmt: skip
+def test_what_says_that_a_row_changed(
+    before: Planned, after: Planned, kind: Kind | None, proof: bool | Reason | None, detail: str
+) -> None:
+    """A class; whether that is proof, or the reason why the row is not comparable though it seems so; and what is told."""
+    judged = only(before, after).judged
+    doubted = isinstance(proof, str)
+
+    assert (judged.apparent if doubted else judged.kind) == kind
+    assert (judged.reason if doubted else judged.confirmed) == proof
+    assert (judged.kind == "not_comparable") is doubted
+    assert detail in judged.detail
+    assert detail or not judged.detail or doubted
+
+
+@pytest.mark.parametrize(
+    ("after", "modes"),
+    [(OTHER_BITS, MODES), (_on(*ran(PLANNED, "on", *stable()), off=[{"z": 30, "y": 20}]), ())],
+)
+def test_other_bits(after: Planned, modes: tuple[str, ...]) -> None:
+    """Of a nondeterministic mode the first output is one of many."""
+    assert only(STILL, after).other_bits == modes
 
 
 @pytest.mark.parametrize(("bits", "cpu"), [("2:z", ENVIRONMENT.cpu), ("z", "Another CPU")])
@@ -220,99 +252,6 @@ def test_nothing_is_said_of_how_far_without_samples_of_the_same_inputs(
 
     assert change.moved == {}
     assert "moved" not in change.bits_words
-
-
-def test_bits_of_what_differs_are_not_counted() -> None:
-    """Of a nondeterministic mode the first output is one of many."""
-    other = (PLANNED, [*ran(PLANNED, "off", {"z": 30, "y": 20}), *ran(PLANNED, "on", *stable())])
-
-    assert only(shows("fixed_by_mode"), other).other_bits == ()
-
-
-def test_another_alert_caller_is_a_change() -> None:
-    """The caller is text of the build, so that one scan of each is proof."""
-    other = (PLANNED, [*ran(PLANNED, "off", *drifting(OFTEN)), *raised(PLANNED, "on", "other_kernel")])
-    change = only(shows("raises"), other)
-
-    assert (change.kind, change.judged.confirmed) == ("changed", True)
-    assert "scatter_add_kernel → other_kernel" in change.judged.detail
-
-
-def _forced(*alerts: str, often: int | None = None) -> Planned:
-    """Return a row that is deterministic with the flag off, raises, and runs under warn_only."""
-    outputs = drifting(often) if often else stable()
-    made_to_run = ran(PLANNED, "warn_only", *outputs, alerts=alerts)
-    return PLANNED, [*shows("over_alert")[1], *made_to_run]
-
-
-def test_an_alert_behind_the_first_is_a_change() -> None:
-    """What an op raises next under warn_only is an alert too."""
-    change = only(
-        _forced("scatter_add_kernel", often=OFTEN), _forced("scatter_add_kernel", "next", often=OFTEN)
-    )
-
-    assert (change.kind, change.judged.confirmed) == ("changed", True)
-
-
-def test_alerts_behind_the_first_need_both_runs() -> None:
-    """A run that made no op run saw only the alert that ended it."""
-    assert only(shows("over_alert"), _forced("scatter_add_kernel", "next")).kind == "same"
-
-
-def test_an_alert_without_need_is_told_by_the_op_made_to_run() -> None:
-    """An op that differs under warn_only, and does not in the other version, is better there."""
-    change = only(_forced(often=OFTEN), _forced())
-
-    assert (change.kind, change.judged.confirmed) == ("improved", False)
-    assert "warn_only: 19 of 98 → 0 of 98" in change.judged.detail
-
-
-def test_a_scan_that_made_nothing_run_cannot_tell() -> None:
-    """An early scan, which made no op run, does not contradict one that saw it differ when it was."""
-    change = only(_forced(often=OFTEN), shows("over_alert"))
-
-    assert (
-        change.kind,
-        change.judged.reason,
-        change.judged.apparent,
-    ) == ("not_comparable", "warn_only_missing", "improved")
-
-
-def _without(message: str) -> Planned:
-    return PLANNED, ended(PLANNED, "off", "not_run", message)
-
-
-def test_no_verdict_is_not_comparable() -> None:
-    """An op that a torch lacks has no finding to compare; what is certain of the flag on is told."""
-    change = only(_without("torch 2.1.2 has no new_op"), shows("silent"))
-
-    assert (change.kind, change.judged.reason, change.judged.apparent) == (
-        "not_comparable",
-        "no_verdict",
-        None,
-    )
-    assert "has no new_op" in change.judged.detail
-    assert "after, flag on: nondeterministic" in change.judged.detail
-
-
-def test_no_verdict_in_either_is_the_same_only_in_the_same_way() -> None:
-    """An op that neither version has did not change; one that crashes where it timed out may have."""
-    slow = (PLANNED, ended(PLANNED, "off", "timeout", "stopped after 60 s"))
-
-    assert only(_without("torch 2.1.2 lacks it"), _without("torch 2.2.2 lacks it")).kind == "same"
-    assert only(_without("torch 2.1.2 lacks it"), slow).kind == "not_comparable"
-
-
-def _executed(n: int) -> Planned:
-    return PLANNED, [o for mode in MODES for o in ran(PLANNED, mode, *[{"a": n // PROCESSES}] * PROCESSES)]
-
-
-@pytest.mark.parametrize(("n", "kind"), [(100, "same"), (20, "same"), (10, "not_comparable")])
-def test_far_fewer_executions_are_not_comparable(n: int, kind: Kind) -> None:
-    """0 of 10 leaves rates plausible that 0 of 100 excludes by far; 0 of 20 is of the same order."""
-    for change in (only(_executed(100), _executed(n)), only(_executed(n), _executed(100))):
-        assert kind == change.kind
-        assert ("fewer_executions" if n == 10 else None) == change.judged.reason
 
 
 def test_rows_are_joined_by_all_that_names_them() -> None:

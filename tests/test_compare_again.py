@@ -10,7 +10,7 @@ from reports.compare.judge import CHANGES, JudgedRow, judge
 from reports.compare.page import block as excerpt
 from reports.compare.runs import compare
 from scanner.verdicts.vocabulary import Finding
-from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
+from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.runs import Planned, drifting, ran, row, stable
 
 
@@ -92,28 +92,6 @@ def test_the_flag_off_may_change_under_the_same_finding(finding: Finding) -> Non
     assert (change.old and change.old.finding, change.new and change.new.finding) == (finding, finding)
     assert (change.kind, change.judged.confirmed) == ("regressed", False)
     assert change.judged.detail.startswith("off: 0 of 98 → 19 of 98 ")
-
-
-def test_nothing_compared_says_why() -> None:
-    """Both rows have findings, and 0 of 98 against 8 of 98 is too little: that is the reason, not a missing finding."""
-    comparison = compare([run_of(DETERMINISTIC, name="a"), run_of(shows("silent", often=8), name="b")])
-
-    assert list(failing(comparison, ()))[-1] == (
-        "nothing compared: a → b: no row can be compared (1 too_few_executions)"
-    )
-
-
-def test_measuring_again_reaches_the_pair() -> None:
-    """What was measured again is taken by the names of the runs and of the row, also where the scans saw too little."""
-    old, new = run_of(shows("fixed_by_mode", often=3), name="a"), run_of(DETERMINISTIC, name="b")
-    again = Again(old=run_of(in_turns("fixed_by_mode")), new=run_of(in_turns("deterministic")), left={})
-    comparison = compare([old, new], {("a", "b"): again})
-
-    assert (
-        comparison.pairs[0].changes[0].kind,
-        comparison.pairs[0].changes[0].judged.confirmed,
-    ) == ("improved", True)
-    assert pair_of(old, new).changes[0].kind == "not_comparable"
 
 
 @pytest.mark.parametrize("after", ["deterministic", "silent"])

@@ -79,20 +79,24 @@ def test_same_lists_have_no_changes() -> None:
     assert compare_claims(listed, tuple(reversed(listed)), ()) == ()
 
 
-def test_one_of_several_is_not_guessed() -> None:
-    """Where a bullet could have become any of two, it went and they came."""
-    old = claims([], [PUT])
-    new = claims([], [f"{PUT} with ``accumulate=True``", f"{PUT} with ``accumulate=False``"])
-
-    assert [one.kind for one in compare_claims(old, new, ())] == ["added", "added", "dropped"]
-
-
-def test_the_same_list_goes_before_another() -> None:
-    """A bullet whose condition changed was reworded, though one of the same op came to the other list."""
-    old = claims([], [f"{PUT} with ``accumulate=False``"])
-    new = claims([f"{PUT} with ``accumulate=True``"], [PUT])
-
-    assert [one.kind for one in compare_claims(old, new, ())] == ["added", "reworded"]
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        # Where a bullet could have become any of two, it went and they came.
+        (claims([], [PUT]), claims([], [f"{PUT} with ``accumulate={it}``" for it in (True, False)]), "added added dropped"),
+        # The same list goes before another: it was reworded, though one of the same op came to the other list.
+        (
+            claims([], [f"{PUT} with ``accumulate=False``"]),
+            claims([f"{PUT} with ``accumulate=True``"], [PUT]),
+            "added reworded",
+        ),
+    ],
+)  # fmt: skip
+def test_of_several_bullets_none_is_guessed(
+    old: tuple[Claim, ...], new: tuple[Claim, ...], kinds: str
+) -> None:
+    """A bullet is paired with the one that it can only be."""
+    assert [one.kind for one in compare_claims(old, new, ())] == kinds.split()
 
 
 def test_releases_of_pytorch() -> None:

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.page import markdown
-from reports.compare.page import render as html
-from reports.compare.runs import compare
 from reports.matrix.model import Matrix
 from tests.compared import pair_of, run_of, shows
 from tests.evidence_runs import cost
@@ -51,14 +48,6 @@ def test_cost_needs_ratios_told_apart_from_their_spread() -> None:
 
     assert found is not None
     assert (found["rows"], found.listed) == (1, [])
-
-
-def test_cost_that_changed_is_unconfirmed() -> None:
-    """A ratio that grew is said to seem so, since each run timed the row once."""
-    comparison = compare([_timed(1e-5, 1e-5, name="a"), _timed(1e-5, 3e-5, name="b")])
-
-    for text in ("".join(markdown(comparison)), "".join(html(comparison))):
-        assert "1 may have changed, by one timing of each run (unconfirmed)." in text
 
 
 def test_cost_needs_the_same_hardware_and_inputs() -> None:

@@ -168,27 +168,6 @@ def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str])
     assert page.errors() == []
 
 
-def test_ops_that_changed_stand_first(page: Page) -> None:
-    """One line for each op that changed, the worst first, what every run shows beside it; its rows unfold and lead on."""
-    ops = page.all(".changed .op")
-    assert [op.find_element("tag name", "button").text for op in ops] == [
-        "torch.add",
-        "torch.put",
-        "torch.take",
-    ]
-    cells = [cell.text.split("\n")[0] for cell in ops[0].find_elements("css selector", "td[class]")]
-    assert cells == ["≠/!", "·", "≠/=", "·", "=/≠", "·"]
-    assert "↓regressed, unconfirmed" in ops[0].text
-    assert "↑seems improved, not comparable" in ops[2].text
-    assert page.one("main h2").text == "Ops that changed, the worst first"
-
-    ops[1].find_element("tag name", "button").send_keys(Keys.ENTER)
-    rows = ops[1].find_element("css selector", ".rows")
-    assert "collisions forward float32 2.15.0: regressed (unconfirmed), on: 0 of 98 → 19 of 98" in rows.text
-    rows.find_element("tag name", "a").send_keys(Keys.ENTER)
-    page.focused("torch.put")
-
-
 def test_search_among_all_rows(page: Page) -> None:
     """A word that stands in no changed row leads to all of them; reset goes back."""
     page.one("#q").send_keys("torch.sort")
@@ -335,26 +314,3 @@ def test_hostile_text_stays_text(open_page: Opener) -> None:
     page.one("tr.row .here").send_keys(Keys.ENTER)
     assert page.run("return window.hacked") is None
     assert page.errors() == []
-
-
-@pytest.mark.nightly
-def test_print(page: Page) -> None:
-    """On paper: what changed, every step whole, and no controls."""
-    page.command("Emulation.setEmulatedMedia", media="print")
-
-    assert not page.one(".bar").is_displayed()
-    assert page.rows() == ["add", "put", "take"]
-    assert page.run("return document.querySelectorAll('.step')[1].querySelector('h3').checkVisibility()")
-
-
-def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener) -> None:
-    """Without JavaScript every row is there, those that changed first, and nothing offers what cannot work."""
-    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    page = open_page()
-
-    assert not page.one(".bar").is_displayed()
-    assert not page.one(".nothing").is_displayed()
-    text = page.one("body").text
-    assert "Filters, sorting and details need JavaScript." in text
-    places = [text.index(f"torch.{op} collisions") for op in ("add", "put", "take", "sort", "sum")]
-    assert places == sorted(places)

@@ -137,15 +137,6 @@ def test_markdown_says_what_was_measured_again() -> None:
     assert "| regressed | deterministic → silent" in " ".join(text.split())
 
 
-def test_rates_of_rows_that_are_the_same_are_told_apart_at_a_level() -> None:
-    """The Markdown says at which, for of a hundred pairs of equal rates one may seem to differ."""
-    text = "".join(
-        render(compare([run_of(shows("silent", often=often), name=str(often)) for often in (3, 40)]))
-    )
-
-    assert "1 of 1 pairs of rates differ (p < 0.01), 1 of them in rows with the same class." in text
-
-
 def test_rounds_suffice_for_the_test_of_processes() -> None:
     """An output that every process of one run has to itself is told from none, and there are twice the processes."""
     assert rounds_for(SETTINGS, SETTINGS) == 7

@@ -11,12 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from reports.coverage import sort_of
-from scanner.claims.tables import parse_claims
 from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached, Writes
 from scanner.observations.records import Mode, Row, Settings
 from tests.commands import Command
 from tests.compared import shows
-from tests.documented import docstring
 from tests.runs import ENVIRONMENT, Planned, row, write_run
 
 SETTINGS = Settings(
@@ -55,6 +53,13 @@ def reached(planned: Row, *overloads: str, alerts: Sequence[tuple[str, str | Non
     )  # fmt: skip
 
 
+RAISING = (
+    ":meth:`torch.Tensor.put_`",
+    ":func:`torch.sum`",
+    ":func:`torch.mm`",
+    ":func:`torch.cumsum` when called on a CUDA tensor",
+)
+
 DISPATCHES = (
     reached(PUT[0], "aten::put_", "aten::zeros", alerts=[("put_", "aten::put_")]),
     reached(SUM[0], "aten::sum", "aten::sum_backward", "mine::op"),
@@ -76,71 +81,6 @@ def shown_text(detmatrix: Command, *runs: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
-
-
-def test_executed_over_all_with_a_kernel(detmatrix: Command, run: Path) -> None:
-    """Out variants and lists of tensors are counted apart; what the recorder cannot see counts nowhere.
-
-    An overload has the worst finding of the rows that reach it. An alert is told with its overload; one that no overload
-    raised is put on none. A row without overloads is neither executed nor forgotten.
-    """
-    answer = shown_text(detmatrix, run)
-
-    assert answer["aten"] == {
-        "device": {"executed": 3, "of": 8},
-        "device_without_variants": {"executed": 3, "of": 6},
-        "composite": {"executed": 1, "of": 1},
-        "composite_without_variants": {"executed": 1, "of": 1},
-    }
-    assert answer["decomposed"] == 2
-    assert {one["name"] for one in answer["never"]} == {
-        "aten::put", "aten::_sum", "aten::<b>|x", "aten::_foreach_add_", "aten::sum.out", "aten::coalesce", "prims::add",
-    }  # fmt: skip
-    groups = {(one["namespace"], one["sort"]): (one["executed"], one["total"]) for one in answer["groups"]}
-    assert groups["aten", "op"] == (
-        {"device": 1, "composite": 1, "layout": 0},
-        {"device": 3, "composite": 1, "layout": 1},
-    )
-    executed = {one["name"]: one for one in answer["executed"]}
-    assert executed["aten::sum"] == {
-        "name": "aten::sum", "namespace": "aten", "sort": "op", "kernel": "device", "rows": 2, "worst": "silent",
-        "evidence": ["torch.sum:rows:backward:float32"], "alerts": [],
-    }  # fmt: skip
-    assert executed["mine::op"]["kernel"] is None
-    assert answer["alerts"] == [
-        {"caller": "above", "overloads": [], "rows": ["torch.sum:one:forward:float32"]},
-        {
-            "caller": "put_",
-            "overloads": ["aten::put_"],
-            "rows": ["torch.Tensor.put_:overwrite:forward:float32"],
-        },
-    ]
-    assert (answer["planned"], answer["recorded"]) == (4, 3)
-    assert answer["missing"] == {"crash: killed by SIGKILL": ["torch.dead:collisions:forward:float32"]}
-
-
-def test_documented_alerts_are_held_against_those_that_were_met(detmatrix: Command, tmp_path: Path) -> None:
-    """One was triggered, one was not though a row speaks to it, one no row speaks to; another device's is not there."""
-    raising = [
-        ":meth:`torch.Tensor.put_`",
-        ":func:`torch.sum`",
-        ":func:`torch.mm`",
-        ":func:`torch.cumsum` when called on a CUDA tensor",
-    ]
-    run = write_run(
-        tmp_path / "run.jsonl",
-        [PUT, SUM],
-        settings=SETTINGS,
-        claims=parse_claims(docstring([], raising)),
-        kernels=KERNELS,
-        dispatches=DISPATCHES[:2],
-    )
-
-    assert shown_text(detmatrix, run)["documented_alerts"] == [
-        {"bullet": "torch.Tensor.put_", "rows": 1, "callers": ["put_"], "overloads": ["aten::put_"]},
-        {"bullet": "torch.sum", "rows": 1, "callers": [], "overloads": []},
-        {"bullet": "torch.mm", "rows": 0, "callers": [], "overloads": []},
-    ]
 
 
 def test_runs_of_one_build_are_joined(detmatrix: Command, run: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from reports.cudnn import changes, labels, met_first, places, view
 from scanner.cudnn.problems import Problem
-from scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, read_table, ways
+from scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
 from tests.commands import Command
 from tests.conftest import refused
 
@@ -19,7 +18,6 @@ RECORDED = [
     ENGINES / f"cudnn-{version}.json.gz"
     for version in ("9.10.2", "9.19.0", "9.20.0", "9.24.0", "9.26.0", "9.28.0")
 ]
-LIMITS = "Expected, not measured"
 TENSOR_CORES, RACING, DOWN = (
     Engine(1, ("TENSOR_CORE",)),
     Engine(2, ("NONDETERMINISTIC",)),
@@ -118,17 +116,6 @@ def test_changes(detmatrix: Command, tmp_path: Path, form: str) -> None:
     assert ("\x1b" in done.stdout) is (form == "html")
 
 
-def test_unknown_order_is_no_change(detmatrix: Command, tmp_path: Path) -> None:
-    """Where the heuristics did not answer nothing is counted, and nothing has come or gone."""
-    for name, order in (("old.json", ()), ("new.json", (2, 1))):
-        (tmp_path / name).write_text(encode(_table(_cell("float16", order=order), cudnn=name)))
-    done = detmatrix("cudnn", "--read", "old.json", "--read", "new.json", "--format", "md")
-
-    assert "| H100  | data gradient | not known  | 1 " in done.stdout
-    assert "Not compared, because the order of the engines is not known in both: H100." in done.stdout
-    assert "newly first" not in done.stdout
-
-
 def test_a_dtype_whose_order_is_unknown_is_no_change() -> None:
     """Neither has it come where the older release leaves it to the fallback list, nor has it gone the other way."""
     half = _cell("float16", order=(2, 1))
@@ -155,37 +142,6 @@ def test_a_layout_that_stays_is_no_change() -> None:
         [],
         [["float16 (channels_last)"]],
     ]
-
-
-def test_recorded_changes_are_true() -> None:
-    """What 9.19.0 and 9.24.0 list for a layer of ResNet-50 is read from the orders themselves, and told as it is."""
-    place = "ResNet-50 layer4.0.conv3", "data gradient"
-    tables = list(map(read_table, RECORDED))
-    truth = [
-        {
-            (cell.gpu, cell.layout)
-            for cell in table.cells
-            if (table.problems[cell.problem].name, cell.operation, cell.dtype) == (*place, "float32")
-            and first_place(ways(cell)["float32"]) == 1
-        }
-        for table in tables
-    ]
-    lost = [
-        {
-            (one["gpu"], dtype)
-            for one in step["no_longer_first"]
-            for dtype in one["dtypes"]
-            if (one["layer"], one["operation"]) == place and dtype.startswith("float32") and TF32 not in dtype
-        }
-        for step in changes(tables)["steps"]
-    ]
-
-    assert truth[0] - truth[1] == {("A100", "channels_last")}
-    assert ("A100", "contiguous") in truth[0] & truth[1]
-    assert lost[0] == {("A100", "float32 (channels_last)")}
-    assert [len(before - after) for before, after in itertools.pairwise(truth[1:])] == list(
-        map(len, lost[1:])
-    )
 
 
 def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:

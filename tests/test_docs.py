@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from reports.docs import view as docs_render
-from reports.docs.judge import Agreement, Docs, count, join
+from reports.docs.judge import Agreement, Docs, join
 from reports.docs.regenerate import regenerate
-from reports.docs.view import RENDERERS, drift_lines
 from reports.matrix.model import matrix_of
 from scanner.claims.matching import matches
 from scanner.claims.tables import documented_claims, documented_notes, parse_claims
 from scanner.errors import UsageError
-from scanner.observations.records import Claim, Conflicts, CpuComparison
+from scanner.observations.records import Claim, CpuComparison
 from scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
 from tests.documented import (
@@ -90,18 +87,6 @@ def test_cublas_bullets_act_deterministically() -> None:
     assert "CUBLAS_WORKSPACE_CONFIG is set" in confirmed.reason
 
 
-def test_no_evidence_has_a_reason() -> None:
-    """A claim without evidence says why: another device, errors, doubt, or no row at all."""
-    text = docstring([f"torch.a {CUDA}", "torch.b when called on a CPU tensor", "torch.c"])
-    rows = [shown("torch.a", "fixed_by_mode", "cpu"), shown("torch.b", "inconclusive", "cpu")]
-    a, b, c = docs_of(text, rows).judged
-
-    assert (a.agreement, a.reason) == ("not_run", "none of these runs is on cuda")
-    assert b.agreement == "not_run"
-    assert b.reason.startswith("no evidence in 1 row: off: error (NotImplementedError: no kernel)")
-    assert (c.agreement, c.reason) == ("not_covered", "no row of these runs speaks to it")
-
-
 def test_untrusted_runs_are_no_evidence() -> None:
     """A run whose controls misbehaved is shown, and decides nothing, not even beside one that can be trusted."""
     claims = parse_claims(docstring([f"torch.a {CUDA}"]))
@@ -116,7 +101,6 @@ def test_untrusted_runs_are_no_evidence() -> None:
         ("good.jsonl", "confirms"),
     ]
     assert join([bad]).undocumented == ()
-    assert "Not trustworthy: a control drifted" in "".join(docs_render.markdown(join([bad])))
 
 
 @pytest.mark.parametrize("doubt", [weak, serial])
@@ -253,7 +237,6 @@ def test_both_lists_of_2_15_contradict_each_other() -> None:
     ]
     assert docs.claims == (*documented_claims("2.15.0"), *documented_notes("2.15.0"))
     assert "those tabled for torch 2.15.0 stand in" in (docs.note or "")
-    assert any(line.startswith("self_contradictory: ") for line in drift_lines(docs))
 
 
 @pytest.mark.parametrize(
@@ -309,11 +292,6 @@ def test_what_an_unparsed_bullet_names_is_not_undocumented() -> None:
 
     assert [one.op for one in docs.unread] == ["torch.a"]
     assert [one.op for one in docs.undocumented] == ["torch.a_b"]
-    assert [line.partition(": ")[0] for line in drift_lines(docs)] == ["undocumented", "unparsed", "unread"]
-    assert "unparsed: torch.a on Tuesdays" in list(drift_lines(docs))
-    assert list(drift_lines(docs))[-1].endswith("an unparsed bullet names it")
-    assert "* An unparsed bullet names `torch.a`, forward on cuda" in "".join(docs_render.markdown(docs))
-    assert [one["op"] for one in json.loads("".join(docs_render.as_json(docs)))["unread"]] == ["torch.a"]
 
 
 @pytest.mark.parametrize(
@@ -344,8 +322,6 @@ def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: 
 
     assert missing == [one.op for one in docs.undocumented]
     assert len(docs.filled) == (not missing)
-    assert ("Uninitialised memory" in "".join(docs_render.markdown(docs))) == (not missing)
-    assert len(json.loads("".join(docs_render.as_json(docs)))["filled"]) == (not missing)
 
 
 def test_undocumented_rows_are_grouped() -> None:
@@ -412,50 +388,6 @@ def test_a_row_speaks_to_a_claim(bullet: str, fields: dict[str, Any], expected: 
 
 
 # --- What a simulated GPU shows
-
-
-def test_measured_and_simulated_rows_are_judged_apart() -> None:
-    """A bullet of any device has two agreements, each by rows of one kind, and counts and tables say which is which."""
-    text = docstring([], [":func:`torch.a`"])
-    cpu = run_of(parse_claims(text), [shown("torch.a", "raises", "cpu")], name="cpu.jsonl")
-    docs = join([cpu, simulated(text, shown("torch.a", "fixed_by_mode", SIMULATED))])
-
-    assert [one.label for one in docs.judged] == ["confirmed", "contradicted (simulated)"]
-    assert {name: number for name, number, _ in count(docs) if number} == {
-        "confirmed": 1,
-        "contradicted (simulated)": 1,
-    }
-    table = " ".join("".join(RENDERERS["md"](docs)).split())
-    assert "| list | device | agreement | CPU, measured | CUDA, simulated | evidence |" in table
-    assert "| contradicted (simulated) on cuda | raises: " in table
-
-
-def test_what_calls_a_library_is_not_run() -> None:
-    """Nobody executed the library: the bullet is neither right nor wrong, and the call is named."""
-    planned, seen = shown("torch.a", "deterministic", SIMULATED)
-    calls = [
-        replace(one, outcome="not_run", message="calls cudnnX (cuDNN)", digests={}, executions=0)
-        for one in seen
-    ]
-    judged = only(join([simulated(docstring([f"torch.a {CUDA}"]), (planned, calls), libraries=("cudnnX",))]))
-
-    assert (judged.label, judged.reason) == (
-        "not_run (simulated)",
-        "no evidence in 1 row: calls cudnnX (cuDNN)",
-    )
-
-
-def test_over_alerts_are_told_by_case() -> None:
-    """An alert without a difference confirms its bullet; which cases raise in vain, and whether that is proved, is said."""
-    free = Conflicts(pairs=(0, 0, 0))
-    rows = [
-        shown("torch.a", "raises", SIMULATED),
-        *(shown("torch.a", "over_alert", SIMULATED, case=case) for case in ("permutation", "disjoint")),
-    ]
-    judged = only(join([simulated(docstring([], [f"torch.a {CUDA}"]), *rows, conflicts=free)]))
-
-    assert judged.label == "confirmed (simulated)"
-    assert judged.reason.endswith("; over-alerts: permutation, disjoint (proved for these inputs)")
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,12 @@ from msgspec.structs import replace
 
 from reports.docs.view import RENDERERS
 from scanner.claims.tables import parse_claims
-from scanner.observations.records import Settings
 from tests import tied
 from tests.commands import Command, rendered_by_process
 from tests.compared import shows
 from tests.conftest import one_line
 from tests.documented import docstring
-from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, row, write_run
+from tests.runs import ENVIRONMENT, SETTINGS, row, write_run
 
 TEXT = docstring(
     [":func:`torch.a` when called on a CPU tensor", ":func:`torch.b` when called on a CPU tensor"],
@@ -58,32 +57,11 @@ def test_same_bytes_every_time(detmatrix: Command, drifted: Path) -> None:
         assert str(drifted.parent) not in done.stdout
 
 
-def test_check_tells_drift_first(detmatrix: Command, drifted: Path) -> None:
-    """With drift the check prints a line for each, then the format, and exits 1."""
-    done = detmatrix("docs", drifted, "--check", "--format", "diff")
-    lines = done.stdout.splitlines()
-
-    assert (done.returncode, done.stderr) == (1, "")
-    assert lines[0].startswith("contradicted: deterministic/torch.a/cpu: raises in 1 row")
-    assert lines[1].startswith("not_covered: raises/torch.c: ")
-    assert lines[2:4] == ["", "--- torch 2.13.0, documented"]
-
-
 def test_check_of_lists_that_agree(detmatrix: Command, agreeing: Path) -> None:
     """Without drift there is nothing to tell: no line, an empty diff, exit 0."""
     done = detmatrix("docs", agreeing, "--check", "--format", "diff")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_check_sends_nothing_to_the_terminal(detmatrix: Command, tmp_path: Path) -> None:
-    """A run file's own words are spelled out where a terminal could take them for a command."""
-    run = write_run(tmp_path / "a\x1b[2J.jsonl", [shows("raises", row("torch.b"))], claims=parse_claims(TEXT),
-                    settings=Settings(patterns=("*",), device="cpu", runs=50, processes=2, timeout=60.0, seed=0))  # fmt: skip
-    done = detmatrix("docs", run, "--check", "-o", "out")
-
-    assert "a\\x1b[2J.jsonl" in done.stdout
-    assert "\x1b" not in done.stdout + (tmp_path / "out").read_text()
 
 
 def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
@@ -133,27 +111,6 @@ def test_blocks_show_every_format_as_it_is(
     assert codes == [1, 0, 0]
     assert block.startswith(opening)
     assert closing in block
-
-
-def test_check_tells_the_state_of_runs_first(detmatrix: Command, tmp_path: Path) -> None:
-    """An unfinished scan is told and decides nothing; one that cannot be trusted fails the check, blocks included."""
-    rows, claims = [shows("fixed_by_mode", row("torch.a"))], parse_claims(docstring(["torch.a"]))
-    write_run(tmp_path / "part.jsonl", rows, claims=claims, closing=None)
-    write_run(tmp_path / "bad.jsonl", rows, claims=claims, closing=replace(CLOSING, distrust=("it drifted",)))
-    (tmp_path / "a.md").write_text("<!-- detmatrix docs:begin -->\n<!-- detmatrix docs:end -->\n")
-    part, bad = (
-        detmatrix("docs", name, "--check", "--format", "diff") for name in ("part.jsonl", "bad.jsonl")
-    )
-    detmatrix("docs", "bad.jsonl", "--into", "a.md")
-    block = detmatrix("docs", "bad.jsonl", "--into", "a.md", "--check")
-    text = "untrusted: bad.jsonl: Not trustworthy: it drifted"
-
-    assert (part.returncode, bad.returncode, block.returncode) == (0, 1, 1)
-    assert one_line(part.stdout).startswith(
-        "incomplete: part.jsonl: Incomplete: the scan did not finish; 1 of 1"
-    )
-    assert bad.stdout.splitlines()[0] == text
-    assert one_line(block.stdout) == text
 
 
 @pytest.mark.parametrize(

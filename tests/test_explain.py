@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from reports.explain import span
 from scanner.observations.records import MODES
-from scanner.verdicts.bound import upper_bound
 from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import shows
@@ -43,34 +41,6 @@ def test_every_name_of_an_op_tells_the_same(detmatrix: Command, name: str) -> No
     assert {row for case in found["measured"][0]["cases"]["backward"] for row in case["rows"]} >= {
         "torch.nn.Conv2d:weight_grad:backward:float32"
     }
-
-
-def test_what_is_measured_is_told_apart(detmatrix: Command) -> None:
-    """The cases that differ, those that do not, n and bound, why, what to do, the cost, and the script that shows it."""
-    found = explained(detmatrix, "take", RUN)
-
-    (run,) = found["measured"]
-    differs, same = run["cases"]["backward"]
-    assert (differs["finding"], list(differs["cases"])) == ("fixed_by_mode", ["collisions", "rows"])
-    assert re.match(r"nondeterministic: \d+ of \d+ differed", differs["off"])
-    assert (same["finding"], list(same["cases"])) == ("deterministic", ["collisions", "permutation"])
-    assert same["bound"] == upper_bound((50, 50))
-    assert run["executions"] == 100
-    assert "put_ with accumulate=True" in found["why"][0]
-    assert found["action"].startswith("Set the flag")
-    assert "×" in found["cost"]["torch.take"]  # noqa: RUF001
-    assert found["commands"] == [f"detmatrix repro {RUN} torch.take:collisions:backward:float32"]
-
-
-def test_an_op_that_raises_in_some_cases_says_which_the_flag_fixes(detmatrix: Command) -> None:
-    """The advice is about cases where it is not true of all, by device; what a run and the catalog both say is said once."""
-    found = explained(detmatrix, "put")
-
-    on_cpu, on_cuda = found["action"].split(" On CUDA, simulated: ")
-    assert on_cpu.startswith("On CPU: ")
-    assert on_cpu.endswith("Cases that raise: overwrite, overwrite_permutation. The flag fixes: accumulate.")
-    assert "fixes" not in on_cuda
-    assert len(found["why"]) == 2  # of put_ and of put
 
 
 def test_runs_of_one_release_are_told_together(detmatrix: Command, tmp_path: Path) -> None:
@@ -105,29 +75,11 @@ def test_doubts_come_with_the_advice(detmatrix: Command, tmp_path: Path) -> None
     assert "n = 100 per mode" in " ".join(detmatrix("explain", "cumsum", path).stdout.split())
 
 
-def test_runs_by_default(detmatrix: Command, tmp_path: Path) -> None:
-    """The run file that a scan leaves here; without one, those recorded, all of whose releases say the same at once."""
-    recorded = explained(detmatrix, "take")
+def test_a_run_file_here_goes_before_those_recorded(detmatrix: Command, tmp_path: Path) -> None:
+    """``explain-everywhere.*`` shows what is told without one."""
     (tmp_path / "detmatrix.jsonl").write_bytes(b"no run file\n")
 
-    assert recorded["measured"][0]["torch"].startswith("2.15.0")
-    assert len(recorded["measured"][0]["same"]) == 7
     assert "detmatrix.jsonl: not a detmatrix run file" in refused(detmatrix("explain", "take"), 3)
-
-
-def test_every_recorded_run_of_all_ops_is_told_of_what_databases_alone_have(detmatrix: Command) -> None:
-    """What differed in one release and not in the next is not hidden behind the next; what to do says that it is a bug."""
-    by_release = {
-        one["torch"][:6]: set(one["cases"]["forward"][0]["finding"].split())
-        for one in explained(detmatrix, "torch.linalg.lstsq")["measured"]
-    }
-    older = explained(
-        detmatrix, "torch.linalg.lstsq", ROOT / "reports" / "runs" / "torch-2.13.0-cpu-all.jsonl.gz"
-    )
-
-    assert by_release == {"2.15.0": {"deterministic"}, "2.13.0": {"uninitialized"}}
-    assert older["action"].startswith("It reads uninitialized memory, which is a bug of the op")
-    assert explained(detmatrix, "torch.empty", RUN)["action"].startswith("It returns uninitialized memory")
 
 
 def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
@@ -137,14 +89,6 @@ def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
 
     assert "torch.nn.functional.batch_norm" in names
     assert {explained(detmatrix, name, RUN)["op"] for name in names} == set(names)
-
-
-def test_an_op_that_no_run_has(detmatrix: Command) -> None:
-    """What lists say is told, and how to measure it."""
-    found = explained(detmatrix, "nn.Linear", RUN)
-
-    assert (found["measured"], found["finding"], found["action"]) == ([], None, None)
-    assert found["commands"] == ["detmatrix scan torch.nn.Linear"]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from pathlib import Path
 
@@ -49,11 +46,6 @@ def test_an_entry_has_its_place(entry: LibraryEntry) -> None:
     assert entry.promise in PROMISES
     # What somebody else has told of a library says where.
     assert entry.via != entry.link
-
-
-def test_a_copy_without_a_number_says_so() -> None:
-    """No version is told from elsewhere."""
-    assert {entry.version for entry in TABLE.entries if entry.library == "cuBLAS"} == {"no number given"}
 
 
 @pytest.mark.parametrize(
@@ -192,26 +184,3 @@ def test_a_row_tells_each_entry_by_itself() -> None:
         assert line.startswith(f"{title}: {entry['promise']}: {entry['area']}")
         assert entry["condition"] in line
         assert line.endswith(f" {entry['link']}")
-
-
-def test_tables_of_rows_name_them(detmatrix: Command) -> None:
-    """Markdown by op, JSON and CSV by row; of an op that calls none nothing is said."""
-    forms = {
-        form: detmatrix(
-            "report", RUN, "--rows", "grid_sample", "--rows", "take", *more, "--format", form
-        ).stdout
-        for form, more in (("md", ("--all",)), ("json", ()), ("csv", ()))
-    }
-    rows = json.loads(forms["json"])["rows"]
-    lines = csv.DictReader(io.StringIO(forms["csv"]))
-    section = forms["md"].partition("## Documented by libraries, not measured")[2].partition("\n## ")[0]
-
-    assert re.findall(r"\| `torch\.(.*?)` +\| (.*?) +\|", section) == [("nn.functional.grid_sample", "cuDNN")]
-    assert {(row["spec"], *row.get("libraries", ())) for row in rows} == {
-        ("torch.nn.functional.grid_sample", "cuDNN"),
-        ("torch.take",),
-    }
-    assert {(line["spec"], line["libraries"]) for line in lines} == {
-        ("torch.nn.functional.grid_sample", "cuDNN"),
-        ("torch.take", "NA"),
-    }

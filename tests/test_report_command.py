@@ -51,22 +51,6 @@ def test_written_file_is_what_stdout_shows(detmatrix: Command, run: Path, form: 
     assert sorted(path.name for path in run.parent.iterdir()) == ["report.out", "run.jsonl"]
 
 
-def test_the_last_command_holds_the_name_of_the_run(detmatrix: Command, run: Path) -> None:
-    """In a code span nothing is escaped, and a backtick of a name does not end it."""
-    odd = run.rename(run.with_name("_a*b`.jsonl"))
-
-    last = detmatrix("report", odd, "--format", "md").stdout.splitlines()[-1]
-    assert last.endswith(": `` detmatrix report _a*b`.jsonl --all ``")
-
-
-def test_the_ending_of_a_name_is_its_format(detmatrix: Command, run: Path) -> None:
-    """A name that ends in .html is a page, and it is said where that is."""
-    written = detmatrix("report", run, "-o", "page.html")
-
-    assert (written.stdout, written.stderr) == ("", "Wrote page.html\n")
-    assert (run.parent / "page.html").read_text().startswith("<!DOCTYPE html>")
-
-
 @pytest.mark.parametrize("found", [True, False])
 def test_a_page_is_opened(
     detmatrix: Command, run: Path, monkeypatch: pytest.MonkeyPatch, found: bool

@@ -125,14 +125,3 @@ def test_chart_holds_what_it_draws(tmp_path: Path, ratios: tuple[float, ...]) ->
     assert all(0 <= y <= SIDE for _, y in points(drawn["dots"]) + points(drawn["spreads"]))
     assert {"1×", "2×"} == {ratio for ratio, _, sort in drawn["ticks"] if sort == "strong"}
     assert len(drawn["ticks"]) <= 14
-
-
-def test_chart_shows_where_filling_matters(tmp_path: Path) -> None:
-    """A dash marks the ratio without filling, of rows in which it makes a difference."""
-    planned = [quiet_row(row(f"torch.op{number}")) for number in range(2)]
-    (first, _), (second, _) = planned
-    timed = [cost(first, 1e-3, 4e-3, 1e-3), cost(second, 1e-3, 4e-3, 4e-3)]
-    drawn = chart(list(only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows))
-
-    assert drawn is not None
-    assert [y for _, y in points(drawn["unfilled"])] == [666.7]

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from scanner.claims.tables import parse_claims
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Opener, Page
-from tests.documented import docstring
 from tests.evidence_runs import controls, evidence_run, quiet_row
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, two_runs, write_run
 
@@ -118,25 +115,6 @@ def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
     assert links == [f"torch.Tensor.index_put_:duplicates:backward:float64@{number}" for number in (1, 2)]
 
 
-def test_what_releases_document_stands_beside_them(open_page: Opener, tmp_path: Path) -> None:
-    """Where the lists of two releases differ both are told, and an op says what each documents of which device."""
-    sort = row("torch.sort")
-    runs = [
-        write_run(
-            tmp_path / f"{release}.jsonl",
-            [quiet_row(sort)],
-            environment=replace(ENVIRONMENT, torch=release),
-            claims=parse_claims(docstring([], [":func:`torch.add`", *[":func:`torch.sort`"] * place])),
-        )
-        for place, release in enumerate(("2.13.0", "2.15.0"))
-    ]
-    page = open_page(*runs, hash_="#torch.sort")
-
-    assert page.all("tbody.op td")[4].text == "raises · none → raises"
-    about = page.one(".about").text
-    assert about.endswith("Documented in 2.13.0: CPU none; 2.15.0: CPU raises")
-
-
 def test_a_phone_shows_one_column(open_page: Opener, tmp_path: Path) -> None:
     """Where not all columns have room one is chosen, and what is unfolded is as wide as the table."""
     page = open_page(*two_runs(tmp_path))
@@ -151,17 +129,6 @@ def test_a_phone_shows_one_column(open_page: Opener, tmp_path: Path) -> None:
     assert page.run(
         "return Math.abs(document.querySelector('.rows > td').offsetWidth - document.querySelector('.ops').clientWidth) < 4"
     )
-
-
-def test_low_power_leads_to_its_reason(open_page: Opener, tmp_path: Path) -> None:
-    """The mark of a row of low power is a link to why."""
-    page = open_page(evidence_run(tmp_path / "run.jsonl"))
-    page.select("power", "low")
-    page.unfold()
-    _, link = page.all("a.weak")
-    link.send_keys(Keys.ENTER)
-
-    page.focused("1 row: the sentinel (torch.index_put)")
 
 
 def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
@@ -376,22 +343,3 @@ def test_print(page: Page) -> None:
     )
     assert len(page.shown()) == 8
     assert page.one(".words").is_displayed()
-
-
-def test_page_without_scripts(driver: webdriver.Chrome, open_page: Opener, tmp_path: Path) -> None:
-    """Without JavaScript every op is there, and nothing offers what cannot work."""
-    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    page = open_page(write_run(tmp_path / "run.jsonl"), evidence_run(tmp_path / "evidence.jsonl"))
-    text = page.one("body").text
-
-    assert not page.one(".bar").is_displayed()
-    assert "Filters and the rows of an op need JavaScript." in text
-    for expected in (
-        "torch.Tensor.scatter_add_",
-        "torch.nn.functional.fractional_max_pool2d",
-        "1 row: the sentinel (torch.index_put) differed in 2 of 11 executions",
-        "varies off 0-1 50 distinct of 50 50 distinct of 50 yes",
-        "torch.empty:plain:forward:float32 2.50\N{MULTIPLICATION SIGN}",
-    ):
-        assert expected in text
-    assert page.one(".chart svg").is_displayed()

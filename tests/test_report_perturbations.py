@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from reports.matrix import trust, words
-from reports.matrix.model import load
 from scanner.observations.records import MODES, Group
 from scanner.perturbations import DEFAULT
 from tests.evidence_runs import ONE, one_row, only, under
@@ -43,16 +42,6 @@ def under_run(path: Path, asked: Sequence[str], *groups: tuple[Group, ...]) -> P
             "they were shared among quiet (nothing is done), stress (",
             "Requested",
         ),
-        (
-            [()],
-            "no perturbation of theirs is on record (asked for: quiet, stress, shift, poison).",
-            "shared among",
-        ),
-        (
-            [],
-            "no perturbation of theirs is on record (asked for: quiet, stress, shift, poison).",
-            "shared among",
-        ),
     ],
 )
 def test_only_perturbations_that_ran_are_claimed(
@@ -63,32 +52,6 @@ def test_only_perturbations_that_ran_are_claimed(
 
     assert said in message
     assert unsaid not in message
-
-
-def test_rows_that_are_left_out_claim_no_perturbation(tmp_path: Path) -> None:
-    """Of a report of some rows only the perturbations of those are told."""
-    path = under_run(
-        tmp_path / "r.jsonl", ("quiet", "stress"), under(quiet=(25, 0), stress=(25, 0)), under(quiet=(50, 0))
-    )
-    (one,) = load([str(path)], patterns=("torch.op1:*",))
-
-    assert "Requested, but never run: stress." in words.n_words(one)
-    assert "Requested" not in words.n_words(only(path))
-
-
-def test_other_thread_counts_are_no_part_of_n(tmp_path: Path) -> None:
-    """Executions with another thread count share no n, and it is said when there were any."""
-    apart = Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5})
-    message = words.n_words(
-        only(under_run(tmp_path / "r.jsonl", ("quiet", "threads"), (*under(quiet=(50, 0)), apart)))
-    )
-    never = words.n_words(only(under_run(tmp_path / "n.jsonl", ("quiet", "threads"), under(quiet=(50, 0)))))
-
-    assert "they were all quiet (nothing is done). Executions with another thread count (" in message
-    assert "count towards n only if they differ among themselves." in message
-    assert "Requested" not in message
-    assert "another thread count" not in never
-    assert "Requested, but never run: threads." in never
 
 
 @pytest.mark.parametrize(
@@ -126,19 +89,6 @@ def test_rerun_is_disturbed_alike() -> None:
     assert "--perturb quiet -o" in words.rerun_options(SETTINGS)
     assert "--seed 0 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT))
     assert "--seed 0 --max-time 2 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT, max_time=2.0))
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        ((), "not recorded"),
-        (under(quiet=(50, 0)), "none"),
-        (under(quiet=(25, 1), stress=(16, 0), poison=(9, 9)), "quiet 2 of 50, poison 18 of 18"),
-    ],
-)
-def test_under_words(tmp_path: Path, groups: tuple[Group, ...], message: str) -> None:
-    """Only the perturbations under which something differed are named; none is said, and so is no record."""
-    assert message == one_row(tmp_path, ran(ONE, "off", *drifting(), groups=groups)).off.under
 
 
 @pytest.mark.parametrize(
