@@ -125,31 +125,28 @@ def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: b
     assert apparent == change.judged.apparent
 
 
-def test_places_of_libraries_do_not_matter() -> None:
-    """Two environments on one machine find their libraries elsewhere."""
-    variables = {
-        mode: {**values, "LD_LIBRARY_PATH": "/elsewhere"} for mode, values in ENVIRONMENT.variables.items()
-    }
-    pair = pair_of(
-        run_of(shows("raises"), name="a"),
-        run_of(shows("raises"), name="b", variables=variables, os="Linux 6.2"),
+ELSEWHERE = {mode: {**it, "LD_LIBRARY_PATH": "/elsewhere"} for mode, it in ENVIRONMENT.variables.items()}
+
+
+@pytest.mark.parametrize(
+    ("device", "changed", "reason"),
+    [
+        # Two environments on one machine find their libraries elsewhere.
+        ("cpu", {"variables": ELSEWHERE, "os": "Linux 6.2"}, None),
+        # On CUDA the GPU must be the same, and the CPU and its threads need not.
+        ("cuda:0", {"gpu": "H100", "cpu": "another", "threads": 8}, None),
+        ("cuda:0", {"gpu": "H200"}, "other_device"),
+    ],
+)
+def test_what_matters_of_a_machine(device: str, changed: dict[str, Any], reason: Reason | None) -> None:
+    """Its hardware, as far as it computes."""
+    rows, settings = shows("fixed_by_mode", row("torch.put", device=device)), replace(SETTINGS, device=device)
+    old, new = (
+        run_of(rows, name="a", settings=settings, **it)
+        for it in ({"gpu": "H100"}, {"gpu": "H100", **changed})
     )
 
-    assert (pair.counts["same"], pair.obstacles) == (1, ())
-
-
-def test_a_gpu_is_compared_with_the_same_gpu() -> None:
-    """On CUDA the GPU must be the same, and the CPU and its threads need not."""
-    settings = replace(SETTINGS, device="cuda:0")
-    planned = row("torch.Tensor.scatter_add_", device="cuda:0")
-    rows = shows("fixed_by_mode", planned)
-    old, same, other = (
-        run_of(rows, name=name, settings=settings, gpu=gpu, cpu=name, threads=threads)
-        for name, gpu, threads in (("a", "H100", 2), ("b", "H100", 8), ("c", "H200", 2))
-    )
-
-    assert pair_of(old, same).counts["same"] == 1
-    assert pair_of(old, other).changes[0].judged.reason == "other_device"
+    assert pair_of(old, new).changes[0].judged.reason == reason
 
 
 def test_another_driver_or_detmatrix_is_told() -> None:
@@ -171,52 +168,33 @@ def test_another_driver_or_detmatrix_is_told() -> None:
     assert shown_text("cpu", "570", "0.2.0") == [f"a → b: detmatrix differs, 0.1.0 → 0.2.0{end}"]
 
 
-def test_rows_of_one_run_alone() -> None:
-    """A row that only one run planned was added or removed; one that a scan was not asked for is no such thing."""
-    planned = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
-    both, one = run_of(*planned, name="a"), run_of(planned[0], name="b")
-    asked = run_of(planned[0], name="b", settings=replace(SETTINGS, patterns=("scatter*",)))
-
-    assert [change.kind for change in pair_of(both, one).changes] == ["same", "removed"]
-    assert [change.kind for change in pair_of(one, both).changes] == ["same", "added"]
-    for pair in (pair_of(both, asked), pair_of(asked, both)):
-        assert [change.judged.reason for change in pair.changes] == [None, "not_asked_for"]
-
-
 @pytest.mark.parametrize(
-    ("settings", "shown_text"),
+    ("few", "many", "detail"),
     [
-        ({"sources": ("documented", "opinfo")}, "--source documented and not documented,opinfo"),
-        ({"samples": 3}, "--samples 0 and not 3"),
-        ({"dtypes": ("all",)}, "--dtypes none and not all"),
-        ({"specs": ("mine.py",)}, "--specs none and not mine.py"),
-        ({"invariance": ("threads", "batch")}, "--invariance none and not batch"),
+        # A row that only one run planned was added or removed.
+        ({}, {}, None),
+        # The same file of specs from elsewhere is the same; rows are asked about threads, and none is planned for that.
+        ({"specs": ("/few/mine.py",)}, {"specs": ("/many/mine.py",)}, None),
+        ({}, {"invariance": ("threads",)}, None),
+        # Another choice of patterns, sources, samples, dtypes or files plans other rows, and no torch added them.
+        ({"patterns": ("scatter*",)}, {}, "few is a scan of scatter*"),
+        ({}, {"sources": ("documented", "opinfo")}, "few is a scan with --source documented and not documented,opinfo"),
+        ({}, {"samples": 3}, "few is a scan with --samples 0 and not 3"),
+        ({}, {"dtypes": ("all",)}, "few is a scan with --dtypes none and not all"),
+        ({}, {"specs": ("mine.py",)}, "few is a scan with --specs none and not mine.py"),
+        ({}, {"invariance": ("threads", "batch")}, "few is a scan with --invariance none and not batch"),
     ],
-)
-def test_rows_that_one_scan_was_not_asked_for_are_not_added(
-    settings: dict[str, Any], shown_text: str
-) -> None:
-    """Another choice of sources, samples, dtypes or files plans other rows, and no torch added them."""
+)  # fmt: skip
+def test_rows_of_one_run_alone(few: dict[str, Any], many: dict[str, Any], detail: str | None) -> None:
+    """A row is added or removed where the other scan was asked for it."""
     rows = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
-    few, many = (
-        run_of(rows[0], name="few"),
-        run_of(*rows, name="many", settings=replace(SETTINGS, **settings)),
-    )
+    less = run_of(rows[0], name="few", settings=replace(SETTINGS, **few))
+    more = run_of(*rows, name="many", settings=replace(SETTINGS, **many))
 
-    for pair in (pair_of(few, many), pair_of(many, few)):
+    for pair, kind in ((pair_of(less, more), "added"), (pair_of(more, less), "removed")):
         judged = pair.changes[1].judged
-        assert (judged.kind, judged.reason) == ("not_comparable", "not_asked_for")
-        assert judged.detail == f"few is a scan with {shown_text}"
-
-
-def test_a_folder_of_specs_is_no_other_choice() -> None:
-    """The same file of specs from elsewhere is the same."""
-    runs = [
-        run_of(*rows, name=name, settings=replace(SETTINGS, specs=(f"/{name}/mine.py",)))
-        for name, rows in (("a", [shows("raises")]), ("b", [shows("raises"), OTHER]))
-    ]
-
-    assert pair_of(*runs).counts["added"] == 1
+        assert judged.kind == ("not_comparable" if detail else kind)
+        assert (judged.reason, judged.detail) == (("not_asked_for", detail) if detail else (None, ""))
 
 
 @pytest.mark.parametrize(
@@ -246,17 +224,6 @@ def test_rows_of_parts_that_a_file_lacks_are_not_removed(plan: dict[str, Any], l
         (judged,) = (change.judged for change in pair.changes if change.judged.kind != "same")
         assert judged.kind == ("not_comparable" if lacks else kind)
         assert judged.detail == (f"few lacks {lacks}, where the row would be" if lacks else "")
-
-
-def test_a_property_that_plans_no_rows_is_no_other_choice() -> None:
-    """Rows are asked whether threads change their bits, and none is planned for that."""
-    asked = replace(SETTINGS, invariance=("threads",))
-
-    pair = pair_of(
-        run_of(shows("raises"), name="a"), run_of(shows("raises"), OTHER, name="b", settings=asked)
-    )
-
-    assert pair.counts["added"] == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
@@ -22,7 +21,7 @@ from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_ba
 from tests.compared import run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import cost
-from tests.runs import SETTINGS, Planned, ended, raised, ran, row, stable
+from tests.runs import Planned, ended, raised, ran, row, stable
 
 VERSIONS = ("2.11.0", "2.13.0", "2.15.0")
 ADD, PUT, TAKE = row("torch.add"), row("torch.put", family="indexing"), row("torch.take", family="indexing")
@@ -104,36 +103,27 @@ def test_the_page_shows_what_changed(page: Page) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("choice", "ops"),
-    [
-        ("regressed", ["add", "put"]),
-        ("improved", ["add"]),
-        ("not_comparable", ["take"]),
-        ("same", ["sort", "sum"]),
-        ("other_bits", ["sum"]),
-        ("documented", ["sort"]),
-        ("all", ["add", "put", "take", "sort", "sum"]),
-    ],
-)
-def test_classes_are_chosen_by_tile_and_by_list(page: Page, choice: str, ops: list[str]) -> None:
-    """Each class shows its rows, and those that changed in no way can be asked for; both ways agree."""
-    page.one(f'.tile[data-class="{choice}"]').click()
-    page.shows(f"{len(ops)} of 5 rows")
-    assert page.rows() == ops
-    assert page.one("#class").get_attribute("value") == choice
-
-    page.one('.tile[data-class=""]').click()
-    page.shows("3 of 5 rows")
-    page.select("class", choice)
-    page.shows(f"{len(ops)} of 5 rows")
-    assert page.one(f'.tile[data-class="{choice}"]').get_attribute("aria-pressed") == "true"
+def test_a_tile_is_the_entry_of_a_list(page: Page) -> None:
+    """Both choose a class, and tell which is chosen."""
+    page.one('.tile[data-class="regressed"]').click()
+    page.shows("2 of 5 rows")
+    assert page.one("#class").get_attribute("value") == "regressed"
+    page.select("class", "improved")
+    page.shows("1 of 5 rows")
+    assert page.one('.tile[data-class="improved"]').get_attribute("aria-pressed") == "true"
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("filters", "ops"),
     [
+        ({"class": "regressed"}, ["add", "put"]),
+        ({"class": "improved"}, ["add"]),
+        ({"class": "not_comparable"}, ["take"]),
+        ({"class": "same"}, ["sort", "sum"]),
+        ({"class": "other_bits"}, ["sum"]),
+        ({"class": "documented"}, ["sort"]),
+        ({"class": "all"}, ["add", "put", "take", "sort", "sum"]),
         ({"step": "1:1"}, ["add", "take"]),
         ({"step": "1:2"}, ["add", "put"]),
         ({"step": "1:1", "class": "regressed"}, []),
@@ -213,30 +203,6 @@ def test_the_panel_tells_every_run(page: Page) -> None:
     )
     button.send_keys(Keys.SPACE)
     assert not panel.is_displayed()
-
-
-@pytest.mark.nightly
-def test_two_kinds_of_device(open_page: Opener) -> None:
-    """Runs of two kinds of device make two tables; a row of both has an address in each."""
-    findings: tuple[Finding, ...] = ("raises", "fixed_by_mode")
-    cuda = [
-        run_of(
-            shows(finding, row("torch.add", device="cuda:0")),
-            name=f"cuda-{finding}",
-            settings=replace(SETTINGS, device="cuda:0"),
-            gpu="Example GPU",
-        )
-        for finding in findings
-    ]
-    page = open_page(*versions(), *cuda)
-    page.shows("4 of 6 rows")
-    page.select("device", "2")
-    page.shows("1 of 6 rows")
-
-    assert [table.is_displayed() for table in page.all(".device")] == [False, True]
-    ids = page.run("return [...document.querySelectorAll('[id]')].map((e) => e.id)")
-    assert len(set(ids)) == len(ids)
-    assert "torch.add:collisions:forward:float32@2" in ids
 
 
 @pytest.mark.nightly

@@ -81,71 +81,106 @@ def test_every_documented_bullet_can_be_written(version: str) -> None:
         assert (write(statement, claim.text) is None) == fills
 
 
-def test_what_the_other_list_says_already_is_not_said_twice() -> None:
-    """The contradiction of 2.15 is resolved by evidence: scatter_reduce raises for what it raises for."""
-    sums = ":func:`torch.Tensor.scatter_reduce` when ``reduce='sum'`` or ``reduce='mean'`` and called on CUDA tensor"
-    text = docstring([sums], [":func:`torch.Tensor.scatter_reduce` when called on CUDA or MPS tensor"])
-    findings: dict[str, Finding] = {"sum": "fixed_by_mode", "mean": "fixed_by_mode", "prod": "raises"}
-    rows = [
-        shown("torch.Tensor.scatter_reduce", finding, case=reduce, traits={"reduce": reduce})
-        for reduce, finding in findings.items()
-    ]
-    docs = docs_of(text, rows)
-    acting, raising = bullets(regenerate(docs).regenerated)
+NEW, A, PUT = ":func:`torch.new_`", ":func:`torch.a`", ":func:`torch.Tensor.put_`"
+REDUCE, BOTH = ":func:`torch.Tensor.scatter_reduce`", "``reduce='sum'`` or ``reduce='mean'``"
+SUM, MEAN, PROD = (f"with ``reduce='{it}'``" for it in ("sum", "mean", "prod"))
+MODES = "when attempting to differentiate a CUDA tensor and one of the following modes is used:"
 
-    assert len(docs.self_contradictory) == 1
-    assert acting == [sums]
-    assert raising == [
-        ":func:`torch.Tensor.scatter_reduce` with ``reduce='prod'`` when called on a CUDA tensor",
-        ":func:`torch.Tensor.scatter_reduce` when called on an MPS tensor",
-    ]
+
+def _of(op: str, finding: Finding, case: str = "", **fields: Any) -> Planned:
+    """Return a row, whose traits are the fields that a row does not have."""
+    known = {name: fields.pop(name) for name in ("direction", "dtype", "documented") if name in fields}
+    return shown(op, finding, case=case or finding, traits=fields, **known)
 
 
 @pytest.mark.parametrize(
-    ("rows", "acting", "raising"),
+    ("acting", "raising", "rows", "acting_then", "raising_then"),
     [
-        ([("raises", {})], [], [f":func:`torch.new_` {CUDA}"]),
-        ([("fixed_by_mode", {})], [f":func:`torch.new_` {CUDA}"], []),
-        ([("over_alert", {}), ("raises", {"direction": "backward"})], [], [f":func:`torch.new_` {CUDA}"]),
+        # What no bullet is about appears, with no more said of it than its rows all show.
+        ([], [], [_of("torch.new_", "raises")], [], [f"{NEW} {CUDA}"]),
+        ([], [], [_of("torch.new_", "fixed_by_mode")], [f"{NEW} {CUDA}"], []),
+        ([], [], [_of("torch.new_", "over_alert"), _of("torch.new_", "raises", direction="backward")], [], [f"{NEW} {CUDA}"]),
         (
-            [("raises", {"direction": "backward"}), ("deterministic", {})],
-            [],
-            [":func:`torch.new_` when attempting to differentiate a CUDA tensor"],
+            [], [], [_of("torch.new_", "raises", direction="backward"), _of("torch.new_", "deterministic")],
+            [], [f"{NEW} when attempting to differentiate a CUDA tensor"],
         ),
-        ([("silent", {})], [], []),
-        ([("raises", {}), ("deterministic", {})], [], []),
+        ([], [], [_of("torch.new_", "silent")], [], []),
+        ([], [], [_of("torch.new_", "raises"), _of("torch.new_", "deterministic")], [], []),
         (
-            [("raises", {"traits": {"reduce": "prod"}}), ("fixed_by_mode", {"traits": {"reduce": "sum"}})],
-            [":func:`torch.new_` with ``reduce='sum'`` when called on a CUDA tensor"],
-            [":func:`torch.new_` with ``reduce='prod'`` when called on a CUDA tensor"],
+            [], [], [_of("torch.new_", "raises", reduce="prod"), _of("torch.new_", "fixed_by_mode", reduce="sum")],
+            [f"{NEW} {SUM} {CUDA}"], [f"{NEW} {PROD} {CUDA}"],
+        ),
+        # A new bullet stands behind the others of its op, with a condition that keeps it off the other list's.
+        (
+            [f"torch.Tensor.put_ with ``accumulate=True`` {CUDA}"], ["torch.Tensor.put_ with ``accumulate=True``", "torch.z"],
+            [_of("torch.Tensor.put_", "raises", accumulate="False")], [f"torch.Tensor.put_ with ``accumulate=True`` {CUDA}"],
+            ["torch.Tensor.put_ with ``accumulate=True``", f"{PUT} with ``accumulate=False`` {CUDA}", "torch.z"],
+        ),
+        # Beside a standing one it says what its rows share, or is not written.
+        (
+            [], [f"torch.a {SUM} {CUDA}"], [_of("torch.a", "raises", "s", reduce="sum"), _of("torch.a", "raises", "p", reduce="prod")],
+            [], [f"torch.a {SUM} {CUDA}", f"{A} {PROD} {CUDA}"],
+        ),
+        (
+            [], [f"torch.a {SUM} {CUDA}"], [_of("torch.a", "raises", "p", reduce="prod"), _of("torch.a", "raises", "bare")],
+            [], [f"torch.a {SUM} {CUDA}"],
+        ),
+        # A bullet that was not understood may say what a new one would.
+        (["torch.a on Tuesdays"], [], [_of("torch.a", "raises")], ["torch.a on Tuesdays"], []),
+        # Both lists of 2.15 speak of scatter_reduce: it raises for what it raises for.
+        (
+            [f"{REDUCE} when {BOTH} and called on CUDA tensor"], [f"{REDUCE} when called on CUDA or MPS tensor"],
+            [*(_of("torch.Tensor.scatter_reduce", "fixed_by_mode", it, reduce=it) for it in ("sum", "mean")),
+             _of("torch.Tensor.scatter_reduce", "raises", reduce="prod")],
+            [f"{REDUCE} when {BOTH} and called on CUDA tensor"],
+            [f"{REDUCE} {PROD} {CUDA}", f"{REDUCE} when called on an MPS tensor"],
+        ),
+        # The condition that decides narrows a bullet, and what it leaves out is said in the other list.
+        (
+            [f"torch.a {CUDA}"], [], [_of("torch.a", "fixed_by_mode", accumulate="True"), _of("torch.a", "raises", accumulate="False")],
+            [f"{A} with ``accumulate=True`` {CUDA}"], [f"{A} with ``accumulate=False`` {CUDA}"],
+        ),
+        (
+            [f"torch.a {CUDA}"], [], [_of("torch.a", "fixed_by_mode", dtype="float16"), _of("torch.a", "raises", dtype="int64")],
+            [f"{A} {CUDA} and dtype is floating point, complex or bool"], [f"{A} {CUDA} and dtype is integer"],
+        ),
+        # Its own condition decides first, though another would do; what was not measured of it stays.
+        (
+            [f"torch.a with {BOTH} {CUDA}"], [],
+            [_of("torch.a", "fixed_by_mode", reduce="mean"), _of("torch.a", "raises", reduce="sum", dtype="int64")],
+            [f"{A} {MEAN} {CUDA}"], [f"{A} {SUM} {CUDA}"],
+        ),
+        ([], [f"{A} with {BOTH} {CUDA}"], [_of("torch.a", "fixed_by_mode", reduce="sum")], [f"{A} {SUM} {CUDA}"], [f"{A} {MEAN} {CUDA}"]),
+        (
+            [f"torch.a {MODES}\n\n    - ``p``\n    - ``q``\n    - ``r``\n    - ``s``"], [],
+            [_of("torch.a", "fixed_by_mode", mode="p", direction="backward"), _of("torch.a", "raises", mode="q", direction="backward")],
+            [f"{A} {MODES} - ``p`` - ``r`` - ``s``"], [f"{A} with ``mode='q'`` when attempting to differentiate a CUDA tensor"],
+        ),
+        (
+            ["torch.nn.A, torch.b, and torch.c when called on a CPU, CUDA or MPS tensor"], [],
+            [_of("torch.a", "fixed_by_mode", documented=("torch.c",)), _of("torch.a", "raises", documented=("torch.nn.A", "torch.b"))],
+            [":class:`torch.nn.A` and :func:`torch.b` when called on a CPU or MPS tensor",
+             ":func:`torch.c` when called on a CPU, CUDA or MPS tensor"],
+            [f":class:`torch.nn.A` and :func:`torch.b` {CUDA}"],
+        ),
+        # Where nothing was seen to differ and nothing is raised a raising bullet says less, and the other list no more.
+        (
+            [], [f":func:`torch.bincount` {CUDA}"], [_of("torch.bincount", "raises", weights="given"), _of("torch.bincount", "deterministic")],
+            [], [f":func:`torch.bincount` {CUDA} and ``weights`` tensor is given"],
         ),
     ],
-)
-def test_undocumented_rows_get_a_bullet(
-    rows: list[tuple[Finding, dict[str, Any]]], acting: list[str], raising: list[str]
+)  # fmt: skip
+def test_what_the_lists_become(
+    acting: list[str],
+    raising: list[str],
+    rows: list[Planned],
+    acting_then: list[str],
+    raising_then: list[str],
 ) -> None:
-    """An op that raises or acts deterministically appears, with no more said of it than its rows all show."""
-    measured = [shown("torch.new_", finding, **fields) for finding, fields in rows]
+    """Bullets appear, move, split and narrow as rows show, and say no more than rows do."""
+    text = docstring(["torch.y", *acting], ["torch.x", *raising])
 
-    assert regenerated(docstring(["torch.b"], ["torch.c"]), measured) == (
-        ["torch.b", *acting],
-        ["torch.c", *raising],
-    )
-
-
-def test_a_new_bullet_stands_by_its_op_and_contradicts_none() -> None:
-    """It goes behind the other bullets of its op, and takes a condition that keeps it off the other list's."""
-    text = docstring(
-        [f"torch.Tensor.put_ with ``accumulate=True`` {CUDA}"],
-        ["torch.Tensor.put_ with ``accumulate=True``", "torch.z"],
-    )
-    rows = [shown("torch.Tensor.put_", "raises", traits={"accumulate": "False"})]
-
-    assert regenerated(text, rows)[1] == [
-        "torch.Tensor.put_ with ``accumulate=True``",
-        ":func:`torch.Tensor.put_` with ``accumulate=False`` when called on a CUDA tensor",
-        "torch.z",
-    ]
+    assert regenerated(text, rows) == (["torch.y", *acting_then], ["torch.x", *raising_then])
 
 
 def test_nested_lists_keep_their_blank_lines() -> None:
@@ -219,73 +254,6 @@ def test_a_bullet_stands_where_the_evidence_puts_it(
 
 
 @pytest.mark.parametrize(
-    ("bullet", "keeps", "fails", "kept", "moved"),
-    [
-        (
-            f"torch.a {CUDA}",
-            {"traits": {"accumulate": "True"}},
-            {"traits": {"accumulate": "False"}},
-            ":func:`torch.a` with ``accumulate=True`` when called on a CUDA tensor",
-            ":func:`torch.a` with ``accumulate=False`` when called on a CUDA tensor",
-        ),
-        (
-            f"torch.a {CUDA}",
-            {"dtype": "float16"},
-            {"dtype": "int64"},
-            ":func:`torch.a` when called on a CUDA tensor and dtype is floating point, complex or bool",
-            ":func:`torch.a` when called on a CUDA tensor and dtype is integer",
-        ),
-        (
-            f"torch.a with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}",
-            {"traits": {"reduce": "mean"}},
-            {"traits": {"reduce": "sum"}},
-            ":func:`torch.a` with ``reduce='mean'`` when called on a CUDA tensor",
-            ":func:`torch.a` with ``reduce='sum'`` when called on a CUDA tensor",
-        ),
-        (
-            (
-                "torch.a when attempting to differentiate a CUDA tensor and one of the following modes is used:\n\n"
-                "    - ``p``\n    - ``q``\n    - ``r``\n    - ``s``"
-            ),
-            {"traits": {"mode": "p"}, "direction": "backward"},
-            {"traits": {"mode": "q"}, "direction": "backward"},
-            (
-                ":func:`torch.a` when attempting to differentiate a CUDA tensor and one of the following modes is used: "
-                "- ``p`` - ``r`` - ``s``"
-            ),
-            ":func:`torch.a` with ``mode='q'`` when attempting to differentiate a CUDA tensor",
-        ),
-        (
-            "torch.nn.A, torch.b, and torch.c when called on a CPU, CUDA or MPS tensor",
-            {"documented": ("torch.c",)},
-            {"documented": ("torch.nn.A", "torch.b")},
-            None,
-            ":class:`torch.nn.A` and :func:`torch.b` when called on a CUDA tensor",
-        ),
-    ],
-)
-def test_an_over_broad_bullet_is_split(
-    bullet: str, keeps: dict[str, Any], fails: dict[str, Any], kept: str | None, moved: str
-) -> None:
-    """The condition that decides narrows the bullet, and what it leaves out is said in the other list."""
-    text = docstring([bullet])
-    acting, raising = regenerated(
-        text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)]
-    )
-
-    assert raising == [moved]
-    assert (
-        acting == [kept]
-        if kept
-        else acting
-        == [
-            ":class:`torch.nn.A` and :func:`torch.b` when called on a CPU or MPS tensor",
-            ":func:`torch.c` when called on a CPU, CUDA or MPS tensor",
-        ]
-    )
-
-
-@pytest.mark.parametrize(
     ("keeps", "fails"),
     [
         # Two conditions might decide.
@@ -306,20 +274,6 @@ def test_what_cannot_be_said_is_left(keeps: dict[str, Any], fails: dict[str, Any
 
     assert found.documented == found.regenerated
     assert "is left as it is" in found.changes[0]
-
-
-def test_a_raising_bullet_narrows_to_what_raises() -> None:
-    """Where nothing was seen to differ and nothing is raised, the bullet says less, and the other list no more."""
-    rows = [
-        shown("torch.bincount", "raises", traits={"weights": "given"}),
-        shown("torch.bincount", "deterministic"),
-    ]
-    text = docstring([], [f":func:`torch.bincount` {CUDA}"])
-
-    assert regenerated(text, rows) == (
-        [],
-        [":func:`torch.bincount` when called on a CUDA tensor and ``weights`` tensor is given"],
-    )
 
 
 @pytest.mark.parametrize(
@@ -363,48 +317,6 @@ def test_sameness_where_nothing_could_race_changes_no_bullet(
     text = docstring([f"torch.a {CUDA}"], ["torch.z"])
     rows = [shown("torch.a", finding, dtype="float32"), shown("torch.a", "raises", dtype="int64")]
     assert bullets(regenerate(doubt(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
-
-
-def test_new_bullets_swallow_none() -> None:
-    """Beside a standing bullet of the op a new one says what its rows share, or is not written."""
-    standing = f"torch.a with ``reduce='sum'`` {CUDA}"
-    sums = shown("torch.a", "raises", case="sum", traits={"reduce": "sum"})
-    prods = [shown("torch.a", "raises", case=f"prod{n}", traits={"reduce": "prod"}) for n in range(2)]
-    bare = shown("torch.a", "raises", case="bare")
-    text = docstring(["torch.z"], [standing])
-    narrow = ":func:`torch.a` with ``reduce='prod'`` when called on a CUDA tensor"
-
-    assert regenerated(text, [sums, *prods])[1] == [standing, narrow]
-    assert regenerated(text, prods)[1] == [standing, narrow]
-    assert regenerated(text, [sums, *prods, bare])[1] == [standing]
-
-
-def test_what_an_unparsed_bullet_names_is_not_added() -> None:
-    """A bullet that was not understood may say what a new one would."""
-    text = docstring(["torch.a on Tuesdays"], ["torch.z"])
-
-    assert regenerated(text, [shown("torch.a", "raises")]) == (["torch.a on Tuesdays"], ["torch.z"])
-
-
-def test_unmeasured_values_stay() -> None:
-    """Where only some values of a bullet's own condition were measured, only those move, whatever they show."""
-    text = docstring([], [f":func:`torch.a` with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}"])
-
-    assert regenerated(text, [shown("torch.a", "fixed_by_mode", traits={"reduce": "sum"})]) == (
-        [f":func:`torch.a` with ``reduce='sum'`` {CUDA}"],
-        [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"],
-    )
-
-
-def test_a_bullets_own_condition_decides_first() -> None:
-    """Where the bullet's own condition and another one would both do, it is the bullet's own."""
-    text = docstring([f"torch.a with ``reduce='sum'`` or ``reduce='mean'`` {CUDA}"])
-    rows = [
-        shown("torch.a", "fixed_by_mode", traits={"reduce": "sum"}),
-        shown("torch.a", "raises", traits={"reduce": "mean"}, dtype="int64"),
-    ]
-
-    assert regenerated(text, rows)[1] == [f":func:`torch.a` with ``reduce='mean'`` {CUDA}"]
 
 
 OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,82 +53,70 @@ def test_filter_by_finding(page: Page) -> None:
     page.shows("8 of 9 ops")
 
 
-@pytest.mark.parametrize(
-    ("verdict", "ops"),
-    [
-        ("raises", ["put_", "MaxUnpool2d"]),
-        ("nondeterministic", ["index_put_", "put_", "scatter_add_"]),
-        ("off:nondeterministic", ["put_", "scatter_add_"]),
-        ("on:nondeterministic", ["index_put_"]),
-        ("on:timeout", []),
-        ("crash", ["cumsum"]),
-    ],
-)
-def test_filter_by_verdict(page: Page, verdict: str, ops: list[str]) -> None:
-    """A verdict is looked for in either mode or in one of them; an op then unfolds only the rows that have it."""
-    page.select("verdict", verdict)
-    page.shows(f"{len(ops)} of 9 ops")
-
-    assert page.shown() == ops
-    assert len(page.unfold()) == len(ops)
-
-
 def test_filter_by_device_and_run(open_page: Opener, tmp_path: Path) -> None:
     """Rows of several runs can be told apart by device and by run."""
     page = open_page(*two_runs(tmp_path))
-    page.shows("8 of 9 ops")
-    assert len(page.unfold()) == 13
+    page.shows("9 of 9 ops")
+    assert len(page.unfold()) == 14
 
     page.select("device", "cuda:0")
     page.shows("3 of 9 ops")
     assert len(page.unfold()) == 4
     page.select("device", "")
     page.select("run", "1")
-    page.shows("8 of 9 ops")
-    assert len(page.unfold()) == 9
+    page.shows("9 of 9 ops")
+    assert len(page.unfold()) == 10
     page.one("#reset").click()
-    page.shows("8 of 9 ops")
-    assert len(page.unfold()) == 13
+    page.shows("9 of 9 ops")
+    assert len(page.unfold()) == 14
     assert "cuda.jsonl: Incomplete" in page.one(".alarm").text
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "ops"),
-    [
-        ("power", "low", ["Conv2d", "cumsum"]),
-        ("power", "other", ["put_", "scatter_add_", "topk", "empty"]),
-        ("slower", "2", ["scatter_add_", "empty"]),
-        ("slower", "timed", ["scatter_add_", "topk", "empty"]),
-        ("slower", "untimed", ["put_", "Conv2d", "cumsum"]),
-        ("verdict", "warn_only:nondeterministic", ["put_"]),
-        ("verdict", "nondeterministic", ["scatter_add_", "topk", "Conv2d"]),
-    ],
-)
-def test_filter_by_evidence(open_page: Opener, tmp_path: Path, name: str, value: str, ops: list[str]) -> None:
-    """Rows of low power, slow rows and rows run under warn_only can be asked for, and the address remembers it."""
-    page = open_page(evidence_run(tmp_path / "run.jsonl"))
-    page.select(name, value)
-    page.shows(f"{len(ops)} of 6 ops")
-    assert page.shown() == ops
-
-    address = page.driver.current_url
-    page.driver.get("about:blank")
-    page.driver.get(address)
-    page.shows(f"{len(ops)} of 6 ops")
-    assert page.errors() == []
-
-
-def test_filter_by_serial(open_page: Opener, tmp_path: Path) -> None:
-    """What one thread did alone is a filter beside low power, what nobody counted is another, and what is left is neither."""
+def _threads(path: Path) -> Path:
+    """Write a run of rows that one thread did, that several did, and of which nobody counted the threads."""
     rows = [
         (one, [seen for mode in MODES for seen in ran(one, mode, *stable(), threads=threads)])
         for one, threads in ((row("torch.cumsum"), 1), (row("torch.sum"), 2), (row("torch.abs"), None))
     ]
-    page = open_page(write_run(tmp_path / "run.jsonl", rows))
-    for value, ops in (("serial", ["cumsum"]), ("unknown", ["abs"]), ("low", []), ("other", ["sum"])):
-        page.select("power", value)
-        page.shows(f"{len(ops)} of 3 ops")
-        assert page.shown() == ops
+    return write_run(path, rows)
+
+
+@pytest.mark.parametrize(
+    ("write", "of", "name", "value", "ops"),
+    [
+        (write_run, 9, "verdict", "raises", "put_ MaxUnpool2d"),
+        (write_run, 9, "verdict", "nondeterministic", "index_put_ put_ scatter_add_"),
+        (write_run, 9, "verdict", "off:nondeterministic", "put_ scatter_add_"),
+        (write_run, 9, "verdict", "on:nondeterministic", "index_put_"),
+        (write_run, 9, "verdict", "on:timeout", ""),
+        (write_run, 9, "verdict", "crash", "cumsum"),
+        (evidence_run, 6, "power", "low", "Conv2d cumsum"),
+        (evidence_run, 6, "power", "other", "put_ scatter_add_ topk empty"),
+        (evidence_run, 6, "slower", "2", "scatter_add_ empty"),
+        (evidence_run, 6, "slower", "timed", "scatter_add_ topk empty"),
+        (evidence_run, 6, "slower", "untimed", "put_ Conv2d cumsum"),
+        (evidence_run, 6, "verdict", "warn_only:nondeterministic", "put_"),
+        (evidence_run, 6, "verdict", "nondeterministic", "scatter_add_ topk Conv2d"),
+        (_threads, 3, "power", "serial", "cumsum"),
+        (_threads, 3, "power", "unknown", "abs"),
+        (_threads, 3, "power", "low", ""),
+        (_threads, 3, "power", "other", "sum"),
+    ],
+)
+def test_lists_filter_rows(
+    open_page: Opener, tmp_path: Path, write: Callable[[Path], Path], of: int, name: str, value: str, ops: str
+) -> None:
+    """Verdicts of either mode or of one, power, threads and costs choose ops and of them rows; the address remembers it."""
+    page = open_page(write(tmp_path / "run.jsonl"))
+    page.select(name, value)
+    page.shows(f"{len(ops.split())} of {of} ops")
+    assert page.shown() == ops.split()
+    assert len(page.unfold()) == len(ops.split())
+
+    address = page.driver.current_url
+    page.driver.get("about:blank")
+    page.driver.get(address)
+    page.shows(f"{len(ops.split())} of {of} ops")
     assert page.errors() == []
 
 

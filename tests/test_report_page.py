@@ -198,22 +198,6 @@ def test_panel_by_keyboard(page: Page) -> None:
     assert not panel.is_displayed()
 
 
-def test_panel_tells_alert_and_reason(page: Page) -> None:
-    """The alert's whole text, and why a row is inconclusive, stand in the panel; absence is a word."""
-    rows = page.unfold()
-    for place in (1, 6, 7):
-        rows[place].click()
-    raised, crashed, missing = (panel.text for panel in page.all(".panel"))
-
-    assert "put_ does not have a deterministic implementation, but you set" in raised
-    assert "off: crash (killed by signal 11)" in crashed
-    assert "off 0 crash none none none none" in crashed
-    assert "None were recorded." in missing
-    assert not any(
-        word in text for word in ("undefined", "NaN", "null") for text in (raised, crashed, missing)
-    )
-
-
 def test_panel_follows_its_row(page: Page) -> None:
     """A panel disappears with its row and comes back with it, still open."""
     (collisions, no_collisions) = [one for one in page.unfold() if "collisions" in one.text]
