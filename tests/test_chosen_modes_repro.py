@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 import sys
 from contextlib import nullcontext
@@ -29,8 +27,7 @@ from reports.matrix.model import load
 from reports.matrix.ops import ops_view
 from scanner.modes import LEAST_RUNS, MODE_TABLE, Mode, with_chosen
 from scanner.observations.records import Compiled, Observation
-from scanner.repro import script_parts
-from scanner.repro.script import _cell, script
+from scanner.repro.script import ALERT, REFUSAL, script
 from scanner.verdicts.findings import matrix
 from scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding
 from scanner.worker.observe import observe
@@ -44,10 +41,14 @@ WHERE: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": 
 def _script(
     modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only"),
     seen: dict[Mode, dict[str, Any]] | None = None,
+    device: str = "cpu",
+    **environment: Any,
 ) -> str:
     """Return the script of a row that was run in these modes, with what was seen otherwise in some."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
-    planned_row = row(planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family)
+    planned_row = row(
+        planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family, device=device
+    )
     observed = [
         msgspec.structs.replace(
             Observation(
@@ -58,7 +59,7 @@ def _script(
         )
         for mode in modes
     ]  # fmt: skip
-    head = header()
+    head = header(**environment)
     settings = msgspec.structs.replace(head.settings, modes=with_chosen(modes))
     head = msgspec.structs.replace(head, planned=(planned_row,), settings=settings)
     (found,) = matrix(head, observed, closed=True)
@@ -97,7 +98,7 @@ def test_script_switches_the_flag_as_the_scan_did(
 
 
 COMPILED: tuple[Mode, ...] = ("off", "on", "compile_on", "compile_on_cached")
-REFUSAL = f"RuntimeError: {script_parts.REFUSAL}, but it was previously generated"
+REFUSED = f"RuntimeError: {REFUSAL}, but it was previously generated"
 HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
 
 
@@ -184,13 +185,13 @@ def test_script_says_whose_finding_it_is(
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (REFUSAL, f"refused: {REFUSAL[:100]}"),
+        (REFUSED, f"refused: {REFUSED[:100]}"),
         (
-            f"{REFUSAL}\n\nThe above exception was the cause:\n\nBackendError: failed{HINT}",
-            f"refused: {REFUSAL[:100]}",
+            f"{REFUSED}\n\nThe above exception was the cause:\n\nBackendError: failed{HINT}",
+            f"refused: {REFUSED[:100]}",
         ),
         (
-            f"RuntimeError: put_ {script_parts.ALERT}\n\nInductorError: failed{HINT}",
+            f"RuntimeError: put_ {ALERT}\n\nInductorError: failed{HINT}",
             "raises: RuntimeError: put_ does",
         ),
         (f"InductorError: no compiler{HINT}", "error: InductorError: no compiler"),
@@ -215,7 +216,8 @@ def test_script_fills_the_cache_in_the_environment_of_the_mode(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both processes of each pair have the same; that the filler failed is told."""
-    code = _cell("cuda", {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, ("compile_on_cached",))
+    variables = {"off": {}, "on": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
+    names = loaded(_script(COMPILED, device="cuda:0", variables=variables))
     started: list[tuple[str, str, str]] = []
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
@@ -226,11 +228,9 @@ def test_script_fills_the_cache_in_the_environment_of_the_mode(
         )
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
-    names: dict[str, Any] = {"PROCESSES": 2, "ALERTS": [], "REFUSAL": REFUSAL, "__file__": "script.py"}
     folders = (SimpleNamespace(name=f"folder {number}") for number in range(2))
     names["tempfile"] = SimpleNamespace(TemporaryDirectory=lambda: next(folders))
-    names |= {"json": json, "os": os, "sys": sys, "subprocess": SimpleNamespace(run=run)}
-    exec(code, names)
+    names |= {"PROCESSES": 2, "__file__": "script.py", "subprocess": SimpleNamespace(run=run)}
 
     names["cell"]("compile_on_cached")
 

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from scanner.alerts import alert_caller
 from scanner.modes import LEAST_RUNS
 from scanner.observations.records import Group, Output
-from scanner.repro import script_parts
-from scanner.repro.script import _wrapped, perturbations, script
+from scanner.repro.script import ALERT, CUBLAS_ALERT, _wrapped, perturbations, script
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import finding_of, matrix
 from scanner.verdicts.vocabulary import Verdict
@@ -28,7 +27,7 @@ from tests.runs import drifting, ran, row, stable
 torch = pytest.importorskip("torch")
 
 from scanner.worker.bits import parts  # noqa: E402 - it needs torch
-from tests.scripts import asked, header, loaded, loaded_put, put, seen  # noqa: E402
+from tests.scripts import OUTPUT, asked, header, loaded, loaded_put, put, seen  # noqa: E402
 
 
 @pytest.mark.parametrize("warn_only", ["deterministic", "nondeterministic"])
@@ -59,9 +58,9 @@ def test_findings_are_those_of_the_report(
     assert capsys.readouterr().out.startswith(f"finding: {seldom}")
 
 
-ALERT = f"RuntimeError: put_ {script_parts.ALERT})'. You can"
+ALERTED = f"RuntimeError: put_ {ALERT})'. You can"
 # What torch.compile makes of it.
-WRAPPED = f"  Explanation: Dynamo failed to run FX node with fake tensors: got {ALERT}"
+WRAPPED = f"  Explanation: Dynamo failed to run FX node with fake tensors: got {ALERTED}"
 HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace (please do this especially if you're reporting a bug)"
 
 
@@ -71,13 +70,17 @@ HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace (please do th
         ("off", [["a", "a"], ["a", "a"]], "deterministic: 0 of 4 differed, 1 distinct"),
         ("on", [["a", "a"], ["b", "b"]], "nondeterministic: 2 of 4 differed, 2 distinct"),
         ("on", [["a", "b"], ["c", "b"]], "nondeterministic: 3 of 4 differed, 3 distinct"),
-        ("on", [ALERT, ALERT], f"raises: {ALERT[:100]}"),
-        ("warn_only", [ALERT, ALERT], f"raises: {ALERT[:100]}"),
-        ("off", [ALERT, ALERT], f"error: {ALERT[:100]}"),
-        ("on", [ALERT, ["a", "a"]], f"error: {ALERT[:100]}"),
-        ("on", [ALERT.replace("Runtime", "Value")] * 2, f"error: {ALERT.replace('Runtime', 'Value')[:100]}"),
+        ("on", [ALERTED, ALERTED], f"raises: {ALERTED[:100]}"),
+        ("warn_only", [ALERTED, ALERTED], f"raises: {ALERTED[:100]}"),
+        ("off", [ALERTED, ALERTED], f"error: {ALERTED[:100]}"),
+        ("on", [ALERTED, ["a", "a"]], f"error: {ALERTED[:100]}"),
+        (
+            "on",
+            [ALERTED.replace("Runtime", "Value")] * 2,
+            f"error: {ALERTED.replace('Runtime', 'Value')[:100]}",
+        ),
         ("on", ["Traceback\n  line\nValueError: no"] * 2, "error: ValueError: no"),
-        ("on", [f"Traceback\n{WRAPPED}{HINT}"] * 2, f"raises: {ALERT[:100]}"),
+        ("on", [f"Traceback\n{WRAPPED}{HINT}"] * 2, f"raises: {ALERTED[:100]}"),
         ("on", [f"Traceback\nInductorError: no compiler{HINT}"] * 2, "error: InductorError: no compiler"),
         ("on", ["", ""], "error: ended with code -11"),
     ],
@@ -111,8 +114,8 @@ def test_cells_are_those_of_the_report(
 
 def test_alerts_are_recognised() -> None:
     """A script knows the alerts by a part of the text by which a scan knows them."""
-    whole = f"put_ {script_parts.ALERT})'"
-    cublas = f"{script_parts.CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not "
+    whole = f"put_ {ALERT})'"
+    cublas = f"{CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not "
     cublas += "deterministic because it uses CuBLAS and you have CUDA >= 10.2."
 
     assert alert_caller("RuntimeError", whole) == "put_"
@@ -143,19 +146,22 @@ def test_as_many_executions_as_the_scan_made() -> None:
 def test_stress_finds_the_cores_of_the_process_that_started_it() -> None:
     """Its own process may be bound to one core by OpenMP, and the first cores of a machine may be others' cores."""
     here = sorted(os.sched_getaffinity(0))
+    spec, planned = put()
+    found = seen(spec, planned, OUTPUT)
+    racing = replace(found.off, differing=1, groups=grouped(stress=9))
+    text = script(asked(planned), replace(found, cells=found.cells | {"off": racing}), header())
     code = [
-        "import hashlib, os, threading, time, types",
+        "import os, threading",
         f"os.sched_setaffinity(0, {{{here[-1]}}})",
-        "torch = types.SimpleNamespace(get_num_threads=lambda: 1)",
-        script_parts.STRESS.definition,
-        script_parts.STRESS.start,
-        "for number in range(2):",
-        "    " + script_parts.STRESS.before.rstrip(),
-        "    print(sorted(core for it in threads for core in os.sched_getaffinity(it.native_id)))",
+        f"names = {{'__name__': 'script'}}; exec({text!r}, names)",
+        "busy = lambda: [one.native_id for one in threading.enumerate() if one.daemon]",
+        "cores = lambda _: sorted(core for one in busy() for core in os.sched_getaffinity(one))",
+        "names |= {'inputs': lambda: ((), {}), 'execute': lambda *_: None, 'digest': cores}",
+        "names['observe']('off')",
     ]
     done = subprocess.run([sys.executable, "-c", "\n".join(code)], capture_output=True, text=True, check=True)
 
-    busy = [json.loads(line) for line in done.stdout.splitlines()]
+    busy = json.loads(done.stdout.splitlines()[-1])
     assert [len(cores) for cores in busy] == [len(here[::2])] * 2
     assert sorted({core for cores in busy for core in cores}) == here
 

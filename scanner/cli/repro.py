@@ -26,11 +26,9 @@ from scanner.observations.runfile import read_run
 from scanner.observations.writer import cannot_write
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.variables import packages_for, worker_environment
-from scanner.repro.compile_cache import SCRIPT
 from scanner.repro.invariance import invariance_script, tried_of
 from scanner.repro.replay import replay_script, specs_of, told, witness_of
-from scanner.repro.saved_script import saved_script
-from scanner.repro.script import InputSource, script
+from scanner.repro.script import InputSource, rendered, script
 from scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
@@ -90,7 +88,7 @@ def command(
     if compile_cache:
         if run is not None:
             raise UsageError(f"--compile-cache: its script is of no run; leave {run!r} out")
-        _out(SCRIPT, output)
+        _out(rendered("compile_cache"), output)
         return EXIT_DONE
     if run is None:
         raise UsageError("give a run file RUN and a ROW of it; detmatrix repro --help shows the rest")
@@ -155,8 +153,8 @@ def _of_saved_inputs(path: str, row: str | None, output: Path | None) -> None:
         raise UsageError(f"{path}: holds the inputs of one op; leave {row!r} out")
     if not Path(path).is_file():
         raise UsageError(f"{path}: there is no such file; detmatrix locate --save DIR writes some")
-    written = saved_script(Path(path))
-    _out(written, output, path)
+    # Nothing that the file says is in it.
+    _out(rendered("saved", path=repr(str(Path(path).resolve()))), output, path)
 
 
 def _row(asked: str, planned: Sequence[Row], path: str) -> Row:

@@ -10,9 +10,8 @@ import re
 from scanner.errors import UsageError
 from scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
 from scanner.observations.records import Header
-from scanner.repro import invariance_parts as text
 from scanner.repro.comment import comment_of
-from scanner.repro.script import InputSource, executed, inputs_of
+from scanner.repro.script import InputSource, executed, rendered
 from scanner.repro.variables import set_variables, steering_of
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.invariance import PropertyVerdict
@@ -39,52 +38,29 @@ def invariance_script(input_source: InputSource, row: MatrixRow, header: Header,
         UsageError: The run did not try it, or the specs here declare no batch.
     """
     one = tried_of(row, what)
-    found = [f"{what}: {one.verdict}: {DEPENDENCE[one.verdict].meaning}"]
-    code = text.BACKWARD if input_source.upstream else text.FORWARD
-    outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
-    execute, parts = executed(input_source, outputs, header.settings.seed, code=code)
-    main = text.MAINS[what].replace("$OWN", _own(one))
     batch = input_source.batch
-    head: list[str] = []
-    if what == "batch":
-        if batch is None:
-            raise UsageError(
-                f"{row.row.id}: the specs here declare no batch; take the detmatrix that scanned it"
-            )
-        head = [
-            f"BATCH, OUTPUTS = {dict(batch.inputs)!r}, {batch.outputs}  # axis of the batch in which arguments, in outputs"
-        ]
-        head += ["PARTS = {  # how many items, by which of the whole they are", *_parts(one), "}"]
-        backward = input_source.upstream is not None
-        main = main.replace("$PART", text.BACKWARD_PART if backward else text.FORWARD_PART)
-        main = main.replace("$GIVEN", ", upstream" if backward else "")
-    else:
-        main = main.replace("$VALUES", _values(one, what))
-    body = [
-        *input_source.definitions,
-        inputs_of(input_source),
-        parts,
-        execute,
-        text.COMPARE,
-        *text.HELPERS[what],
-        main.replace("$DEVICE", row.row.device.partition(":")[0]),
-        text.END,
-    ]
-    lines = [
-        *comment_of([f"{row.row.id} with torch {header.environment.torch}, with the flag off", *found]),
-        *(["from __future__ import annotations"] if input_source.definitions else []),
-        "import os",
-        *set_variables(steering_of(header)),
-        "import torch",
-        *input_source.imports,
-        "",
-        f"RUNS = {EXECUTIONS_IF_OTHER}",
-        *head,
-        "",
-        "\n\n".join(part.strip("\n") for part in body if part),
-        "",
-    ]
-    return "\n".join(lines)
+    if what == "batch" and batch is None:
+        raise UsageError(f"{row.row.id}: the specs here declare no batch; take the detmatrix that scanned it")
+    outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
+    own = _OWN.fullmatch(one.baseline or "")
+    said = f"{what}: {one.verdict}: {DEPENDENCE[one.verdict].meaning}"
+    return rendered(
+        "invariance",
+        head=[
+            *comment_of([f"{row.row.id} with torch {header.environment.torch}, with the flag off", said]),
+            *["from __future__ import annotations"] * bool(input_source.definitions),
+            "import os",
+            *set_variables(steering_of(header)),
+        ],
+        runs=EXECUTIONS_IF_OTHER,
+        what=what,
+        tried=_tried(one, what),
+        batch=dict(batch.inputs) if batch else None,
+        batch_outputs=batch.outputs if batch else None,
+        own=int(own[1]) if own else 1,
+        device=row.row.device.partition(":")[0],
+        **executed(input_source, outputs, header.settings.seed),
+    )
 
 
 def tried_of(row: MatrixRow, what: Property) -> PropertyVerdict:
@@ -101,26 +77,16 @@ def tried_of(row: MatrixRow, what: Property) -> PropertyVerdict:
     return one
 
 
-def _parts(one: PropertyVerdict) -> list[str]:
-    """Return the sizes that were tried in each position, written as code."""
+def _tried(one: PropertyVerdict, what: Property) -> object:
+    """Return the values that were tried, as the template has them: the sizes of a batch by position."""
+    if what == "threads":
+        return tuple(int(_matched(_COUNT, value)[0]) for value in one.tried)
+    if what == "layout":
+        return [_matched(_LAYOUT, value) for value in one.tried]
     sizes: dict[str, list[int]] = {}
     for size, position in (_matched(_PART, value) for value in one.tried):
         sizes.setdefault(position, []).append(int(size))
-    return [f'    "{position}": {of},' for position, of in sizes.items()]
-
-
-def _values(one: PropertyVerdict, what: Property) -> str:
-    """Return the values that were tried, written as code."""
-    if what == "threads":
-        return repr(tuple(int(_matched(_COUNT, value)[0]) for value in one.tried))
-    layouts = [_matched(_LAYOUT, value) for value in one.tried]
-    lines = ",\n        ".join(f'("{layout} {name}", "{layout}", {name})' for layout, name in layouts)
-    return f"[\n        {lines},\n    ]"
-
-
-def _own(one: PropertyVerdict) -> str:
-    found = _OWN.fullmatch(one.baseline or "")
-    return str(int(found[1])) if found else "1"
+    return list(sizes.items())
 
 
 def _matched(pattern: re.Pattern[str], value: str) -> tuple[str, ...]:

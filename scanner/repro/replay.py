@@ -24,23 +24,12 @@ from scanner.observations.records import Header, Mode, Observation, Record, Row,
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.repro.comment import WIDTH, finding_comment
+from scanner.repro.script import rendered
 from scanner.run.progress import progress_for
 from scanner.run.requests import PATIENCE, ask, place_of
 from scanner.run.simulation import described, simulation_for
 from scanner.schedules import CANONICAL
 from scanner.verdicts.findings import MatrixRow
-
-_SCRIPT = """{comment}
-#
-# Replays it on a machine without a GPU (Linux, x86-64): pip install 'detmatrix[simulate]', then
-#     python THIS_FILE --python PATH{specs}
-# with the interpreter of an environment that has torch {torch} and needs nothing of NVIDIA. Exit code 0: the same results.
-from scanner.repro.replay import main
-
-main(
-{witness}
-)
-"""
 
 
 class ReplayedMode(Record, frozen=True):
@@ -102,9 +91,8 @@ def replay_script(row: MatrixRow, header: Header) -> str:
     witness = "\n".join(f"    {line}" for line in literal.splitlines())
     comment = "\n".join(finding_comment(row, header))
     specs = "".join(f" {one_line(f'--specs {shlex.quote(path)}')}" for path in of.specs)
-    return _SCRIPT.format(
-        comment=comment, torch=one_line(header.environment.torch), witness=witness, specs=specs
-    )
+    torch = one_line(header.environment.torch)
+    return rendered("replay", comment=comment, torch=torch, witness=witness, specs=specs)
 
 
 def told(witness: ReplaySource, python: str, spec_files: tuple[str, ...] = ()) -> int:
