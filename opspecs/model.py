@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Direction = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]
+BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 
 class MissingError(Exception):
@@ -81,6 +82,11 @@ class Case:
     on_request: bool = False
 
 
+def with_dtypes(name: str, case: Case, dtypes: tuple[str, ...], device: Device) -> dict[str, Case]:
+    """Return a case and ``NAME_dtypes``, its inputs in dtypes that one kind of device is asked about; it has no reference."""
+    return {name: case, f"{name}_dtypes": replace(case, dtypes=dtypes, devices=(device,), reference=None)}
+
+
 class Planned(NamedTuple):
     """One row of the matrix as data: what is to be run, before a mode and a process are chosen."""
 
@@ -104,12 +110,12 @@ class OpSpec:
 
     # The name PyTorch's documentation uses; unique in the catalog.
     name: str
-    # Dotted path of the callable. The worker looks it up, and an older torch may lack it. A file of your own
-    # may give a function of its own instead.
-    op: str | Callable[..., Any]
     # Why equal inputs might give unequal bits here, in a sentence, with a link where one exists.
     why: str
     cases: Mapping[str, Case]
+    # Dotted path of the callable, by default the name. The worker looks it up, and an older torch may lack it. A file of
+    # your own may give a function of its own instead.
+    op: str | Callable[..., Any] = ""
     directions: tuple[Direction, ...] = ("forward",)
     dtypes: tuple[str, ...] = ("float32",)
     # Dtypes added on CUDA only, for ops that take seconds in them on a CPU.
@@ -130,6 +136,11 @@ class OpSpec:
     file: str = field(default="", compare=False)
     # SHA-256 of that file as it was executed, so that a scan does not go on with another one.
     digest: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """Call what the spec is called after, if nothing else is to be called."""
+        if self.op == "":
+            object.__setattr__(self, "op", self.name)
 
     @property
     def op_name(self) -> str:

@@ -16,6 +16,8 @@ def faults(spec: OpSpec) -> Iterator[str]:
     yield from _name(spec)
     if not callable(spec.op) and not (_is_text(spec.op) and _is_path(spec.op)):
         yield f"op must be a dotted path below torch, or a function, and is {_described(spec.op)}"
+    elif spec.op == spec.name and not spec.name.startswith("torch."):
+        yield "op is missing: a function, or a dotted path below torch"
     yield from _wrong(spec, "why, family", _is_text, "a text")
     yield from _wrong(spec, "in_place, some_leaves", lambda value: isinstance(value, bool), "True or False")
     if not _are(spec.documented, _is_text):

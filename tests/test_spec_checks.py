@@ -55,6 +55,7 @@ _OP = "op must be a dotted path below torch, or a function, and is"
     [
         ("op=5", f"{_OP} 5"),
         ("op='torch neg'", f"{_OP} 'torch neg'"),
+        ("op=''", "op is missing: a function, or a dotted path below torch"),
         ("why=None", "why must be a text, and is None"),
         ("why='\\ud800'", "why must be a text, and is '\\ud800'"),
         ("family=1", "family must be a text, and is 1"),

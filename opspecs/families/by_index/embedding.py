@@ -6,12 +6,13 @@ indices, for bags, and for each way of reducing a bag.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Device, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 ADDITIONS = "about 512 gradients added into each row (16384 on CUDA)"
 FEW_ADDITIONS = "about 8 gradients added into each row (16384 on CUDA)"
@@ -83,24 +84,24 @@ def _bag_cases(mode: str) -> dict[str, Case]:
     additions = (
         "about 128 maxima's gradients added into each element (4096 on CUDA)" if mode == "max" else ADDITIONS
     )
-    traits = {"mode": mode}
     # One thread of a CPU does what maxima ask for, so that one way of filling bags stands for all there.
-    devices: tuple[Device, ...] = ("cuda",) if mode == "max" else ("cpu", "cuda")
+    several = Case(
+        inputs=lambda t: _bag(t, mode),
+        provokes=additions,
+        devices=("cuda",) if mode == "max" else ("cpu", "cuda"),
+        traits={"mode": mode},
+    )
+    everywhere = replace(several, devices=("cpu", "cuda"))
     return {
-        mode: Case(inputs=lambda t: _bag(t, mode), provokes=additions, directions=BOTH, traits=traits),
-        f"{mode}_two_rows": Case(
+        mode: replace(everywhere, directions=BOTH),
+        f"{mode}_two_rows": replace(
+            several,
             inputs=lambda t: _bag(t, mode, rows=2),
             provokes="thousands of gradients added into each row",
-            devices=devices,
-            traits=traits,
         ),
-        f"{mode}_offsets": Case(
-            inputs=lambda t: _bag_offsets(t, mode), provokes=additions, devices=devices, traits=traits
-        ),
-        f"{mode}_padding_idx": Case(
-            inputs=lambda t: _bag(t, mode, padding_idx=0), provokes=additions, devices=devices, traits=traits
-        ),
-        f"{mode}_permutation": Case(inputs=lambda t: _bag_once(t, mode), traits=traits),
+        f"{mode}_offsets": replace(several, inputs=lambda t: _bag_offsets(t, mode)),
+        f"{mode}_padding_idx": replace(several, inputs=lambda t: _bag(t, mode, padding_idx=0)),
+        f"{mode}_permutation": replace(everywhere, inputs=lambda t: _bag_once(t, mode), provokes=""),
     }
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from opspecs import serial
-from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from collections.abc import Callable
+from dataclasses import replace
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
+from opspecs import serial
+from opspecs.families.by_index.indexing import KERNELS, Sizes
+from opspecs.inputs import Inputs
+from opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 
 # What the cases below say of themselves; sizes are those of the two helpers.
 ADDITIONS = "about 16 gradients added into each element (16384 on CUDA)"
 ROW_ADDITIONS = "about 16 gradients added into each element (2048 on CUDA)"
 REPEATED = "about 16 gradients added into each element (1024 on CUDA)"
-ROWS_REPEATED = "about 16 gradients added into each element (2048 on CUDA)"
 ONE_DIM = "On a CPU one thread adds to a tensor of one dim."
 
 
@@ -27,14 +27,25 @@ def _wide(t: Inputs) -> tuple[int, int, int]:
     return t.size(cpu=(1 << 13, 1 << 9, 8), cuda=(1 << 17, 64, 32), simulated=(1 << 12, 1 << 8, 4))
 
 
-def _slots(t: Inputs) -> Call:
-    places, elements = _flat(t)
-    return call(t.leaf(t.normal(elements)), 0, t.index(places, high=elements))
+def _few(t: Inputs) -> tuple[int, int, int]:
+    # CUDA adds 16 rows or fewer with another kernel (indexFuncSmallIndex).
+    return 16, 2, t.size(cpu=1 << 12, cuda=1 << 20)
 
 
-def _slots_permutation(t: Inputs) -> Call:
+def _selected(sizes: Sizes, dim: int = 0) -> Callable[[Inputs], Call]:
+    """Return the arguments of ``index_select``, of elements, rows or columns, and of ``gather`` of elements."""
+
+    def inputs(t: Inputs) -> Call:
+        places, elements, *width = sizes(t)
+        shape = (*width, elements) if dim else (elements, *width)
+        return call(t.leaf(t.normal(*shape)), dim, t.index(places, high=elements))
+
+    return inputs
+
+
+def _once(t: Inputs, *dim: int) -> Call:
     places = _flat(t)[0]
-    return call(t.leaf(t.normal(places)), 0, t.permutation(places))
+    return call(t.leaf(t.normal(places)), *dim, t.permutation(places))
 
 
 def _gather_rows(t: Inputs, *, sparse_grad: bool = False) -> Call:
@@ -52,22 +63,6 @@ def _gather_expanded(t: Inputs) -> Call:
     places, rows, columns = _wide(t)
     index = t.index(places, 1, high=rows).expand(places, columns)
     return call(t.leaf(t.normal(rows, columns)), 0, index)
-
-
-def _select_rows(t: Inputs) -> Call:
-    places, rows, columns = _wide(t)
-    return call(t.leaf(t.normal(rows, columns)), 0, t.index(places, high=rows))
-
-
-def _select_columns(t: Inputs) -> Call:
-    places, columns, rows = _wide(t)
-    return call(t.leaf(t.normal(rows, columns)), 1, t.index(places, high=columns))
-
-
-def _select_few(t: Inputs) -> Call:
-    # CUDA adds 16 rows or fewer with another kernel (indexFuncSmallIndex).
-    columns = t.size(cpu=1 << 12, cuda=1 << 20)
-    return call(t.leaf(t.normal(2, columns)), 0, t.index(16, high=2))
 
 
 def _repeat_uneven(t: Inputs) -> Call:
@@ -91,9 +86,9 @@ def _repeat_once(t: Inputs) -> Call:
     return call(t.leaf(t.normal(places)), t.index(places, high=2))
 
 
-def _take(t: Inputs) -> Call:
+def _take(t: Inputs, *dim: int) -> Call:
     places, elements = _flat(t)
-    return call(t.leaf(t.normal(elements)), t.index(places, high=elements))
+    return call(t.leaf(t.normal(elements)), t.index(places, high=elements), *dim)
 
 
 def _take_pairs(t: Inputs) -> Call:
@@ -101,69 +96,48 @@ def _take_pairs(t: Inputs) -> Call:
     return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows * columns))
 
 
-def _along_flat(t: Inputs) -> Call:
-    places, elements = _flat(t)
-    return call(t.leaf(t.normal(elements)), t.index(places, high=elements), 0)
-
-
 def _along_dim(t: Inputs) -> Call:
     places, rows, columns = _wide(t)
     return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows), 0)
 
 
-def _take_permutation(t: Inputs) -> Call:
-    places = _flat(t)[0]
-    return call(t.leaf(t.normal(places)), t.permutation(places))
-
+COLLISIONS = Case(inputs=_selected(_flat), provokes=ADDITIONS, directions=BOTH)
+DOUBLE = ("float64",)
 
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.gather",
-        op="torch.gather",
         why="Its backward is scatter_add, which on CUDA adds each gradient with an atomic addition, in the order "
         f"in which threads arrive ({KERNELS}/cuda/ScatterGatherKernel.cu). {ONE_DIM}",
         directions=("backward",),
         cases={
-            "collisions": Case(
-                inputs=_slots, provokes=ADDITIONS, directions=BOTH, reference=serial.summed_gradient
+            **with_dtypes(
+                "collisions", replace(COLLISIONS, reference=serial.summed_gradient), DOUBLE, "cuda"
             ),
-            "collisions_dtypes": Case(
-                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float64",), devices=("cuda",)
-            ),
-            "rows": Case(inputs=_gather_rows, provokes=ROW_ADDITIONS),
-            "rows_dtypes": Case(
-                inputs=_gather_rows, provokes=ROW_ADDITIONS, dtypes=("float64",), devices=("cpu",)
-            ),
+            **with_dtypes("rows", Case(inputs=_gather_rows, provokes=ROW_ADDITIONS), DOUBLE, "cpu"),
             "columns": Case(inputs=_gather_columns, provokes=ROW_ADDITIONS),
             "expanded_rows": Case(inputs=_gather_expanded, provokes=ROW_ADDITIONS),
             # The gradient lists what belongs to each element, and leaves the sum to whoever coalesces it.
             "sparse_grad": Case(inputs=lambda t: _gather_rows(t, sparse_grad=True)),
-            "permutation": Case(inputs=_slots_permutation),
+            "permutation": Case(inputs=lambda t: _once(t, 0)),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
     OpSpec(
         name="torch.index_select",
-        op="torch.index_select",
         why="Its backward is index_add, which on CUDA adds each gradient with an atomic addition, in the order in "
         f"which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread selects from a tensor of one dim, and adds to "
         "it.",
         directions=("backward",),
         cases={
-            "collisions": Case(inputs=_slots, provokes=ADDITIONS, directions=BOTH),
-            "collisions_dtypes": Case(
-                inputs=_slots, provokes=ADDITIONS, directions=BOTH, dtypes=("float64",), devices=("cuda",)
-            ),
-            "rows": Case(inputs=_select_rows, provokes=ROW_ADDITIONS),
-            "rows_dtypes": Case(
-                inputs=_select_rows, provokes=ROW_ADDITIONS, dtypes=("float64",), devices=("cpu",)
-            ),
-            "columns": Case(inputs=_select_columns, provokes=ROW_ADDITIONS),
+            **with_dtypes("collisions", COLLISIONS, DOUBLE, "cuda"),
+            **with_dtypes("rows", Case(inputs=_selected(_wide), provokes=ROW_ADDITIONS), DOUBLE, "cpu"),
+            "columns": Case(inputs=_selected(_wide, 1), provokes=ROW_ADDITIONS),
             "few_indices": Case(
-                inputs=_select_few,
+                inputs=_selected(_few),
                 provokes="about 8 gradients added into each element of 2 rows (in order on CUDA)",
             ),
-            "permutation": Case(inputs=_slots_permutation),
+            "permutation": Case(inputs=lambda t: _once(t, 0)),
             # An index without a dim chooses one row.
             "one_row": Case(
                 inputs=lambda t: call(t.leaf(t.normal(9, 16)), 0, t.index(1, high=9)[0]),
@@ -175,23 +149,14 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.repeat_interleave",
-        op="torch.repeat_interleave",
         why="With a tensor of repeats its backward is index_add, which on CUDA adds each gradient with an atomic "
         f"addition, in the order in which threads arrive ({KERNELS}/Repeat.cpp, {KERNELS}/cuda/Indexing.cu). {ONE_DIM}",
         directions=("backward",),
         cases={
-            "uneven": Case(inputs=_repeat_uneven, provokes=REPEATED, directions=BOTH),
-            "uneven_dtypes": Case(
-                inputs=_repeat_uneven,
-                provokes=REPEATED,
-                directions=BOTH,
-                dtypes=("float64",),
-                devices=("cuda",),
+            **with_dtypes(
+                "uneven", Case(inputs=_repeat_uneven, provokes=REPEATED, directions=BOTH), DOUBLE, "cuda"
             ),
-            "uneven_rows": Case(inputs=_repeat_rows, provokes=ROWS_REPEATED),
-            "uneven_rows_dtypes": Case(
-                inputs=_repeat_rows, provokes=ROWS_REPEATED, dtypes=("float64",), devices=("cpu",)
-            ),
+            **with_dtypes("uneven_rows", Case(inputs=_repeat_rows, provokes=ROW_ADDITIONS), DOUBLE, "cpu"),
             # Another path: one number instead of a tensor.
             "even": Case(
                 inputs=_repeat_evenly, provokes="16 gradients added into each element (1024 on CUDA)"
@@ -202,7 +167,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.take",
-        op="torch.take",
         why="Its backward is put_ with accumulate=True, which adds each gradient in the order in which threads "
         f"reach its element ({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu). On a CPU one thread adds "
         "values of any other dtype than float32.",
@@ -212,18 +176,17 @@ SPECS: tuple[OpSpec, ...] = (
                 inputs=_take, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
             ),
             "rows": Case(inputs=_take_pairs, provokes=ROW_ADDITIONS),
-            "permutation": Case(inputs=_take_permutation),
+            "permutation": Case(inputs=_once),
         },
     ),
     OpSpec(
         name="torch.take_along_dim",
-        op="torch.take_along_dim",
         why="It gathers, and so its backward is scatter_add, which on CUDA adds each gradient with an atomic "
         f"addition ({KERNELS}/cuda/ScatterGatherKernel.cu).",
         directions=("backward",),
         cases={
             # On a CPU one thread adds to it.
-            "collisions": Case(inputs=_along_flat, provokes=ADDITIONS, devices=("cuda",)),
+            "collisions": Case(inputs=lambda t: _take(t, 0), provokes=ADDITIONS, devices=("cuda",)),
             "rows": Case(inputs=_along_dim, provokes=ROW_ADDITIONS),
         },
     ),

@@ -6,20 +6,22 @@ many values are written there and the last one stays. A permutation leaves neith
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from opspecs import serial
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from opspecs.model import Call, Case, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch
 
+Sizes = Callable[[Inputs], tuple[int, ...]]
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
-# What the cases below say of themselves; sizes are those of the four helpers.
+# What the cases below say of themselves; sizes are those of the helpers.
 ADDITIONS = "about 16 additions into each slot (16384 on CUDA)"
 RACES = "about 16 different values written to each slot"
 ROW_RACES = "about 8 different rows written to each slot"
@@ -59,47 +61,54 @@ def _pairs(t: Inputs) -> tuple[tuple[torch.Tensor, torch.Tensor], int, int]:
     return (t.index(sources, high=side), t.index(sources, high=side)), sources, side
 
 
-def _index_add_slots(t: Inputs) -> Call:
-    sources, slots = _sums(t)
-    return call(t.values(slots), 0, t.index(sources, high=slots), t.values(sources))
-
-
-def _index_add_rows(t: Inputs) -> Call:
+def _wide_sums(t: Inputs) -> tuple[int, int, int]:
     # 1000 x 1000 gave 1000 distinct outputs in 1000 runs on an H100, 40 x 40 gave 1. Wide rows have a kernel of their own.
-    rows, slots, columns = t.size(
-        cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 8, 1 << 4, 128)
-    )
-    return call(t.values(slots, columns), 0, t.index(rows, high=slots), t.values(rows, columns))
+    return t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 8, 1 << 4, 128))
 
 
-def _index_add_columns(t: Inputs) -> Call:
-    columns, slots, rows = t.size(
-        cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 11, 1 << 7, 8)
-    )
-    return call(t.values(rows, slots), 1, t.index(columns, high=slots), t.values(rows, columns))
+def _wide_columns(t: Inputs) -> tuple[int, int, int]:
+    return t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 11, 1 << 7, 8))
 
 
-def _index_add_few(t: Inputs) -> Call:
+def _few(t: Inputs) -> tuple[int, int, int]:
     # CUDA takes another kernel for 16 indices or fewer (indexFuncSmallIndex).
-    columns = t.size(cpu=1 << 12, cuda=1 << 20)
-    return call(t.values(2, columns), 0, t.index(16, high=2), t.values(16, columns))
+    return 16, 2, t.size(cpu=1 << 12, cuda=1 << 20)
 
 
-def _index_add_permutation(t: Inputs) -> Call:
-    length = _sums(t)[0]
-    return call(t.values(length), 0, t.permutation(length), t.values(length))
+def _drawn(
+    t: Inputs, sizes: Sizes, *, columns: bool = False, permuted: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw slots, the slot of each source, and sources: of rows, or of *columns*, or each the source of another slot."""
+    sources, slots, *width = sizes(t)
+    slots = sources if permuted else slots
+    into = t.values(*width, slots) if columns else t.values(slots, *width)
+    index = t.permutation(sources) if permuted else t.index(sources, high=slots)
+    return into, index, t.values(*width, sources) if columns else t.values(sources, *width)
 
 
-def _index_put_sums(t: Inputs) -> Call:
-    sources, slots = _sums(t)
-    return call(t.values(slots), (t.index(sources, high=slots),), t.values(sources), accumulate=True)
+def _along(sizes: Sizes, dim: int = 0, **drawn: bool) -> Callable[[Inputs], Call]:
+    """Return the arguments of ``index_add`` and ``index_copy``."""
+
+    def inputs(t: Inputs) -> Call:
+        into, index, source = _drawn(t, sizes, columns=dim == 1, **drawn)
+        return call(into, dim, index, source)
+
+    return inputs
 
 
-def _index_put_row_sums(t: Inputs) -> Call:
-    rows, slots, columns = _row_sums(t)
-    return call(
-        t.values(slots, columns), (t.index(rows, high=slots),), t.values(rows, columns), accumulate=True
-    )
+def _at_places(sizes: Sizes, *, permuted: bool = False, **options: bool) -> Callable[[Inputs], Call]:
+    """Return the arguments of ``put``."""
+    return lambda t: call(*_drawn(t, sizes, permuted=permuted), **options)
+
+
+def _at_indices(sizes: Sizes, *, permuted: bool = False, **options: bool) -> Callable[[Inputs], Call]:
+    """Return the arguments of ``index_put``."""
+
+    def inputs(t: Inputs) -> Call:
+        into, index, source = _drawn(t, sizes, permuted=permuted)
+        return call(into, (index,), source, **options)
+
+    return inputs
 
 
 def _index_put_pair_sums(t: Inputs) -> Call:
@@ -107,64 +116,20 @@ def _index_put_pair_sums(t: Inputs) -> Call:
     return call(t.values(side, side), indices, t.values(sources), accumulate=True)
 
 
-def _index_put_races(t: Inputs) -> Call:
-    sources, slots = _races(t)
-    return call(t.values(slots), (t.index(sources, high=slots),), t.values(sources))
-
-
-def _index_put_row_races(t: Inputs) -> Call:
-    rows, slots, columns = _row_races(t)
-    return call(t.values(slots, columns), (t.index(rows, high=slots),), t.values(rows, columns))
-
-
 def _index_put_quantized_races(t: Inputs) -> Call:
     sources, slots = _races(t)
     return call(t.quantized(slots), (t.index(sources, high=slots),), t.quantized(sources).dequantize())
 
 
-def _index_put_permutation(t: Inputs, *, accumulate: bool) -> Call:
-    length = _sums(t)[0]
-    return call(t.values(length), (t.permutation(length),), t.values(length), accumulate=accumulate)
+def _getitem(sizes: Sizes, *more: slice) -> Callable[[Inputs], Call]:
+    """Return the arguments of an index into what has so many elements, or rows, with slices of further dims."""
 
+    def inputs(t: Inputs) -> Call:
+        sources, slots, *width = sizes(t)
+        source, index = t.leaf(t.normal(slots, *width)), t.index(sources, high=slots)
+        return call(source, (index, *more) if more else index)
 
-def _put_sums(t: Inputs) -> Call:
-    sources, slots = _sums(t)
-    return call(t.values(slots), t.index(sources, high=slots), t.values(sources), accumulate=True)
-
-
-def _put_races(t: Inputs) -> Call:
-    sources, slots = _races(t)
-    return call(t.values(slots), t.index(sources, high=slots), t.values(sources))
-
-
-def _put_permutation(t: Inputs, *, accumulate: bool) -> Call:
-    length = _sums(t)[0]
-    return call(t.values(length), t.permutation(length), t.values(length), accumulate=accumulate)
-
-
-def _index_copy_races(t: Inputs) -> Call:
-    sources, slots = _races(t)
-    return call(t.values(slots), 0, t.index(sources, high=slots), t.values(sources))
-
-
-def _index_copy_row_races(t: Inputs) -> Call:
-    rows, slots, columns = _row_races(t)
-    return call(t.values(slots, columns), 0, t.index(rows, high=slots), t.values(rows, columns))
-
-
-def _index_copy_column_races(t: Inputs) -> Call:
-    columns, slots, rows = _row_races(t)
-    return call(t.values(rows, slots), 1, t.index(columns, high=slots), t.values(rows, columns))
-
-
-def _getitem_slots(t: Inputs) -> Call:
-    sources, slots = _sums(t)
-    return call(t.leaf(t.normal(slots)), t.index(sources, high=slots))
-
-
-def _getitem_rows(t: Inputs) -> Call:
-    rows, slots, columns = _row_sums(t)
-    return call(t.leaf(t.normal(slots, columns)), t.index(rows, high=slots))
+    return inputs
 
 
 def _getitem_pairs(t: Inputs) -> Call:
@@ -172,65 +137,59 @@ def _getitem_pairs(t: Inputs) -> Call:
     return call(t.leaf(t.normal(side, side)), indices)
 
 
-def _getitem_slice(t: Inputs) -> Call:
-    rows, slots, columns = _row_sums(t)
-    return call(t.leaf(t.normal(slots, columns)), (t.index(rows, high=slots), slice(1, None)))
+def _getitem_flat(index: Callable[[Inputs, int], object]) -> Callable[[Inputs], Call]:
+    """Return the arguments of an index, made for so many elements, that names none of them twice."""
 
+    def inputs(t: Inputs) -> Call:
+        length = _sums(t)[0]
+        return call(t.leaf(t.normal(length)), index(t, length))
 
-def _getitem_mask(t: Inputs) -> Call:
-    length = _sums(t)[0]
-    return call(t.leaf(t.normal(length)), t.mask(length))
-
-
-def _getitem_basic(t: Inputs) -> Call:
-    length = _sums(t)[0]
-    return call(t.leaf(t.normal(length)), slice(1, length // 2, 2))
-
-
-def _getitem_permutation(t: Inputs) -> Call:
-    length = _sums(t)[0]
-    return call(t.leaf(t.normal(length)), t.permutation(length))
+    return inputs
 
 
 # What several forms of an op have in common.
 _PUT_SUMS, _INDEX_PUT_SUMS = (
     Case(inputs=inputs, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed)
-    for inputs in (_put_sums, _index_put_sums)
+    for inputs in (_at_places(_sums, accumulate=True), _at_indices(_sums, accumulate=True))
 )
 # Which write stays is nobody's promise of put_, even with the flag on: it raises.
-_PUT_RACES = Case(inputs=_put_races, provokes=RACES, traits=OVERWRITE)
-_INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_index_put_races, reference=serial.last_written)
+_PUT_RACES = Case(inputs=_at_places(_races), provokes=RACES, traits=OVERWRITE)
+_INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_at_indices(_races), reference=serial.last_written)
 _COPY_RACES, _COPY_ROW_RACES = (
     Case(inputs=inputs, provokes=provokes, reference=serial.last_written)
-    for inputs, provokes in ((_index_copy_races, RACES), (_index_copy_row_races, ROW_RACES))
+    for inputs, provokes in ((_along(_races), RACES), (_along(_row_races), ROW_RACES))
 )
 
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.index_add",
-        op="torch.index_add",
         why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
         f"arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim, in a loop over the indices.",
         cases={
-            "collisions": Case(inputs=_index_add_slots, provokes=ADDITIONS),
-            "collisions_dtypes": Case(
-                inputs=_index_add_slots, provokes=ADDITIONS, dtypes=("float64", "int64"), devices=("cuda",)
+            **with_dtypes(
+                "collisions",
+                Case(inputs=_along(_sums), provokes=ADDITIONS),
+                ("float64", "int64"),
+                "cuda",
             ),
-            "rows": Case(inputs=_index_add_rows, provokes="about 16 rows added into each slot (100 on CUDA)"),
+            "rows": Case(
+                inputs=_along(_wide_sums), provokes="about 16 rows added into each slot (100 on CUDA)"
+            ),
             # Integer addition commutes exactly: the same race, without a trace.
             "rows_dtypes": Case(
-                inputs=_index_add_rows,
+                inputs=_along(_wide_sums),
                 provokes="about 16 rows added into each slot",
                 dtypes=("float64", "int64"),
                 devices=("cpu",),
             ),
             "columns": Case(
-                inputs=_index_add_columns, provokes="about 16 columns added into each slot (100 on CUDA)"
+                inputs=_along(_wide_columns, 1),
+                provokes="about 16 columns added into each slot (100 on CUDA)",
             ),
             "few_indices": Case(
-                inputs=_index_add_few, provokes="about 8 rows added into each of 2 slots (in order on CUDA)"
+                inputs=_along(_few), provokes="about 8 rows added into each of 2 slots (in order on CUDA)"
             ),
-            "no_collisions": Case(inputs=_index_add_permutation),
+            "no_collisions": Case(inputs=_along(_sums, permuted=True)),
             # Neither what is added to nor what is added has a dim.
             "number": Case(
                 inputs=lambda t: call(t.normal(1)[0], 0, t.index(1, high=1), t.normal(1)[0]),
@@ -242,18 +201,18 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.index_add_",
-        op="torch.Tensor.index_add_",
         why="The in-place form of index_add, by the same kernel.",
         cases={
-            "collisions": Case(inputs=_index_add_slots, provokes=ADDITIONS, devices=("cuda",)),
-            "rows": Case(inputs=_index_add_rows, provokes="about 16 rows added into each slot (100 on CUDA)"),
+            "collisions": Case(inputs=_along(_sums), provokes=ADDITIONS, devices=("cuda",)),
+            "rows": Case(
+                inputs=_along(_wide_sums), provokes="about 16 rows added into each slot (100 on CUDA)"
+            ),
         },
         documented=("torch.index_add",),
         in_place=True,
     ),
     OpSpec(
         name="torch.Tensor.index_put_",
-        op="torch.Tensor.index_put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
         f"the order in which threads reach them ({KERNELS}/cpu/IndexKernel.cpp). On a CPU values of any other dtype "
         "than float32 are added by one thread; on CUDA they are sorted by index, and those of a slot added in order.",
@@ -261,7 +220,7 @@ SPECS: tuple[OpSpec, ...] = (
             "accumulate": replace(_INDEX_PUT_SUMS, dtypes=("float32", "float64", "complex64", "int64")),
             "accumulate_rows": replace(
                 _INDEX_PUT_SUMS,
-                inputs=_index_put_row_sums,
+                inputs=_at_indices(_row_sums, accumulate=True),
                 provokes="about 16 rows added into each slot (2048 on CUDA)",
             ),
             "accumulate_pairs": Case(
@@ -270,12 +229,12 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=ACCUMULATE,
             ),
             "accumulate_permutation": Case(
-                inputs=lambda t: _index_put_permutation(t, accumulate=True),
+                inputs=_at_indices(_sums, permuted=True, accumulate=True),
                 dtypes=("float32",),
                 traits=ACCUMULATE,
             ),
             "overwrite": replace(_INDEX_PUT_RACES, dtypes=("float32", "int64")),
-            "overwrite_rows": replace(_INDEX_PUT_RACES, inputs=_index_put_row_races, provokes=ROW_RACES),
+            "overwrite_rows": replace(_INDEX_PUT_RACES, inputs=_at_indices(_row_races), provokes=ROW_RACES),
             # A kernel of its own, which quantizes what it writes.
             "overwrite_quantized": Case(
                 inputs=_index_put_quantized_races,
@@ -284,7 +243,7 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=OVERWRITE,
             ),
             "overwrite_permutation": Case(
-                inputs=lambda t: _index_put_permutation(t, accumulate=False),
+                inputs=_at_indices(_sums, permuted=True, accumulate=False),
                 dtypes=("float32",),
                 traits=OVERWRITE,
             ),
@@ -294,7 +253,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.index_put",
-        op="torch.Tensor.index_put",
         why="The functional form of index_put_, by the same kernel.",
         cases={
             "accumulate": _INDEX_PUT_SUMS,
@@ -303,32 +261,29 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.index_put",
-        op="torch.index_put",
         why="The same as the method, by the same kernel.",
         cases={"accumulate": _INDEX_PUT_SUMS},
         documented=("torch.Tensor.index_put",),
     ),
     OpSpec(
         name="torch.Tensor.put_",
-        op="torch.Tensor.put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
         f"the order in which threads reach them ({KERNELS}/cuda/IndexKernel.cu, {KERNELS}/cpu/IndexKernel.cpp). On a "
         "CPU values of any other dtype than float32 are added by one thread.",
         cases={
             "accumulate": replace(_PUT_SUMS, dtypes=("float32", "float64", "int64")),
             "accumulate_permutation": Case(
-                inputs=lambda t: _put_permutation(t, accumulate=True), traits=ACCUMULATE
+                inputs=_at_places(_sums, permuted=True, accumulate=True), traits=ACCUMULATE
             ),
             "overwrite": replace(_PUT_RACES, dtypes=("float32", "int64")),
             "overwrite_permutation": Case(
-                inputs=lambda t: _put_permutation(t, accumulate=False), traits=OVERWRITE
+                inputs=_at_places(_sums, permuted=True, accumulate=False), traits=OVERWRITE
             ),
         },
         in_place=True,
     ),
     OpSpec(
         name="torch.Tensor.put",
-        op="torch.Tensor.put",
         why="The functional form of put_, by the same kernel.",
         cases={
             "accumulate": _PUT_SUMS,
@@ -338,20 +293,19 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.__getitem__",
-        op="torch.Tensor.__getitem__",
         why=f"Its backward is index_put with accumulate=True ({KERNELS}/cpu/IndexKernel.cpp). On a CPU values of any other dtype "
         "than float32 are added by one thread; on CUDA they are sorted by index, and added in order.",
         directions=("backward",),
         cases={
             "collisions": Case(
-                inputs=_getitem_slots,
+                inputs=_getitem(_sums),
                 provokes="about 16 gradients added into each element (16384 on CUDA)",
                 dtypes=("float32", "float64"),
                 traits=LISTED,
                 reference=serial.summed_gradient,
             ),
             "rows": Case(
-                inputs=_getitem_rows,
+                inputs=_getitem(_row_sums),
                 provokes="about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
                 reference=serial.summed_gradient,
@@ -362,43 +316,42 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=LISTED,
             ),
             "index_and_slice": Case(
-                inputs=_getitem_slice,
+                inputs=_getitem(_row_sums, slice(1, None)),
                 provokes="about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
             ),
-            "basic_slice": Case(inputs=_getitem_basic, traits={"index": "slice"}),
-            "boolean_mask": Case(inputs=_getitem_mask, traits=LISTED),
-            "permutation": Case(inputs=_getitem_permutation, traits=LISTED),
+            "basic_slice": Case(
+                inputs=_getitem_flat(lambda _, length: slice(1, length // 2, 2)), traits={"index": "slice"}
+            ),
+            "boolean_mask": Case(inputs=_getitem_flat(lambda t, length: t.mask(length)), traits=LISTED),
+            "permutation": Case(inputs=_getitem_flat(lambda t, length: t.permutation(length)), traits=LISTED),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
     OpSpec(
         name="torch.Tensor.index_copy",
-        op="torch.Tensor.index_copy",
         why="Of several values copied to one index the last one written stays, and threads write in any order "
         f"({KERNELS}/cpu/IndexKernel.cpp, {KERNELS}/cuda/IndexKernel.cu).",
         cases={
             "duplicates": replace(_COPY_RACES, dtypes=("float32", "int64")),
             "duplicate_rows": _COPY_ROW_RACES,
             "duplicate_columns": Case(
-                inputs=_index_copy_column_races,
+                inputs=_along(_row_races, 1),
                 provokes="about 8 different columns written to each slot",
                 reference=partial(serial.last_written, dim=1),
             ),
             # The arguments of index_add without collisions.
-            "permutation": Case(inputs=_index_add_permutation),
+            "permutation": Case(inputs=_along(_sums, permuted=True)),
         },
     ),
     OpSpec(
         name="torch.index_copy",
-        op="torch.index_copy",
         why="The same as the method, by the same kernel.",
         cases={"duplicates": _COPY_RACES},
         documented=("torch.Tensor.index_copy",),
     ),
     OpSpec(
         name="torch.Tensor.index_copy_",
-        op="torch.Tensor.index_copy_",
         why="The in-place form of index_copy, by the same kernel.",
         cases={
             "duplicates": _COPY_RACES,

@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Device, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 FORWARD: tuple[Direction, ...] = ("forward",)
 
 RACES = "about 16 different values written to each slot"
@@ -219,17 +218,14 @@ ONE_ROW = "On a CPU one thread goes along the dim that is scattered, so that a t
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.Tensor.scatter_add_",
-        op="torch.Tensor.scatter_add_",
         why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
         f"arrive ({KERNELS}/cuda/ScatterGatherKernel.cu). {ONE_ROW}",
         cases={
-            "collisions": Case(inputs=_flat, provokes=ADDITIONS, traits=FLAT),
-            "collisions_dtypes": Case(
-                inputs=_flat,
-                provokes=ADDITIONS,
-                dtypes=("float64", "float16", "bfloat16", "int64"),
-                devices=("cuda",),
-                traits=FLAT,
+            **with_dtypes(
+                "collisions",
+                Case(inputs=_flat, provokes=ADDITIONS, traits=FLAT),
+                ("float64", "float16", "bfloat16", "int64"),
+                "cuda",
             ),
             "rows": Case(
                 inputs=_rows, provokes="about 128 additions into each slot (2048 on CUDA)", traits=NESTED
@@ -254,7 +250,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.scatter_add",
-        op="torch.scatter_add",
         why="The functional form of scatter_add_, by the same kernel.",
         cases={
             "collisions": Case(inputs=_flat, provokes=ADDITIONS, devices=("cuda",), traits=FLAT),
@@ -266,7 +261,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.scatter",
-        op="torch.Tensor.scatter",
         why="Of several values with one index the last one written stays, and threads write in any order "
         f"({KERNELS}/cuda/ScatterGatherKernel.cu). {ONE_ROW}",
         cases={
@@ -291,7 +285,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.scatter_",
-        op="torch.Tensor.scatter_",
         why="The in-place form of scatter, by the same kernel.",
         cases=DUPLICATES,
         documented=("torch.Tensor.scatter",),
@@ -299,21 +292,18 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.scatter",
-        op="torch.scatter",
         why="The same as the method, by the same kernel.",
         cases=DUPLICATES,
         documented=("torch.Tensor.scatter",),
     ),
     OpSpec(
         name="torch.Tensor.scatter_reduce",
-        op="torch.Tensor.scatter_reduce",
         why="On CUDA every source is reduced into its slot with an atomic operation, in the order in which threads "
         f"arrive ({KERNELS}/cuda/ScatterGatherKernel.cu).",
         cases={name: case for reduce in REDUCED for name, case in _scatter_reduce_cases(reduce).items()},
     ),
     OpSpec(
         name="torch.Tensor.scatter_reduce_",
-        op="torch.Tensor.scatter_reduce_",
         why="The in-place form of scatter_reduce, by the same kernel.",
         cases={
             name: replace(_scatter_reduce_cases(reduce)[name], directions=FORWARD)
@@ -325,7 +315,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.scatter_reduce",
-        op="torch.scatter_reduce",
         why="The same as the method, by the same kernel.",
         cases={
             name: replace(_scatter_reduce_cases("sum")[name], directions=FORWARD)
@@ -335,7 +324,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.index_reduce",
-        op="torch.Tensor.index_reduce",
         why="On CUDA every row is reduced into its slot with atomic operations, in the order in which threads "
         f"arrive ({KERNELS}/cuda/Indexing.cu).",
         # It has no sum: that is index_add.
@@ -348,7 +336,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.index_reduce_",
-        op="torch.Tensor.index_reduce_",
         why="The in-place form of index_reduce, by the same kernel.",
         cases={
             f"{reduce}_rows": replace(_index_reduce_cases(reduce)[f"{reduce}_rows"], directions=FORWARD)

@@ -54,7 +54,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.unfold",
-        op="torch.Tensor.unfold",
         why=f"Its backward adds up all windows that hold an element ({KERNELS}/UnfoldBackward.h).",
         directions=("backward",),
         cases={

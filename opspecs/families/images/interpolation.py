@@ -6,10 +6,9 @@ Modes, dims, memory formats and antialiasing have kernels of their own, so each 
 from __future__ import annotations
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Device, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call
 
 BACKWARD: tuple[Direction, ...] = ("backward",)
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 
 def _interpolate(
@@ -105,7 +104,6 @@ def _image(mode: str, taps: int) -> dict[str, Case]:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.functional.interpolate",
-        op="torch.nn.functional.interpolate",
         why="The CUDA backward of most modes adds each output's gradient to the inputs it was drawn from with "
         "atomic additions "
         "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/UpSampleBilinear2d.cu); in the nearest "

@@ -10,10 +10,9 @@ from functools import partial
 from math import prod
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 # Sides of the padded input, by dims.
 REFLECTED_CPU, REFLECTED_CUDA = {1: 2048, 2: 32, 3: 8}, {1: 1 << 14, 2: 64, 3: 20}
@@ -30,17 +29,16 @@ def _pad(t: Inputs, side: int, dims: int, width: int, mode: str, *, channels_las
     return call(padded, (width,) * (2 * dims), mode=mode)
 
 
-def _reflect(t: Inputs, dims: int, *, width: int | None = None, channels_last: bool = False) -> Call:
+def _reflect(t: Inputs, dims: int, *, width: int = 0, channels_last: bool = False) -> Call:
     """Reflect as far as there is something to reflect, or by a *width*."""
     side = t.size(cpu=REFLECTED_CPU, cuda=REFLECTED_CUDA)[dims]
-    width = side - 1 if width is None else width
-    return _pad(t, side, dims, width, "reflect", channels_last=channels_last)
+    return _pad(t, side, dims, width or side - 1, "reflect", channels_last=channels_last)
 
 
-def _replicate(t: Inputs, dims: int, *, width: int | None = None, channels_last: bool = False) -> Call:
+def _replicate(t: Inputs, dims: int, *, width: int = 0, channels_last: bool = False) -> Call:
     """Repeat the border many times, or by a *width*."""
     side = t.size(cpu=REPLICATED_CPU, cuda=REPLICATED_CUDA)[dims]
-    width = t.size(cpu=WIDTH_CPU, cuda=WIDTH_CUDA)[dims] if width is None else width
+    width = width or t.size(cpu=WIDTH_CPU, cuda=WIDTH_CUDA)[dims]
     return _pad(t, side, dims, width, "replicate", channels_last=channels_last)
 
 

@@ -6,14 +6,21 @@ writes instead of adding, and two equal indices race for one place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, prod
+from typing import TYPE_CHECKING, Any
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
 
+FORWARD: tuple[Direction, ...] = ("forward",)
+NAMED = "and name it in the indices"
 PLACES = "about 16 different values written to each place"
 
 
@@ -25,21 +32,18 @@ def _shape(t: Inputs, dims: int) -> tuple[int, ...]:
     return (2, t.size(cpu=4, cuda={1: 32, 2: 32, 3: 8}[dims]), *(side[dims],) * dims)
 
 
-def _smooth(t: Inputs, dims: int, *args: object, channels_last: bool = False, **kwargs: object) -> Call:
-    """Pool normal values with the given arguments."""
-    drawn = t.normal(*_shape(t, dims))
-    return call(t.leaf(t.channels_last(drawn) if channels_last else drawn), *args, **kwargs)
+def _smooth(t: Inputs, dims: int) -> torch.Tensor:
+    return t.normal(*_shape(t, dims))
 
 
-def _spiky(t: Inputs, dims: int, *args: object, channels_last: bool = False, **kwargs: object) -> Call:
-    """Pool values with a spike in every 64 or so: it is the maximum of each window that holds it."""
-    drawn = t.spiky(*_shape(t, dims))
-    return call(t.leaf(t.channels_last(drawn) if channels_last else drawn), *args, **kwargs)
+def _spiky(t: Inputs, dims: int) -> torch.Tensor:
+    """Draw values with a spike in every 64 or so: it is the maximum of each window that holds it."""
+    return t.spiky(*_shape(t, dims))
 
 
-def _tied(t: Inputs, dims: int, *args: object, **kwargs: object) -> Call:
-    """Pool values out of {0, 1, 2}: nearly every window has several maxima, and an index to choose."""
-    return call(t.leaf(t.integers(*_shape(t, dims), high=3)), *args, **kwargs)
+def _tied(t: Inputs, dims: int) -> torch.Tensor:
+    """Draw values out of {0, 1, 2}: nearly every window has several maxima, and an index to choose."""
+    return t.integers(*_shape(t, dims), high=3)
 
 
 def _hollow(t: Inputs) -> Call:
@@ -54,111 +58,171 @@ def _side(t: Inputs, dims: int, numerator: int, denominator: int = 1) -> int:
     return _shape(t, dims)[-1] * numerator // denominator + 1
 
 
-def _with(cases: dict[str, Case], *names: str) -> dict[str, Case]:
-    """Return cases with the traits of these names, which their ids tell."""
-    return {case: replace(declared, traits=_traits(case, names)) for case, declared in cases.items()}
+def _case(
+    draw: Callable[[Inputs, int], torch.Tensor],
+    dims: int,
+    size: Any,
+    provokes: str = "",
+    *,
+    channels_last: bool = False,
+    directions: tuple[Direction, ...] | None = None,
+    **options: Any,
+) -> Case:
+    """Return a case that pools what is drawn, in windows or to an output of a size; an option may be a function of ``t``."""
+
+    def inputs(t: Inputs) -> Call:
+        given = {name: value(t) if callable(value) else value for name, value in options.items()}
+        drawn = draw(t, dims)
+        image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
+        return call(image, size(t) if callable(size) else size, **given)
+
+    return Case(inputs=inputs, provokes=provokes, directions=directions)
 
 
-def _traits(case: str, names: tuple[str, ...]) -> dict[str, str]:
+def _traits(case: str, names: str) -> dict[str, str]:
+    """Return the traits of these names, which the id of a case tells."""
     fields = {
         "memory_format": "channels_last" if "channels_last" in case else "contiguous",
         "return_indices": str("indices" in case),
         # The windows of tied values divide the input.
         "output_size": {"output_size_1": "1", "tied_indices": "dividing"}.get(case, case.partition("_")[0]),
     }
-    return {name: fields[name] for name in names}
+    return {name: fields[name] for name in names.split()}
 
 
-def _adaptive_average_cases(dims: int) -> dict[str, Case]:
-    """Return the cases AdaptiveAvgPool1d to AdaptiveAvgPool3d share."""
-    larger = f"up to {3**dims} gradients added into each input element"
-    cases = {"larger_output": Case(inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2)), provokes=larger)}
-    if dims > 1:
-        cases["larger_output_channels_last"] = Case(
-            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 2), channels_last=True), provokes=larger
-        )
-    return cases | {
-        # Two gradients always commute.
-        "smaller_output": Case(
-            inputs=lambda t: _smooth(t, dims, _side(t, dims, 3, 4)),
-            provokes=f"up to {2**dims} gradients added into each input element" if dims > 1 else "",
-        ),
-        # One window over everything: each element receives a single gradient.
-        "output_size_1": Case(inputs=lambda t: _smooth(t, dims, 1)),
-        "dividing_output": Case(inputs=lambda t: _smooth(t, dims, _shape(t, dims)[-1] // 4)),
-    }
-
-
-def _adaptive_maximum(dims: int) -> OpSpec:
-    """Return the spec of one of AdaptiveMaxPool1d to AdaptiveMaxPool3d."""
-    larger = f"up to {3**dims} windows share one maximum, and their gradients are added there"
-    # Side of the windows in which values out of three are tied.
-    window = {1: 16, 2: 4, 3: 4}[dims]
-    cases = {"larger_output": Case(inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2)), provokes=larger)}
-    if dims > 1:
-        cases["larger_output_channels_last"] = Case(
-            inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2), channels_last=True), provokes=larger
-        )
-    if dims == 2:  # noqa: PLR2004
-        cases["larger_output_indices"] = Case(
-            inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 2), return_indices=True), provokes=larger
-        )
-    cases |= {
-        # Two gradients always commute.
-        "smaller_output": Case(
-            inputs=lambda t: _spiky(t, dims, _side(t, dims, 3, 4)),
-            provokes=f"up to {2**dims} windows share one maximum, and their gradients are added there"
-            if dims > 1
-            else "",
-        ),
-        "tied_indices": Case(
-            inputs=lambda t: _tied(t, dims, _shape(t, dims)[-1] // window, return_indices=True),
-            provokes=f"about {window**dims // 3} equal maxima in each window, of which the indices name one",
-            directions=("forward",),
-        ),
-        "dividing_output": Case(inputs=lambda t: _spiky(t, dims, _shape(t, dims)[-1] // 4)),
-    }
+def _spec(
+    module: str,
+    function: str,
+    why: str,
+    cases: dict[str, Case],
+    traits: str,
+    cuda_dtypes: tuple[str, ...] = ("float16", "bfloat16"),
+    directions: tuple[Direction, ...] = ("backward",),
+) -> OpSpec:
+    """Return the spec of a module, whose cases have the traits of these names."""
     return OpSpec(
-        name=f"torch.nn.AdaptiveMaxPool{dims}d",
-        op=f"torch.nn.functional.adaptive_max_pool{dims}d",
-        why="Where the output does not divide the input, windows share maxima, and the CUDA backward adds their "
-        f"gradients there with atomic additions ({KERNELS}/AdaptiveMaxPooling{max(dims, 2)}d.cu).",
-        directions=("backward",),
-        cases=_with(cases, "output_size", "memory_format", "return_indices"),
-        cuda_dtypes=("float16", "bfloat16"),
+        name=f"torch.nn.{module}",
+        op=f"torch.nn.functional.{function}",
+        why=why,
+        directions=directions,
+        cases={case: replace(declared, traits=_traits(case, traits)) for case, declared in cases.items()},
+        cuda_dtypes=cuda_dtypes,
     )
 
 
-def _fractional(
-    t: Inputs, dims: int, kernel: int, output: int, *, channels_last: bool = False, **kwargs: object
-) -> Call:
-    """Pool with given random samples, so that the windows are inputs and not another source of chance."""
-    shape = _shape(t, dims)
-    samples = t.uniform(*shape[:2], dims)
-    drawn = t.spiky(*shape)
-    image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
-    return call(image, kernel, output_size=output, _random_samples=samples, **kwargs)
+def _added(gradients: int) -> str:
+    return f"up to {gradients} gradients added into each input element"
 
 
-def _fractional_cases(dims: int) -> dict[str, Case]:
-    """Return the cases FractionalMaxPool2d and FractionalMaxPool3d share."""
-    return {
-        # Windows of 3 at steps of about 1.
-        "overlapping": Case(
-            inputs=lambda t: _fractional(t, dims, 3, _shape(t, dims)[-1] - 3),
-            provokes=f"up to {3**dims} windows share one maximum, and their gradients are added there",
-        ),
-        "overlapping_indices": Case(
-            inputs=lambda t: _fractional(t, dims, 3, _shape(t, dims)[-1] - 3, return_indices=True),
-            provokes=f"up to {3**dims} windows share one maximum, and name it in the indices",
-            directions=("forward", "backward"),
-        ),
-        "overlapping_channels_last": Case(
-            inputs=lambda t: _fractional(t, dims, 3, _shape(t, dims)[-1] - 3, channels_last=True),
-            provokes=f"up to {3**dims} windows share one maximum, and their gradients are added there",
-        ),
-        "disjoint": Case(inputs=lambda t: _fractional(t, dims, 2, _shape(t, dims)[-1] // 2)),
+def _shared(windows: int, then: str = "and their gradients are added there") -> str:
+    return f"up to {windows} windows share one maximum, {then}"
+
+
+def _tied_case(dims: int, size: Any, equal: int) -> Case:
+    """Return a case in which windows hold equal maxima."""
+    provokes = f"about {equal} equal maxima in each window, of which the indices name one"
+    return _case(_tied, dims, size, provokes, return_indices=True, directions=FORWARD)
+
+
+def _adaptive(kind: str, dims: int) -> OpSpec:
+    """Return the spec of one of AdaptiveAvgPool1d to AdaptiveMaxPool3d."""
+    maximum = kind == "Max"
+    draw, provokes = (_spiky, _shared) if maximum else (_smooth, _added)
+
+    def larger(**options: Any) -> Case:
+        return _case(draw, dims, lambda t: _side(t, dims, 3, 2), provokes(3**dims), **options)
+
+    cases = {"larger_output": larger()}
+    if dims > 1:
+        cases["larger_output_channels_last"] = larger(channels_last=True)
+    if dims == 2 and maximum:  # noqa: PLR2004
+        cases["larger_output_indices"] = larger(return_indices=True)
+    # Two gradients always commute.
+    few = provokes(2**dims) if dims > 1 else ""
+    cases["smaller_output"] = _case(draw, dims, lambda t: _side(t, dims, 3, 4), few)
+    if maximum:
+        # Side of the windows in which values out of three are tied.
+        window = {1: 16, 2: 4, 3: 4}[dims]
+        cases["tied_indices"] = _tied_case(dims, lambda t: _shape(t, dims)[-1] // window, window**dims // 3)
+    else:
+        # One window over everything: each element receives a single gradient.
+        cases["output_size_1"] = _case(draw, dims, 1)
+    cases["dividing_output"] = _case(draw, dims, lambda t: _shape(t, dims)[-1] // 4)
+    overlap, source = "windows overlap", f"AdaptiveAveragePooling{'3d' if dims == 3 else ''}"  # noqa: PLR2004
+    if maximum:
+        overlap, source = "windows share maxima", f"AdaptiveMaxPooling{max(dims, 2)}d"
+    return _spec(
+        f"Adaptive{kind}Pool{dims}d",
+        f"adaptive_{kind.lower()}_pool{dims}d",
+        f"Where the output does not divide the input, {overlap}, and the CUDA backward adds their gradients "
+        f"{'there ' if maximum else ''}with atomic additions ({KERNELS}/{source}.cu).",
+        cases,
+        f"output_size memory_format{' return_indices' if maximum else ''}",
+    )
+
+
+def _maximum(dims: int, backward: str) -> OpSpec:
+    """Return the spec of MaxPool2d or MaxPool3d."""
+
+    def overlapping(then: str = "and their gradients are added there", **options: Any) -> Case:
+        return _case(_spiky, dims, 3, _shared(3**dims, then), stride=1, **options)
+
+    cases = {
+        "overlapping": overlapping(),
+        "overlapping_channels_last": overlapping(channels_last=True),
+        "overlapping_indices": overlapping(NAMED, return_indices=True, directions=BOTH),
     }
+    if dims == 3:  # noqa: PLR2004
+        cases |= {
+            "dilated": overlapping(dilation=2),
+            "tied_indices": _tied_case(dims, 2, 3),
+            "hollow_indices": Case(
+                inputs=_hollow,
+                provokes="8 equal maxima in the window of a corner, 7 of them padded",
+                directions=FORWARD,
+                devices=("cuda",),
+            ),
+        }
+    else:
+        cases["tied_indices"] = _tied_case(dims, 4, 5)
+    cases["disjoint"] = _case(_spiky, dims, 2)
+    why = f"Where windows share a maximum, {backward}"
+    return _spec(f"MaxPool{dims}d", f"max_pool{dims}d", why, cases, "memory_format return_indices")
+
+
+def _fractional(dims: int) -> OpSpec:
+    """Return the spec of FractionalMaxPool2d or FractionalMaxPool3d."""
+
+    def pooled(kernel: int, output: Callable[[int], int], provokes: str, **options: Any) -> Case:
+        # The samples are given, so that the windows are inputs and not another source of chance.
+        return _case(
+            _spiky,
+            dims,
+            kernel,
+            provokes,
+            output_size=lambda t: output(_shape(t, dims)[-1]),
+            _random_samples=lambda t: t.uniform(*_shape(t, dims)[:2], dims),
+            **options,
+        )
+
+    def overlapping(then: str = "and their gradients are added there", **options: Any) -> Case:
+        # Windows of 3 at steps of about 1.
+        return pooled(3, lambda side: side - 3, _shared(3**dims, then), **options)
+
+    cases = {
+        "overlapping": overlapping(),
+        "overlapping_indices": overlapping(NAMED, return_indices=True, directions=BOTH),
+        "overlapping_channels_last": overlapping(channels_last=True),
+        "disjoint": pooled(2, lambda side: side // 2, ""),
+    }
+    return _spec(
+        f"FractionalMaxPool{dims}d",
+        f"fractional_max_pool{dims}d",
+        f"Where windows share a maximum, {ATOMIC} ({KERNELS}/FractionalMaxPool{dims}d.cu).",
+        cases,
+        "memory_format return_indices",
+        ("float16",),
+    )
 
 
 def _unpool(dims: int) -> OpSpec:
@@ -206,164 +270,38 @@ def _unpool(dims: int) -> OpSpec:
         cases["duplicate_indices_channels_last"] = Case(inputs=last, provokes=PLACES)
     # Disjoint windows: no place is written twice.
     cases["max_pool_indices"] = Case(inputs=real)
-    return OpSpec(
-        name=f"torch.nn.MaxUnpool{dims}d",
-        op=f"torch.nn.functional.max_unpool{dims}d",
-        why="Of several values with one index the last one written stays, and threads write in any order "
-        f"({KERNELS}/MaxUnpooling.cu).",
-        cases=_with(cases, "memory_format"),
-        directions=("forward", "backward"),
+    why = (
+        "Of several values with one index the last one written stays, and threads write in any order "
+        f"({KERNELS}/MaxUnpooling.cu)."
     )
+    return _spec(f"MaxUnpool{dims}d", f"max_unpool{dims}d", why, cases, "memory_format", (), BOTH)
 
 
+ATOMIC = "the CUDA backward adds their gradients there with atomic additions"
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="torch.nn.AvgPool3d",
-        op="torch.nn.functional.avg_pool3d",
-        why="Where windows overlap, the CUDA backward adds their gradients with atomic additions "
+    _spec(
+        "AvgPool3d",
+        "avg_pool3d",
+        "Where windows overlap, the CUDA backward adds their gradients with atomic additions "
         f"({KERNELS}/AveragePool3d.cu).",
-        directions=("backward",),
-        cases=_with(
-            {
-                "overlapping": Case(
-                    inputs=lambda t: _smooth(t, 3, 3, stride=2),
-                    provokes="up to 8 gradients added into each input element",
-                ),
-                "overlapping_channels_last": Case(
-                    inputs=lambda t: _smooth(t, 3, 3, stride=2, channels_last=True),
-                    provokes="up to 8 gradients added into each input element",
-                ),
-                # A kernel of its own for kernel size 3, another one for stride 1.
-                "stride_1": Case(
-                    inputs=lambda t: _smooth(t, 3, 3, stride=1),
-                    provokes="up to 27 gradients added into each input element",
-                ),
-                "padded": Case(
-                    inputs=lambda t: _smooth(t, 3, 4, stride=2, padding=1),
-                    provokes="up to 8 gradients added into each input element",
-                ),
-                "overlapping_small": Case(
-                    inputs=lambda t: call(t.leaf(t.normal(1, 2, 5, 5, 5)), 3, stride=1),
-                    provokes="up to 27 gradients added into each input element",
-                ),
-                "disjoint": Case(inputs=lambda t: _smooth(t, 3, 2)),
-            },
-            "memory_format",
-        ),
-        cuda_dtypes=("float16", "bfloat16"),
+        {
+            "overlapping": _case(_smooth, 3, 3, _added(8), stride=2),
+            "overlapping_channels_last": _case(_smooth, 3, 3, _added(8), stride=2, channels_last=True),
+            # A kernel of its own for kernel size 3, another one for stride 1.
+            "stride_1": _case(_smooth, 3, 3, _added(27), stride=1),
+            "padded": _case(_smooth, 3, 4, _added(8), stride=2, padding=1),
+            "overlapping_small": _case(lambda t, _: t.normal(1, 2, 5, 5, 5), 3, 3, _added(27), stride=1),
+            "disjoint": _case(_smooth, 3, 2),
+        },
+        "memory_format",
     ),
-    *(
-        OpSpec(
-            name=f"torch.nn.AdaptiveAvgPool{dims}d",
-            op=f"torch.nn.functional.adaptive_avg_pool{dims}d",
-            why="Where the output does not divide the input, windows overlap, and the CUDA backward adds their "
-            f"gradients with atomic additions ({KERNELS}/{source}).",
-            directions=("backward",),
-            cases=_with(_adaptive_average_cases(dims), "output_size", "memory_format"),
-            cuda_dtypes=("float16", "bfloat16"),
-        )
-        for dims, source in (
-            (1, "AdaptiveAveragePooling.cu"),
-            (2, "AdaptiveAveragePooling.cu"),
-            (3, "AdaptiveAveragePooling3d.cu"),
-        )
+    *(_adaptive(kind, dims) for kind in ("Avg", "Max") for dims in (1, 2, 3)),
+    _maximum(
+        2,
+        "their gradients are added there; channels last, the CUDA backward does so with atomic additions "
+        f"({KERNELS}/DilatedMaxPool2d.cu), and else an input collects its own.",
     ),
-    *(_adaptive_maximum(dims) for dims in (1, 2, 3)),
-    OpSpec(
-        name="torch.nn.MaxPool2d",
-        op="torch.nn.functional.max_pool2d",
-        why="Where windows share a maximum, their gradients are added there; channels last, the CUDA backward does "
-        f"so with atomic additions ({KERNELS}/DilatedMaxPool2d.cu), and else an input collects its own.",
-        directions=("backward",),
-        cases=_with(
-            {
-                "overlapping": Case(
-                    inputs=lambda t: _spiky(t, 2, 3, stride=1),
-                    provokes="up to 9 windows share one maximum, and their gradients are added there",
-                ),
-                "overlapping_channels_last": Case(
-                    inputs=lambda t: _spiky(t, 2, 3, stride=1, channels_last=True),
-                    provokes="up to 9 windows share one maximum, and their gradients are added there",
-                ),
-                "overlapping_indices": Case(
-                    inputs=lambda t: _spiky(t, 2, 3, stride=1, return_indices=True),
-                    provokes="up to 9 windows share one maximum, and name it in the indices",
-                    directions=("forward", "backward"),
-                ),
-                "tied_indices": Case(
-                    inputs=lambda t: _tied(t, 2, 4, return_indices=True),
-                    provokes="about 5 equal maxima in each window, of which the indices name one",
-                    directions=("forward",),
-                ),
-                "disjoint": Case(inputs=lambda t: _spiky(t, 2, 2)),
-            },
-            "memory_format",
-            "return_indices",
-        ),
-        cuda_dtypes=("float16", "bfloat16"),
-    ),
-    OpSpec(
-        name="torch.nn.MaxPool3d",
-        op="torch.nn.functional.max_pool3d",
-        why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
-        f"({KERNELS}/DilatedMaxPool3d.cu).",
-        directions=("backward",),
-        cases=_with(
-            {
-                "overlapping": Case(
-                    inputs=lambda t: _spiky(t, 3, 3, stride=1),
-                    provokes="up to 27 windows share one maximum, and their gradients are added there",
-                ),
-                "overlapping_channels_last": Case(
-                    inputs=lambda t: _spiky(t, 3, 3, stride=1, channels_last=True),
-                    provokes="up to 27 windows share one maximum, and their gradients are added there",
-                ),
-                "overlapping_indices": Case(
-                    inputs=lambda t: _spiky(t, 3, 3, stride=1, return_indices=True),
-                    provokes="up to 27 windows share one maximum, and name it in the indices",
-                    directions=("forward", "backward"),
-                ),
-                "dilated": Case(
-                    inputs=lambda t: _spiky(t, 3, 3, stride=1, dilation=2),
-                    provokes="up to 27 windows share one maximum, and their gradients are added there",
-                ),
-                "tied_indices": Case(
-                    inputs=lambda t: _tied(t, 3, 2, return_indices=True),
-                    provokes="about 3 equal maxima in each window, of which the indices name one",
-                    directions=("forward",),
-                ),
-                "hollow_indices": Case(
-                    inputs=_hollow,
-                    provokes="8 equal maxima in the window of a corner, 7 of them padded",
-                    directions=("forward",),
-                    devices=("cuda",),
-                ),
-                "disjoint": Case(inputs=lambda t: _spiky(t, 3, 2)),
-            },
-            "memory_format",
-            "return_indices",
-        ),
-        cuda_dtypes=("float16", "bfloat16"),
-    ),
-    OpSpec(
-        name="torch.nn.FractionalMaxPool2d",
-        op="torch.nn.functional.fractional_max_pool2d",
-        why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
-        f"({KERNELS}/FractionalMaxPool2d.cu).",
-        directions=("backward",),
-        cases=_with(_fractional_cases(2), "memory_format", "return_indices"),
-        cuda_dtypes=("float16",),
-    ),
-    OpSpec(
-        name="torch.nn.FractionalMaxPool3d",
-        op="torch.nn.functional.fractional_max_pool3d",
-        why="Where windows share a maximum, the CUDA backward adds their gradients there with atomic additions "
-        f"({KERNELS}/FractionalMaxPool3d.cu).",
-        directions=("backward",),
-        cases=_with(_fractional_cases(3), "memory_format", "return_indices"),
-        cuda_dtypes=("float16",),
-    ),
-    _unpool(1),
-    _unpool(2),
-    _unpool(3),
+    _maximum(3, f"{ATOMIC} ({KERNELS}/DilatedMaxPool3d.cu)."),
+    *map(_fractional, (2, 3)),
+    *map(_unpool, (1, 2, 3)),
 )

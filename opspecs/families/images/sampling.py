@@ -6,10 +6,9 @@ Points crowd into a corner of the image, so that a hundred or more of them fall 
 from __future__ import annotations
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 
 def _sample(
@@ -90,7 +89,6 @@ def _case(
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.functional.grid_sample",
-        op="torch.nn.functional.grid_sample",
         why="The CUDA backward adds the gradient of each point to the pixels around it with atomic additions "
         f"({KERNELS}/cuda/GridSampler.cu).",
         directions=("backward",),

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 WHY = (
     "cuBLAS may split a long sum between blocks and join the parts in any order, unless its workspace is "
     "configured (https://docs.nvidia.com/cuda/cublas/#results-reproducibility); on a single stream it repeats its bits."
@@ -105,10 +104,9 @@ DISTANCES = "64 gradients added into each point (2048 on CUDA)"
 WITHOUT_MM = "donot_use_mm_for_euclid_dist"
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(name="torch.mm", op="torch.mm", why=WHY, cases=_mm_cases(), cuda_dtypes=("float16", "bfloat16")),
+    OpSpec(name="torch.mm", why=WHY, cases=_mm_cases(), cuda_dtypes=("float16", "bfloat16")),
     OpSpec(
         name="torch.matmul",
-        op="torch.matmul",
         why=WHY,
         cases={
             "batched": Case(inputs=lambda t: call(*_long(t, 2)), provokes=PRODUCTS, directions=BOTH),
@@ -119,14 +117,12 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.mv",
-        op="torch.mv",
         why=f"{WHY} On a CPU one thread multiplies, however large the matrix.",
         cases={"long_sums": Case(inputs=_vector, provokes=PRODUCTS)},
         cuda_dtypes=("float16",),
     ),
     OpSpec(
         name="torch.addmm",
-        op="torch.addmm",
         why=WHY,
         cases={
             "long_sums": Case(inputs=_added, provokes=PRODUCTS, directions=BOTH),
@@ -136,13 +132,11 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.nn.functional.linear",
-        op="torch.nn.functional.linear",
         why=WHY,
         cases={"batch": batched(_layer, ITEM_PRODUCTS)},
     ),
     OpSpec(
         name="torch.cdist",
-        op="torch.cdist",
         why="The CUDA backward joins the gradients that a point receives from all others.",
         directions=("backward",),
         cases={

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/sparse"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 BACKWARD: tuple[Direction, ...] = ("backward",)
 
 # Said of the CPU.
@@ -72,7 +71,6 @@ def _transposed(t: Inputs) -> Call:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.bmm",
-        op="torch.bmm",
         why="cuSPARSE sums the products of a sparse row, and cuBLAS those of a dense one, in an order of its own "
         f"({KERNELS}/cuda/SparseBlas.cpp). {ONE_THREAD}",
         cases={
@@ -107,7 +105,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.sparse.mm",
-        op="torch.sparse.mm",
         why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
         f"{ONE_THREAD}",
         cases={
@@ -132,14 +129,12 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.sparse.addmm",
-        op="torch.sparse.addmm",
         why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
         f"{ONE_THREAD}",
         cases={"coo": Case(inputs=_added, provokes=PRODUCTS)},
     ),
     OpSpec(
         name="torch.Tensor.coalesce",
-        op="torch.Tensor.coalesce",
         why="Elements that are stored several times are sorted and summed, and a sort that is not stable leaves their "
         f"order open ({KERNELS}/cuda/SparseCUDATensor.cu).",
         cases={

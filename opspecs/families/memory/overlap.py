@@ -52,7 +52,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.as_strided",
-        op="torch.as_strided",
         why="Where windows overlap its backward is index_add, which on CUDA adds each gradient with an atomic addition, in "
         f"the order in which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim.",
         directions=("backward",),

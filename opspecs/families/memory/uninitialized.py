@@ -100,14 +100,10 @@ def empty_into(small: torch.Tensor, size: int) -> torch.Tensor:
     return torch.empty(size, out=small)
 
 
-def _resize_traits(kind: str) -> dict[str, str]:
-    return {"quantized": "False"} | FILLS[kind][1]
-
-
+PLAIN = {"quantized": "False"}
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.empty",
-        op="torch.empty",
         why=WHY,
         cases=_cases(lambda t: call(_elements(t), dtype=t.dtype, device=t.device))
         | {
@@ -131,59 +127,47 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.empty_like",
-        op="torch.empty_like",
         why=WHY,
         cases=_cases(lambda t: call(t.values(_elements(t)))),
     ),
     OpSpec(
         name="torch.empty_strided",
-        op="torch.empty_strided",
         why=WHY,
         cases=_cases(lambda t: call((64, _elements(t) // 64), (1, 64), dtype=t.dtype, device=t.device)),
     ),
     OpSpec(
         name="torch.empty_permuted",
-        op="torch.empty_permuted",
         why=WHY,
         cases=_cases(lambda t: call((8, 8, _elements(t) // 64), (2, 0, 1), dtype=t.dtype, device=t.device)),
     ),
     OpSpec(
         name="torch.Tensor.new_empty",
-        op="torch.Tensor.new_empty",
         why=WHY,
         cases=_one_case(lambda t: call(t.values(1), (_elements(t),))),
     ),
     OpSpec(
         name="torch.Tensor.new_empty_strided",
-        op="torch.Tensor.new_empty_strided",
         why=WHY,
         cases=_one_case(lambda t: call(t.values(1), (64, _elements(t) // 64), (1, 64))),
     ),
     OpSpec(
         name="torch.Tensor.resize_",
-        op="torch.Tensor.resize_",
         why="What a tensor gains when it grows was never written, unless the flag has it filled "
         "(https://docs.pytorch.org/docs/stable/deterministic.html).",
         cases={
-            f"grow_{kind}": Case(
-                inputs=lambda t: call(t.values(16), (_elements(t),)),
-                provokes=SMALL,
-                dtypes=FILLS[kind][0],
-                traits=_resize_traits(kind),
-                reference=grown,
-            )
-            for kind in FILLS
+            f"grow_{kind}": replace(case, constant="", traits={**PLAIN, **case.traits})
+            for kind, case in _cases(lambda t: call(t.values(16), (_elements(t),)), grown).items()
         }
         | {
             "grow_large": Case(
                 inputs=lambda t: call(t.values(16), (_large(t),)),
                 provokes=LARGE,
-                traits=_resize_traits("floating"),
+                traits=PLAIN | FILLS["floating"][1],
                 reference=grown,
             ),
             "shrink": Case(
                 inputs=lambda t: call(t.values(_elements(t)), (16,)),
-                traits=_resize_traits("floating"),
+                traits=PLAIN | FILLS["floating"][1],
                 constant="Shrinking keeps the elements that are there, and computes none.",
             ),
             # CUDA has no kernel that resizes quantized tensors.
@@ -205,7 +189,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.Tensor.resize_as_",
-        op="torch.Tensor.resize_as_",
         why="It resizes like resize_, and what a tensor gains when it grows was never written "
         "(https://docs.pytorch.org/docs/stable/deterministic.html).",
         cases=_cases(lambda t: call(t.values(16), t.values(_elements(t))), grown),

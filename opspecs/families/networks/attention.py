@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Device, Direction, MissingError, OpSpec, call
+from opspecs.model import BOTH, Call, Case, Device, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 EVERYWHERE: tuple[Device, ...] = ("cpu", "cuda")
 CUDA: tuple[Device, ...] = ("cuda",)
 

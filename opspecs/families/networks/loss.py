@@ -5,18 +5,22 @@ Each reduction is a case of its own, and NLLLoss has one kernel for ``(N, C)`` a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, MissingError, OpSpec, call
+from opspecs.model import BOTH, Call, Case, Device, Direction, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 CLASSES = 8
+ROW_LOSSES = "8192 losses summed (1048576 on CUDA)"
+PIXEL_LOSSES = "8192 losses summed (2097152 on CUDA)"
+CLASS_GRADIENTS = "8 gradients summed over the classes of each sample"
 
 
 def _samples(t: Inputs, *, spatial: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,55 +60,47 @@ def _one_sample(t: Inputs) -> Call:
     return call(t.leaf(t.normal(1, classes)), t.index(1, high=classes))
 
 
-def _traits(reduction: str, *, spatial: bool, memory_format: str = "contiguous") -> dict[str, str]:
-    return {
-        "reduction": reduction,
-        "dims": "spatial" if spatial else "rows",
-        "memory_format": memory_format,
-    }
+def _case(
+    reduction: str,
+    *,
+    spatial: bool = False,
+    provokes: str = "",
+    directions: tuple[Direction, ...] | None = BOTH,
+    inputs: Callable[[Inputs], Call] | None = None,
+    **options: Any,
+) -> Case:
+    """Return a case that classifies rows or pixels, or of other inputs."""
+    layout = "channels_last" if options.get("channels_last") else "contiguous"
+    return Case(
+        inputs=inputs or partial(_classify, reduction=reduction, spatial=spatial, **options),
+        provokes=provokes,
+        directions=directions,
+        traits={
+            "reduction": reduction,
+            "dims": "spatial" if spatial else "rows",
+            "memory_format": layout,
+        },
+    )
 
 
 def _classification_cases(*, spatial: bool) -> dict[str, Case]:
     """Return the cases NLLLoss has for rows and for images alike."""
-    name = "spatial" if spatial else "rows"
-    losses = "8192 losses summed (2097152 on CUDA)" if spatial else "8192 losses summed (1048576 on CUDA)"
-    mean = _traits("mean", spatial=spatial)
+    name, losses = ("spatial", PIXEL_LOSSES) if spatial else ("rows", ROW_LOSSES)
     cases = {
-        f"{name}_mean": Case(
-            inputs=lambda t: _classify(t, "mean", spatial=spatial),
-            provokes=losses,
-            directions=BOTH,
-            traits=mean,
-        ),
-        f"{name}_sum": Case(
-            inputs=lambda t: _classify(t, "sum", spatial=spatial),
-            provokes=losses,
-            directions=BOTH,
-            traits=_traits("sum", spatial=spatial),
-        ),
+        f"{name}_mean": _case("mean", spatial=spatial, provokes=losses),
+        f"{name}_sum": _case("sum", spatial=spatial, provokes=losses),
         # A loss for each sample: nothing is summed.
-        f"{name}_none": Case(
-            inputs=lambda t: _classify(t, "none", spatial=spatial),
-            directions=BOTH,
-            traits=_traits("none", spatial=spatial),
+        f"{name}_none": _case("none", spatial=spatial),
+        f"{name}_mean_weighted": _case(
+            "mean", spatial=spatial, provokes=f"{losses}, and as many weights", weighted=True
         ),
-        f"{name}_mean_weighted": Case(
-            inputs=lambda t: _classify(t, "mean", spatial=spatial, weighted=True),
-            provokes=f"{losses}, and as many weights",
-            directions=BOTH,
-            traits=mean,
-        ),
-        f"{name}_mean_ignore_index": Case(
-            inputs=lambda t: _classify(t, "mean", spatial=spatial, ignore_index=0),
-            provokes=losses,
-            traits=mean,
+        f"{name}_mean_ignore_index": _case(
+            "mean", spatial=spatial, provokes=losses, directions=None, ignore_index=0
         ),
     }
     if spatial:  # Its backward refuses them: "grad_input must be contiguous".
-        cases[f"{name}_mean_channels_last"] = Case(
-            inputs=lambda t: _classify(t, "mean", spatial=True, channels_last=True),
-            provokes=losses,
-            traits=_traits("mean", spatial=True, memory_format="channels_last"),
+        cases[f"{name}_mean_channels_last"] = _case(
+            "mean", spatial=True, provokes=losses, directions=None, channels_last=True
         )
     return cases
 
@@ -176,6 +172,27 @@ REPEATED = "32 positions of the target share one label's gradient (100 on CUDA)"
 SHARED = "8 positions of the target share each label's gradient (25 on CUDA)"
 MEAN = {"reduction": "mean"}
 
+
+def _ctc_case(
+    reduction: str = "mean",
+    *,
+    labels: int = 4,
+    provokes: str = SHARED,
+    directions: tuple[Direction, ...] | None = None,
+    dtypes: tuple[str, ...] | None = None,
+    devices: tuple[Device, ...] = ("cpu", "cuda"),
+    **options: Any,
+) -> Case:
+    return Case(
+        inputs=partial(_ctc, reduction=reduction, labels=labels, **options),
+        provokes=provokes,
+        directions=directions,
+        dtypes=dtypes,
+        devices=devices,
+        traits={"reduction": reduction},
+    )
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.NLLLoss",
@@ -187,9 +204,7 @@ SPECS: tuple[OpSpec, ...] = (
             **_classification_cases(spatial=False),
             **_classification_cases(spatial=True),
             # Forward it reads one number.
-            "one_sample": Case(
-                inputs=_one_sample, directions=("backward",), traits=_traits("mean", spatial=False)
-            ),
+            "one_sample": _case("mean", directions=("backward",), inputs=_one_sample),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -199,46 +214,18 @@ SPECS: tuple[OpSpec, ...] = (
         why="It is log_softmax and nll_loss, with the sums of both.",
         directions=("backward",),
         cases={
-            "rows": Case(
-                inputs=lambda t: _classify(t, "mean"),
-                provokes="8192 losses summed (1048576 on CUDA)",
-                directions=BOTH,
-                traits=_traits("mean", spatial=False),
-            ),
-            "spatial": Case(
-                inputs=lambda t: _classify(t, "mean", spatial=True),
-                provokes="8192 losses summed (2097152 on CUDA)",
-                directions=BOTH,
-                traits=_traits("mean", spatial=True),
-            ),
-            "spatial_sum": Case(
-                inputs=lambda t: _classify(t, "sum", spatial=True),
-                provokes="8192 losses summed (2097152 on CUDA)",
-                directions=BOTH,
-                traits=_traits("sum", spatial=True),
-            ),
+            "rows": _case("mean", provokes=ROW_LOSSES),
+            "spatial": _case("mean", spatial=True, provokes=PIXEL_LOSSES),
+            "spatial_sum": _case("sum", spatial=True, provokes=PIXEL_LOSSES),
             # A loss for each pixel: the sums are those over its classes.
-            "spatial_none": Case(
-                inputs=lambda t: _classify(t, "none", spatial=True),
-                directions=BOTH,
-                traits=_traits("none", spatial=True),
-            ),
-            "label_smoothing": Case(
-                inputs=lambda t: _classify(t, "mean", label_smoothing=0.1),
-                provokes="8 gradients summed over the classes of each sample",
-                traits=_traits("mean", spatial=False),
-            ),
-            "class_shares": Case(
-                inputs=_soft_classes,
-                provokes="8 gradients summed over the classes of each sample",
-                traits=_traits("mean", spatial=False),
-            ),
+            "spatial_none": _case("none", spatial=True),
+            "label_smoothing": _case("mean", provokes=CLASS_GRADIENTS, directions=None, label_smoothing=0.1),
+            "class_shares": _case("mean", provokes=CLASS_GRADIENTS, directions=None, inputs=_soft_classes),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
     OpSpec(
         name="torch.nn.functional.linear_cross_entropy",
-        op="torch.nn.functional.linear_cross_entropy",
         why="It is linear and cross_entropy, with the sums of both; by chunks, the gradient of the weight is summed over those.",
         directions=BOTH,
         cases={
@@ -267,36 +254,18 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/LossCTC.cu). cuDNN, which has kernels of its own, takes some targets.",
         directions=("backward",),
         cases={
-            "one_label": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=1), provokes=REPEATED, directions=BOTH, traits=MEAN
-            ),
-            "four_labels": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4),
-                provokes=SHARED,
-                dtypes=("float32", "float64"),
-                traits=MEAN,
-            ),
-            "four_labels_short": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4, short=True),
+            "one_label": _ctc_case(labels=1, provokes=REPEATED, directions=BOTH),
+            "four_labels": _ctc_case(dtypes=("float32", "float64")),
+            "four_labels_short": _ctc_case(
                 provokes="8 positions of the target share each label's gradient",
                 devices=("cuda",),
-                traits=MEAN,
+                short=True,
             ),
-            "four_labels_sum": Case(
-                inputs=lambda t: _ctc(t, "sum", labels=4), provokes=SHARED, traits={"reduction": "sum"}
-            ),
-            "four_labels_none": Case(
-                inputs=lambda t: _ctc(t, "none", labels=4), provokes=SHARED, traits={"reduction": "none"}
-            ),
-            "four_labels_zero_infinity": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4, zero_infinity=True), provokes=SHARED, traits=MEAN
-            ),
-            "four_labels_concatenated": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4, concatenated=True), provokes=SHARED, traits=MEAN
-            ),
-            "four_labels_cudnn": Case(
-                inputs=lambda t: _ctc(t, "mean", labels=4, cudnn=True), provokes=SHARED, traits=MEAN
-            ),
+            "four_labels_sum": _ctc_case("sum"),
+            "four_labels_none": _ctc_case("none"),
+            "four_labels_zero_infinity": _ctc_case(zero_infinity=True),
+            "four_labels_concatenated": _ctc_case(concatenated=True),
+            "four_labels_cudnn": _ctc_case(cudnn=True),
             "each_label_once": Case(inputs=_ctc_distinct, traits=MEAN),
         },
     ),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 AVERAGED = "512 elements averaged in each row (4096 on CUDA)"
 CHANNEL_AVERAGED = "4096 elements averaged in each channel (2097152 on CUDA)"
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 
 def _layer_norm(t: Inputs, rows: int, columns: int) -> Call:
@@ -85,7 +84,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.nn.functional.rms_norm",
-        op="torch.nn.functional.rms_norm",
         why=f"Rows are cut into lanes whose partial sums are joined ({KERNELS}/cuda/layer_norm_kernel.cu).",
         cases={"batch": batched(lambda t: call(*_items(t)), AVERAGED)},
     ),

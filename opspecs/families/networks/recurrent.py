@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from opspecs.batched import ITEMS, batched
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, OpSpec, call
 
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 WHY = (
     "cuDNN chooses the algorithm, and cuBLAS may split its sums "
     "(https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html)."

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, Direction, OpSpec, call
+from opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch
 
-BOTH: tuple[Direction, ...] = ("forward", "backward")
 
 FLAT = {"dims": "1-D"}
 # Said of the CPU.
@@ -55,7 +54,6 @@ def _flat_exponentials(t: Inputs) -> Call:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.cumsum",
-        op="torch.cumsum",
         why="A long 1-D scan is cut into blocks, and which predecessors a block finds summed already depends on "
         "timing (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). "
         f"{ONE_ROW}",
@@ -102,17 +100,14 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.cumprod",
-        op="torch.cumprod",
         why="A long 1-D scan is cut into blocks, which must be joined in some order "
         f"(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). {ONE_ROW}",
         cases={
-            "long_flat": Case(inputs=_flat_product, provokes=PRODUCTS, directions=BOTH),
-            "long_flat_dtypes": Case(
-                inputs=_flat_product,
-                provokes=PRODUCTS,
-                directions=BOTH,
-                dtypes=("float64",),
-                devices=("cuda",),
+            **with_dtypes(
+                "long_flat",
+                Case(inputs=_flat_product, provokes=PRODUCTS, directions=BOTH),
+                ("float64",),
+                "cuda",
             ),
             "flat_integers": Case(
                 # Odd ones: of even ones the product soon is zero.
@@ -129,18 +124,15 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.logcumsumexp",
-        op="torch.logcumsumexp",
         why="A long 1-D scan is cut into blocks, which must be joined in some order "
         "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/LogcumsumexpKernel.cu). "
         f"{ONE_ROW}",
         cases={
-            "flat": Case(inputs=_flat_exponentials, provokes=EXPONENTIALS, directions=BOTH),
-            "flat_dtypes": Case(
-                inputs=_flat_exponentials,
-                provokes=EXPONENTIALS,
-                directions=BOTH,
-                dtypes=("float64",),
-                devices=("cuda",),
+            **with_dtypes(
+                "flat",
+                Case(inputs=_flat_exponentials, provokes=EXPONENTIALS, directions=BOTH),
+                ("float64",),
+                "cuda",
             ),
             "longer_rows": Case(
                 inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 5000), cuda=(8, 1 << 18)))), 1),
@@ -152,7 +144,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.multinomial",
-        op="torch.multinomial",
         why="With replacement it looks up the numbers that it draws in prefix sums of the probabilities "
         "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/MultinomialKernel.cu); without, it takes the "
         "largest quotients. On a CPU one thread draws.",

@@ -24,19 +24,18 @@ def _one_each(t: Inputs) -> Call:
     return call(t.permutation(bins).to(t.dtype), bins, 0, bins)
 
 
+def _many(t: Inputs) -> int:
+    return t.size(cpu=1 << 14, cuda=1 << 20)
+
+
 def _weighed(t: Inputs, bins: int) -> Call:
-    values = t.size(cpu=1 << 14, cuda=1 << 20)
+    values = _many(t)
     return call(t.index(values, high=bins), t.normal(values))
 
 
 def _weighed_integrally(t: Inputs) -> Call:
-    values = t.size(cpu=1 << 14, cuda=1 << 20)
+    values = _many(t)
     return call(t.index(values, high=64), t.integers(values, high=8))
-
-
-def _weighed_once(t: Inputs) -> Call:
-    bins = t.size(cpu=1 << 14, cuda=1 << 20)
-    return call(t.permutation(bins), t.normal(bins))
 
 
 # The documented condition the cases of bincount meet.
@@ -45,7 +44,6 @@ GIVEN = {"weights": "given"}
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.histc",
-        op="torch.histc",
         why="On CUDA every value is counted with an atomic addition, in the order in which threads arrive "
         "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/SummaryOps.cu).",
         cases={
@@ -73,7 +71,6 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.bincount",
-        op="torch.bincount",
         why="On CUDA every value is counted, and every weight added, with an atomic addition, in the order in which "
         "threads arrive (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/SummaryOps.cu). On a CPU "
         "one thread counts, in a loop over the values (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/"
@@ -99,16 +96,16 @@ SPECS: tuple[OpSpec, ...] = (
             ),
             # Sums of few integers are exact in any order.
             "weights_integral": Case(inputs=_weighed_integrally, dtypes=("float32", "int64"), traits=GIVEN),
-            "weights_one_each": Case(inputs=_weighed_once, traits=GIVEN),
+            "weights_one_each": Case(
+                inputs=lambda t: call(t.permutation(_many(t)), t.normal(_many(t))), traits=GIVEN
+            ),
             "counts": Case(
-                inputs=lambda t: call(t.integers(t.size(cpu=1 << 14, cuda=1 << 20), high=64)),
+                inputs=lambda t: call(t.integers(_many(t), high=64)),
                 dtypes=("int64", "uint8"),
                 traits={"weights": "none"},
             ),
             "counts_minlength": Case(
-                inputs=lambda t: call(
-                    t.integers(t.size(cpu=1 << 14, cuda=1 << 20), high=2), minlength=1 << 14
-                ),
+                inputs=lambda t: call(t.integers(_many(t), high=2), minlength=1 << 14),
                 dtypes=("int64",),
                 traits={"weights": "none"},
             ),

@@ -24,7 +24,6 @@ SPECS: tuple[OpSpec, ...] = (
     *(
         OpSpec(
             name=f"torch.nn.functional.{name}",
-            op=f"torch.nn.functional.{name}",
             why=f"Adds the exponentials of a whole row; the kernel chooses the order ({KERNELS}/cuda/SoftMax.cu).",
             cases={
                 "batch": batched(
@@ -37,7 +36,6 @@ SPECS: tuple[OpSpec, ...] = (
     *(
         OpSpec(
             name=f"torch.{name}",
-            op=f"torch.{name}",
             why="Adds whole rows, cut into lanes and blocks whose partial sums are joined "
             f"({KERNELS}/cpu/SumKernel.cpp, {KERNELS}/cuda/Reduce.cuh).",
             cases={

@@ -131,7 +131,7 @@ def median_out(values: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tens
 
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(name="torch.median", op="torch.median", why=WHY, cases=_search_cases() | VALUE | DOUBLE),
+    OpSpec(name="torch.median", why=WHY, cases=_search_cases() | VALUE | DOUBLE),
     OpSpec(
         name="torch.median_out",
         op=median_out,
@@ -139,28 +139,24 @@ SPECS: tuple[OpSpec, ...] = (
         cases={"tied_rows": replace(_search_cases()["tied_rows"], dtypes=None, devices=("cuda",))},
         documented=("torch.median",),
     ),
-    OpSpec(name="torch.nanmedian", op="torch.nanmedian", why=WHY, cases=_search_cases() | VALUE),
+    OpSpec(name="torch.nanmedian", why=WHY, cases=_search_cases() | VALUE),
     OpSpec(
         name="torch.kthvalue",
-        op="torch.kthvalue",
         why=WHY,
         cases=_search_cases(50) | {"tied_short_rows": _short(20, 1)},
     ),
     OpSpec(
         name="torch.mode",
-        op="torch.mode",
         why=f"Of equal values, and of values that are equally many, any may be found ({KERNELS}/cuda/TensorModeKernel.cu).",
         cases=_cases(),
     ),
     OpSpec(
         name="torch.topk",
-        op="torch.topk",
         why=f"Of the values that equal the last one taken, any may be taken ({KERNELS}/cuda/TensorTopK.cu).",
         cases=_cases(50) | {"tied_short_rows": _short(20, 1)},
     ),
     OpSpec(
         name="torch.sort",
-        op="torch.sort",
         why=f"A sort that is not stable leaves equal values in any order ({KERNELS}/cuda/Sort.cpp).",
         cases={
             "tied_rows": Case(
