@@ -82,7 +82,8 @@ def test_cublas_bullets_act_deterministically() -> None:
     """The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically."""
     text = "Sets.\n\n    If CUBLAS_WORKSPACE_CONFIG is not set, these raise:\n\n        * :func:`torch.mm`\n"
 
-    for finding, agreement in (("fixed_by_mode", "confirmed"), ("raises", "contradicted")):
+    shown_as: dict[Finding, Agreement] = {"fixed_by_mode": "confirmed", "raises": "contradicted"}
+    for finding, agreement in shown_as.items():
         assert only(docs_of(text, [shown("torch.mm", finding)])).agreement == agreement
 
 

@@ -66,8 +66,8 @@ FOUND: dict[str, tuple[str, dict[str, Any]]] = {
     "matrix model, product": ("observation", {"inputs": [f"args[0]: float32 ({', '.join(['9' * 18] * 600)})"]}),
     "matrix model, sums": ("cost", {"off_memory": 2**63 - 1, "on_memory": 2**64}),
     "power": ("sentinel", {"executions": 10**400, "differing": 10**399}),
-    "chart": ("cost", {"off": dict.fromkeys(("median", "low", "high"), 1e-320)}),
-    "chart, large": ("cost", {"on": dict.fromkeys(("median", "low", "high"), 1.7e308)}),
+    "cost": ("cost", {"off": dict.fromkeys(("median", "low", "high"), 1e-320)}),
+    "cost, large": ("cost", {"on": dict.fromkeys(("median", "low", "high"), 1.7e308)}),
     "severity": ("observation", {"outputs": [{"name": "o", "shape": [-1], "dtype": "x" * 99, "differing": 10**400}]}),
     "compare cost": ("cost", {"on": dict.fromkeys(("median", "low", "high"), 1e-323)}),
 }  # fmt: skip

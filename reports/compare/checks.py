@@ -60,7 +60,7 @@ def failing(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[str]:
 
 def _likely(pair: Pair, one: LikelyChange) -> Failure:
     ids = tuple(change.id for change in one.changes)
-    text = f"{one.op}: {len(ids)} rows together: {'; '.join(map(str, one.tests))} {_step(pair)}: {named(ids)}"
+    text = f"{one.op}: {len(ids)} rows together: {'; '.join(map(str, one.tests))} ({pair.name}): {named(ids)}"
     return Failure(pair=pair, title=f"{one.kind} (likely)", text=text, op=one.op, ids=ids)
 
 
@@ -81,10 +81,7 @@ def render_junit(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",))
     failed = list(failures(comparison, kinds))
     return junit(
         [
-            (
-                f"{pair.name}",
-                list(_cases(pair, [one for one in failed if one.pair is pair])),
-            )
+            (pair.name, list(_cases(pair, [one for one in failed if one.pair is pair])))
             for pair in comparison.pairs
         ]
     )
@@ -120,7 +117,7 @@ def _of_row(pair: Pair, change: Change) -> Failure:
     return Failure(
         pair=pair,
         title=change.words,
-        text=f"{row.id}: {findings} {_step(pair)}{detail}",
+        text=f"{row.id}: {findings} ({pair.name}){detail}",
         op=row.spec,
         ids=(row.id,),
     )
@@ -136,24 +133,16 @@ def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
     entries = len({change.row.row.spec for change in found})
     text = (
         f"{what}, of {entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases: each release draws "
-        f"its own samples {_step(pair)}"
+        f"its own samples ({pair.name})"
     )
     ids = tuple(change.id for change in found)
     yield Failure(pair=pair, title="other samples", text=text, op="samples", ids=ids)
 
 
 def _nothing(pair: Pair) -> Failure:
-    why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
-    text = f"{pair.name}: {why or _nothing_comparable(pair)}"
-    return Failure(pair=pair, title="nothing compared", text=text, op="detmatrix", ids=())
-
-
-def _nothing_comparable(pair: Pair) -> str:
     """Say why no row of two runs could be compared."""
     reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
-    text = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    return f"no row can be compared ({text})" if text else "no row is in both"
-
-
-def _step(pair: Pair) -> str:
-    return f"({pair.name})"
+    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
+    why = why or (f"no row can be compared ({counts})" if counts else "no row is in both")
+    return Failure(pair=pair, title="nothing compared", text=f"{pair.name}: {why}", op="detmatrix", ids=())

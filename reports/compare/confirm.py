@@ -100,21 +100,14 @@ def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
             return again
         return _unsettled(first, f"measured again without result, {again.reason}: {again.detail}")
     if again.kind != seemed:
-        return _contradicted(first, again, f"the scans suggest {seemed}, measured again it is {again.kind}")
+        text = f"the scans suggest {seemed}, measured again it is {again.kind}: {again.detail}"
+        if again.confirmed:
+            return replace(again, detail=text)
+        # Without proof the worse one stands, so that no check for regressions passes because of it.
+        stays = first.confirmed is False and again.kind != "regressed"
+        unsettled = _unsettled(first, f"not_reproduced: {text}")
+        return unsettled if stays else doubted(again.kind, "not_reproduced", text, again.tests)
     return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
-
-
-def _contradicted(first: JudgedRow, again: JudgedRow, text: str) -> JudgedRow:
-    """Judge a row that changed in another way when it was measured again: without proof the worse one stands.
-
-    So no check for regressions passes because of it.
-    """
-    text = f"{text}: {again.detail}"
-    if again.confirmed:
-        return replace(again, detail=text)
-    if first.confirmed is False and again.kind != "regressed":
-        return _unsettled(first, f"not_reproduced: {text}")
-    return doubted(again.kind, "not_reproduced", text, again.tests)
 
 
 def _unsettled(first: JudgedRow, why: str) -> JudgedRow:

@@ -193,9 +193,11 @@ def class_of(old: Finding, new: Finding) -> Kind:
         return "same"
     if _UNMEASURED & {old, new}:
         return "not_comparable"
-    if _RANK[old] == _RANK[new]:
-        return "changed"
-    return "improved" if _RANK[new] > _RANK[old] else "regressed"
+    return _of_ranks(_RANK[old], _RANK[new])
+
+
+def _of_ranks(old: int, new: int) -> Kind:
+    return "changed" if old == new else "improved" if new > old else "regressed"
 
 
 def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
@@ -268,8 +270,7 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: tuple[RateTest, ...]) -> J
     # Where off has no verdict the mode finds nothing, and differs all the same.
     same = old.finding == new.finding
     text = f"{mode}: {before} → {after}" if same else f"{mode}: {old.finding} → {new.finding}"
-    rank = _RANK_ON[after] - _RANK_ON[before]
-    kind: Kind = "changed" if not rank else "improved" if rank > 0 else "regressed"
+    kind = _of_ranks(_RANK_ON[before], _RANK_ON[after])
     if {before, after} & _PROOF.keys() and after != "deterministic":
         what = _PROOF[after][0] if after in _PROOF else _PROOF[before][1]
         proof = "alert" if "raises" in (before, after) else "refusal"
@@ -402,9 +403,8 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
         for side, row in sides
         if row.on.verdict in {"raises", "nondeterministic"}
     ]
-    callers = _callers(old, new)
-    if callers[0] != callers[1] and old.on.verdict == new.on.verdict:
-        lines.append(f"alert callers {_named(callers[0])} → {_named(callers[1])}")
+    if (changed := _alerts_changed(old, new)) and old.on.verdict == new.on.verdict:
+        lines.append(changed)
     return doubted(apparent, "no_verdict", "; ".join(lines), tests)
 
 
@@ -414,11 +414,9 @@ def _apparent_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
     if before != after:
         if before not in _RANK_ON or after not in _RANK_ON:
             return "not_comparable"
-        return "improved" if _RANK_ON[after] > _RANK_ON[before] else "regressed"
-    callers, warn_only = _callers(old, new), (old.warn_only.verdict, new.warn_only.verdict)
-    if callers[0] != callers[1]:
-        return "changed"
-    return "same" if warn_only[0] == warn_only[1] or not set(warn_only) <= set(COMPARED) else "changed"
+        return _of_ranks(_RANK_ON[before], _RANK_ON[after])
+    forced = {old.warn_only.verdict, new.warn_only.verdict}
+    return "changed" if _alerts_changed(old, new) or forced == set(COMPARED) else "same"
 
 
 def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
@@ -426,11 +424,9 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
     if old.finding != new.finding and all(row.unfilled.verdict in COMPARED for row in (old, new)):
         text = f"fill off: {old.unfilled.verdict} → {new.unfilled.verdict}"
         return JudgedRow(kind="changed", confirmed=False, detail=text, tests=tests)
-    callers = _callers(old, new)
-    if callers[0] != callers[1]:
+    if changed := _alerts_changed(old, new):
         # An alert's caller is text of the build, not a matter of chance.
-        text = f"alert callers {_named(callers[0])} → {_named(callers[1])}; an alert is proof"
-        return JudgedRow(kind="changed", confirmed=True, detail=text, tests=tests)
+        return JudgedRow(kind="changed", confirmed=True, detail=f"{changed}; an alert is proof", tests=tests)
     # Under a finding that speaks of the flag on, the flag off may have changed.
     if {old.off.verdict, new.off.verdict} == set(COMPARED):
         kind: Kind = "improved" if new.off.verdict == "deterministic" else "regressed"
@@ -446,18 +442,16 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
     return JudgedRow(kind="same", detail=text, tests=tests)
 
 
-def _named(callers: Sequence[str]) -> str:
-    return ", ".join(callers) or "none"
-
-
-def _callers(old: MatrixRow, new: MatrixRow) -> tuple[list[str], list[str]]:
-    """Return the callers of the alerts of both runs; those behind the first one if both made the op run."""
+def _alerts_changed(old: MatrixRow, new: MatrixRow) -> str:
+    """Say that the callers of alerts changed, those behind the first one if both runs made the op run; empty if they did not."""
     warn_only = all(row.warn_only.verdict in COMPARED for row in (old, new))
     before, after = (
-        sorted({name for name in (row.on.alert, *(row.warn_only.alerts if warn_only else ())) if name})
+        ", ".join(
+            sorted({name for name in (row.on.alert, *(row.warn_only.alerts if warn_only else ())) if name})
+        )
         for row in (old, new)
     )
-    return before, after
+    return f"alert callers {before or 'none'} → {after or 'none'}" if before != after else ""
 
 
 def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:

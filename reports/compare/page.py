@@ -62,42 +62,6 @@ _NO_LISTS = "no lists"
 _WORST: tuple[Kind, ...] = ("regressed", "changed", "removed", "added", "improved")
 
 
-class Moment(Struct, frozen=True):
-    """One row in one run."""
-
-    run: Matrix
-    row: MatrixRow | None  # None: not planned
-    change: Change | None  # from the run before; None for the first run, and where neither planned it
-    documented: str
-    before: str  # what the lists of the run before say
-
-    @property
-    def finding(self) -> str:
-        """Its finding, with what must not be read without it."""
-        return finding_words(self.row, self.run)
-
-    @property
-    def note(self) -> str:
-        """The latter alone: its n, low power, a scan that is not trustworthy."""
-        rests, marks = finding_notes(self.row, self.run) if self.row else ("", [])
-        return ", ".join(filter(None, [rests, *marks]))
-
-    @property
-    def cells(self) -> tuple[str, str]:
-        """What it shows with the flag off, and with it on."""
-        return (self.row.off.words, self.row.on_words) if self.row else ("", "")
-
-    @property
-    def became(self) -> str | None:
-        """What became of the row, if that is a change, be it comparable or not."""
-        return self.change.words if self.change is not None and self.change.differs else None
-
-    @property
-    def redocumented(self) -> bool:
-        """Whether the lists of the run before say something else."""
-        return _NO_LISTS not in {self.before, self.documented} and self.before != self.documented
-
-
 class TimelineRow(Struct, frozen=True, dict=True):
     """One row in every run of one kind of device."""
 
@@ -122,12 +86,26 @@ class TimelineRow(Struct, frozen=True, dict=True):
         return sum(change is not None and change.differs for change in self.changes)
 
     @cached_property
-    def moments(self) -> list[Moment]:
-        """What each run shows of it, and its release documents."""
-        row = self.row.row
-        listed = [documented(row, one.claims) if one.claims else _NO_LISTS for one in self.lists]
-        columns = (self.matrices, self.cells, self.changes, listed, [listed[0], *listed])
-        return [Moment(*of_run) for of_run in zip(*columns, strict=False)]
+    def moments(self) -> list[View]:
+        """What each run shows of it, and its release documents, beside what became of it since the run before."""
+        row, found, before = self.row.row, list[View](), None
+        for one, lists, seen, change in zip(self.matrices, self.lists, self.cells, self.changes, strict=True):
+            listed = documented(row, lists.claims) if lists.claims else _NO_LISTS
+            rests, marks = finding_notes(seen, one) if seen else ("", [])
+            moment = View(
+                {},
+                place=len(found),  # among the runs
+                row=seen,  # None: not planned
+                change=change,  # None: in the first run, and where neither planned it
+                documented=listed,
+                redocumented=before not in {None, listed, _NO_LISTS} and listed != _NO_LISTS,
+                finding=finding_words(seen, one),
+                note=", ".join(filter(None, [rests, *marks])),
+                cells=(seen.off.words, seen.on_words) if seen else ("", ""),
+                became=change.words if change is not None and change.differs else None,
+            )
+            found, before = [*found, moment], listed
+        return found
 
     @property
     def choices(self) -> set[str]:
@@ -339,7 +317,7 @@ def _facts(tables: Iterable[View], pool: Pool) -> Iterator[list[object]]:
             yield [number, one.changed, one.differed, *places, moments]
 
 
-def _moment(one: Moment, pool: Pool) -> list[object]:
+def _moment(one: View, pool: Pool) -> list[object]:
     """Return one row in one run: what it shows, what it costs, what became of it."""
     shown: Hashable = None
     price: Hashable = None

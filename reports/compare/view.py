@@ -252,6 +252,7 @@ def _pair(pair: Pair) -> View:
     tests = [(change, test) for change in pair.changes for test in change.judged.tests]
     bits = [change for change in pair.changes if change.other_bits]
     again, cost = _again(pair), pair.cost
+    words_of = {change.key: change.words for change in pair.changes}
     return View(
         {
             "from": pair.old.name,
@@ -280,9 +281,17 @@ def _pair(pair: Pair) -> View:
         lead=_lead(pair),
         step=step_counts(pair),
         again_words=again and again_words(again),
-        measured_again=_measured_again(pair),
+        # Rows that were measured again: id, what came out, finding and both cells, of one run and the other.
+        measured_again=[
+            (old.row.id, [words_of[key], arrow(old.finding, new.finding), *_modes(old, new)])
+            for key, (old, new) in (pair.again.rows.items() if pair.again else ())
+        ],
         changes=((kind, [_row(pair, it) for it in pair.of(kind)]) for kind in CHANGES if pair.of(kind)),
-        doubts=(_doubt(pair, reason, some) for reason in REASON_MEANING if (some := _doubted(pair, reason))),
+        doubts=(
+            _doubt(pair, reason, some)
+            for reason in REASON_MEANING
+            if (some := [it for it in pair.of("not_comparable") if it.judged.reason == reason])
+        ),
         tests=len(tests),
         told_apart=sum(test.differ for _, test in tests),
         apart=[(it.id, [str(test)]) for it, test in tests if test.differ and it.kind == "same"],
@@ -369,19 +378,6 @@ def _again(pair: Pair) -> dict[str, Any] | None:
     }
 
 
-def _measured_again(pair: Pair) -> list[tuple[str, list[str]]]:
-    """Return the rows that were measured again: id, what came out, and finding and both cells, of one run and the other."""
-    words_of = {change.key: change.words for change in pair.changes}
-    return [
-        (old.row.id, [words_of[key], arrow(old.finding, new.finding), *_modes(old, new)])
-        for key, (old, new) in (pair.again.rows.items() if pair.again else ())
-    ]
-
-
-def _doubted(pair: Pair, reason: Reason) -> list[Change]:
-    return [change for change in pair.of("not_comparable") if change.judged.reason == reason]
-
-
 def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
     """Return rows that one reason keeps from being compared: those that seem to have changed, the worst first, then others."""
     details: dict[str, list[str]] = {}
@@ -429,25 +425,15 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
     """Return what the table of the steps tells of one, in the order of its columns."""
     counts = pair.counts
     seeming = sum(change.judged.apparent is not None for change in pair.changes)
-    blocked = (
-        f"{counts['not_comparable']} ({seeming} possible change{'s' if seeming > 1 else ''})"
-        if seeming
-        else ""
-    )
+    possible = f"{counts['not_comparable']} ({several(seeming, 'possible change')})" if seeming else ""
+    unmeasured = sum(one.unmeasured for one in pair.claims)
     return (
         pair.compared,
         *(counts[kind] for kind in MOVES),
-        blocked or counts["not_comparable"],
+        possible or counts["not_comparable"],
         sum(bool(change.other_bits) for change in pair.changes),
-        claims_words(pair),
+        f"{len(pair.claims)}, {unmeasured} not measured" if unmeasured else len(pair.claims),
     )
-
-
-def claims_words(pair: Pair) -> int | str:
-    """Return how many changes of the documented lists there are, and how many of them were not measured."""
-    unmeasured = sum(one.unmeasured for one in pair.claims)
-    claims = f"{len(pair.claims)}, {unmeasured} not measured" if unmeasured else ""
-    return claims or len(pair.claims)
 
 
 def by_op(pair: Pair) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the flag costs: the ratio of a row's median times with it on and off, told with its spread, and a chart of all rows.
+"""What the flag costs: the ratio of a row's median times with it on and off, told with its spread.
 
 A ratio whose two times lie within each other's quartiles is not told apart from 1: it is marked, not hidden. A row
 that could not be timed has a word in its place.
@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reports.matrix.trust import TableSection
 from reports.render.json import View, fields_of
@@ -25,9 +25,6 @@ SLOW = 2.0  # the ratio from which a row is listed
 _UNTIMED: dict[str, str] = {"raised": "error", "invalid": "error"}
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-SIDE = 1000  # of the drawing, in its own units
-_LOWEST, _HIGHEST = -1, 2  # powers of 2 that are always on the scale
-_LABELS = 8  # at most, roughly
 # Matters to CUDA alone: both times are taken in one process, whose environment is that of the mode on.
 _WORKSPACE = (
     ' "off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it: against a process without '
@@ -206,44 +203,3 @@ def _line(row: str, one: Timed) -> tuple[str, ...]:
         memory(one.cost.off_memory),
         memory(one.cost.on_memory),
     )
-
-
-def chart(rows: Sequence[MatrixRow]) -> dict[str, Any] | None:
-    """Return what the page draws of the timed rows, the slowest at the left; ``None`` if there are none.
-
-    The drawing is a handful of SVG paths, however many rows there are, stretched to the page's width; its labels are text of the
-    page, which does not stretch.
-    """
-    found = [one for _, one in _slowest(rows)]
-    if not found:
-        return None
-    drawn = [ratio for it in found for ratio in (it.ratio, it.filling) if ratio]
-    low = min(_LOWEST, *(math.floor(math.log2(ratio)) for ratio in drawn))
-    high = max(_HIGHEST, *(math.ceil(math.log2(ratio)) for ratio in drawn))
-
-    def y(ratio: float) -> float:
-        power = math.log2(ratio) if ratio > 0 else low
-        return round(SIDE * (high - min(max(power, low), high)) / (high - low), 1)
-
-    placed = [(round(SIDE * (place + 0.5) / len(found), 1), it) for place, it in enumerate(found)]
-    half = round(min(SIDE / len(found) / 2, 8), 1)
-    step = max(1, round((high - low) / _LABELS))
-    return {
-        "dots": "".join(f"M{x:g} {y(it.ratio):g}h.1" for x, it in placed),
-        "spreads": "".join(f"M{x:g} {y(it.spread[0]):g}V{y(it.spread[1]):g}" for x, it in placed),
-        "unfilled": "".join(
-            f"M{x - half:g} {y(it.filling):g}h{2 * half:g}" for x, it in placed if it.filling
-        ),
-        "ticks": [
-            # A fraction stays short however small it is.
-            (
-                f"{2**power if power >= 0 else f'1/{2**-power}'}{TIMES}",
-                round(y(2.0**power) * 100 / SIDE, 1),  # from the top, in percent
-                "strong" if power in {0, 1} else "tick",
-            )
-            for power in range(high, low - 1, -1)
-            if power in {0, 1} or power % step == 0
-        ],
-        "widths": [round(100 * math.log2(it.ratio) / high, 1) for it in found if it.is_slow],
-        "memory": any(it.cost.on_memory is not None for it in found),
-    }

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from reports.libraries import library_names
 from reports.matrix import trust, words
 from reports.matrix.columns import all_columns, idle_words, telling
-from reports.matrix.cost import chart, cost_words, costs
+from reports.matrix.cost import cost_words, costs
 from reports.matrix.model import Matrix
 from reports.matrix.ops import ops_view
 from reports.matrix.rows import differences
@@ -131,7 +131,6 @@ def _run(number: int, one: Matrix) -> View:
         revealed=trust.revealed(rows),
         costs=costs(rows),
         cost_words=cost_words,
-        chart=chart(rows),
         lists={"Environment": words.environment_words(one), "Scan": words.settings_words(one)},
         options=words.rerun_options(header.settings),
         families=_families(rows),
