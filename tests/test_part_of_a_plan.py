@@ -43,7 +43,7 @@ def lone(request: pytest.FixtureRequest, in_shards: Path, tmp_path: Path) -> tup
         return in_shards / shard_name(3), "shards 1-2, 4-8 of 8 are missing"
     path = Path(shutil.copy(in_shards / "whole.jsonl", tmp_path / "run.2.jsonl"))
     changed(path, file=2, continues="run.jsonl", began=["2026-01-02T03:04:05Z"])
-    return path, "file 1 of the whole plan is missing"
+    return path, "its beginning is in another file"
 
 
 @pytest.mark.parametrize("form", ["text", "md", "html"])

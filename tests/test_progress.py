@@ -39,7 +39,7 @@ def test_plain_lines(clock: list[float]) -> None:
         plain.at(ROW, "warn_only, process 0")
         plain.saw("nondeterministic")
     plain.at(ROW, "cost")
-    plain.timed()
+    plain.saw(None)
     plain.end()
 
     lines = stream.getvalue().splitlines()

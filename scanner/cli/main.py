@@ -22,10 +22,7 @@ from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixErr
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
-    "merge": (
-        "scanner.cli.merge:command",
-        "Join run files of one plan: shards, or what several machines wrote.",
-    ),
+    "merge": ("scanner.cli.merge:command", "Join run files that hold shards of one plan."),
     "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
     "locate": (
         "reports.cli.locate:locate",

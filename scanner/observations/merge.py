@@ -1,13 +1,14 @@
-"""Join run files that hold shards of one plan: every row once, from the last file that has it.
+"""Join run files that hold shards of one plan.
 
-The merged file depends on what is joined alone, not on the order nor on what was joined before: its parts stand by shard and
-file, the lines of each as its scan wrote them. Two passes are made over the files. The first takes in what is planned; the
+The merged file depends on what is joined alone, not on the order nor on what was joined before: its parts stand by shard, the
+lines of each as its scan wrote them. Two passes are made over the files. The first takes in what is planned; the
 second writes line after line and holds none.
 """
 
 from __future__ import annotations
 
 import gzip
+import heapq
 import os
 import secrets
 from array import array
@@ -15,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate, chain
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import force_setattr, replace
 
@@ -38,7 +39,6 @@ from scanner.observations.records import (
     EnumeratedEntry,
     Header,
     Observation,
-    Part,
     Row,
     Sentinel,
 )
@@ -46,17 +46,8 @@ from scanner.observations.runfile import Line, RunReader, Shared
 from scanner.observations.settings import SETTINGS, written
 from scanner.observations.writer import cannot_write, encode
 
-# Which part of a plan: the shard, and the file of it.
-_Id = tuple[int, int]
 # Lines that are of one part.
 _Placed = Observation | Sentinel | Distrust | Cost | Dispatch | Invariance
-
-
-class _Group(NamedTuple):
-    """The rows of one op in one file."""
-
-    rows: list[Row]
-    entry: EnumeratedEntry | None
 
 
 class _Source:
@@ -89,19 +80,16 @@ class _Source:
                 case Closing() as one:
                     closing = one
         self.end = reader.end
-        self.parts: dict[_Id, Part] = {(part.shard, part.file): part for part in parts_of(header, closing)}
+        self.parts = parts_of(header, closing)
+        if any(part.file > 1 for part in self.parts):
+            raise UsageError(
+                f"{path}: continues what another machine began, which is not joined any more; scan that shard again"
+            )
+        self.entries = {entry.spec: entry for entry in entries}
         self.rows = (*header.planned, *(row for entry in entries for row in entry.rows))
         shared.plan(self.rows)
-        self.groups: dict[str, _Group] = {entry.spec: _Group([], entry) for entry in entries}
-        for row in self.rows:
-            self.groups.setdefault(row.spec, _Group([], None)).rows.append(row)
-        for group, (of_group, line) in self.groups.items():
-            if line is not None and len(of_group) > len(line.rows):
-                raise RunFileError(f"{path}: plans rows of {group} in its header and in a line of their own")
-
-    def file_of(self, group: str) -> int:
-        """Return the first file of a group's shard that is in here."""
-        return min(file for shard, file in self.parts if shard == self.header.groups[group])
+        if both := {row.spec for row in header.planned} & self.entries.keys():
+            raise RunFileError(f"{path}: plans rows of {min(both)} in its header and in a line of their own")
 
 
 def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
@@ -180,55 +168,35 @@ class _Merger:
     def __init__(self, sources: Sequence[_Source], kernels: BuildOverloads | None) -> None:
         self._sources = sources
         self._kernels = kernels
-        self._source_of: dict[_Id, _Source] = {}
-        header = sources[0].header
+        source_of: dict[int, _Source] = {}
+        shards = sources[0].header.shards
         for source in sources:
-            for one in source.parts:
-                other = self._source_of.setdefault(one, source)
+            for part in source.parts:
+                other = source_of.setdefault(part.shard, source)
                 if other is not source:
                     raise UsageError(
-                        f"{source.path}: has {part_name(*one, header.shards)}, and so has {other.path}; give one of them"
+                        f"{source.path}: has {part_name(part.shard, shards)}, and so has {other.path}; give one of them"
                     )
-        self._ids = sorted(self._source_of)
-        self._numbers = {one: number for number, one in enumerate(self._ids)}
-        parts = [self._source_of[one].parts[one] for one in self._ids]
-        self._first_worker = [0, *accumulate(part.workers for part in parts)]
-        base = self._source_of[self._ids[0]].header
-        self.missing = missing_words(base, parts)
-        found = [it for group in base.groups if (it := self._group(group)) is not None]
-        planned = [row for it in found if it.entry is None for row in it.rows]
-        self._entries = [it.entry for it in found if it.entry is not None]
-        # A plan may have a million rows: what is known of each is a number in an array.
+        parts = {part.shard: part for source in sources for part in source.parts}
+        self._numbers = {shard: number for number, shard in enumerate(sorted(parts))}
+        ordered = [parts[shard] for shard in self._numbers]
+        self._first_worker = [0, *accumulate(part.workers for part in ordered)]
+        base = source_of[ordered[0].shard].header
+        self.missing = missing_words(base, ordered)
+        rows: dict[str, list[Row]] = {}
+        for row in (row for source in sources for row in source.rows):
+            rows.setdefault(row.spec, []).append(row)
+        entries = {spec: entry for source in sources for spec, entry in source.entries.items()}
+        # In the order of the plan, whatever was joined first.
+        self._entries = [entries[spec] for spec in base.groups if spec in entries]
+        planned = [row for spec in base.groups if spec not in entries for row in rows.get(spec, ())]
+        # A plan may have a million rows: what is known of each is a number.
         self._rows = [*planned, *(row for entry in self._entries for row in entry.rows)]
         self._places = {row.key: place for place, row in enumerate(self._rows)}
-        self._owners = array("l", [0]) * len(self._rows)
-        for source in sources:
-            numbers = [self._numbers[one] for one in source.parts]
-            for row in source.rows:
-                place = self._places[row.key]
-                self._owners[place] = max(self._owners[place], numbers[row.part])
-        for row, number in zip(self._rows, self._owners, strict=True):
-            force_setattr(row, "part", number)
-        self.header = replace(
-            base, planned=tuple(planned), parts=tuple(parts), shard=1, file=1, continues="", began=()
-        )
+        for row in self._rows:
+            force_setattr(row, "part", self._numbers[base.groups[row.spec]])
+        self.header = replace(base, planned=tuple(planned), parts=tuple(ordered), shard=1)
         self._observed = bytearray(len(self._rows))
-
-    def _group(self, group: str) -> _Group | None:
-        """Return the rows of an op as the first file that has them plans them; later ones plan what it has not whole.
-
-        Raises:
-            UsageError: A later one has others.
-        """
-        having = sorted(
-            (source for source in self._sources if group in source.groups),
-            key=lambda source: source.file_of(group),
-        )
-        for source in having[1:]:
-            rest = (row.key for row in having[0].groups[group].rows)
-            if not all(row.key in rest for row in source.groups[group].rows):
-                raise UsageError(f"{source.path}: plans other rows of {group} than {having[0].path}")
-        return having[0].groups[group] if having else None
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines of the merged file behind its header.
@@ -240,13 +208,11 @@ class _Merger:
         if self._kernels is not None:
             yield self._kernels
         counts: Counter[type] = Counter()
-        waiting = {source.path: _Waiting(self._translated(source)) for source in self._sources}
-        for number, one in enumerate(self._ids):
-            for record in waiting[self._source_of[one].path].of(number):
-                counts[type(record)] += 1
-                if isinstance(record, Observation) and (place := self._places.get(record.key)) is not None:
-                    self._observed[place] = True
-                yield record
+        for _, record in heapq.merge(*map(self._translated, self._sources), key=itemgetter(0)):
+            counts[type(record)] += 1
+            if isinstance(record, Observation) and (place := self._places.get(record.key)) is not None:
+                self._observed[place] = True
+            yield record
         if not self.missing:
             self._check_observed()
             yield self._closing(counts)
@@ -258,38 +224,29 @@ class _Merger:
             RunFileError: No file has observed a row that one plans.
         """
         if (place := self._observed.find(False)) >= 0:
-            source = self._source_of[self._ids[self._owners[place]]]
-            raise RunFileError(
-                f"{source.path}: has no observation of {self._rows[place].id}; scan with --resume"
+            row = self._rows[place]
+            (source,) = (
+                one for one in self._sources if row.part in {self._numbers[it.shard] for it in one.parts}
             )
+            raise RunFileError(f"{source.path}: has no observation of {row.id}; scan with --resume")
 
     def _translated(self, source: _Source) -> Iterator[tuple[int, _Placed]]:
         """Yield the lines of a file that stay, each with the number of its part, as the merged file has them."""
         reader = RunReader(source.path, source.end)
-        numbers = [self._numbers[one] for one in source.parts]
         part_of = part_by_worker(source.header)
-        theirs = [0, *accumulate(part.workers for part in source.parts.values())]
+        theirs = [0, *accumulate(part.workers for part in source.parts)]
         places = array("q", [*(self._places[row.key] for row in source.rows), len(self._places)])
         last = 0
         for record in reader.records():
-            place = (
-                self._places.get(record.key)
-                if isinstance(record, (Observation, Cost, Dispatch, Invariance))
-                else None
-            )
             if isinstance(record, (Cost, Dispatch)):
-                number = self._owners[place or 0]
-                if number not in numbers:
-                    continue
+                number = self._rows[self._places[record.key]].part
             elif isinstance(record, (Observation, Sentinel, Distrust, Invariance)):
                 if record.worker >= len(part_of):
                     raise RunFileError(
                         f"{source.path}: has a line of worker {record.worker}, and {len(part_of)} workers; restore the file"
                     )
                 part = part_of[record.worker]
-                number = numbers[part]
-                if place is not None and self._owners[place] != number:
-                    continue
+                number = self._numbers[source.parts[part].shard]
                 force_setattr(record, "worker", record.worker - theirs[part] + self._first_worker[number])
                 _move(record, places)
             else:
@@ -313,23 +270,6 @@ class _Merger:
             invariances=counts[Invariance],
             distrust=tuple(dict.fromkeys(text for one in closings for text in one.distrust)),
         )
-
-
-class _Waiting:
-    """The lines of a file, part by part."""
-
-    def __init__(self, lines: Iterator[tuple[int, _Placed]]) -> None:
-        self._lines = lines
-        self._next: tuple[int, _Placed] | None = None
-
-    def of(self, number: int) -> Iterator[_Placed]:
-        """Yield the lines of one part; those before it were taken."""
-        for one in self._lines if self._next is None else chain([self._next], self._lines):
-            if one[0] != number:
-                self._next = one
-                return
-            yield one[1]
-        self._next = None
 
 
 def _move(record: _Placed, places: Sequence[int]) -> None:

@@ -76,22 +76,16 @@ def foreign(header: Header, group: str, here: Collection[int]) -> str | None:
 
 
 def part_without(header: Header, row: Row) -> str | None:
-    """Name the part of its plan in which a row would be and which a file lacks; ``None`` if it lacks none of them."""
+    """Name the shard of its plan in which a row would be and which a file lacks; ``None`` if it lacks none of them."""
     shard = header.groups.get(row.spec)
-    if shard is None:
-        return None
-    files = {part.file for part in parts_of(header) if part.shard == shard}
-    absent = next((file for file in range(1, max(files, default=1) + 1) if file not in files), None)
-    if absent is None:
-        return None
-    name = part_name(shard, 1, header.shards)
-    return f"file {absent} of {name}" if files else name
+    # What continues a scan of an earlier release has its later rows alone.
+    there = shard is None or any((part.shard, part.file) == (shard, 1) for part in parts_of(header))
+    return None if there else part_name(shard or 1, header.shards)
 
 
-def part_name(shard: int, file: int, shards: int) -> str:
-    """Name a part of a plan: a shard, and which file of it where it continues another."""
-    text = f"shard {shard} of {shards}" if shards > 1 else "the whole plan"
-    return f"file {file} of {text}" if file > 1 else text
+def part_name(shard: int, shards: int) -> str:
+    """Name a shard of a plan."""
+    return f"shard {shard} of {shards}" if shards > 1 else "the whole plan"
 
 
 def missing_words(header: Header, parts: Sequence[Part]) -> str:
@@ -99,27 +93,21 @@ def missing_words(header: Header, parts: Sequence[Part]) -> str:
 
     Args:
         header: Which plan it is.
-        parts: What there is of it, by shard and file.
+        parts: What there is of it, by shard; earlier releases wrote several files of one.
     """
-    by_shard: dict[int, list[Part]] = {}
+    files: dict[int, list[Part]] = {}
     for part in parts:
-        by_shard.setdefault(part.shard, []).append(part)
-    absent = [shard for shard in range(1, header.shards + 1) if shard not in by_shard]
-    texts = [_are(absent, header.shards, "missing")] if absent else []
-    for shard, files in by_shard.items():
-        there = {part.file for part in files}
-        texts += [
-            f"file {file} of {part_name(shard, 1, header.shards)} is missing"
-            for file in range(1, max(there) + 1)
-            if file not in there
-        ]
-    # What machines wrote before the last one is finished in its file.
-    open_ones = [shard for shard, files in by_shard.items() if files[-1].closing is None]
-    if open_ones:
-        texts.append(
-            _are(open_ones, header.shards, "not finished") if header.shards > 1 else "the scan did not finish"
+        files.setdefault(part.shard, []).append(part)
+    absent = [shard for shard in range(1, header.shards + 1) if shard not in files]
+    begun = [shard for shard, of in files.items() if [one.file for one in of] != [*range(1, len(of) + 1)]]
+    unfinished = [shard for shard, of in files.items() if of[-1].closing is None]
+    if header.shards == 1:
+        return "; ".join(
+            ["its beginning is in another file"] * bool(begun)
+            + ["the scan did not finish"] * bool(unfinished)
         )
-    return "; ".join(texts)
+    said = ((absent, "missing"), (begun, "begun in another file"), (unfinished, "not finished"))
+    return "; ".join(_are(shards, header.shards, what) for shards, what in said if shards)
 
 
 def shard_words(header: Header) -> str:
@@ -128,9 +116,8 @@ def shard_words(header: Header) -> str:
         return (
             f"{len({part.shard for part in header.parts})} of {header.shards}, in {len(header.parts)} files"
         )
-    if header.file > 1:
-        return f"{header.shard} of {header.shards}, file {header.file}"
-    return f"{header.shard} of {header.shards}" if header.shards > 1 else ""
+    later = f", file {header.file}" if header.file > 1 else ""
+    return f"{header.shard} of {header.shards}{later}" if header.shards > 1 or later else ""
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -74,7 +74,7 @@ class InvariancePass:
                 self._progress.at(row.row, f"invariance to {what}")
                 self._control()
                 self._keep(self._ask(row.row, what))
-            self._progress.timed()
+            self._progress.saw(None)
         if left:
             self._control(again=True)
 

@@ -11,7 +11,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from scanner.errors import one_line
 from scanner.observations.records import Row
@@ -22,191 +22,156 @@ PLAIN_SECONDS = 10.0
 _MINUTE, _HOUR = 60, 3600
 
 
-class Progress(Protocol):
-    """What a scan tells while it goes on."""
+class Progress:
+    """What a scan tells while it goes on; subclasses show it."""
+
+    def __init__(self) -> None:
+        self._verdicts: Counter[Verdict] = Counter()
+        self._total = self._done = self._before = 0
+        self._further = self._of_further = 0
+        self._row = ""
+        self._started = time.monotonic()
 
     def doing(self, text: str) -> None:
         """This goes on before anything is measured: "starting torch"."""
+        raise NotImplementedError
 
     def note(self, text: str) -> None:
         """This is to be known when all is over, too."""
+        raise NotImplementedError
 
     def enumerating(self, name: str, done: int, total: int) -> None:
         """The samples of a database's entry are being tried, behind *done* of *total* entries."""
+        raise NotImplementedError
+
+    def _moved(self) -> None:
+        """Show how far it is, if that is to be shown now."""
+        raise NotImplementedError
 
     def begin(self, total: int, done: int) -> None:
         """*done* of *total* observations were there already."""
-
-    def expect(self, total: int) -> None:
-        """So many observations there will be, it turns out."""
+        self._total, self._done, self._before = total, done, done
+        self._started = time.monotonic()
+        self._moved()
 
     def further(self, count: int) -> None:
         """The next so many observations are beyond those that were planned."""
+        self._further, self._of_further = 0, count
 
     def at(self, row: Row, what: str) -> None:
         """This row is being executed: "on, process 1", "cost", "overloads", or "invariance to batch"."""
-
-    def saw(self, verdict: Verdict) -> None:
-        """It came out like this in one process."""
-
-    def timed(self) -> None:
-        """Its cost was measured, its overloads were recorded, or it was asked of its invariance, if it had to be."""
-
-    def end(self) -> None:
-        """Nothing more will come."""
-
-
-def progress_for(command: str = "scan") -> Progress:
-    """Return a live display if standard error is a terminal, plain lines that begin with *command* if not."""
-    stream = sys.stderr
-    return LiveProgress() if stream.isatty() else PlainProgress(stream, command)
-
-
-class _Counted:
-    """How far a scan is, and how long the rest may take."""
-
-    def __init__(self) -> None:
-        self.verdicts: Counter[Verdict] = Counter()
-        self.total = self.done = 0
-        self.row = ""
-        self._before = 0
-        self._further = self._of_further = 0
-        self._started = time.monotonic()
-
-    def begin(self, total: int, done: int) -> None:
-        """See Progress."""
-        self.total, self.done, self._before = total, done, done
-        self._started = time.monotonic()
-
-    def further(self, count: int) -> None:
-        """See Progress."""
-        self._further, self._of_further = 0, count
+        self._row = f"{row.id} ({what})"
+        self._moved()
 
     def saw(self, verdict: Verdict | None) -> None:
-        """Count a measurement; one without a verdict is none of bits run to run."""
+        """It came out like this in one process; ``None``: what was measured is none of bits run to run."""
         if verdict is not None:
-            self.verdicts[verdict] += 1
+            self._verdicts[verdict] += 1
         if self._further < self._of_further:
             self._further += 1
         else:
-            self.done += 1
+            self._done += 1
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self._row = ""
 
     @property
-    def counts(self) -> str:
+    def _counts(self) -> str:
         """``12 deterministic, 1 raises``, in the order of the reports."""
-        seen = self.verdicts
+        seen = self._verdicts
         return ", ".join(f"{seen[verdict]} {verdict}" for verdict in VERDICT_MEANING if seen[verdict])
 
     @property
-    def far(self) -> str:
+    def _far(self) -> str:
         """How many observations are made, and, while there are others, how many of those."""
         beyond = self._further < self._of_further
         more = f" (and {self._further}/{self._of_further} further ones)" if beyond else ""
-        return f"{self.done}/{self.total} observations{more}"
+        return f"{self._done}/{self._total} observations{more}"
 
     @property
-    def left(self) -> str:
+    def _left(self) -> str:
         """How long the rest takes if it goes on like this; nothing before it is known."""
-        made = self.done - self._before
-        if not made or self.done >= self.total:
+        made = self._done - self._before
+        if not made or self._done >= self._total:
             return ""
-        seconds = (time.monotonic() - self._started) / made * (self.total - self.done)
+        seconds = (time.monotonic() - self._started) / made * (self._total - self._done)
         if seconds < _MINUTE:
             return f"about {seconds:.0f} s left"
-        minutes = round(seconds / _MINUTE)
+        hours, minutes = divmod(round(seconds / _MINUTE), 60)
         return (
-            f"about {minutes} min left"
-            if seconds < _HOUR
-            else f"about {minutes // 60} h {minutes % 60} min left"
+            f"about {hours} h {minutes} min left"
+            if seconds >= _HOUR
+            else f"about {hours * 60 + minutes} min left"
         )
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """A line when something begins and every few seconds, for logs."""
 
     def __init__(self, stream: TextIO, command: str = "scan") -> None:
+        super().__init__()
         self._stream = stream
         self._command = command
-        self._counted = _Counted()
         self._shown_at = time.monotonic()
 
     def doing(self, text: str) -> None:
         """See Progress."""
-        self._print(text)
-
-    def note(self, text: str) -> None:
-        """See Progress."""
-        self._print(text)
-
-    def enumerating(self, name: str, done: int, total: int) -> None:
-        """See Progress."""
-        if not done or time.monotonic() - self._shown_at >= PLAIN_SECONDS:
-            self._print(f"{done}/{total} entries tried; at {name}")
-
-    def begin(self, total: int, done: int) -> None:
-        """See Progress."""
-        self._counted.begin(total, done)
-        self._shown_at = time.monotonic()
-
-    def expect(self, total: int) -> None:
-        """See Progress."""
-        self._counted.total = total
-
-    def at(self, row: Row, what: str) -> None:
-        """See Progress."""
-        self._counted.row = f"{row.id} ({what})"
-        if time.monotonic() - self._shown_at >= PLAIN_SECONDS:
-            self._tell()
-
-    def further(self, count: int) -> None:
-        """See Progress."""
-        self._counted.further(count)
-
-    def saw(self, verdict: Verdict) -> None:
-        """See Progress."""
-        self._counted.saw(verdict)
-
-    def timed(self) -> None:
-        """See Progress."""
-        self._counted.saw(None)
-
-    def end(self) -> None:
-        """See Progress."""
-        self._counted.row = ""
-        if self._counted.total:
-            self._tell()
-
-    def _tell(self) -> None:
-        seen = self._counted
-        parts = (seen.far, seen.counts, seen.left, f"at {seen.row}" if seen.row else "")
-        self._print("; ".join(filter(None, parts)))
-
-    def _print(self, text: str) -> None:
         self._shown_at = time.monotonic()
         # A scan does not end because nobody can read how it goes.
         with contextlib.suppress(OSError):
             print(f"{self._command}: {one_line(text)}", file=self._stream, flush=True)
 
+    note = doing
 
-class LiveProgress:
+    def enumerating(self, name: str, done: int, total: int) -> None:
+        """See Progress."""
+        if not done or self._is_time:
+            self.doing(f"{done}/{total} entries tried; at {name}")
+
+    def begin(self, total: int, done: int) -> None:
+        """See Progress."""
+        self._shown_at = time.monotonic()
+        super().begin(total, done)
+
+    def end(self) -> None:
+        """See Progress."""
+        super().end()
+        if self._total:
+            self._tell()
+
+    @property
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._shown_at >= PLAIN_SECONDS
+
+    def _moved(self) -> None:
+        if self._is_time:
+            self._tell()
+
+    def _tell(self) -> None:
+        at = f"at {self._row}" if self._row else ""
+        self.doing("; ".join(filter(None, (self._far, self._counts, self._left, at))))
+
+
+class LiveProgress(Progress):
     """Three lines that renew themselves, drawn by rich: how far, what came out, what is being executed."""
 
     def __init__(self) -> None:
         # rich takes as long to import as the rest of the command line; only a terminal needs it.
         from rich.console import Console, Group  # noqa: PLC0415
         from rich.live import Live  # noqa: PLC0415
-        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415
+        from rich.progress import Progress as Bar  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
-        self._counted = _Counted()
+        super().__init__()
         console = Console(stderr=True)
         # Markup in names is none of ours.
-        words = TextColumn("{task.description}", markup=False)
-        self._bar = Progress(BarColumn(), words, console=console)
+        self._bar = Bar(BarColumn(), TextColumn("{task.description}", markup=False), console=console)
         self._task = self._bar.add_task("", total=None)
 
         def drawn() -> Group:
-            lines = [line for line in (self._counted.counts, self._counted.row) if line]
+            lines = [line for line in (self._counts, self._row) if line]
             return Group(
                 self._bar, *(Text(one_line(line), no_wrap=True, overflow="ellipsis") for line in lines)
             )
@@ -215,7 +180,7 @@ class LiveProgress:
 
     def doing(self, text: str) -> None:
         """See Progress."""
-        self._counted.row = text
+        self._row = text
         self._live.start()
 
     def note(self, text: str) -> None:
@@ -224,46 +189,30 @@ class LiveProgress:
 
     def enumerating(self, name: str, done: int, total: int) -> None:
         """See Progress."""
-        self._counted.row = f"{name} (trying its samples)"
         self._bar.update(self._task, total=total, completed=done, description=f"{done}/{total} entries tried")
-        self._live.start()
+        self.doing(f"{name} (trying its samples)")
 
     def begin(self, total: int, done: int) -> None:
         """See Progress."""
-        self._counted.begin(total, done)
-        self._draw()
+        super().begin(total, done)
         self._live.start()
 
-    def expect(self, total: int) -> None:
+    def saw(self, verdict: Verdict | None) -> None:
         """See Progress."""
-        self._counted.total = total
-        self._draw()
-
-    def at(self, row: Row, what: str) -> None:
-        """See Progress."""
-        self._counted.row = f"{row.id} ({what})"
-
-    def further(self, count: int) -> None:
-        """See Progress."""
-        self._counted.further(count)
-        self._draw()
-
-    def saw(self, verdict: Verdict) -> None:
-        """See Progress."""
-        self._counted.saw(verdict)
-        self._draw()
-
-    def timed(self) -> None:
-        """See Progress."""
-        self._counted.saw(None)
-        self._draw()
+        super().saw(verdict)
+        self._moved()
 
     def end(self) -> None:
         """See Progress."""
-        self._counted.row = ""
+        super().end()
         self._live.stop()
 
-    def _draw(self) -> None:
-        seen = self._counted
-        words = ", ".join(filter(None, (seen.far, seen.left)))
-        self._bar.update(self._task, total=seen.total, completed=seen.done, description=words)
+    def _moved(self) -> None:
+        words = ", ".join(filter(None, (self._far, self._left)))
+        self._bar.update(self._task, total=self._total, completed=self._done, description=words)
+
+
+def progress_for(command: str = "scan") -> Progress:
+    """Return a live display if standard error is a terminal, plain lines that begin with *command* if not."""
+    stream = sys.stderr
+    return LiveProgress() if stream.isatty() else PlainProgress(stream, command)

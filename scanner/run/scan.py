@@ -157,11 +157,11 @@ class _Scan:
                 self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
-                self._cost_pass()
+                self._pass_aside("cost", Cost, self._timed, "cost", max_seconds=_COST_SECONDS)
             if settings.overloads or settings.simulate:
                 self._build_pass()
             if settings.overloads:
-                self._dispatch_pass()
+                self._pass_aside("dispatch", Dispatch, self._dispatched, "overloads")
             if settings.invariance:
                 self._supervisor.renew(MODES[0])
                 self._invariance.run(self._rows_seen())
@@ -299,14 +299,16 @@ class _Scan:
         run = read_run(self._plan.output)
         return matrix(run.header, run.observations, closed=False)
 
-    def _cost_pass(self) -> None:
-        """Time what is not yet timed, in a process that may switch the flag to either mode."""
+    def _pass_aside(
+        self, do: str, kind: type[Seen], done: set[tuple[str, ...]], what: str, **more: Any
+    ) -> None:
+        """Ask of each row what is not yet known of it, in a process that may switch the flag to either mode."""
         for row in self._header.planned:
-            if row.key not in self._timed:
-                self._progress.at(row, "cost")
-                self._writer.write(self._aside(row, "cost", Cost, max_seconds=_COST_SECONDS))
-                self._timed.add(row.key)
-                self._progress.timed()
+            if row.key not in done:
+                self._progress.at(row, what)
+                self._writer.write(self._aside(row, do, kind, **more))
+                done.add(row.key)
+                self._progress.saw(None)
 
     def _build_pass(self) -> None:
         """Record what overloads there are, and the alerts that are compiled into the build."""
@@ -319,15 +321,6 @@ class _Scan:
         except WorkerEndedError as ended:
             kernels = BuildOverloads(groups=(), message=str(ended))
         self._writer.write(kernels)
-
-    def _dispatch_pass(self) -> None:
-        """Record which overloads each row reaches."""
-        for row in self._header.planned:
-            if row.key not in self._dispatched:
-                self._progress.at(row, "overloads")
-                self._writer.write(self._aside(row, "dispatch", Dispatch))
-                self._dispatched.add(row.key)
-                self._progress.timed()
 
     def _ask_invariance(self, row: Row, what: Property) -> Invariance:
         settings = self._header.settings
