@@ -14,11 +14,10 @@ from reports import checks
 from reports.cli.writing import deliver
 from reports.matrix.model import Matrix, load, matrix_of, parse_findings
 from reports.render import blocks
-from reports.render.browse import open_option, place_of, write_page
-from reports.render.output import write_to_stdout
+from reports.render.output import open_option, place_of, write_page, write_to_stdout
 from reports.render.terminal import columns
-from reports.report import export, markdown, page, text
-from reports.report.view import report_view
+from reports.report import export, page, text
+from reports.report.view import excerpt, markdown, report_view
 from scanner.cli.options import (
     block_check_option,
     form_of,
@@ -38,7 +37,7 @@ Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 BLOCK = "matrix"
 RENDERERS: dict[str, Renderer] = {
     "text": text.render,
-    "md": markdown.render,
+    "md": markdown,
     "html": page.render,
     "csv": export.render_csv,
     "json": export.render_json,
@@ -47,7 +46,7 @@ RENDERERS: dict[str, Renderer] = {
 # The long form of those that leave out what needs nobody's attention.
 LONG: dict[str, Renderer] = {
     "text": partial(text.render, whole=True),
-    "md": partial(markdown.render, whole=True),
+    "md": partial(markdown, whole=True),
 }
 
 
@@ -115,7 +114,7 @@ def report(
         options = [*["--all"] * whole, *(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
         command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
-        body = "".join(markdown.excerpt(matrices, whole=whole))
+        body = "".join(excerpt(matrices, whole=whole))
         return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
     render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
     if form in FOR_CI and fail_on:

@@ -9,8 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from reports.render.browse import write_page
-from reports.render.output import check_place, write_report, write_to_stdout
+from reports.render.output import check_place, write_page, write_report, write_to_stdout
 from scanner.cli.options import form_of, format_option, output_option
 from scanner.errors import EXIT_DONE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import asdict
 
@@ -14,6 +14,7 @@ from reports.matrix.model import Matrix
 from reports.matrix.ops import ops_view
 from reports.matrix.rows import differences
 from reports.render.json import View, fields_of
+from reports.render.markdown import generate
 from scanner.observations.parts import in_common, shard_words
 from scanner.observations.records import Environment, Header
 from scanner.plurals import several
@@ -177,3 +178,13 @@ def _families(rows: Iterable[MatrixRow]) -> dict[str, list[MatrixRow]]:
     for row in rows:
         families.setdefault(row.row.family, {}).setdefault(row.row.spec, []).append(row)
     return {name: [row for some in ops.values() for row in some] for name, ops in families.items()}
+
+
+def markdown(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str]:
+    """Yield the report in pieces: a line an op; if *whole*, then also every row and what lies behind it, run by run."""
+    return generate("report" if whole else "report_ops", report_view(matrices))
+
+
+def excerpt(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str]:
+    """Yield what a page that is about something else shows: what was scanned, the counts, the ops, if *whole* the rows."""
+    return generate("report_excerpt" if whole else "report_ops_excerpt", report_view(matrices))

@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Say all that is known of one op: documented, measured, why, what to do.",
     ),
     "libraries": (
-        "reports.cli.libraries:libraries",
+        "reports.cli.tables:libraries",
         "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
     ),
     "repro": (
@@ -47,11 +47,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "docs": ("reports.cli.docs:docs", "Check the documented lists against run files, and regenerate them."),
     "coverage": (
-        "reports.cli.coverage:coverage",
+        "reports.cli.tables:coverage",
         "Which of PyTorch's overloads the rows of run files reach.",
     ),
     "cudnn": (
-        "reports.cli.cudnn:cudnn",
+        "reports.cli.tables:cudnn",
         "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
     ),
     "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),

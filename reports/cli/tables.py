@@ -1,17 +1,33 @@
-"""The ``cudnn`` command: a cuDNN in, its engines and their numerical notes out."""
+"""The commands ``libraries``, ``cudnn`` and ``coverage``: what is documented, what cuDNN says, which overloads rows reach."""
 
 from __future__ import annotations
 
 import click
 
+from reports import coverage as overloads
+from reports import cudnn as engines
+from reports import libraries as documented
 from reports.cli.writing import Place, writes
-from reports.cudnn import RENDERERS
-from scanner.cli.options import Names
+from reports.matrix.model import load
+from scanner.cli.options import Names, runs_argument
 from scanner.cudnn.gpus import GPUS, PRESENT
 from scanner.cudnn.library import DATA_TYPES
 from scanner.cudnn.record import read_table
 from scanner.cudnn.take import driver_is_there, find_library, take
 from scanner.errors import UsageError, one_line
+
+
+@click.command()
+@click.argument("names", metavar="[LIBRARY]...", nargs=-1)
+@writes(documented.RENDERERS, "Text for a terminal, Markdown, JSON, or a web page.", default="text")
+def libraries(names: tuple[str, ...], to: Place) -> int:
+    """Say what cuBLAS, cuDNN, MKL and others document of reproducibility: documented, not measured.
+
+    Each entry has the condition, the setting that changes it, a quotation with its link, and the ops that call the
+    routine. LIBRARY is a name such as cuDNN; without one all are told.
+    """
+    return to.write(documented.libraries_view(documented.documented_libraries(), names))
+
 
 _LAYOUTS = ("contiguous", "channels_last")
 
@@ -27,7 +43,7 @@ _LAYOUTS = ("contiguous", "channels_last")
               "there. Default: all that can be asked about.")  # fmt: skip
 @click.option("--read", "recorded", metavar="TABLE.json", multiple=True,
               help="Render this recorded table (.gz too) instead; of several, what changed from one to the next.")  # fmt: skip
-@writes(RENDERERS, "Text, tables, a page, or JSON: the record, to be read again.", "text")
+@writes(engines.RENDERERS, "Text, tables, a page, or JSON: the record, to be read again.", "text")
 def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str, ...], to: Place) -> int:
     """Ask cuDNN which of its engines are nondeterministic, and where PyTorch tries one first.
 
@@ -56,3 +72,15 @@ def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str
 def _say(what: str) -> None:
     """Say on standard error what is being done."""
     click.echo(f"cudnn: {one_line(what)}", err=True)
+
+
+@click.command()
+@runs_argument
+@writes(overloads.RENDERERS, "Markdown, in which long lists are cut, or JSON, which has all of them.")
+def coverage(runs: tuple[str, ...], to: Place) -> int:
+    """Say which of PyTorch's overloads the rows of run files reach, and which they never do.
+
+    RUN is a file that scan wrote, or one compressed with gzip (.gz). Runs of one build on one kind of device are
+    joined.
+    """
+    return to.write(overloads.coverages(load(runs)), runs)
