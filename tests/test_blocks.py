@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.render.blocks import command_words, is_stale, regenerate
+from reports.render.blocks import command_words, update
 from scanner.errors import UsageError
 
 MD = "# Title\n\n<!-- detmatrix docs:begin -->\nold\n<!-- detmatrix docs:end -->\n\nend"
@@ -23,7 +23,7 @@ def test_the_block_is_replaced(tmp_path: Path) -> None:
     """What stands between the markers is new, the begin marker names the command, and the rest is untouched."""
     path = file_of(tmp_path, MD)
 
-    assert regenerate(path, "docs", COMMAND, "new\n\ntext\n")
+    assert update(path, "docs", COMMAND, "new\n\ntext\n") == 0
     assert path.read_text() == (
         "# Title\n\n<!-- detmatrix docs:begin detmatrix docs run.jsonl -->\n\nnew\n\ntext\n\n"
         "<!-- detmatrix docs:end -->\n\nend"
@@ -33,11 +33,10 @@ def test_the_block_is_replaced(tmp_path: Path) -> None:
 def test_a_second_time_nothing_is_written(tmp_path: Path) -> None:
     """A current block is not stale, and its file keeps its time."""
     path = file_of(tmp_path, MD)
-    regenerate(path, "docs", COMMAND, "new")
+    update(path, "docs", COMMAND, "new")
     before = path.stat().st_mtime_ns, path.read_bytes()
 
-    assert not is_stale(path, "docs", COMMAND, "new")
-    assert not regenerate(path, "docs", COMMAND, "new")
+    assert update(path, "docs", COMMAND, "new", check=True) == update(path, "docs", COMMAND, "new") == 0
     assert before == (path.stat().st_mtime_ns, path.read_bytes())
 
 
@@ -45,10 +44,10 @@ def test_a_second_time_nothing_is_written(tmp_path: Path) -> None:
 def test_stale_blocks_are_told_and_left(tmp_path: Path, command: str, body: str) -> None:
     """Another text, or another command, makes a block stale; asking writes nothing."""
     path = file_of(tmp_path, MD)
-    regenerate(path, "docs", COMMAND, "new")
+    update(path, "docs", COMMAND, "new")
     before = path.read_bytes()
 
-    assert is_stale(path, "docs", command, body)
+    assert update(path, "docs", command, body, check=True) == 1
     assert before == path.read_bytes()
 
 
@@ -57,7 +56,7 @@ def test_rst_blocks_take_their_markers_indentation(tmp_path: Path) -> None:
     path = file_of(
         tmp_path, '"""Doc.\n\n    .. detmatrix docs:begin\n    .. detmatrix docs:end\n    """\n', "a.py"
     )
-    regenerate(path, "docs", COMMAND, "    Heading:\n\n        * a\n")
+    update(path, "docs", COMMAND, "    Heading:\n\n        * a\n")
 
     assert path.read_text() == (
         f'"""Doc.\n\n    .. detmatrix docs:begin {COMMAND}\n\n    Heading:\n\n        * a\n\n'
@@ -69,7 +68,7 @@ def test_line_ends_and_permissions_stay(tmp_path: Path) -> None:
     """A file with CRLF line ends keeps them, and the file its mode."""
     path = file_of(tmp_path, MD.replace("\n", "\r\n"))
     path.chmod(0o640)
-    regenerate(path, "docs", COMMAND, "new\ntext")
+    update(path, "docs", COMMAND, "new\ntext")
 
     assert path.read_bytes().count(b"\r\n") == path.read_bytes().count(b"\n") == 9
     assert path.stat().st_mode & 0o777 == 0o640
@@ -95,7 +94,7 @@ def test_markers_that_make_no_block(tmp_path: Path, text: str, message: str) -> 
     path = file_of(tmp_path, text)
 
     with pytest.raises(UsageError) as raised:
-        regenerate(path, "docs", COMMAND, "new")
+        update(path, "docs", COMMAND, "new")
 
     assert message in str(raised.value)
     assert str(raised.value).startswith(str(path))
@@ -110,7 +109,7 @@ def test_files_that_cannot_hold_a_block(tmp_path: Path, content: bytes | None, m
         path.write_bytes(content)
 
     with pytest.raises(UsageError, match=message):
-        regenerate(path, "docs", COMMAND, "new")
+        update(path, "docs", COMMAND, "new")
 
 
 def test_a_block_holds_no_marker(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_a_block_holds_no_marker(tmp_path: Path) -> None:
     path = file_of(tmp_path, MD)
 
     with pytest.raises(UsageError, match="marker of its own"):
-        regenerate(path, "docs", COMMAND, f"new\n{END}\n")
+        update(path, "docs", COMMAND, f"new\n{END}\n")
 
     assert path.read_text() == MD
 

@@ -14,17 +14,15 @@ from reports.docs.evidence import Evidence
 from reports.docs.judge import Docs, join
 from reports.docs.upstream import read_source
 from reports.docs.view import RENDERERS, drift_lines, state_lines
-from reports.matrix.model import load
+from reports.matrix.model import load, recorded
 from reports.render import blocks
 from reports.render.output import write_to_stdout
 from scanner.cli.options import form_of, format_option, into_option, output_option, python_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
-from scanner.observations import versions
 from scanner.repro.script import InputSource
 
 BLOCK = "docs"
 DEFAULT_RUN = Path("detmatrix.jsonl")
-RECORDED = Path(__file__).resolve().parents[1] / "runs"
 FORMS = (*RENDERERS, "patch", "pr")
 
 
@@ -107,11 +105,8 @@ def docs(
 
 def newest_recorded() -> tuple[str, ...]:
     """Return the recorded runs of the newest release, those of the ops of all of PyTorch's databases left out."""
-    found = [path for path in RECORDED.glob("torch-*.jsonl.gz") if not path.name.endswith("-all.jsonl.gz")]
-    newest = max((path.name.split("-")[1] for path in found), key=versions.key)
-    here = Path.cwd()
-    runs = sorted(path for path in found if path.name.split("-")[1] == newest)
-    return tuple(str(path.relative_to(here) if path.is_relative_to(here) else path) for path in runs)
+    *_, newest = (Path(path).name.split("-")[1] for path in recorded(what="cpu"))
+    return tuple(path for path in recorded(newest) if not path.endswith("-all.jsonl.gz"))
 
 
 def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:

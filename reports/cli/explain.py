@@ -10,7 +10,7 @@ from reports.cli.writing import Place, writes
 from reports.explain import RENDERERS, explained
 from reports.libraries import libraries_of
 from reports.matrix.listed import is_about
-from reports.matrix.model import Matrix, narrowed
+from reports.matrix.model import Matrix, narrowed, recorded
 from scanner.cases.known import KnownOp, op_called
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.cli.options import complete_op
@@ -19,7 +19,6 @@ from scanner.observations.records import Claim
 from scanner.observations.runfile import read_run
 
 DEFAULT_RUN = Path("detmatrix.jsonl")
-RECORDED = Path(__file__).resolve().parents[1]
 
 
 @click.command()
@@ -33,7 +32,7 @@ def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
     default detmatrix.jsonl, or without one the runs that are recorded with detmatrix, which the text names.
     """
     paths = runs or ((str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else ())
-    lists = {version: documented_claims(version) for version in _releases()}
+    lists = {it: documented_claims(it) for it in sorted(documented_versions(), key=versions.key)}
     targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
     given = [read_run(path) for path in paths]
     known = op_called(op, [row for run in given for row in run.header.planned], targets)
@@ -51,24 +50,11 @@ def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
     return to.write(view, paths)
 
 
-def _releases() -> list[str]:
-    return sorted(documented_versions(), key=versions.key)
-
-
 def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
     """Return the recorded runs of the documented ops and, of an op that none of them has, those of all ops."""
-    folder = RECORDED / "runs"
-    every = sorted(folder.glob("torch-*.jsonl.gz"), key=lambda path: versions.key(path.name.split("-")[1]))
-    whole = [path for path in every if path.name.endswith("-all.jsonl.gz")]
-    for some in ([path for path in every if path not in whole], whole):
-        paths = tuple(map(_shown, some))
+    whole = recorded(what="cpu-all")
+    for paths in ([path for path in recorded() if path not in whole], whole):
         matrices = narrowed(paths, [read_run(path) for path in paths], known.is_about)
         if any(one.rows for one in matrices):
-            return paths, matrices
+            return tuple(paths), matrices
     return (), []
-
-
-def _shown(path: Path) -> str:
-    """Return a path as it can be given from here."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -66,53 +66,18 @@ class Said(NamedTuple):
     reason: str | None  # why there is no result, where there is none and it is known
 
 
-class Column(Struct, frozen=True, kw_only=True):
-    """One of them."""
+class _Column(Struct, frozen=True, kw_only=True):
+    """What both kinds have."""
 
     name: str  # as JSON, CSV and filters have it
     head: str  # three letters, where there is room for no more
     meaning: str  # without a full stop
-    findings: Mapping[
-        str, str
-    ]  # its findings and what they mean, the worst first, and last what needs no attention
+    findings: Mapping[str, str]  # and what they mean, the worst first, and last what needs no attention
 
     @property
     def told(self) -> tuple[str, str]:
         """What the script of a page is told of it."""
         return self.name, self.meaning
-
-    @property
-    def where(self) -> str:
-        """Where a row has what it finds, as a sentence goes on with it."""
-        return f"under {self.name}"
-
-    def asked(self, row: MatrixRow) -> bool:
-        """Tell whether the scan of a row was asked for it."""
-        raise NotImplementedError
-
-    def finding(self, row: MatrixRow) -> str | None:
-        """Return what it finds of a row; ``None`` if it says nothing of it."""
-        raise NotImplementedError
-
-    def why_not(self, row: Row) -> str | None:
-        """Return why it can say nothing of a row; ``None`` if it may say something."""
-        raise NotImplementedError
-
-    def compiled(self, rows: Iterable[MatrixRow]) -> int | None:  # noqa: ARG002 - most columns say nothing of compiled code
-        """Return in how many rows something was compiled; ``None`` of a column that says nothing of compiled code."""
-        return None
-
-    def said(self, row: MatrixRow) -> Said:
-        """Return what it says of a row."""
-        raise NotImplementedError
-
-    def words(self, row: MatrixRow) -> str:
-        """Return the same in a line, with what it rests on."""
-        raise NotImplementedError
-
-    def flat(self, row: MatrixRow | None) -> dict[str, object]:
-        """Return the columns of a flat table; without a row, those of a run that was not asked for it."""
-        raise NotImplementedError
 
 
 # Of a mode's cell, and what was found of it.
@@ -120,10 +85,15 @@ _FLAT = ("finding", "verdict", "runs", "differing", "distinct", "alert", "reason
 _FLAT_DOUBTS = ("finding_reason", "low_power")
 
 
-class ModeColumn(Column, frozen=True, kw_only=True):
+class ModeColumn(_Column, frozen=True, kw_only=True):
     """A mode that ``--modes`` chose."""
 
     mode: Mode
+
+    @property
+    def where(self) -> str:
+        """Where a row has what it finds, as a sentence goes on with it."""
+        return f"under {self.name}"
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the mode was among those of the scan."""
@@ -138,7 +108,7 @@ class ModeColumn(Column, frozen=True, kw_only=True):
         return runs_in(self.mode, row)
 
     def compiled(self, rows: Iterable[MatrixRow]) -> int | None:
-        """Return in how many rows a process says that torch.compile compiled something, whatever came of it."""
+        """Return in how many rows a process compiled something, whatever came of it; ``None`` without torch.compile."""
         if not MODE_TABLE[self.mode].compiles:
             return None
         return sum(
@@ -186,7 +156,7 @@ class ModeColumn(Column, frozen=True, kw_only=True):
 _VALUES = ("tried", "raised", "left_out")
 
 
-class PropertyColumn(Column, frozen=True, kw_only=True):
+class PropertyColumn(_Column, frozen=True, kw_only=True):
     """A property that ``--invariance`` chose."""
 
     what: Property
@@ -208,6 +178,9 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
     def why_not(self, row: Row) -> str | None:  # noqa: ARG002 - what declares a batch is known to the worker alone
         """Return why it can say nothing of a row: a worker tells."""
         return None
+
+    def compiled(self, rows: Iterable[MatrixRow]) -> None:
+        """Return nothing: it says nothing of compiled code."""
 
     def said(self, row: MatrixRow) -> Said:
         """Return the verdict and the values that it rests on, or why it was not asked."""
@@ -241,6 +214,7 @@ class PropertyColumn(Column, frozen=True, kw_only=True):
         return {f"{self.what}_{name}": value for name, value in values.items()}
 
 
+Column = ModeColumn | PropertyColumn
 # What a column says of an op.
 COLUMN_FIELDS = ("finding", "rows", "of", "notable", "compiled", "among")
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from scanner.accelerators import label_of
 from scanner.cases.selected import selected_rows
 from scanner.errors import UsageError
+from scanner.observations import versions
 from scanner.observations.parts import missing_words, parts_of
 from scanner.observations.records import Row
 from scanner.observations.runfile import Run, read_run
@@ -28,6 +29,7 @@ from scanner.verdicts.vocabulary import BESIDE, FINDING_WORDS, FINDINGS, Finding
 
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
 _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
+RECORDED = Path(__file__).resolve().parents[1] / "runs"
 
 
 class Matrix(Struct, frozen=True, kw_only=True):
@@ -107,6 +109,18 @@ def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, 
     planned = [row for run in runs for row in run.header.planned] if patterns else []
     ids = selected_rows(patterns, planned, "--rows: no row matches")
     return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
+
+
+def recorded(release: str = "*", what: str = "*") -> list[str]:
+    """Return the run files that are recorded with detmatrix, the oldest release first, as they can be given from here.
+
+    Args:
+        release: Of torch.
+        what: The device, or for all of PyTorch's databases ``cpu-all``.
+    """
+    here, found = Path.cwd(), sorted(RECORDED.glob(f"torch-{release}-{what}.jsonl.gz"))
+    found.sort(key=lambda path: versions.key(path.name.split("-")[1]))
+    return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in found]
 
 
 def narrowed(paths: Sequence[str], runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:

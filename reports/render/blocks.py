@@ -63,18 +63,8 @@ def literal(body: str, language: str, *, rst: bool) -> str:
     return f"{fence}{language}\n{body}{end}{fence}\n"
 
 
-def replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]:
-    """Return the text of a file as it is and with its block regenerated.
-
-    Args:
-        path: The file.
-        name: The block's name.
-        command: What the begin marker is to say.
-        body: What is to stand in the block.
-
-    Raises:
-        UsageError: The file cannot be read, or does not hold exactly one such block.
-    """
+def _replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]:
+    """Return the text of a file as it is and with its block regenerated."""
     text = _read(path)
     lines = text.splitlines(keepends=True)
     begin, end = _place(path, name, lines)
@@ -82,7 +72,7 @@ def replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]:
     made = [
         _comment(f"detmatrix {name}:begin {command}", rst=rst),
         "",
-        *_dedented(body),
+        *textwrap.dedent(body).strip("\n").split("\n"),
         "",
         lines[end].strip(),
     ]
@@ -97,44 +87,26 @@ def replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]:
     return text, "".join([*lines[:begin], block, tail, *lines[end + 1 :]])
 
 
-def regenerate(path: Path, name: str, command: str, body: str, runs: Sequence[str] = ()) -> bool:
-    """Regenerate a block in place, and tell whether it was stale. The file is replaced whole or not at all.
+def update(
+    path: Path, name: str, command: str, body: str, runs: Sequence[str] = (), *, check: bool = False
+) -> int:
+    """Regenerate a block in place, or with *check* only say whether it is stale; return the exit code.
+
+    The file is replaced whole or not at all.
 
     Raises:
         UsageError: The file cannot be read or written, or does not hold exactly one such block.
     """
-    before, after = replaced(path, name, command, body)
+    before, after = _replaced(path, name, command, body)
     if before == after:
-        return False
+        return EXIT_DONE
+    if check:
+        click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
+        return EXIT_CHECK_FAILED
     mode = path.stat().st_mode
     write_whole(path, [after], runs)
     path.chmod(mode)
-    return True
-
-
-def update(path: Path, name: str, command: str, body: str, runs: Sequence[str], *, check: bool) -> int:
-    """Regenerate a block, or with *check* only say whether it is stale; return the exit code.
-
-    Raises:
-        UsageError: The file cannot be read or written, or does not hold exactly one such block.
-    """
-    if not check:
-        regenerate(path, name, command, body, runs)
-        return EXIT_DONE
-    if not is_stale(path, name, command, body):
-        return EXIT_DONE
-    click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
-    return EXIT_CHECK_FAILED
-
-
-def is_stale(path: Path, name: str, command: str, body: str) -> bool:
-    """Tell whether regenerating a block would change the file; nothing is written.
-
-    Raises:
-        UsageError: The file cannot be read, or does not hold exactly one such block.
-    """
-    before, after = replaced(path, name, command, body)
-    return before != after
+    return EXIT_DONE
 
 
 def _read(path: Path) -> str:
@@ -185,7 +157,3 @@ def _marker(name: str, which: str, line: str) -> tuple[str, bool] | None:
 
 def _comment(text: str, *, rst: bool) -> str:
     return f".. {text}" if rst else f"<!-- {text} -->"
-
-
-def _dedented(body: str) -> list[str]:
-    return textwrap.dedent(body).strip("\n").split("\n")
