@@ -306,10 +306,20 @@ def changes(tables: Iterable[EngineTable]) -> View:
             {
                 "title": f"{step['old']} to {step['new']}",
                 "not_compared": ", ".join(step["not_compared"]),
-                "lines": _step_lines(step),
-                "counts": _step_counts(step, [(operation, gpu) for gpu, operation, _ in counts]),
+                "lines": [
+                    [title, one["layer"], one["operation"], one["gpu"], ", ".join(one["dtypes"])]
+                    for name, title in CHANGES.items()
+                    for one in step[name]
+                ],
+                "counts": [
+                    [operation, gpu, *(found[operation, gpu] for found in of_step)]
+                    for gpu, operation, _ in counts
+                    if any(found[operation, gpu] for found in of_step)
+                ],
             }
             for step in steps
+            # In how many layers an engine comes first now, or no longer, by operation and GPU.
+            for of_step in [[Counter((it["operation"], it["gpu"]) for it in step[name]) for name in CHANGES]]
         ],
         limits=LIMITS,
         sentences=[sentence(table) for table in tables],
@@ -370,20 +380,6 @@ def _only(table: EngineTable, first: LayerWays, other: LayerWays, sure: LayerWay
             - other.get(place, {}).get(gpu, set())
         )
     ]
-
-
-def _step_lines(step: dict[str, Any]) -> list[list[str]]:
-    return [
-        [title, one["layer"], one["operation"], one["gpu"], ", ".join(one["dtypes"])]
-        for name, title in CHANGES.items()
-        for one in step[name]
-    ]
-
-
-def _step_counts(step: dict[str, Any], keys: Iterable[tuple[str, str]]) -> list[list[str | int]]:
-    """Return in how many layers an engine comes first now, or no longer, by operation and GPU."""
-    counts = [Counter((one["operation"], one["gpu"]) for one in step[name]) for name in CHANGES]
-    return [[*key, *(found[key] for found in counts)] for key in keys if any(found[key] for found in counts)]
 
 
 _RECORDED = Path(__file__).parent / "engines"
@@ -483,20 +479,10 @@ def _engines_words(operation: Operation, kind: LayerKind, cells: Sequence[Engine
     return f"{of}: {engines} noted nondeterministic, tried first for recorded layers like it: {counts}"
 
 
-def _steps(tables: Sequence[EngineTable]) -> View | None:
-    """Return what changed between several releases; ``None`` of one."""
-    return changes(tables) if len(tables) > 1 else None
-
-
-def _markdown(tables: Sequence[EngineTable]) -> Iterator[str]:
-    steps = _steps(tables)
-    return generate("cudnn_changes", steps) if steps else generate("cudnn", view(tables[0]))
-
-
 def _json(tables: Sequence[EngineTable]) -> str:
     """Return the record of one release, to be read again, or what changed between several."""
-    steps = _steps(tables)
-    return msgspec.json.format(json_of(steps), indent=1) + "\n" if steps else encode(tables[0])
+    several_ = len(tables) > 1
+    return msgspec.json.format(json_of(changes(tables)), indent=1) + "\n" if several_ else encode(tables[0])
 
 
 def _text(tables: Sequence[EngineTable]) -> Iterator[str]:
@@ -576,10 +562,12 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 RENDERERS: dict[str, Callable[[Sequence[EngineTable]], Iterable[str]]] = {
     "text": _text,
-    "md": _markdown,
+    "md": lambda tables: (
+        generate("cudnn_changes", changes(tables)) if len(tables) > 1 else generate("cudnn", view(tables[0]))
+    ),
     # What changed, and then the last release.
     "html": lambda tables: page.generate(
-        "cudnn", script=False, report=view(tables[-1]), changes=_steps(tables)
+        "cudnn", script=False, report=view(tables[-1]), changes=changes(tables) if len(tables) > 1 else None
     ),
     "json": lambda tables: [_json(tables)],
 }

@@ -73,7 +73,7 @@ def explained(
     """
     by_op = ops_view(matrices)
     ops = by_op.ops
-    cells = joined(by_op.further, ops)
+    cells = [_joined(it, [op.further[place] for op in ops]) for place, it in enumerate(by_op.further)]
     measured = list(_measured(matrices, paths))
     views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
@@ -319,7 +319,9 @@ def _commands(
     if op.finding != "deterministic":
         shown.append(([it for it in op.rows if it[1].finding == op.finding], []))
     if found := outranking(op.finding, by_op.further, cells):
-        shown.append(showing(by_op.ops, *found))
+        column, cell = found
+        rows = [one for op in by_op.ops for one in op.rows if column.finding(one[1]) == cell.finding]
+        shown.append((rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []))
     return list(dict.fromkeys(_command(rows, options, matrices, paths) for rows, options in shown))
 
 
@@ -393,17 +395,14 @@ def further_advice(columns: Sequence[Column], cells: Sequence[View]) -> list[str
         return []
     text = "; ".join(f"{_listed(places)} {phrase}" for phrase, places in told.items())
     found = {column.name: cell.finding for column, cell in zip(columns, cells, strict=True)}
-    return [f"{text[0].upper()}{text[1:]}.", *_compiled_advice(found)]
-
-
-def _compiled_advice(found: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield what to do under torch.compile, where the flag is seen to help compiled code."""
-    if found.get("compile_on") not in {"as_off", "fixed_by_mode", "mode_dependent"}:
-        return
-    if found.get("compile_on_cached") == "silent":
-        yield _CACHED_ADVICE
-    elif found.get("compile_off") in {"differs", "also_differs"}:
-        yield "With torch.compile, set the flag."
+    advice = [f"{text[0].upper()}{text[1:]}."]
+    # What to do under torch.compile, where the flag is seen to help compiled code.
+    if found.get("compile_on") in {"as_off", "fixed_by_mode", "mode_dependent"}:
+        if found.get("compile_on_cached") == "silent":
+            advice.append(_CACHED_ADVICE)
+        elif found.get("compile_off") in {"differs", "also_differs"}:
+            advice.append("With torch.compile, set the flag.")
+    return advice
 
 
 def _listed(places: Sequence[str]) -> str:
@@ -413,23 +412,13 @@ def _listed(places: Sequence[str]) -> str:
     return f"{first[0]} {', '.join(names)} and {last}" if names else f"{first[0]} {last}"
 
 
-def joined(columns: Sequence[Column], ops: Sequence[View]) -> list[View]:
-    """Return what each column says of all specs of an op: the worst that it finds of any."""
-    return [_joined(column, [op.further[place] for op in ops]) for place, column in enumerate(columns)]
-
-
 def _joined(column: Column, cells: Sequence[View]) -> View:
+    """Return what a column says of all specs of an op: the worst that it finds of any."""
     order = [*column.findings, None]
     worst = min(cells, key=lambda cell: order.index(cell.finding))
     rows = sum(cell.rows for cell in cells if cell.finding == worst.finding)
     of = sum(cell.of for cell in cells)
     return column_cell(column, worst.finding, rows, of, worst.compiled, worst.among)
-
-
-def showing(ops: Sequence[View], column: Column, cell: View) -> tuple[list[RunRow], list[str]]:
-    """Return the rows that show what a column finds of all specs of an op, and the options that a script of them takes."""
-    rows = [one for op in ops for one in op.rows if column.finding(one[1]) == cell.finding]
-    return rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []
 
 
 def _lines(view: View) -> Iterator[str]:

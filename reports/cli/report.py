@@ -44,10 +44,7 @@ RENDERERS: dict[str, Renderer] = {
     **FOR_CI,
 }
 # The long form of those that leave out what needs nobody's attention.
-LONG: dict[str, Renderer] = {
-    "text": partial(text.render, whole=True),
-    "md": partial(markdown, whole=True),
-}
+LONG: dict[str, Renderer] = {"text": partial(text.render, whole=True), "md": partial(markdown, whole=True)}
 
 
 @click.command()

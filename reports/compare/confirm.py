@@ -268,7 +268,5 @@ def _again(
         sides, (rows[0], rows[1]), sandbox, progress, rounds=rounds, runs=runs, spec_files=spec_files
     )
     return Again(
-        old=matrix_of(pair.old.name, measured[0]),
-        new=matrix_of(pair.new.name, measured[1]),
-        left=left,
+        old=matrix_of(pair.old.name, measured[0]), new=matrix_of(pair.new.name, measured[1]), left=left
     )

@@ -8,14 +8,7 @@ from typing import Any
 from reports.compare.comparable import REASON_MEANING, Reason, hardware, kind_of
 from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from reports.compare.rates import CAVEAT, LEVEL, RateTest
-from reports.compare.runs import (
-    CLAIM_MEANING,
-    COST_MEANING,
-    MEASURED_MEANING,
-    ClaimChange,
-    Comparison,
-    Pair,
-)
+from reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, ClaimChange, Comparison, Pair
 from reports.matrix import words
 from reports.matrix.listed import SECTION_WORDS, documented
 from reports.matrix.model import Matrix

@@ -202,13 +202,12 @@ def separations(claim: Claim, rows: Rows) -> list[Split]:
 
     What becomes of the claim is not asked: whatever fails is said to be dropped.
     """
-    return _splits(claim, rows, _failing)
 
+    def failing(claim: Claim, rows: Rows) -> Action | None:
+        fails = {effect_of(claim, behaviour) == "contradicts" for _, behaviour in rows}
+        return None if len(fails) > 1 else "drop" if True in fails else "keep"
 
-def _failing(claim: Claim, rows: Rows) -> Action | None:
-    """Return ``drop`` if a claim fails in all rows, ``keep`` if in none, else ``None``."""
-    fails = {effect_of(claim, behaviour) == "contradicts" for _, behaviour in rows}
-    return None if len(fails) > 1 else "drop" if True in fails else "keep"
+    return _splits(claim, rows, failing)
 
 
 def _splits(claim: Claim, rows: Rows, action: Callable[[Claim, Rows], Action | None]) -> list[Split]:

@@ -158,8 +158,6 @@ def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) ->
         UsageError: The runs are not of one torch release, or hold different claims, or there are none; or one is
             given twice.
     """
-    _refuse_twice(matrices)
-    _refuse_mixed(matrices)
     torch = _release(matrices)
     claims, note = _claims(matrices, torch) if claims is None else (claims, None)
     rows = tuple(_rows(matrices))
@@ -184,8 +182,12 @@ def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) ->
     )
 
 
-def _refuse_twice(matrices: Sequence[Matrix]) -> None:
-    """Refuse a run that is there twice, whatever its files are called: its rows would count double."""
+def _release(matrices: Sequence[Matrix]) -> str:
+    """Return the release of torch of runs that can be joined.
+
+    Raises:
+        UsageError: A run is there twice, one simulates what another measured, or they are of several releases.
+    """
     for place, one in enumerate(matrices):
         header = one.run.header
         for other in matrices[:place]:
@@ -194,19 +196,12 @@ def _refuse_twice(matrices: Sequence[Matrix]) -> None:
                 raise UsageError(
                     f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
                 )
-
-
-def _refuse_mixed(matrices: Sequence[Matrix]) -> None:
-    """Refuse runs of which one simulates what another measured: no claim is judged by both."""
     simulated = [one.name for one in matrices if one.simulated]
     measured = [one.name for one in matrices if device_kind(one.run.header.settings.device) == "cuda"]
     if simulated and measured:
         raise UsageError(
             f"{simulated[0]} is simulated and {measured[0]} was measured on CUDA; judge the lists by one of them at a time"
         )
-
-
-def _release(matrices: Sequence[Matrix]) -> str:
     found = {versions.release(one.run.header.environment.torch): one.name for one in reversed(matrices)}
     if len(found) > 1:
         text = " and ".join(f"{name} is of torch {torch}" for torch, name in reversed(found.items()))
@@ -407,14 +402,9 @@ def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
     )
     if not holding:
         return f"{shown}{_measured_on(claim, evidence)}"
-    return f"says too much: {shown}; {_holds(holding)}. {_decided(claim, evidence)}"
-
-
-def _holds(holding: Sequence[Evidence]) -> str:
     confirming = [one for one in holding if one.effect == "confirms"]
-    if confirming:
-        return f"holds in {_counted_rows(confirming)}"
-    return f"neither raises nor differs in {_counted_rows(holding)}"
+    holds = "holds" if confirming else "neither raises nor differs"
+    return f"says too much: {shown}; {holds} in {_counted_rows(confirming or holding)}. {_decided(claim, evidence)}"
 
 
 def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
@@ -470,8 +460,7 @@ def confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
     confirming = [one for one in evidence if one.effect == "confirms"]
     best = strongest(confirming)
     more = f", the most of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
-    cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
-    return f"{shown_words(best)}{more}{_measured_on(claim, evidence)}{cublas}"
+    return f"{shown_words(best)}{more}{_where(claim, evidence)}"
 
 
 def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
@@ -489,8 +478,7 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
         text = f"the bullet does not say when; {text}"
     if switched := [one for one in rows if acts_with_benchmark(one.row)]:
         text += f"; with {BENCHMARK}=True {several(len(switched), 'row')} differed, and not with cudnn.deterministic too"
-    cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
-    return f"{text}{_measured_on(claim, evidence)}{cublas}"
+    return f"{text}{_where(claim, evidence)}"
 
 
 def over_alerts(evidence: Sequence[Evidence]) -> str:
@@ -511,14 +499,16 @@ def over_alerts(evidence: Sequence[Evidence]) -> str:
 
 def no_evidence(evidence: Sequence[Evidence]) -> str:
     """Say why rows that speak to a claim are no evidence."""
-    reasons = list(dict.fromkeys(one.doubt or _both(one.row) or "no reason was recorded" for one in evidence))
+    # Once where both modes say the same.
+    of_rows = [
+        one.doubt
+        or (one.row.off.reason if one.row.off.reason == one.row.on.reason else None)
+        or one.row.reason
+        for one in evidence
+    ]
+    reasons = list(dict.fromkeys(it or "no reason was recorded" for it in of_rows))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
     return f"no evidence in {several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}"
-
-
-def _both(row: MatrixRow) -> str | None:
-    """Return why a row was not settled, once where both modes say the same."""
-    return row.off.reason if row.off.reason == row.on.reason and row.off.reason else row.reason
 
 
 def not_covered(matrices: Sequence[Matrix]) -> str:
@@ -535,13 +525,20 @@ def _measured_on(claim: Claim, evidence: Sequence[Evidence]) -> str:
     return f", on {' and '.join(dict.fromkeys(one.place for one in evidence if one.behaviour))}"
 
 
+def _where(claim: Claim, evidence: Sequence[Evidence]) -> str:
+    """Say where, and what the mode on sets of what a list of cuBLAS names."""
+    cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
+    return f"{_measured_on(claim, evidence)}{cublas}"
+
+
 def strongest(evidence: Sequence[Evidence]) -> Evidence:
     """Return the row that shows most: the largest share that differed, the first of equals."""
-
-    def share(one: Evidence) -> float:
-        return max(cell.differing / cell.runs if cell.runs else 0.0 for cell in (one.row.on, one.row.off))
-
-    return max(evidence, key=share)
+    return max(
+        evidence,
+        key=lambda one: max(
+            cell.differing / cell.runs if cell.runs else 0.0 for cell in (one.row.on, one.row.off)
+        ),
+    )
 
 
 def _counted_rows(rows: Sequence[Evidence]) -> str:

@@ -176,7 +176,11 @@ class _Writer:
         there = replace(part, list=OTHER[part.list])
         shown = {behaviour for _, behaviour in rows}
         if action == "keep":
-            if part.list == "deterministic" and shown == {"nothing"} and self._needs_benchmark(claim):
+            if (
+                part.list == "deterministic"
+                and shown == {"nothing"}
+                and any(acts_with_benchmark(one.row) for one in self._speaking(claim))
+            ):
                 narrow = replace(part, claim=narrowed(part.claim, BENCHMARK, ("True",)))
                 text = f"{BENCHMARK}=True: rows differ only with it, and not with cudnn.deterministic on too"
                 return [narrow], [], f"{what} is narrowed by {text}"
@@ -210,27 +214,21 @@ class _Writer:
             action: [replace(part, claim=narrowed(part.claim, split.name, values))] if values else []
             for action, values in split.values.items()
         }
+        # What the other list says already of all rows is not said twice.
+        others = [one for one in self._docs.claims if one.section == there.list]
         moved = [
             replace(one, list=there.list)
             for one in by_fate["move"]
-            if not self._is_said(replace(one.claim, targets=(part.target,), device=part.device), there.list)
+            if not all(
+                any(matches(it.row.row, other) for other in others)
+                for it in self._speaking(replace(one.claim, targets=(part.target,), device=part.device))
+                if it.behaviour != "nothing"
+            )
         ]
         return by_fate["keep"], moved, f"{what} is narrowed by {split_words(split)}{rests_on}"
 
-    def _is_said(self, claim: Claim, where: ListName) -> bool:
-        """Tell whether the other list speaks already of all rows of a claim."""
-        there = [one for one in self._docs.claims if one.section == where]
-        return all(
-            any(matches(row, one) for one in there)
-            for row in [it.row.row for it in self._speaking(claim) if it.behaviour != "nothing"]
-        )
-
     def _speaking(self, claim: Claim) -> list[Evidence]:
         return [one for one in self._seen if one.behaviour and matches(one.row.row, claim)]
-
-    def _needs_benchmark(self, claim: Claim) -> bool:
-        """Tell whether any of the rows of a claim, none of which differs with the flag off, does with cuDNN's benchmark on."""
-        return any(acts_with_benchmark(one.row) for one in self._speaking(claim))
 
     def _written(self, parts: Sequence[_Part], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""

@@ -125,16 +125,13 @@ def lines(source: DocumentedSource, docs: Docs) -> list[str]:
     patch = list(_diff(source, after))
     if safe_lines("".join(patch)) != "".join(patch):
         raise UsageError(f"{source.path}: its lists hold characters that cannot be shown; remove them first")
-    preamble = [f"# {one_line(line)}\n" for line in _preamble(docs, lists.notes)]
-    return [*preamble, f"diff --git a/{PATH} b/{PATH}\n", *patch]
-
-
-def _preamble(docs: Docs, notes: Sequence[str]) -> Iterator[str]:
-    """Yield what the patch rests on."""
-    yield f"Changes of the lists in the docstring of torch.{FUNCTION}, by detmatrix."
-    yield "Apply them at the top of a checkout of PyTorch: git apply FILE"
-    yield f"{docs.seen.capitalize()}, torch {docs.torch}: {', '.join(one.name for one in docs.matrices)}"
-    yield from notes
+    preamble = [
+        f"Changes of the lists in the docstring of torch.{FUNCTION}, by detmatrix.",
+        "Apply them at the top of a checkout of PyTorch: git apply FILE",
+        f"{docs.seen.capitalize()}, torch {docs.torch}: {', '.join(one.name for one in docs.matrices)}",
+        *lists.notes,
+    ]
+    return [*(f"# {one_line(line)}\n" for line in preamble), f"diff --git a/{PATH} b/{PATH}\n", *patch]
 
 
 def _diff(source: DocumentedSource, after: Sequence[str]) -> Iterator[str]:

@@ -34,7 +34,7 @@ from reports.render.page import Pool
 from scanner.claims.matching import device_kind, matches, names_of
 from scanner.errors import one_line, safe_lines
 from scanner.observations.parts import parts_of
-from scanner.observations.records import MODES, Claim
+from scanner.observations.records import MODES
 from scanner.plurals import several
 from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 
@@ -50,13 +50,15 @@ _EFFECTS: dict[Effect, str] = {
 def view_of(docs: Docs) -> View:
     """Return what is shown of judged claims."""
     lists = lists_of(docs)
+    # Where rows ran, in words that head a column: "CPU, measured", "CUDA, simulated".
+    columns = sorted({_column(one) for one in docs.rows})
     agreements: dict[str, list[str]] = {}
     for judged in docs.judged:
         agreements.setdefault(judged.claim.id, []).append(judged.label)
     counts = count(docs)
     return View(
         {
-            "claims": [_claim(judged, docs, lists) for judged in docs.judged],
+            "claims": [_claim(judged, docs, lists, columns) for judged in docs.judged],
             "undocumented": [_undocumented(one, lists) for one in docs.undocumented],
             "self_contradictory": [
                 View(
@@ -80,7 +82,7 @@ def view_of(docs: Docs) -> View:
             "agreements": AGREEMENT_MEANING,
         },
         count_lines=counts,
-        columns=_columns(docs),
+        columns=columns,
         labels=[
             name for name, _, _ in counts if name.startswith(("contradicted", "confirmed", "not_triggered"))
         ],
@@ -138,22 +140,8 @@ def _run(one: Matrix) -> View:
     )
 
 
-def _columns(docs: Docs) -> list[str]:
-    """Return where rows ran, in words that head a column: "CPU, measured", "CUDA, simulated"."""
-    return sorted({_column(one) for one in docs.rows})
-
-
 def _column(one: Evidence) -> str:
     return f"{one.device.upper()}, {'simulated' if one.simulated else 'measured'}"
-
-
-def _by_column(docs: Docs, claim: Claim) -> list[str]:
-    """Return what the rows of a claim show on each device, also where it speaks of another one."""
-    found: dict[str, list[Evidence]] = {}
-    for one in docs.rows:
-        if matches(one.row.row, claim, ignore_device=True):
-            found.setdefault(_column(one), []).append(one)
-    return [_shown(found[name]) if name in found else NONE for name in _columns(docs)]
 
 
 def _shown(evidence: Sequence[Evidence]) -> str:
@@ -166,9 +154,14 @@ def _shown(evidence: Sequence[Evidence]) -> str:
     return f"{row.finding}: {' → '.join(cells)}"
 
 
-def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None) -> View:
+def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None, columns: Sequence[str]) -> View:
     """Return a claim: the keys that are promised, then what else is known of it."""
     claim, deciding = judged.claim, judged.deciding
+    # What rows show on each device, also where the bullet speaks of another one.
+    found: dict[str, list[Evidence]] = {}
+    for one in docs.rows:
+        if matches(one.row.row, claim, ignore_device=True):
+            found.setdefault(_column(one), []).append(one)
     ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.weak))
     effects = Counter(one.weak or _EFFECTS[one.effect] for one in ordered)
     devices = sorted({one.device for one in deciding})
@@ -188,7 +181,7 @@ def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None) -> V
         # A bullet that names no device speaks of all of them, and is held against those of the runs alone.
         where=where,
         label=judged.label,
-        cells=_by_column(docs, claim),
+        cells=[_shown(found[name]) if name in found else NONE for name in columns],
         effects=", ".join(f"{count} {effect}" for effect, count in effects.items()),
         first=_strongest_first(deciding),
     )

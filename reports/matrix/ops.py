@@ -431,12 +431,7 @@ def direction_of(rows: Sequence[MatrixRow]) -> View:
 def _mark(cell: Cell | None, *, other_bits: bool = False) -> View:
     """Return what one mode shows of the worst case of an op in one direction, with its sign and the class that colours it."""
     if cell is None:
-        fields: dict[str, object] = {
-            "verdict": None,
-            "text": "no row",
-            "other_bits": False,
-            "has_row": False,
-        }
+        fields: dict[str, object] = {"verdict": None, "text": "no row", "other_bits": False, "has_row": False}
         return View(fields, glyph=NO_SIGN, tint="no_row")
     text = cell.counted or f"{cell.verdict} {cell.alert or ''}".strip()
     usable = cell.verdict in USABLE

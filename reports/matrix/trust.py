@@ -47,8 +47,7 @@ def controls(one: Matrix) -> TableSection:
     for it in check_controls(header, one.run.controls):
         agreeing.setdefault((it.control, it.mode, it.expected, it.seen), []).append(it.process)
     ordered = sorted(
-        agreeing.items(),
-        key=lambda item: (names.index(item[0][0]), WORKER_MODES.index(item[0][1]), item[1]),
+        agreeing.items(), key=lambda item: (names.index(item[0][0]), WORKER_MODES.index(item[0][1]), item[1])
     )
     lines: list[tuple[object, ...]] = [
         (control, mode, ranges(processes), expected, seen, "yes" if expected == seen else "no")

@@ -53,11 +53,7 @@ _MODES: dict[Mode, tuple[str, str]] = {
 
 def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the page in pieces."""
-    report, covered, tables = (
-        report_view(_most(matrices)),
-        coverages(matrices),
-        Tables(),
-    )
+    report, covered, tables = (report_view(_most(matrices)), coverages(matrices), Tables())
     ops = [_op(op, report, tables) for op in report["ops"]]
     overloads = [_overloads(one, tables) for one in covered if one["aten"]]
     yield from generate(
@@ -151,10 +147,7 @@ def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
 
 def _limit_words(matrices: Sequence[Matrix], report: View) -> str | None:
     """Say that rows were left out because there are too many."""
-    rows, most = (
-        sum(len(one.rows) for one in matrices),
-        sum(len(run.rows) for run in report.runs),
-    )
+    rows, most = (sum(len(one.rows) for one in matrices), sum(len(run.rows) for run in report.runs))
     if rows == most:
         return None
     return (
@@ -174,11 +167,7 @@ def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
     )
     return {
         "about": tables.place(
-            "ops",
-            finding=op["finding"],
-            family=op["family"],
-            counts=counts,
-            lists=_lists(op),
+            "ops", finding=op["finding"], family=op["family"], counts=counts, lists=_lists(op)
         ),
         "rows": [_row(it, report, tables) for it in _worst_first(op.rows)],
         **({"notable": notable} if notable is not None else {}),
@@ -303,9 +292,7 @@ def _beside(found: str | None, words: str) -> str:
     return words.removeprefix(found).removeprefix(found.replace("_", " ")).lstrip(",:; ")
 
 
-def _by_mode(
-    modes: Sequence[Sequence[tuple[Hashable, Hashable]]],
-) -> tuple[tuple[Hashable, ...], ...]:
+def _by_mode(modes: Sequence[Sequence[tuple[Hashable, Hashable]]]) -> tuple[tuple[Hashable, ...], ...]:
     """Join the lines of several modes that begin alike: each ends in its value in every mode."""
     lines: dict[Hashable, list[Hashable]] = {}
     for place, seen in enumerate(modes):

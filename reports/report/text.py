@@ -42,11 +42,7 @@ class Screen(NamedTuple):
 
 
 def render(
-    matrices: Sequence[Matrix],
-    *,
-    whole: bool = False,
-    colour: bool = False,
-    width: int = NARROW,
+    matrices: Sequence[Matrix], *, whole: bool = False, colour: bool = False, width: int = NARROW
 ) -> Iterator[str]:
     """Yield the report, line by line.
 
@@ -132,11 +128,7 @@ def _column_legend(column: Column, cells: Sequence[View]) -> list[str]:
 
 
 def _flowing(
-    to: Screen,
-    items: Iterable[tuple[str, str | None]],
-    *,
-    below: bool = False,
-    **style: bool,
+    to: Screen, items: Iterable[tuple[str, str | None]], *, below: bool = False, **style: bool
 ) -> Iterator[str]:
     """Yield lines of as many items as fit, each a text with its colour; what no line has room for is broken.
 
@@ -203,8 +195,7 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
             dim=True,
         )
         yield to.paint(
-            f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + ends,
-            dim=True,
+            f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + ends, dim=True
         )
     else:
         heads = [f"{column.head:{size}} " for column, size in zip(further, beside, strict=True) if not below]
@@ -253,10 +244,7 @@ def _is_brief(ops: Sequence[View], view: View, to: Screen) -> bool:
     """Tell whether several releases leave no room for costs and actions."""
     longest = sum(
         max(map(len, texts))
-        for texts in zip(
-            *((op.short, op.cost_words, op.docs_words, op.action) for op in ops),
-            strict=True,
-        )
+        for texts in zip(*((op.short, op.cost_words, op.docs_words, op.action) for op in ops), strict=True)
     )
     return len(view["columns"]) > 1 and 6 + _COLUMN * len(view["columns"]) + longest > to.width
 
@@ -315,15 +303,7 @@ def _rows(rows: Sequence[MatrixRow], further: Sequence[Column], to: Screen) -> I
         shown = f"{row.off.short} → {row.on.short}"
         found = [f"{it.head} {finding}" for it in further if (finding := it.finding(row))]
         told = ", ".join([*row.remarks, *row.doubt_words(), *found])
-        lines.append(
-            (
-                row,
-                one_line(row.row.id.removeprefix(f"{row.row.spec}:")),
-                shown,
-                cost,
-                told,
-            )
-        )
+        lines.append((row, one_line(row.row.id.removeprefix(f"{row.row.spec}:")), shown, cost, told))
     both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
     longest = max(len(line[1]) for line in lines)
     # What does not fit beside the others stands below.

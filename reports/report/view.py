@@ -21,13 +21,7 @@ from scanner.plurals import several
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.simulated import CONFLICT_MEANING
-from scanner.verdicts.vocabulary import (
-    BESIDE,
-    BESIDE_MEANING,
-    FINDING_MEANING,
-    FINDINGS,
-    VERDICT_MEANING,
-)
+from scanner.verdicts.vocabulary import BESIDE, BESIDE_MEANING, FINDING_MEANING, FINDINGS, VERDICT_MEANING
 
 
 def report_view(matrices: Sequence[Matrix]) -> View:
