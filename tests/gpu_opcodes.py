@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from tests.gpu_machine import HEAD, record
@@ -73,47 +73,55 @@ class Case:
 
 
 def case(ptx: str, signature: str, expected: Callable[..., Any], error: float = 0) -> Case:
-    """Return a case whose types are written as ``u32 u32 > u32``."""
+    """Return a case whose types are written as ``u32 u32 > u32``; an opcode alone takes the inputs in their order."""
     taken, _, result = signature.partition(" > ")
-    return Case(ptx, tuple(taken.split()), result, expected, error)
+    inputs = tuple(taken.split())
+    if "{" not in ptx:
+        ptx = f"{ptx} {{r}}, {', '.join(f'{{{k}}}' for k in range(len(inputs)))};"
+    return Case(ptx, inputs, result, expected, error)
+
+
+def _first(function: Callable[..., Any], *more: Any) -> Callable[..., Any]:
+    """Return a function of the first of two inputs."""
+    return lambda a, _: function(a, *more)
 
 
 def _integer_cases() -> list[Case]:
     found = [
-        case("add.u32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: a + b),
-        case("sub.u32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: a - b),
+        case("add.u32", "u32 u32 > u32", lambda a, b: a + b),
+        case("sub.u32", "u32 u32 > u32", lambda a, b: a - b),
         case(
             "add.u32 {r}, {0}, 0x12345; add.u32 {r}, {r}, {1}; ",
             "u32 u32 > u32",
             lambda a, b: a + b + 0x12345,
         ),
         case("sub.u32 {r}, {0}, {1}; sub.u32 {r}, {r}, {2};", "u32 u32 u32 > u32", lambda a, b, c: a - b - c),
-        case("mad.lo.u32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", lambda a, b, c: a * b + c),
+        case("mad.lo.u32", "u32 u32 u32 > u32", lambda a, b, c: a * b + c),
         case(
             "mul.lo.u32 {r}, {0}, {1}; sub.u32 {r}, {r}, {2};", "u32 u32 u32 > u32", lambda a, b, c: a * b - c
         ),
-        case("mul.hi.u32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: a * b >> 32),
-        case("mul.hi.s32 {r}, {0}, {1};", "s32 s32 > s32", lambda a, b: a * b >> 32),
-        case("mad.hi.u32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", lambda a, b, c: (a * b >> 32) + c),
-        case("mul.wide.u32 {r}, {0}, {1};", "u32 u32 > u64", lambda a, b: a * b),
-        case("mul.wide.s32 {r}, {0}, {1};", "s32 s32 > s64", lambda a, b: a * b),
-        case("mad.wide.u32 {r}, {0}, {1}, {2};", "u32 u32 u64 > u64", lambda a, b, c: a * b + c),
-        case("mad.wide.s32 {r}, {0}, {1}, {2};", "s32 s32 s64 > s64", lambda a, b, c: a * b + c),
+        case("mul.hi.u32", "u32 u32 > u32", lambda a, b: a * b >> 32),
+        case("mul.hi.s32", "s32 s32 > s32", lambda a, b: a * b >> 32),
+        case("mad.hi.u32", "u32 u32 u32 > u32", lambda a, b, c: (a * b >> 32) + c),
+        case("mul.wide.u32", "u32 u32 > u64", lambda a, b: a * b),
+        case("mul.wide.s32", "s32 s32 > s64", lambda a, b: a * b),
+        case("mad.wide.u32", "u32 u32 u64 > u64", lambda a, b, c: a * b + c),
+        case("mad.wide.s32", "s32 s32 s64 > s64", lambda a, b, c: a * b + c),
         case(
             "mul.wide.s32 {r}, {0}, {1}; sub.s64 {r}, {r}, {2};",
             "s32 s32 s64 > s64",
             lambda a, b, c: a * b - c,
         ),
-        case("add.u64 {r}, {0}, {1};", "u64 u64 > u64", lambda a, b: a + b),
-        case("sub.u64 {r}, {0}, {1};", "u64 u64 > u64", lambda a, b: a - b),
+        case("add.u64", "u64 u64 > u64", lambda a, b: a + b),
+        case("sub.u64", "u64 u64 > u64", lambda a, b: a - b),
         case("neg.s64 {r}, {0};", "s64 s64 > s64", lambda a, _: -a),
         case("add.u64 {r}, {0}, {1}; add.u64 {r}, {r}, {2};", "u64 u64 u64 > u64", lambda a, b, c: a + b + c),
         case("sub.u64 {r}, {0}, {1}; add.u64 {r}, {r}, {2};", "u64 u64 u64 > u64", lambda a, b, c: a - b + c),
         case("sub.u64 {r}, {0}, {1}; sub.u64 {r}, {r}, {2};", "u64 u64 u64 > u64", lambda a, b, c: a - b - c),
-        case("mul.lo.u64 {r}, {0}, {1};", "u64 u64 > u64", lambda a, b: a * b),
-        case("mul.hi.u64 {r}, {0}, {1};", "u64 u64 > u64", lambda a, b: a * b >> 64),
-        case("mul.hi.s64 {r}, {0}, {1};", "s64 s64 > s64", lambda a, b: a * b >> 64),
-        case("mad.lo.u64 {r}, {0}, {1}, {2};", "u64 u64 u64 > u64", lambda a, b, c: a * b + c),
+        case("mul.lo.u64", "u64 u64 > u64", lambda a, b: a * b),
+        case("mul.hi.u64", "u64 u64 > u64", lambda a, b: a * b >> 64),
+        case("mul.hi.s64", "s64 s64 > s64", lambda a, b: a * b >> 64),
+        case("mad.lo.u64", "u64 u64 u64 > u64", lambda a, b, c: a * b + c),
         case(
             "{{ .reg .b32 t; add.cc.u32 t, {0}, {1}; addc.u32 {r}, {2}, 0; xor.b32 {r}, {r}, t; }}",
             "u32 u32 u32 > u32",
@@ -161,25 +169,21 @@ def _integer_cases() -> list[Case]:
             "u32 u32 > u32",
             lambda a, b: 3 if a > b and a & 12 else 7,
         ),
-        case("shl.b32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: a << b if b < 32 else 0),
-        case("shr.u32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: shifted(a, b, 32)),
-        case("shr.s32 {r}, {0}, {1};", "s32 u32 > s32", lambda a, b: shifted(a, b, 32)),
-        case("shl.b64 {r}, {0}, {1};", "u64 u32 > u64", lambda a, b: a << b if b < 64 else 0),
-        case("shr.u64 {r}, {0}, {1};", "u64 u32 > u64", lambda a, b: shifted(a, b, 64)),
-        case("shr.s64 {r}, {0}, {1};", "s64 u32 > s64", lambda a, b: shifted(a, b, 64)),
+        case("shl.b32", "u32 u32 > u32", lambda a, b: a << b if b < 32 else 0),
+        case("shr.u32", "u32 u32 > u32", lambda a, b: shifted(a, b, 32)),
+        case("shr.s32", "s32 u32 > s32", lambda a, b: shifted(a, b, 32)),
+        case("shl.b64", "u64 u32 > u64", lambda a, b: a << b if b < 64 else 0),
+        case("shr.u64", "u64 u32 > u64", lambda a, b: shifted(a, b, 64)),
+        case("shr.s64", "s64 u32 > s64", lambda a, b: shifted(a, b, 64)),
         case("shl.b64 {r}, {0}, 37;", "u64 u32 > u64", lambda a, _: a << 37),
         case("shl.b64 {r}, {0}, 7;", "u64 u32 > u64", lambda a, _: a << 7),
         case("shr.u64 {r}, {0}, 7;", "u64 u32 > u64", lambda a, _: a >> 7),
         case("shr.s64 {r}, {0}, 7;", "s64 u32 > s64", lambda a, _: a >> 7),
         case("shr.s64 {r}, {0}, 39;", "s64 u32 > s64", lambda a, _: a >> 39),
-        case(
-            "shf.l.clamp.b32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", funnel(True, lambda by: min(by, 32))
-        ),
-        case("shf.l.wrap.b32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", funnel(True, lambda by: by & 31)),
-        case(
-            "shf.r.clamp.b32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", funnel(False, lambda by: min(by, 32))
-        ),
-        case("shf.r.wrap.b32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", funnel(False, lambda by: by & 31)),
+        case("shf.l.clamp.b32", "u32 u32 u32 > u32", funnel(True, lambda by: min(by, 32))),
+        case("shf.l.wrap.b32", "u32 u32 u32 > u32", funnel(True, lambda by: by & 31)),
+        case("shf.r.clamp.b32", "u32 u32 u32 > u32", funnel(False, lambda by: min(by, 32))),
+        case("shf.r.wrap.b32", "u32 u32 u32 > u32", funnel(False, lambda by: by & 31)),
         case("shf.l.wrap.b32 {r}, {0}, {1}, 5;", "u32 u32 > u32", lambda a, b: (a | b << 32) << 5 >> 32),
         case("shl.b32 {r}, {0}, 3; add.u32 {r}, {r}, {1};", "u32 u32 > u32", lambda a, b: (a << 3) + b),
         case("shl.b32 {r}, {0}, 3; sub.u32 {r}, {1}, {r};", "u32 u32 > u32", lambda a, b: b - (a << 3)),
@@ -204,18 +208,16 @@ def _integer_cases() -> list[Case]:
             "s32 s32 > s32",
             lambda a, _: a + (31 if a < 0 else 0),
         ),
-        case("prmt.b32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", permuted),
+        case("prmt.b32", "u32 u32 u32 > u32", permuted),
         case("prmt.b32 {r}, {0}, {1}, 0x5b10;", "u32 u32 > u32", lambda a, b: permuted(a, b, 0x5B10)),
-        case("bfe.u32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", lambda a, b, c: field(a, b, c, 32, False)),
-        case("bfe.s32 {r}, {0}, {1}, {2};", "s32 u32 u32 > s32", lambda a, b, c: field(a, b, c, 32, True)),
+        case("bfe.u32", "u32 u32 u32 > u32", lambda a, b, c: field(a, b, c, 32, False)),
+        case("bfe.s32", "s32 u32 u32 > s32", lambda a, b, c: field(a, b, c, 32, True)),
         case("bfi.b32 {r}, {0}, {1}, {2}, 9;", "u32 u32 u32 > u32", lambda a, b, c: inserted(a, b, c, 9)),
         case("bfe.u64 {r}, {0}, 5, 20;", "u64 u64 > u64", lambda a, _: a >> 5 & 0xFFFFF),
         case("bfind.u32 {r}, {0};", "u32 u32 > u32", lambda a, _: highest(a, False)),
         case("bfind.s32 {r}, {0};", "s32 s32 > u32", lambda a, _: highest(a, True)),
         case(
-            "bfind.shiftamt.u32 {r}, {0};",
-            "u32 u32 > u32",
-            lambda a, _: 31 - highest(a, False) if a else -1,
+            "bfind.shiftamt.u32 {r}, {0};", "u32 u32 > u32", lambda a, _: 31 - highest(a, False) if a else -1
         ),
         case("bfind.u64 {r}, {0};", "u64 u64 > u32", lambda a, _: highest(a, False)),
         case("clz.b32 {r}, {0};", "u32 u32 > u32", lambda a, _: 32 - a.bit_length()),
@@ -223,30 +225,24 @@ def _integer_cases() -> list[Case]:
         case("popc.b32 {r}, {0};", "u32 u32 > u32", lambda a, _: a.bit_count()),
         case("popc.b64 {r}, {0};", "u64 u64 > u32", lambda a, _: a.bit_count()),
         case("brev.b32 {r}, {0};", "u32 u32 > u32", lambda a, _: int(f"{a:032b}"[::-1], 2)),
-        case(
-            "bmsk.clamp.b32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: (1 << min(b, 32)) - 1 << min(a, 32)
-        ),
-        case("bmsk.wrap.b32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: (1 << (b & 31)) - 1 << (a & 31)),
-        case(
-            "szext.clamp.u32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: field(a, 0, min(b, 32), 32, False)
-        ),
-        case(
-            "szext.clamp.s32 {r}, {0}, {1};", "s32 u32 > s32", lambda a, b: field(a, 0, min(b, 32), 32, True)
-        ),
-        case("szext.wrap.u32 {r}, {0}, {1};", "u32 u32 > u32", lambda a, b: field(a, 0, b & 31, 32, False)),
-        case("szext.wrap.s32 {r}, {0}, {1};", "s32 u32 > s32", lambda a, b: field(a, 0, b & 31, 32, True)),
-        case("dp4a.u32.u32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", lambda a, b, c: dotted(a, b, c, False)),
-        case("dp4a.s32.s32 {r}, {0}, {1}, {2};", "u32 u32 u32 > u32", lambda a, b, c: dotted(a, b, c, True)),
+        case("bmsk.clamp.b32", "u32 u32 > u32", lambda a, b: (1 << min(b, 32)) - 1 << min(a, 32)),
+        case("bmsk.wrap.b32", "u32 u32 > u32", lambda a, b: (1 << (b & 31)) - 1 << (a & 31)),
+        case("szext.clamp.u32", "u32 u32 > u32", lambda a, b: field(a, 0, min(b, 32), 32, False)),
+        case("szext.clamp.s32", "s32 u32 > s32", lambda a, b: field(a, 0, min(b, 32), 32, True)),
+        case("szext.wrap.u32", "u32 u32 > u32", lambda a, b: field(a, 0, b & 31, 32, False)),
+        case("szext.wrap.s32", "s32 u32 > s32", lambda a, b: field(a, 0, b & 31, 32, True)),
+        case("dp4a.u32.u32", "u32 u32 u32 > u32", lambda a, b, c: dotted(a, b, c, False)),
+        case("dp4a.s32.s32", "u32 u32 u32 > u32", lambda a, b, c: dotted(a, b, c, True)),
         case("cvt.s32.s8 {r}, {0};", "s8 s8 > s32", lambda a, _: a),
         case("cvt.s64.s16 {r}, {0};", "s16 s16 > s64", lambda a, _: a),
         case("cvt.u32.u8 {r}, {0};", "u8 u8 > u32", lambda a, _: a),
-        case("mul.lo.s16 {r}, {0}, {1};", "s16 s16 > s16", lambda a, b: a * b),
+        case("mul.lo.s16", "s16 s16 > s16", lambda a, b: a * b),
     ]
     for kind in ("s32", "u32", "s64", "u64"):
         of = f"{kind} {kind} > {kind}"
         found += [
-            case(f"min.{kind} {{r}}, {{0}}, {{1}};", of, min),
-            case(f"max.{kind} {{r}}, {{0}}, {{1}};", of, max),
+            case(f"min.{kind}", of, min),
+            case(f"max.{kind}", of, max),
             case(f"min.{kind} {{r}}, {{0}}, {{1}}; min.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", min),
             case(f"max.{kind} {{r}}, {{0}}, {{1}}; max.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", max),
             case(
@@ -260,8 +256,8 @@ def _integer_cases() -> list[Case]:
                 f"{kind} {of}",
                 lambda a, b, c, kind=kind: max(min(wrapped(a + b, kind), c), 0),
             ),
-            case(f"div.{kind} {{r}}, {{0}}, {{1}};", of, trunc_div),
-            case(f"rem.{kind} {{r}}, {{0}}, {{1}};", of, trunc_rem),
+            case(f"div.{kind}", of, trunc_div),
+            case(f"rem.{kind}", of, trunc_rem),
         ]
         found += [
             case(f"div.{kind} {{r}}, {{0}}, 7;", of, lambda a, _: trunc_div(a, 7)),
@@ -288,29 +284,17 @@ def _float_cases() -> list[Case]:
         two, three = f"{kind} {kind} > {kind}", f"{kind} {kind} {kind} > {kind}"
         for how in ("rn", "rz", "rm", "rp"):
             found += [
-                case(
-                    f"add.{how}.{kind} {{r}}, {{0}}, {{1}};",
-                    two,
-                    lambda a, b, kind=kind, how=how: added(a, b, kind, how),
-                ),
-                case(
-                    f"mul.{how}.{kind} {{r}}, {{0}}, {{1}};",
-                    two,
-                    lambda a, b, kind=kind, how=how: multiplied(a, b, kind, how),
-                ),
-                case(
-                    f"fma.{how}.{kind} {{r}}, {{0}}, {{1}}, {{2}};",
-                    three,
-                    lambda a, b, c, kind=kind, how=how: fused(a, b, c, kind, how),
-                ),
+                case(f"add.{how}.{kind}", two, partial(added, kind=kind, how=how)),
+                case(f"mul.{how}.{kind}", two, partial(multiplied, kind=kind, how=how)),
+                case(f"fma.{how}.{kind}", three, partial(fused, kind=kind, how=how)),
             ]
         found += [
-            case(f"sub.rn.{kind} {{r}}, {{0}}, {{1}};", two, lambda a, b, kind=kind: added(a, -b, kind)),
-            case(f"div.rn.{kind} {{r}}, {{0}}, {{1}};", two, lambda a, b, kind=kind: divided(a, b, kind)),
+            case(f"sub.rn.{kind}", two, lambda a, b, kind=kind: added(a, -b, kind)),
+            case(f"div.rn.{kind}", two, partial(divided, kind=kind)),
             case(f"rcp.rn.{kind} {{r}}, {{0}};", two, lambda a, _, kind=kind: divided(1, a, kind)),
             case(f"sqrt.rn.{kind} {{r}}, {{0}};", two, lambda a, _, kind=kind: root(a, kind)),
-            case(f"min.{kind} {{r}}, {{0}}, {{1}};", two, least),
-            case(f"max.{kind} {{r}}, {{0}}, {{1}};", two, most),
+            case(f"min.{kind}", two, least),
+            case(f"max.{kind}", two, most),
             case(
                 f"abs.{kind} {{r}}, {{0}}; add.{kind} {{r}}, {{r}}, {{1}};",
                 two,
@@ -335,21 +319,21 @@ def _float_cases() -> list[Case]:
 def _single_cases() -> list[Case]:
     two = "f32 f32 > f32"
     return [
-        case("div.rz.f32 {r}, {0}, {1};", two, lambda a, b: divided(a, b, "f32", "rz")),
-        case("add.ftz.f32 {r}, {0}, {1};", two, lambda a, b: flush(added(flush(a), flush(b), "f32"))),
-        case("mul.ftz.f32 {r}, {0}, {1};", two, lambda a, b: flush(multiplied(flush(a), flush(b), "f32"))),
+        case("div.rz.f32", two, partial(divided, kind="f32", how="rz")),
+        case("add.ftz.f32", two, lambda a, b: flush(added(flush(a), flush(b), "f32"))),
+        case("mul.ftz.f32", two, lambda a, b: flush(multiplied(flush(a), flush(b), "f32"))),
         case(
             "fma.rn.ftz.f32 {r}, {0}, {1}, {1};",
             two,
             lambda a, b: flush(fused(flush(a), flush(b), flush(b), "f32")),
         ),
-        case("add.sat.f32 {r}, {0}, {1};", two, lambda a, b: saturated(added(a, b, "f32"))),
-        case("mul.sat.f32 {r}, {0}, {1};", two, lambda a, b: saturated(multiplied(a, b, "f32"))),
+        case("add.sat.f32", two, lambda a, b: saturated(added(a, b, "f32"))),
+        case("mul.sat.f32", two, lambda a, b: saturated(multiplied(a, b, "f32"))),
         case("fma.rn.sat.f32 {r}, {0}, {1}, {1};", two, lambda a, b: saturated(fused(a, b, b, "f32"))),
-        case("min.ftz.f32 {r}, {0}, {1};", two, lambda a, b: least(flush(a), flush(b))),
-        case("min.NaN.f32 {r}, {0}, {1};", two, strict(least)),
-        case("max.NaN.f32 {r}, {0}, {1};", two, strict(most)),
-        case("set.lt.ftz.f32.f32 {r}, {0}, {1};", two, lambda a, b: float(flush(a) < flush(b))),
+        case("min.ftz.f32", two, lambda a, b: least(flush(a), flush(b))),
+        case("min.NaN.f32", two, strict(least)),
+        case("max.NaN.f32", two, strict(most)),
+        case("set.lt.ftz.f32.f32", two, lambda a, b: float(flush(a) < flush(b))),
         case(
             "{{ .reg .pred p; setp.gtu.ftz.f32 p, {0}, {1}; selp.u32 {r}, 1, 0, p; }}",
             "f32 f32 > u32",
@@ -373,17 +357,12 @@ def _single_cases() -> list[Case]:
         case("rcp.approx.ftz.f32 {r}, {0};", two, lambda a, _: flush(divided(1, flush(a), "f32")), 2**-22),
         case("rcp.approx.f32 {r}, {0};", two, lambda a, _: divided(1, a, "f32"), 2**-22),
         case(
-            "div.approx.f32 {r}, {0}, {1};",
+            "div.approx.f32",
             two,
             lambda a, b: divided(a, b, "f32") if 2**-126 <= abs(b) <= 2**126 else None,
             2**-21,
         ),
-        case(
-            "div.full.f32 {r}, {0}, {1};",
-            two,
-            lambda a, b: divided(a, b, "f32") if abs(a) > 2**-100 else None,
-            2**-21,
-        ),
+        case("div.full.f32", two, lambda a, b: divided(a, b, "f32") if abs(a) > 2**-100 else None, 2**-21),
         case("sqrt.approx.ftz.f32 {r}, {0};", two, lambda a, _: root(flush(a), "f32"), 2**-22),
         case("sqrt.approx.f32 {r}, {0};", two, lambda a, _: root(a, "f32"), 2**-22),
         case(
@@ -394,10 +373,7 @@ def _single_cases() -> list[Case]:
         ),
         case("ex2.approx.f32 {r}, {0};", two, lambda a, _: converted(power(a), "f32"), 2**-21),
         case(
-            "ex2.approx.ftz.f32 {r}, {0};",
-            two,
-            lambda a, _: flush(converted(power(flush(a)), "f32")),
-            2**-21,
+            "ex2.approx.ftz.f32 {r}, {0};", two, lambda a, _: flush(converted(power(flush(a)), "f32")), 2**-21
         ),
         case("lg2.approx.f32 {r}, {0};", two, lambda a, _: logarithm(a), 2**-21),
         case("sin.approx.f32 {r}, {0};", two, lambda a, _: turned(math.sin, a), 2**-20),
@@ -440,13 +416,7 @@ def _scaled_cases() -> list[Case]:
             )
         )
     for how, compare in {**COMPARE, **UNORDERED}.items():
-        found.append(
-            case(
-                f"set.{how}.f32.f32 {{r}}, {{0}}, {{1}};",
-                two,
-                lambda a, b, compare=compare: float(compare(a, b)),
-            )
-        )
+        found.append(case(f"set.{how}.f32.f32", two, lambda a, b, compare=compare: float(compare(a, b))))
         join = {"gt": "or", "neu": "xor"}.get(how, "and")
         found.append(
             case(
@@ -462,42 +432,21 @@ def _conversion_cases() -> list[Case]:
     found = []
     for how, name in zip(("rn", "rz", "rm", "rp"), ("rni", "rzi", "rmi", "rpi"), strict=True):
         found += [
-            case(
-                f"cvt.{how}.f32.f64 {{r}}, {{0}};",
-                "f64 f64 > f32",
-                lambda a, _, how=how: converted(a, "f32", how),
-            ),
-            case(
-                f"cvt.{how}.f16.f32 {{r}}, {{0}};",
-                "f32 f32 > f16",
-                lambda a, _, how=how: converted(a, "f16", how),
-            ),
-            case(
-                f"cvt.{name}.f32.f32 {{r}}, {{0}};",
-                "f32 f32 > f32",
-                lambda a, _, name=name: to_whole(name)(a),
-            ),
-            case(
-                f"cvt.{name}.f64.f64 {{r}}, {{0}};",
-                "f64 f64 > f64",
-                lambda a, _, name=name: to_whole(name)(a),
-            ),
-            case(
-                f"cvt.{name}.f16.f16 {{r}}, {{0}};",
-                "f16 f16 > f16",
-                lambda a, _, name=name: to_whole(name)(a),
-            ),
+            case(f"cvt.{how}.f32.f64 {{r}}, {{0}};", "f64 f64 > f32", _first(converted, "f32", how)),
+            case(f"cvt.{how}.f16.f32 {{r}}, {{0}};", "f32 f32 > f16", _first(converted, "f16", how)),
+            case(f"cvt.{name}.f32.f32 {{r}}, {{0}};", "f32 f32 > f32", _first(to_whole(name))),
+            case(f"cvt.{name}.f64.f64 {{r}}, {{0}};", "f64 f64 > f64", _first(to_whole(name))),
+            case(f"cvt.{name}.f16.f16 {{r}}, {{0}};", "f16 f16 > f16", _first(to_whole(name))),
         ]
         for source in ("f16", "f32", "f64"):
             kinds = ("s32", "u32", "s64", "u64") if source != "f16" else ("s32", "u64")
             for kind in (*kinds, *(("s16", "u16", "s8", "u8") if name == "rzi" and source == "f32" else ())):
                 result = kind if kind[1:] != "8" else f"{kind[0]}16"
-                convert = to_integer(name, source, kind)
                 found.append(
                     case(
                         f"cvt.{name}.{kind}.{source} {{r}}, {{0}};",
                         f"{source} {source} > {result}",
-                        lambda a, _, convert=convert: convert(a),
+                        _first(to_integer(name, source, kind)),
                     )
                 )
         for kind in ("s32", "u32", "s64", "u64"):
@@ -506,7 +455,7 @@ def _conversion_cases() -> list[Case]:
                     case(
                         f"cvt.{how}.{result}.{kind} {{r}}, {{0}};",
                         f"{kind} {kind} > {result}",
-                        lambda a, _, result=result, how=how: converted(a, result, how),
+                        _first(converted, result, how),
                     )
                 )
     for kind in ("s8", "u8", "s16", "u16"):
@@ -515,7 +464,7 @@ def _conversion_cases() -> list[Case]:
                 case(
                     f"cvt.rn.{result}.{kind} {{r}}, {{0}};",
                     f"{kind} {kind} > {result}",
-                    lambda a, _, result=result: converted(a, result),
+                    _first(converted, result),
                 )
             )
     found += [
@@ -555,9 +504,9 @@ def _conversion_cases() -> list[Case]:
         case("cvt.rn.ftz.f32.f64 {r}, {0};", "f64 f64 > f32", lambda a, _: flush(converted(a, "f32"))),
         case("cvt.f32.f16 {r}, {0};", "f16 f16 > f32", lambda a, _: a),
         case("cvt.f64.f16 {r}, {0};", "f16 f16 > f64", lambda a, _: a),
-        case("cvt.rn.f16.f64 {r}, {0};", "f64 f64 > f16", lambda a, _: converted(a, "f16")),
-        case("cvt.rn.bf16.f32 {r}, {0};", "f32 f32 > bf16", lambda a, _: converted(a, "bf16")),
-        case("cvt.rz.bf16.f32 {r}, {0};", "f32 f32 > bf16", lambda a, _: converted(a, "bf16", "rz")),
+        case("cvt.rn.f16.f64 {r}, {0};", "f64 f64 > f16", _first(converted, "f16")),
+        case("cvt.rn.bf16.f32 {r}, {0};", "f32 f32 > bf16", _first(converted, "bf16")),
+        case("cvt.rz.bf16.f32 {r}, {0};", "f32 f32 > bf16", _first(converted, "bf16", "rz")),
         case(
             "{{ .reg .f32 t; neg.f32 t, {0}; cvt.rn.bf16.f32 {r}, t; }}",
             "f32 f32 > bf16",
@@ -587,24 +536,16 @@ def _packed_cases() -> list[Case]:
                 pair,
                 lambda a, b, kind=kind: tuple(0.0 if one <= 0 else converted(one, kind) for one in (a, b)),
             ),
+            case(f"fma.rn.{packed}", f"{packed} {packed} {packed} > {packed}", partial(fused, kind=kind)),
             case(
-                f"fma.rn.{packed} {{r}}, {{0}}, {{1}}, {{2}};",
-                f"{packed} {packed} {packed} > {packed}",
-                lambda a, b, c, kind=kind: fused(a, b, c, kind),
-            ),
-            case(
-                f"fma.rn.relu.{packed} {{r}}, {{0}}, {{1}}, {{2}};",
+                f"fma.rn.relu.{packed}",
                 f"{packed} {packed} {packed} > {packed}",
                 lambda a, b, c, kind=kind: above_zero(fused(a, b, c, kind)),
             ),
-            case(
-                f"fma.rn.{kind} {{r}}, {{0}}, {{1}}, {{2}};",
-                f"{kind} {kind} {kind} > {kind}",
-                lambda a, b, c, kind=kind: fused(a, b, c, kind),
-            ),
-            case(f"min.{packed} {{r}}, {{0}}, {{1}};", f"{packed} {packed} > {packed}", least),
-            case(f"max.{packed} {{r}}, {{0}}, {{1}};", f"{packed} {packed} > {packed}", most),
-            case(f"max.NaN.{packed} {{r}}, {{0}}, {{1}};", f"{packed} {packed} > {packed}", strict(most)),
+            case(f"fma.rn.{kind}", f"{kind} {kind} {kind} > {kind}", partial(fused, kind=kind)),
+            case(f"min.{packed}", f"{packed} {packed} > {packed}", least),
+            case(f"max.{packed}", f"{packed} {packed} > {packed}", most),
+            case(f"max.NaN.{packed}", f"{packed} {packed} > {packed}", strict(most)),
             case(
                 f"neg.{packed} {{r}}, {{0}}; fma.rn.{packed} {{r}}, {{r}}, {{1}}, {{1}};",
                 f"{packed} {packed} > {packed}",
@@ -613,13 +554,13 @@ def _packed_cases() -> list[Case]:
         ]
     half = "f16x2 f16x2 > f16x2"
     found += [
-        case("add.rn.f16x2 {r}, {0}, {1};", half, lambda a, b: added(a, b, "f16")),
-        case("sub.rn.f16x2 {r}, {0}, {1};", half, lambda a, b: added(a, -b, "f16")),
-        case("mul.rn.f16x2 {r}, {0}, {1};", half, lambda a, b: multiplied(a, b, "f16")),
-        case("add.sat.f16x2 {r}, {0}, {1};", half, lambda a, b: saturated(added(a, b, "f16"))),
-        case("mul.sat.f16x2 {r}, {0}, {1};", half, lambda a, b: saturated(multiplied(a, b, "f16"))),
+        case("add.rn.f16x2", half, partial(added, kind="f16")),
+        case("sub.rn.f16x2", half, lambda a, b: added(a, -b, "f16")),
+        case("mul.rn.f16x2", half, partial(multiplied, kind="f16")),
+        case("add.sat.f16x2", half, lambda a, b: saturated(added(a, b, "f16"))),
+        case("mul.sat.f16x2", half, lambda a, b: saturated(multiplied(a, b, "f16"))),
         case("fma.rn.sat.f16x2 {r}, {0}, {1}, {1};", half, lambda a, b: saturated(fused(a, b, b, "f16"))),
-        case("add.rn.f16 {r}, {0}, {1};", "f16 f16 > f16", lambda a, b: added(a, b, "f16")),
+        case("add.rn.f16", "f16 f16 > f16", partial(added, kind="f16")),
         case("abs.f16x2 {r}, {0}; add.rn.f16x2 {r}, {r}, {1};", half, lambda a, b: added(abs(a), b, "f16")),
     ]
     for how in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"):
