@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -24,13 +24,12 @@ _APART = 1_000_003
 _HIGH = (1 << 31) - 1
 
 
-class Draw:
+class Draw(NamedTuple):
     """One call of a random function of torch: what was asked for, what came, and the generator's state behind it."""
 
-    def __init__(self, asked: object, drawn: torch.Tensor, state: torch.Tensor) -> None:
-        self.asked = asked
-        self.drawn = drawn
-        self.state = state
+    asked: object
+    drawn: torch.Tensor
+    state: torch.Tensor
 
     @property
     def size(self) -> int:

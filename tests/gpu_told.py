@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -53,10 +54,10 @@ class Gpu:
         return simulated.Report(**self.told)
 
     def _begin(
-        self, name: str, number: int, seed: int, seconds: float, *, log: bool = False, **how: bool
+        self, name: str, number: int, seed: int, deadline: float, *, log: bool = False, **how: bool
     ) -> None:
         assert seed == 5
-        assert seconds > 0
+        assert deadline > time.perf_counter()
         self.whole |= log and (name, number) == ("canonical", 0)
         assert self.whole or log == ((name, number) == ("canonical", 1))
         self.now = (name, number)

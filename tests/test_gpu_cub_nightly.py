@@ -35,7 +35,7 @@ SCHEDULES = (
 )
 # The process of a worker: it calls each algorithm under each schedule, and keeps what came back.
 WORKER = """
-import ctypes, sys
+import ctypes, sys, time
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from scanner.worker import simulated
@@ -46,7 +46,7 @@ calls = dict(line.split(":") for line in str(data["calls"]).splitlines())
 for name, text in calls.items():
     function, taken, returned, numbers = (part.split() for part in text.split("|"))
     for schedule, number in [one.split() for one in str(data["schedules"]).splitlines()]:
-        simulated.begin(schedule, int(number), 11, 120.0)
+        simulated.begin(schedule, int(number), 11, time.perf_counter() + 120)
         outs = [data[one].copy() for one in returned]
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in [*(data[one] for one in taken), *outs]]
         inputs = [data[one] for one in taken]

@@ -101,7 +101,7 @@ threading.Thread(target=serve, daemon=True).start()
 simulated.load(folder, theirs.fileno(), memory)
 cuda, code = simulated._libraries[0], ctypes.CDLL(caller)
 cuda.cudaGetErrorString.restype = cuda.cudaGetErrorName.restype = ctypes.c_char_p
-simulated.begin("canonical", 0, 3, 1.0)
+simulated.begin("canonical", 0, 3, 1e9)
 
 def malloc(size, function=cuda.cudaMalloc):
     at = ctypes.c_void_p()
@@ -157,12 +157,12 @@ for kind, form in ((0, "f"), (2, "e")):
 told["report"] = simulated.report()
 fills = []
 for number in (0, 1, 2, 0):
-    simulated.begin("memory", number, 3, 1.0)
+    simulated.begin("memory", number, 3, 1e9)
     at = malloc(64)
     fills.append(bytes_at(at, 64))
     free(at)
 told["fills"] = fills
-simulated.begin("canonical", 0, 3, 1.0, skip=True)
+simulated.begin("canonical", 0, 3, 1e9, skip=True)
 at = malloc(9 << 30)
 told["blank"] = [bytes_at(at, 64), bytes_at(at + (9 << 30) - 64, 64)]
 c = ctypes.create_string_buffer(8)

@@ -7,6 +7,7 @@ called after the sample it is made of, counted from 0 in the order in which the 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import importlib
@@ -136,7 +137,6 @@ def drawn(entry: Entry, *, device: str, dtype: str, seed: int, most: int | None 
     Raises:
         MissingError: The entry declares no such dtype for the device.
     """
-    import torch  # noqa: PLC0415
     from torch.testing._internal.common_utils import set_rng_seed  # noqa: PLC0415
 
     declared = entry.dtypes(device)
@@ -146,34 +146,26 @@ def drawn(entry: Entry, *, device: str, dtype: str, seed: int, most: int | None 
     # From torch's generators, numpy's and Python's own.
     key = f"{seed}|{entry.name}|{dtype}"
     set_rng_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big"))
-    with _equal_draws(torch):
+    with _equal_draws():
         return list(islice(entry.samples(device, dtype, entry.differentiable(device, dtype)), most))
 
 
-class _equal_draws:  # noqa: N801 - reads like the context manager it is
+@contextlib.contextmanager
+def _equal_draws() -> Iterator[None]:
     """Draw alike in every mode: memory that a sample never writes is filled, and no alert ends the drawing."""
+    import warnings  # noqa: PLC0415
 
-    def __init__(self, torch: Any) -> None:
-        import warnings  # noqa: PLC0415
+    import torch  # noqa: PLC0415
 
-        self._torch = torch
-        self._quiet = warnings.catch_warnings()
-        self._warnings = warnings
-
-    def __enter__(self) -> None:
-        torch = self._torch
-        self._mode = (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        )
-        self._quiet.__enter__()
-        self._warnings.simplefilter("ignore")
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         torch.use_deterministic_algorithms(True, warn_only=True)
-
-    def __exit__(self, *_: object) -> None:
-        enabled, warn_only = self._mode
-        self._torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
-        self._quiet.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
 # The samples drawn last, by what they were drawn for: the rows of an entry stand one behind the other.
@@ -187,8 +179,6 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, 
     Raises:
         MissingError: The entry has no such dtype on the device, or no such sample.
     """
-    import torch  # noqa: PLC0415
-
     dtype = str(t.dtype).removeprefix("torch.")
     key = (entry.name, t.device, dtype, seed)
     if len(_cache.get(key, ())) <= number:
@@ -203,7 +193,7 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, 
         args, kwargs = _in_numbers((sample.args, dict(sample.kwargs)))
         sample = Sample(args, kwargs, sample.fixed)
     if enlargement:
-        with _equal_draws(torch):
+        with _equal_draws():
             sample = _grown(sample, enlargement, (*key, number))
     args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
     return Call(args, kwargs)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import platform
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS, SIMULATED_CONTROLS
@@ -142,8 +144,10 @@ def _on_device(request: Request) -> None:
     accelerator.select(request.get("device", "cpu"), request.pop("share", 1.0))
 
 
-def _row(execute: Callable[..., Request]) -> Handler:
-    """Return a handler that has a row executed: *execute* is given its spec, its case and the rest of the request."""
+def _row(
+    module: str, function: str, around: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Handler:
+    """Return a handler that has a row executed: the function of a module, which needs torch, is given its spec and its case."""
 
     def handle(specs: Specs, request: Request) -> Request:
         _on_device(request)
@@ -154,55 +158,19 @@ def _row(execute: Callable[..., Request]) -> Handler:
             if name in specs
             else database.find(name, seed=request["seed"], enlargement=enlargement)
         )
-        answer = execute(spec, case, **request)
+        execute = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+        with around():
+            answer = execute(spec, case, **request)
         return {"answer": answer, "tainted": _tainted(request["device"], answer)}
 
     return handle
 
 
-def _observe(spec: OpSpec, case: str, **request: Any) -> Request:
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+def _flag_off() -> AbstractContextManager[None]:
+    """Have the flag off, whatever this worker's mode: a sentinel asks what the machine lets race."""
+    from scanner.worker import global_state  # noqa: PLC0415 - needs torch
 
-    return observe(spec, case, **request)
-
-
-def _fill(spec: OpSpec, case: str, **request: Any) -> Request:
-    from scanner.worker.executions import fill  # noqa: PLC0415 - needs torch
-
-    return fill(spec, case, **request)
-
-
-def _cost(spec: OpSpec, case: str, **request: Any) -> Request:
-    from scanner.worker.cost import measure  # noqa: PLC0415
-
-    return measure(spec, case, **request)
-
-
-def _invariance(spec: OpSpec, case: str, **request: Any) -> Request:
-    from scanner.worker.invariance.measure import measure  # noqa: PLC0415
-
-    return measure(spec, case, **request)
-
-
-def _dispatch(spec: OpSpec, case: str, **request: Any) -> Request:
-    from scanner.worker.dispatcher.overloads import record  # noqa: PLC0415
-
-    return record(spec, case, **request)
-
-
-def _sentinel(spec: OpSpec, case: str, **request: Any) -> Request:
-    """Observe a sentinel with the flag off, whatever this worker's mode: it asks what the machine lets race."""
-    import torch  # noqa: PLC0415
-
-    enabled = torch.are_deterministic_algorithms_enabled()
-    if not enabled:
-        return _observe(spec, case, **request)
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(False)
-    try:
-        return _observe(spec, case, **request)
-    finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    return global_state.flag_set(False)
 
 
 def _kernels(_: Specs, request: Request) -> Request:
@@ -269,12 +237,12 @@ def _tainted(device: str, answer: dict[str, Any]) -> bool:
 
 # By the "do" of a request.
 _HANDLERS: dict[str, Handler] = {
-    "observe": _row(_observe),
-    "fill": _row(_fill),
-    "sentinel": _row(_sentinel),
-    "cost": _row(_cost),
-    "dispatch": _row(_dispatch),
-    "invariance": _row(_invariance),
+    "observe": _row("observe", "observe"),
+    "fill": _row("executions", "fill"),
+    "sentinel": _row("observe", "observe", _flag_off),
+    "cost": _row("cost", "measure"),
+    "dispatch": _row("dispatcher.overloads", "record"),
+    "invariance": _row("invariance.measure", "measure"),
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,

@@ -41,8 +41,7 @@ def exactness(
     try:
         whole = prepare(drawn=WholeInputs)
         for name, number in ((CANONICAL, 0), (schedule["name"], schedule["number"])):
-            left = max(0.0, deadline - time.perf_counter())
-            simulated.begin(name, number, schedule["seed"], left, log=name == CANONICAL)
+            simulated.begin(name, number, schedule["seed"], deadline, log=name == CANONICAL)
             whole.reseed()
             output, gradients = whole()
             outcome = bits.parts(on_host(list(gradients) if whole.backward else output), "output")
@@ -78,7 +77,7 @@ def rests_on_approximations(
 ) -> bool:
     """Tell whether canonical results are no more those of the CPU where approximations of the GPU have another last bit."""
     try:
-        simulated.begin(CANONICAL, 0, seed, max(0.0, deadline - time.perf_counter()), moved=True)
+        simulated.begin(CANONICAL, 0, seed, deadline, moved=True)
         execution.reseed()
         output, gradients = on_host(list(execution()))
         return not simulated.report().faults and reference.compare(output, gradients)["agrees"] is False
@@ -97,7 +96,7 @@ def real_size(prepare: Prepare, launched: dict[str, int], seed: int) -> dict[str
     Returns:
         Fields of ``records.Simulation``.
     """
-    simulated.begin(CANONICAL, 0, seed, _SECONDS, skip=True)
+    simulated.begin(CANONICAL, 0, seed, time.perf_counter() + _SECONDS, skip=True)
     try:
         real = prepare(drawn=RealSizeInputs)
         simulated.report()  # what the inputs launched

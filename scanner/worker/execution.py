@@ -17,6 +17,7 @@ import torch
 from opspecs.draws import KeptDraws
 from opspecs.inputs import Inputs, SimulatedInputs
 from opspecs.model import Call, MissingError, OpSpec
+from opspecs.pytorch import enlarge
 from opspecs.user import place_of
 from scanner.worker import bits, global_state, simulated
 from scanner.worker.device import accelerator
@@ -185,7 +186,8 @@ class Execution:
         known = {id(leaf) for leaf in self.leaves}
         new = {key: one.requires_grad_() if key in known else one for key, one in tensors.items()}
         other = copy.copy(self)
-        other.call = Call(_replaced(self.call.args, new), _replaced(dict(self.call.kwargs), new))
+        given = (self.call.args, dict(self.call.kwargs))
+        other.call = Call(*enlarge.mapped(given, lambda tensor: new.get(id(tensor), tensor)))
         other.leaves = [new.get(id(leaf), leaf) for leaf in wanted]
         names = dict(zip(map(id, self.leaves), self.leaf_names, strict=True))
         other.leaf_names = [names[id(leaf)] for leaf in wanted]
@@ -315,17 +317,6 @@ def _named(value: Any, name: str) -> list[tuple[str, Any]]:
     items: Any = enumerate(value) if isinstance(value, (tuple, list)) else ()
     items = value.items() if isinstance(value, Mapping) else items
     return [one for key, item in items for one in _named(item, f"{name}[{key!r}]")]
-
-
-def _replaced(value: Any, tensors: Mapping[int, torch.Tensor]) -> Any:
-    """Return nested arguments with other tensors in place of some."""
-    if isinstance(value, torch.Tensor):
-        return tensors.get(id(value), value)
-    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
-        return type(value)(_replaced(item, tensors) for item in value)
-    if isinstance(value, dict):
-        return {key: _replaced(item, tensors) for key, item in value.items()}
-    return value
 
 
 def attempt(

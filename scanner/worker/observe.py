@@ -125,7 +125,7 @@ class SimulatedGpu:
 
     def begin(self) -> None:
         """Let what follows be the first canonical execution."""
-        simulated.begin(CANONICAL, 0, self.seed, max(0.0, self.deadline - time.perf_counter()))
+        simulated.begin(CANONICAL, 0, self.seed, self.deadline)
 
     def look(self) -> None:
         """Take in what happened since the last time."""
@@ -326,15 +326,13 @@ class _Repetition:
         self._sample = sample
         self._execution = execution
         self._prepare = prepare
-        self.launched: dict[
-            str, int
-        ] = {}  # on a simulated GPU by the first execution: kernels, and the most blocks of each
+        # On a simulated GPU by the first execution: kernels, and the most blocks of each.
+        self.launched: dict[str, int] = {}
         self._gpu = gpu
         self._schedule: dict[str, Any] | None = None  # under which an execution first differed
         self._returned: Any = None  # by the last execution, on the host
-        self._places: list[
-            tuple[int, int, int]
-        ] = []  # of its tensors on the device: where, bytes, bytes of an element
+        # Of its tensors on the device: where, bytes, bytes of an element.
+        self._places: list[tuple[int, int, int]] = []
         self._differed: Any = None  # by that one
         self._count_threads = count_threads
         self._budget = budget
@@ -504,7 +502,7 @@ class _Repetition:
 
         An address that is not of the result tells of no element, so that all are looked at.
         """
-        simulated.begin(name, number, gpu.seed, max(0.0, gpu.deadline - time.perf_counter()), **asked)
+        simulated.begin(name, number, gpu.seed, gpu.deadline, **asked)
         self._execution.reseed()
         _, judged = self._execute(count_threads=False)
         places = self._places if only is not None and len(self._places) == len(judged) else []

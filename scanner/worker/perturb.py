@@ -199,14 +199,9 @@ def _schedule(name: str) -> Callable[[CaseContext], AbstractContextManager[Befor
     def start(site: CaseContext) -> Iterator[Before]:
         # The first canonical execution is behind us.
         numbers = itertools.count(int(name == CANONICAL))
-        yield lambda _: simulated.begin(
-            name,
-            next(numbers),
-            site.seed,
-            max(0.0, site.deadline - time.perf_counter()),
-            # Looking for conflicts takes time, and they are the same in every execution of that order.
-            log=name == CANONICAL,
-        )
+        # Looking for conflicts takes time, and they are the same in every execution of that order.
+        log = name == CANONICAL
+        yield lambda _: simulated.begin(name, next(numbers), site.seed, site.deadline, log=log)
 
     return start
 

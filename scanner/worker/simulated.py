@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import resource
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,13 +92,8 @@ def load(folder: str, socket: int, memory: int) -> None:
     runtime.gpu_notes.restype = ctypes.c_void_p
     runtime.gpu_free.argtypes = [ctypes.c_void_p]
     runtime.gpu_fill.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64]
-    runtime.gpu_ask.argtypes = [
-        ctypes.c_uint32,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-    ]
+    pointer = ctypes.c_void_p
+    runtime.gpu_ask.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t, pointer, pointer]
     if error := runtime.gpu_start(socket, memory, ctypes.c_uint64(_MOST_ON_DEVICE)):
         raise OSError(error, f"memory of the simulated GPU: {os.strerror(error)}")
 
@@ -107,14 +103,14 @@ def active() -> bool:
     return bool(_libraries)
 
 
-def begin(schedule: str, number: int, seed: int, seconds: float, **asked: bool) -> None:
+def begin(schedule: str, number: int, seed: int, deadline: float, **asked: bool) -> None:
     """Say what the next execution does.
 
     Args:
         schedule: The class of freedom.
         number: Of the execution within its class, from 0.
         seed: Of the scan.
-        seconds: That one kernel may take.
+        deadline: Until which a kernel may take, as ``time.perf_counter`` counts.
         **asked: ``log``: look for accesses that nothing orders; ``skip``: execute no kernel, and only write down which are
             launched; ``moved``: let results of MUFU have another last bit; ``shifted``: let allocations lie at other addresses;
             ``traced``: look at what each kernel leaves in memory.
@@ -124,6 +120,7 @@ def begin(schedule: str, number: int, seed: int, seconds: float, **asked: bool) 
     """
     kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _BLANK if asked.get("skip") else _NAN
     _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1, _SHIFT if asked.get("shifted") else 0)
+    seconds = max(0.0, deadline - time.perf_counter())
     _ask(_SCHEDULE, {"class": schedule, "number": number, "seed": seed, "seconds": seconds, **asked})
     report()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import torch
 from opspecs.model import Batch
 from scanner.invariance import LAYOUTS, POSITIONS, SIZES, THREADS, Property
 from scanner.plurals import several
-from scanner.worker.execution import Execution, tensors_in
+from scanner.worker.execution import Execution, mapped, tensors_in
 
 _SEED = 0  # of the order in which items are permuted
 _IMAGES = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -106,7 +106,7 @@ def _batches(execution: Execution, batch: Batch | None) -> Variants:
 
         def expected(value: Any) -> Any:
             if not execution.backward:
-                return _picked_of(value, batch.outputs, places)
+                return mapped(value, lambda one: picked(one, batch.outputs, places))
             # The gradient of an input has its batch where the input has it.
             return [picked(one, axes[id(leaf)][1], places) for one, leaf in zip(value, kept, strict=True)]
 
@@ -142,16 +142,6 @@ def picked(tensor: torch.Tensor, axis: int, places: torch.Tensor) -> torch.Tenso
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     chosen = tensor.detach().permute(order).index_select(order.index(axis % tensor.dim()), places)
     return chosen.permute([order.index(one) for one in range(tensor.dim())])
-
-
-def _picked_of(value: Any, axis: int, places: torch.Tensor) -> Any:
-    if isinstance(value, torch.Tensor):
-        return picked(value, axis, places)
-    if isinstance(value, Mapping):
-        return {key: _picked_of(one, axis, places) for key, one in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_picked_of(one, axis, places) for one in value]
-    return value
 
 
 def _layouts(execution: Execution) -> Variants:
