@@ -102,66 +102,23 @@ def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "detmatrix: Missing argument 'RUN RUN...' (see detmatrix compare --help)"),
-        (
-            ["2.11.0.jsonl"],
-            2,
-            "detmatrix: 2.11.0.jsonl: one run has nothing to be compared with; give at least two",
-        ),
-        (
-            ["2.11.0.jsonl", "gone.jsonl"],
-            3,
-            "detmatrix: gone.jsonl: cannot be read (No such file or directory); give a file that scan wrote",
-        ),
-        (
-            ["2.11.0.jsonl", "2.13.0.jsonl", "--check"],
-            2,
-            "detmatrix: --check says whether the block in a file is stale; name the file with --into",
-        ),
-        (
-            ["2.11.0.jsonl", "2.13.0.jsonl", "--into", "README.md", "--format", "html"],
-            2,
-            (
-                "detmatrix: --into writes Markdown into a file of its own, the same on every machine; give it without -o, "
-                "--format, --fail-on and --confirm"
-            ),
-        ),
-        (
-            ["2.11.0.jsonl", "2.13.0.jsonl", "-o", "2.11.0.jsonl"],
-            2,
-            "detmatrix: 2.11.0.jsonl: is one of the run files reported on; choose another place with -o",
-        ),
-        (
-            # Before anything is measured: there are no such interpreters.
-            [
-                "2.11.0.jsonl",
-                "2.13.0.jsonl",
-                "--confirm",
-                "--python",
-                "a",
-                "--python",
-                "b",
-                "-o",
-                "gone/out.md",
-            ],
-            2,
-            "detmatrix: gone/out.md: cannot be written (No such file or directory); choose another place with -o",
-        ),
-        (
-            ["2.11.0.jsonl", "\x1b]0;title\x07.jsonl"],
-            3,
-            (
-                "detmatrix: \\x1b]0;title\\x07.jsonl: cannot be read (No such file or directory); give a file that scan "
-                "wrote"
-            ),
-        ),
+        ("", 2, "Missing argument 'RUN RUN...' (see detmatrix compare --help)"),
+        ("2.11.0.jsonl", 2, "2.11.0.jsonl: one run has nothing to be compared with; give at least two"),
+        ("2.11.0.jsonl gone.jsonl", 3, "gone.jsonl: cannot be read (No such file or directory); give a file that"),
+        ("2.11.0.jsonl 2.13.0.jsonl --check", 2, "--check says whether the block in a file is stale; name the file with"),
+        ("2.11.0.jsonl 2.13.0.jsonl --into A.md --format html", 2, "--into writes Markdown into a file of its own, the"),
+        ("2.11.0.jsonl 2.13.0.jsonl -o 2.11.0.jsonl", 2, "2.11.0.jsonl: is one of the run files reported on; choose"),
+        # Before anything is measured: there are no such interpreters.
+        ("2.11.0.jsonl 2.13.0.jsonl --confirm --python a --python b -o no/a.md", 2, "no/a.md: cannot be written (No such"),
+        ("2.11.0.jsonl \x1b]0;title\x07.jsonl", 3, "\\x1b]0;title\\x07.jsonl: cannot be read (No such file or directory)"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_one_line(
-    detmatrix: Command, runs: list[Path], arguments: list[str], code: int, message: str
+    detmatrix: Command, runs: list[Path], arguments: str, code: int, message: str
 ) -> None:
     """What a user can get wrong ends in one line and its exit code."""
     assert runs
-    done = detmatrix("compare", *arguments)
+    done = detmatrix("compare", *arguments.split())
 
-    assert (code, "", message) == (done.returncode, done.stdout, one_line(done.stderr))
+    assert (code, "") == (done.returncode, done.stdout)
+    assert one_line(done.stderr).startswith(f"detmatrix: {message}")

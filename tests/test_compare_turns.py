@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.confirm import Again
-from reports.compare.judge import Change, few_processes
+from reports.compare.judge import JudgedRow, Kind, few_processes
 from reports.compare.page import markdown as render
 from reports.compare.runs import compare
 from reports.matrix.model import Matrix
@@ -31,102 +31,74 @@ def _sentinels(differing: int) -> list[Sentinel]:
     ]
 
 
-STILL_ROW, MOVED = shows("deterministic"), shows("silent")
+STILL, MOVED = shows("deterministic"), shows("silent")
+IN_TURNS = in_turns("deterministic"), in_turns("silent")
 
 
-def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> Change:
-    """Return a row that seems to have regressed after measuring it again."""
-    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
-    again = Again(old=old, new=new, left=left or {})
-    (pair,) = compare(first, {("a", "b"): again}).pairs
-    (change,) = pair.changes
-    return change
+def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> JudgedRow:
+    """Return what is made of a row that seems to have regressed after measuring it again."""
+    first = [run_of(STILL, name="a"), run_of(MOVED, name="b")]
+    (pair,) = compare(first, {("a", "b"): Again(old=old, new=new, left=left or {})}).pairs
+    return pair.changes[0].judged
 
 
-def test_stillness_of_low_power_drops_nothing() -> None:
-    """Neither run differed again, but nothing could race: the row stays unconfirmed and says why."""
-    still = [run_of(STILL_ROW, sentinels=_sentinels(seen)) for seen in (1, 19)]
-    weak, strong = (_settled(one, one).judged for one in still)
-
-    assert (weak.kind, weak.confirmed) == ("regressed", False)
-    assert "measured again without result, low_power: the sentinel (s) differed in 1 of 20" in weak.detail
-    assert (strong.kind, strong.confirmed) == ("same", None)
-
-
-def test_fewer_executions_than_the_scans_drop_nothing() -> None:
-    """Seven processes of two executions each did not differ, where the scans saw 19 of 98: the row stays unconfirmed."""
+def _few() -> Matrix:
+    """Return a run of seven processes of two executions each."""
     seen = [
         replace(one, executions=2, digests=dict.fromkeys(one.digests, 2))
         for one in in_turns("deterministic")[1]
     ]
-    again = run_of((PLANNED, seen), settings=replace(SETTINGS, processes=7, runs=2))
-    judged = _settled(again, again).judged
-
-    assert (judged.kind, judged.confirmed) == ("regressed", False)
-    assert (
-        "measured again without result, too_few_executions: on: 0 of 14, and the scans made 100 executions"
-        in judged.detail
-    )
+    return run_of((PLANNED, seen), settings=replace(SETTINGS, processes=7, runs=2))
 
 
-def test_what_differs_beside_it_is_power_enough() -> None:
-    """In turns, one differed where the other did not: a sentinel that did not either is no excuse."""
-    judged = _settled(
-        run_of(in_turns("deterministic"), sentinels=_sentinels(1)),
-        run_of(in_turns("silent"), sentinels=_sentinels(1)),
-    ).judged
-
-    assert (judged.kind, judged.confirmed) == ("regressed", True)
+WEAK, STRONG = (run_of(STILL, sentinels=_sentinels(seen)) for seen in (1, 19))
+FEW, VAIN = _few(), "measured again without result, "
+OTHER_INPUTS = PLANNED, [replace(one, inputs_digest="other") for one in MOVED[1]]
 
 
 @pytest.mark.parametrize(
-    ("again", "expected"),
+    ("old", "new", "kind", "confirmed", "detail"),
     [
-        (
-            run_of(MOVED, distrust=("the control varies shows nothing",)),
-            "untrusted_run: run.jsonl: the control",
+        # Neither run differed again: where something could race and as often as in the scans, it is the same.
+        (STRONG, STRONG, "same", None, ""),
+        (WEAK, WEAK, "regressed", False, f"{VAIN}low_power: the sentinel (s) differed in 1 of 20"),
+        (FEW, FEW, "regressed", False, f"{VAIN}too_few_executions: on: 0 of 14, and the scans made 100 executions"),
+        # In turns, one differed where the other did not: a sentinel that did not either is no excuse.
+        (*(run_of(one, sentinels=_sentinels(1)) for one in IN_TURNS), "regressed", True, ""),
+        # A measurement that cannot be believed neither confirms nor drops anything.
+        (run_of(STILL), run_of(MOVED, distrust=("a control",)), "regressed", False, f"{VAIN}untrusted_run: run.jsonl: a control"),
+        (run_of(STILL), run_of(OTHER_INPUTS), "regressed", False, f"{VAIN}other_inputs: the input bits are not the same"),
+        (run_of(STILL), run_of((PLANNED, ended(PLANNED, "off", "crash", "killed"))), "regressed", False, f"{VAIN}no_verdict: "),
+        # One odd process is one event: a change shows in the processes as well, or stays unconfirmed.
+        *(
+            (run_of(IN_TURNS[0]), run_of(in_turns("silent", odd=odd)), "regressed", odd > 5,
+             "" if odd > 5 else f"on: 0 of 7 → {odd} of 7 further processes differed")
+            for odd in (1, 5, 6, 7)
         ),
-        (
-            run_of((PLANNED, [replace(one, inputs_digest="other") for one in MOVED[1]])),
-            "other_inputs: the input bits are not the same",
-        ),
-        (run_of((PLANNED, ended(PLANNED, "off", "crash", "killed by SIGKILL"))), "no_verdict: "),
     ],
-    ids=["untrusted", "inputs", "crash"],
-)
-def test_what_was_measured_in_vain_stays_unconfirmed(again: Matrix, expected: str) -> None:
-    """A measurement that cannot be believed neither confirms nor drops anything."""
-    judged = _settled(run_of(STILL_ROW), again).judged
+)  # fmt: skip
+def test_what_measuring_again_makes_of_a_regression(
+    old: Matrix, new: Matrix, kind: Kind, confirmed: bool | None, detail: str
+) -> None:
+    """It is confirmed, dropped, or left as it was with the reason."""
+    judged = _settled(old, new)
 
-    assert (judged.kind, judged.confirmed) == ("regressed", False)
-    assert f"; measured again without result, {expected}" in judged.detail
-
-
-@pytest.mark.parametrize(("odd", "confirmed"), [(1, False), (5, False), (6, True), (7, True)])
-def test_one_odd_process_confirms_nothing(odd: int, *, confirmed: bool) -> None:
-    """Its executions are many and it is one event: a change shows in the processes as well, or stays unconfirmed."""
-    judged = _settled(run_of(in_turns("deterministic")), run_of(in_turns("silent", odd=odd))).judged
-
-    assert (judged.kind, judged.confirmed) == ("regressed", confirmed)
-    assert (f"on: 0 of 7 → {odd} of 7 further processes differed" in judged.detail) is not confirmed
+    assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    assert detail in judged.detail
+    assert (VAIN in judged.detail) == detail.startswith(VAIN) or "processes" in detail
 
 
 def test_what_cannot_be_measured_stays_unconfirmed() -> None:
-    """A row that the catalog here has no more is told, in both formats' words."""
-    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
-    nothing = [run_of(name=name) for name in "ab"]
-    again = Again(old=nothing[0], new=nothing[1], left={PLANNED.key: "the catalog has no such row"})
-    comparison = compare(first, {("a", "b"): again})
-    (change,) = comparison.pairs[0].changes
+    """A row that the catalog here has no more is told."""
+    judged = _settled(run_of(), run_of(), left={PLANNED.key: "the catalog has no such row"})
 
-    assert (change.kind, change.judged.confirmed) == ("regressed", False)
-    assert change.judged.detail.endswith("; not measured again: the catalog has no such row")
-    assert "1 row could not be measured again." in "".join(render(comparison))
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert judged.detail.endswith("; not measured again: the catalog has no such row")
 
 
 def test_markdown_says_what_was_measured_again() -> None:
     """How many rows, how often, and what came out."""
-    first = [run_of(STILL_ROW, name="a"), run_of(MOVED, name="b")]
+    first = [run_of(STILL, name="a"), run_of(MOVED, name="b")]
     again = Again(old=run_of(in_turns("deterministic")), new=run_of(in_turns("silent")), left={})
     text = "".join(render(compare(first, {("a", "b"): again})))
 

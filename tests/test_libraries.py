@@ -34,7 +34,6 @@ ASKED = [
     "oneDNN",
     "MKL",
 ]
-RUN = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 
 
 @pytest.mark.parametrize("entry", TABLE.entries, ids=lambda entry: entry.id)
@@ -58,20 +57,16 @@ def test_a_call_has_its_place_in_the_source(call: LibraryCall) -> None:
     assert call.quotation.strip()
 
 
+SECTIONS = {
+    "generic": "spsv spgemm sddmm",
+    "level-2": "csrsv bsrsv csritsv",
+    "level-3": "csrsm bsrsm",
+    "extra": "csrgemm bsrgemm",
+}
+
+
 @pytest.mark.parametrize(
-    ("routine", "section"),
-    [
-        ("spsv", "generic"),
-        ("spgemm", "generic"),
-        ("sddmm", "generic"),
-        ("csrsv", "level-2"),
-        ("bsrsv", "level-2"),
-        ("csritsv", "level-2"),
-        ("csrsm", "level-3"),
-        ("bsrsm", "level-3"),
-        ("csrgemm", "extra"),
-        ("bsrgemm", "extra"),
-    ],
+    ("routine", "section"), [(it, section) for section, some in SECTIONS.items() for it in some.split()]
 )
 def test_a_link_leads_to_the_section_of_its_routine(routine: str, section: str) -> None:
     """The page of rocSPARSE has a table for each kind of routine."""

@@ -2,56 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from reports.matrix import trust, words
-from scanner.observations.records import MODES, Group
+from scanner.observations.records import Group
 from scanner.perturbations import DEFAULT
-from tests.evidence_runs import ONE, one_row, only, under
-from tests.runs import RUNS, SETTINGS, Planned, drifting, ran, row, stable, write_run
-
-
-def under_run(path: Path, asked: Sequence[str], *groups: tuple[Group, ...]) -> Path:
-    """Write a run that asked for perturbations, with a row for each of some groups of executions."""
-    planned: list[Planned] = []
-    for number, of_row in enumerate(groups):
-        one = row(f"torch.op{number}")
-        planned.append((one, [o for mode in MODES for o in ran(one, mode, *stable(), groups=of_row)]))
-    return write_run(path, planned, settings=replace(SETTINGS, perturb=tuple(asked)))
-
-
-@pytest.mark.parametrize(
-    ("groups", "said", "unsaid"),
-    [
-        (
-            [under(quiet=(50, 0), stress=(0, 0))],
-            "they were all quiet (nothing is done). Requested, but never run: stress, shift, poison. A process",
-            "shared among",
-        ),
-        (
-            [under(quiet=(50, 0)), under(quiet=(25, 0), poison=(25, 0))],
-            "Requested, but never run: stress, shift. A process",
-            "stress (",
-        ),
-        (
-            [under(quiet=(20, 0), stress=(10, 0), shift=(10, 0), poison=(10, 0))],
-            "they were shared among quiet (nothing is done), stress (",
-            "Requested",
-        ),
-    ],
-)
-def test_only_perturbations_that_ran_are_claimed(
-    tmp_path: Path, groups: list[tuple[Group, ...]], said: str, unsaid: str
-) -> None:
-    """What shares the executions is read off the rows shown; what was asked for and never ran is told as that."""
-    message = words.n_words(only(under_run(tmp_path / "r.jsonl", DEFAULT, *groups)))
-
-    assert said in message
-    assert unsaid not in message
+from tests.evidence_runs import ONE, one_row, under
+from tests.runs import RUNS, SETTINGS, drifting, ran, stable
 
 
 @pytest.mark.parametrize(
