@@ -12,13 +12,14 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from reports.matrix.model import load
 from scanner.claims.tables import parse_claims
 from scanner.invariance import PROPERTIES
-from scanner.modes import MODES, WORKER_MODES, Mode
+from scanner.modes import CHOSEN_MODES, MODES, WORKER_MODES, Mode
 from scanner.observations.invariance_records import Invariance, Tried
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import Compiled, Distrust, Enumerated, EnumeratedEntry, Group, Observation
@@ -56,7 +57,6 @@ REPORTS = ROOT / "reports"
 # A longer text of a recorded run is approved as its digest and its first lines: the synthetic runs show every sentence.
 MOST = 20_000
 EXCERPT = 12
-WIDTH = "100"
 # What a run file may hold to break a report.
 HOSTILE = (
     "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\n"
@@ -142,12 +142,27 @@ def _everything(folder: Path) -> None:
     _changed(folder / "base.jsonl", folder / "run.jsonl", rare)
     _changed(folder / "run.jsonl", folder / "turned.jsonl", turned)
     (folder / "base.jsonl").unlink()
+    # The same of an older release, and with rows that differ in each mode that there is.
+    older = replace(RunReader(folder / "run.jsonl").header.environment, torch="2.12.0+cpu")
+    _changed(
+        folder / "run.jsonl",
+        folder / "older.jsonl",
+        lambda one: (
+            replace(one, digests={"a": RUNS - 1, "b": 1})
+            if isinstance(one, Observation)
+            and one.mode in CHOSEN_MODES
+            and one.digests
+            and not one.spec.startswith("control.")
+            else one
+        ),
+        environment=older,
+    )
 
 
-def _changed(old: Path, new: Path, change: Callable[[Line], Line]) -> None:
+def _changed(old: Path, new: Path, change: Callable[[Line], Line], **header: Any) -> None:
     reader = RunReader(old)
     with RunWriter(new) as writer:
-        writer.write(reader.header)
+        writer.write(replace(reader.header, **header))
         for record in reader.records():
             writer.write(change(record))
 
@@ -425,6 +440,8 @@ _add(
 _add("coverage-overloads", "coverage overloads.jsonl", "md json")
 _add("explain-unrun", "explain nn.Linear run.jsonl", "text json")
 _add("explain-put", "explain put")
+_add("report-columns", "report older.jsonl --format text")
+_add("report-columns-releases", "report older.jsonl run.jsonl --format text", rows="--rows take")
 _add("report-blind", "report blind.jsonl", _REPORTS, long="--all --format md")
 _add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
 _add("docs-distrusted", "docs distrusted.jsonl --check")

@@ -15,6 +15,7 @@ import click
 import msgspec
 import pytest
 
+from reports.render.terminal import NARROW
 from scanner.cli.main import COMMANDS, load
 from scanner.modes import WORKER_MODES
 from scanner.observations.records import Outcome, Record
@@ -59,6 +60,20 @@ def test_output_is_approved(goldens: Goldens, name: str) -> None:
     differing = unified_diff(approved.splitlines(), shown.splitlines(), "approved", "shown", n=1, lineterm="")
 
     assert shown == approved, "\n".join(["nox -s goldens approves:", *islice(differing, 40)])
+
+
+def test_no_line_of_a_report_is_wider_than_a_terminal() -> None:
+    """Whatever a scan was asked for."""
+    shown = [name for name, line in LINES.items() if line.startswith("report ") and "--format text" in line]
+    printed = {
+        name: (APPROVED / name).read_text("utf-8").partition("\n")[2].partition("\n[exit")[0]
+        for name in shown
+    }
+
+    assert len(shown) > 9
+    assert {
+        name: max(map(len, text.splitlines())) > NARROW for name, text in printed.items()
+    } == dict.fromkeys(shown, False)
 
 
 def test_no_approved_text_is_left_behind() -> None:

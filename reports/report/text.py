@@ -113,7 +113,8 @@ def _lines(report: View, *, whole: bool, to: Screen) -> Iterator[str]:
     for text in chain(pairs, report.limits):
         yield from wrapped(text, width=to.width)
     where = "" if ops.narrowed else " (detmatrix docs RUN lists them)"
-    yield from (to.paint(f"{text}{where}", bold=True) for text in ops.unmeasured_words)
+    unmeasured = (line for text in ops.unmeasured_words for line in wrapped(f"{text}{where}", width=to.width))
+    yield from (to.paint(line, bold=True) for line in unmeasured)
 
 
 def _column_legend(column: Column, cells: Sequence[View]) -> list[str]:
