@@ -24,7 +24,7 @@ from scanner.errors import DetmatrixError
 from scanner.gpu import sass
 from scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins
 from scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
-from scanner.gpu.engine import Conflict, LaunchError, Orders, Result, launch
+from scanner.gpu.engine import KINDS, Conflict, LaunchError, Orders, Result, launch
 from scanner.gpu.names import demangled, shortened
 from scanner.gpu.schedule import MOST_PAIRS, orders_of
 from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
@@ -32,8 +32,6 @@ from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
 BASE = 0x7A0000000000
 OWN = 1 << 30
-_OK, _FAULT, _UNKNOWN, _TIMEOUT = range(4)
-_STATUS = {"fault": _FAULT, "unknown": _UNKNOWN, "timeout": _TIMEOUT}
 _MAP_FIXED_NOREPLACE, _MAP_NORESERVE = 0x100000, 0x4000
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # What is aligned to less than this in no module.
@@ -83,13 +81,13 @@ class SassInterpreter:
     def answer(self, kind: int, payload: memoryview) -> tuple[int, bytes]:
         """Return the status and the text or the content of a reply."""
         try:
-            return _OK, self.answers[kind](payload)
+            return KINDS.index("ran"), self.answers[kind](payload)
         except LaunchError as error:
             status, text = error.kind, str(error)
         except (DetmatrixError, OSError) as error:  # code that is not understood, or nowhere to keep it
             status, text = "unknown", str(error)
         self._faults.append({"kind": status, "text": text})
-        return _STATUS[status], text.encode()
+        return KINDS.index(status), text.encode()
 
     def _image(self, payload: memoryview) -> bytes:
         (number,) = struct.unpack_from("<Q", payload)
@@ -128,19 +126,10 @@ class SassInterpreter:
         (number,) = struct.unpack_from("<Q", payload)
         kernel = self._kernel(number, bytes(payload[8:]).decode())
         limit = self._device["MaxSharedMemoryPerBlock"] - kernel.shared
-        architecture = self._device.architecture
-        head = (
-            kernel.registers,
-            kernel.shared,
-            kernel.constant,
-            kernel.local,
-            kernel.max_threads,
-            limit,
-            architecture,
-            architecture,
-        )
+        sizes = (kernel.registers, kernel.shared, kernel.constant, kernel.local, kernel.max_threads, limit)
         parameters = [number for parameter in kernel.parameters for number in parameter]
-        return struct.pack(f"<8iI{len(parameters)}I", *head, len(kernel.parameters), *parameters)
+        head = (*sizes, *[self._device.architecture] * 2, len(kernel.parameters))
+        return struct.pack(f"<8iI{len(parameters)}I", *head, *parameters)
 
     def _blocks(self, kernel: CubinKernel, dynamic: int, threads: int) -> int:
         return blocks_per_multiprocessor(
@@ -312,14 +301,7 @@ def _map(descriptor: int, size: int) -> None:
     """Map the device's memory where the worker has it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    )
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     flags = mmap.MAP_SHARED | _MAP_FIXED_NOREPLACE | _MAP_NORESERVE
     # What a launch frees is kept for the next: asking the system for memory again costs more than many kernels do.
     libc.mallopt(_TRIM_THRESHOLD, 1 << 28)

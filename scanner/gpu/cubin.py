@@ -19,6 +19,7 @@ from typing import NamedTuple
 import lz4.block
 import zstandard
 
+from scanner.elf import Section, sections, text
 from scanner.errors import BuildError, one_line
 from scanner.gpu.names import source_of
 
@@ -48,15 +49,6 @@ class CubinError(BuildError):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
-
-
-class _Section(NamedTuple):
-    name: str
-    type: int
-    offset: int
-    size: int
-    info: int
-    align: int
 
 
 class _Symbol(NamedTuple):
@@ -129,9 +121,9 @@ class Cubin:
         self._placed: dict[int, tuple[int, int]] = {}  # by number of the constant bank
         self._constants: bytes | None = None  # of bank 4, which all kernels share
         with _reading(str(self)):
-            self._sections = _sections(data)
+            self._sections = sections(data)
             self._number = {one.name: number for number, one in enumerate(self._sections)}
-            self._relocations: dict[str, list[_Section]] = {}  # by the name of the section that they change
+            self._relocations: dict[str, list[Section]] = {}  # by the name of the section that they change
             for one in self._sections:
                 if one.type in {_REL, _RELA}:
                     self._relocations.setdefault(self._sections[one.info].name, []).append(one)
@@ -241,7 +233,7 @@ class Cubin:
     def _read_symbols(self) -> Iterator[_Symbol]:
         names, symbols = self._content(".strtab"), self._content(".symtab")
         for name, info, other, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
-            yield _Symbol(_text(names, name), info & 15, other, section, value, size)
+            yield _Symbol(text(names, name), info & 15, other, section, value, size)
 
     def _relocated(self, name: str) -> bytes:
         content = bytearray(self._content(name))
@@ -300,7 +292,7 @@ def architectures(library: Path) -> set[str]:
     found = set()
     with _reading(str(library)), library.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        for section in _sections(data):
+        for section in sections(data):
             at, end = section.offset, section.offset + section.size
             while section.name == ".nv_fatbin" and at < end:
                 if data[at : at + 4] != _MAGIC:
@@ -346,26 +338,6 @@ def _decompressed(data: bytes, entry: _Entry) -> bytes:
     if entry.flags & _LZ4:
         return bytes(lz4.block.decompress(content, uncompressed_size=entry.decompressed))
     return content
-
-
-def _sections(data: bytes | mmap.mmap) -> list[_Section]:
-    if data[:5] != b"\x7fELF\x02":
-        raise ValueError("no ELF file of 64 bits")
-    (start,) = struct.unpack_from("<Q", data, 0x28)
-    size, number, names = struct.unpack_from("<HHH", data, 0x3A)
-    heads = [struct.unpack_from("<IIQQQQIIQ", data, start + index * size) for index in range(number)]
-    base = heads[names][4]
-    return [
-        _Section(_text(data, base + name), kind, offset, length, info, align)
-        for name, kind, _, _, offset, length, _, info, align in heads
-    ]
-
-
-def _text(data: bytes | mmap.mmap, at: int) -> str:
-    end = data.find(b"\0", at)
-    if not 0 <= at <= end:
-        raise ValueError("a name does not end")
-    return data[at:end].decode()
 
 
 def _cut(data: bytes, offset: int, size: int) -> bytes:

@@ -16,13 +16,14 @@ from scanner.errors import UsageError
 from scanner.gpu import isa, sass
 from scanner.gpu.build import SharedLibrary, built, compiler
 from scanner.gpu.cubin import CubinKernel
+from scanner.schedules import SCOPES
 
 _FOLDER = Path(__file__).with_name("engine")
 _BANKS = 16
 _SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
 # Bytes of constant bank 0 before the parameters that are known: sizes, and where windows of generic addresses begin.
 _SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
-_KINDS = ("ran", "fault", "unknown", "timeout")
+KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
 _NOWHERE = (1 << 32) - 1  # where no instruction failed
 # How the engine tells a call of what is the driver's, by its address; and the one that ends a kernel's own assertion.
@@ -35,8 +36,7 @@ _PAIR = ctypes.c_uint32 * 2
 _LANES = 32
 # Conflicts of a launch that are told one by one, a third of each scope.
 _SAMPLES = 384
-# By how much two threads differ whose accesses nothing orders; what accesses do; what else may differ in life.
-SCOPES = ("blocks", "warps", "lanes")
+# What accesses do; what else may differ in life.
 _ACCESSES = ("read", "write", "add", "and", "or", "xor", "min", "max", "float add", "exchange")
 _APPROXIMATES = 8
 DOUBTS = ("reads a clock", "copies asynchronously", "its log was full")
@@ -304,7 +304,7 @@ def launch(
         for address, name in kernel.externals.items():
             failed = "an assertion failed, " if name == _ASSERTION else ""
             text = text.replace(f"{_CALL}{address}", f"{failed}{_CALL}{name}")
-        raise LaunchError(_KINDS[call.status], text, line)
+        raise LaunchError(KINDS[call.status], text, line)
     told = [_told(one) for one in sample[: call.sampled] if one.scope < len(SCOPES)]
     doubts = tuple(doubt for place, doubt in enumerate(DOUBTS) if call.flags >> place & 1)
     return Result(

@@ -117,29 +117,10 @@ OPCODES: dict[str, str] = {
     "BAR": "SYNC RED POPC AND OR",
     "B2R": "RESULT",
 }
+_UNIFORM = "IADD3 IMAD ISETP LOP3 PLOP3 SHF LEA PRMT SEL MOV LDC BMSK FLO BREV SGXT POPC"
 # Mnemonics of others that do the same: of uniform registers, and what has no effect here.
 SAME: dict[str, str] = {
-    **{
-        f"U{name}": name
-        for name in [
-            "IADD3",
-            "IMAD",
-            "ISETP",
-            "LOP3",
-            "PLOP3",
-            "SHF",
-            "LEA",
-            "PRMT",
-            "SEL",
-            "MOV",
-            "LDC",
-            "BMSK",
-            "FLO",
-            "BREV",
-            "SGXT",
-            "POPC",
-        ]
-    },
+    **{f"U{name}": name for name in _UNIFORM.split()},
     **dict.fromkeys(["MEMBAR", "ERRBAR", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "CCTL"], "NOP"),
     **dict.fromkeys(["ENDCOLLECTIVE", "ACQBULK", "PREEXIT", "FENCE", "UTMACMDFLUSH"], "NOP"),
     "S2UR": "S2R",
@@ -152,28 +133,11 @@ SAME: dict[str, str] = {
 # Opcodes that may move program counters, or make lanes wait.
 MOVES = frozenset(["BRA", "BRX", "CALL", "RET", "EXIT", "BSYNC", "WARPSYNC", "BREAK", "BAR", "NANOSLEEP"])
 # What S2R and CS2R may read, as C calls it: SR_TID.X is SR_TID_X.
-SPECIAL = [
-    "SR_Z",
-    "SR_TID_X",
-    "SR_TID_Y",
-    "SR_TID_Z",
-    "SR_CTAID_X",
-    "SR_CTAID_Y",
-    "SR_CTAID_Z",
-    "SR_LANEID",
-    "SR_EQMASK",
-    "SR_LTMASK",
-    "SR_LEMASK",
-    "SR_GTMASK",
-    "SR_GEMASK",
-    "SR_SWINHI",
-    "SR_LMEMHIOFF",
-    "SR_CGACTAID",
-    "SR_CLOCKLO",
-    "SR_CLOCKHI",
-    "SR_GLOBALTIMERLO",
-    "SR_GLOBALTIMERHI",
-]
+_READ = (
+    "Z TID_X TID_Y TID_Z CTAID_X CTAID_Y CTAID_Z LANEID EQMASK LTMASK LEMASK GTMASK GEMASK SWINHI LMEMHIOFF CGACTAID CLOCKLO "
+    "CLOCKHI GLOBALTIMERLO GLOBALTIMERHI"
+)
+SPECIAL = [f"SR_{name}" for name in _READ.split()]
 
 HINTS = frozenset(_HINTS.split())
 MODIFIERS = tuple(sorted({modifier for read in OPCODES.values() for modifier in read.split()}))

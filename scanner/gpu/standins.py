@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scanner.elf import MAGIC, Section, sections, text
 from scanner.errors import UsageError
 from scanner.gpu.build import SharedLibrary
 from scanner.gpu.device import GpuTable, as_header
@@ -164,7 +165,7 @@ def wanted_of(folder: Path) -> dict[str, Wanted]:
     unversioned: set[str] = set()
     for path in sorted(folder.glob("*.so*")):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if data[:5] == b"\x7fELF\x02":
+            if data[: len(MAGIC)] == MAGIC:
                 unversioned |= _add_wanted(data, wanted)
     if _RUNTIME not in wanted:
         raise UsageError(
@@ -202,54 +203,38 @@ def _add_wanted(data: mmap.mmap, wanted: dict[str, Wanted]) -> set[str]:
     return unversioned
 
 
-def _sections(data: mmap.mmap) -> dict[int, tuple[int, int, int, int]]:
-    """Return offset, size, linked section and number of the first section of each type; -1 - n is the n-th one."""
-    (at,) = struct.unpack_from("<Q", data, 40)
-    size, count = struct.unpack_from("<HH", data, 58)
-    found: dict[int, tuple[int, int, int, int]] = {}
-    for i in range(count):
-        _, kind, _, _, offset, length, link, info, _, _ = struct.unpack_from(
-            "<IIQQQQIIQQ", data, at + i * size
-        )
-        found.setdefault(kind, (offset, length, link, info))
-        found[-1 - i] = (offset, length, link, info)
-    return found
-
-
-def _text(data: mmap.mmap, at: int) -> str:
-    return data[at : data.find(b"\0", at)].decode()
+def _of_type(known: list[Section], kind: int) -> Section | None:
+    return next((one for one in known if one.type == kind), None)
 
 
 def _needed(data: mmap.mmap) -> Iterator[str]:
     """Yield the names of the libraries that an ELF file asks for (DT_NEEDED in the dynamic section)."""
-    sections = _sections(data)
-    offset, size, link, _ = sections.get(6, (0, 0, 0, 0))
-    for at in range(offset, offset + size, 16):
-        tag, value = struct.unpack_from("<QQ", data, at)
-        if tag == 1:
-            yield _text(data, sections[-1 - link][0] + value)
+    known = sections(data)
+    if dynamic := _of_type(known, 6):
+        for at in range(dynamic.offset, dynamic.offset + dynamic.size, 16):
+            tag, value = struct.unpack_from("<QQ", data, at)
+            if tag == 1:
+                yield text(data, known[dynamic.link].offset + value)
 
 
 def _undefined(data: mmap.mmap) -> Iterator[tuple[str, str, str]]:
     """Yield symbol, version and library of what an ELF file wants of others; the latter two may be empty."""
-    sections = _sections(data)
-    if 11 not in sections:  # noqa: PLR2004 - SHT_DYNSYM
+    known = sections(data)
+    symbols, versym, needed = (_of_type(known, kind) for kind in (11, 0x6FFFFFFF, 0x6FFFFFFE))
+    if symbols is None:
         return
-    offset, size, link, _ = sections[11]
-    strings = sections[-1 - link][0]
-    versym, (at, _, _, files) = sections.get(0x6FFFFFFF), sections.get(0x6FFFFFFE, (0, 0, 0, 0))
-    versions = {}
-    for _ in range(files):
+    strings, versions = known[symbols.link].offset, {}
+    at = needed.offset if needed else 0
+    for _ in range(needed.info if needed else 0):
         _, count, library, step, following = struct.unpack_from("<HHIII", data, at)
         one = at + step
         for _ in range(count):
             _, _, number, name, further = struct.unpack_from("<IHHII", data, one)
-            versions[number] = (_text(data, strings + name), _text(data, strings + library))
+            versions[number] = (text(data, strings + name), text(data, strings + library))
             one += further
         at += following
-    for i, (name, _, _, section, _, _) in enumerate(
-        struct.iter_unpack("<IBBHQQ", data[offset : offset + size])
-    ):
+    table = struct.iter_unpack("<IBBHQQ", data[symbols.offset : symbols.offset + symbols.size])
+    for place, (name, _, _, section, _, _) in enumerate(table):
         if name and not section:
-            (number,) = struct.unpack_from("<H", data, versym[0] + 2 * i) if versym else (1,)
-            yield (_text(data, strings + name), *versions.get(number & 0x7FFF, ("", "")))
+            (number,) = struct.unpack_from("<H", data, versym.offset + 2 * place) if versym else (1,)
+            yield (text(data, strings + name), *versions.get(number & 0x7FFF, ("", "")))

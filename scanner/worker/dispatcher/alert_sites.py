@@ -16,9 +16,10 @@ from struct import calcsize, iter_unpack, unpack_from
 import torch
 
 from scanner.accelerators import ACCELERATORS, kind_of
+from scanner.elf import MAGIC, Section, sections
 
 _ALERT = b"_ZN2at7Context21alertNotDeterministic"
-_X86_64 = b"\x7fELF\x02\x01"
+_X86_64 = MAGIC + b"\x01"
 # A call is 0xE8, a jump 0xE9; lea of an address relative to the instruction behind it.
 _CALL, _LOADS = 0xE9, re.compile(rb"[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=(.{4}))", re.DOTALL)
 _CALLER = re.compile(rb"[\w :.,()\[\]=<>'-]{3,100}")
@@ -46,57 +47,47 @@ def _callers(library: Path) -> Iterator[str]:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     if data[:6] != _X86_64 or unpack_from("<H", data, 18) != (62,):
         return
-    sections = _sections(data)
-    if not {".text", ".rodata", ".plt", ".rela.plt", ".dynsym", ".dynstr"} <= sections.keys():
+    named = {one.name: one for one in sections(data)}
+    if not {".text", ".rodata", ".plt", ".rela.plt", ".dynsym", ".dynstr"} <= named.keys():
         return
-    _, text, at, size = sections[".text"]
-    _, constants, place, length = sections[".rodata"]
-    for call in _calls(data, at, size, text, _targets(data, sections)):
+    code, constants = named[".text"], named[".rodata"]
+    for call in _calls(data, code, _targets(data, named)):
         for load in reversed([*_LOADS.finditer(data[call - _BEFORE : call])]):
-            address = text - at + call - _BEFORE + load.end() + 4 + unpack_from("<i", load[1])[0]
-            start = address - constants + place
-            if constants <= address < constants + length and (
+            behind = call - _BEFORE + load.end() + 4
+            address = code.address - code.offset + behind + unpack_from("<i", load[1])[0]
+            start = address - constants.address + constants.offset
+            if constants.address <= address < constants.address + constants.size and (
                 name := _CALLER.fullmatch(data[start : data.find(b"\0", start)])
             ):
                 yield name[0].decode()
                 break
 
 
-def _sections(data: mmap.mmap) -> dict[str, tuple[int, int, int, int]]:
-    """Return of each section its place in the table, address, offset in the file and size."""
-    (table,), (size, count, names) = unpack_from("<Q", data, 40), unpack_from("<HHH", data, 58)
-    entries = [unpack_from("<IIQQQQ", data, table + size * k) for k in range(count)]
-    strings = entries[names][4]
-    return {
-        data[strings + name : data.find(b"\0", strings + name)].decode(): (k, address, offset, length)
-        for k, (name, _, _, address, offset, length) in enumerate(entries)
-    }
-
-
-def _targets(data: mmap.mmap, sections: dict[str, tuple[int, int, int, int]]) -> list[int]:
+def _targets(data: mmap.mmap, named: dict[str, Section]) -> list[int]:
     """Return where calls of the alert go: its entry in the table of imported functions, and itself where it is defined."""
 
     def table(name: str, form: str) -> list[tuple[int, ...]]:
-        _, _, offset, length = sections[name]
-        return list(iter_unpack(form, data[offset : offset + length - length % calcsize(form)]))
+        one = named[name]
+        return list(iter_unpack(form, data[one.offset : one.offset + one.size - one.size % calcsize(form)]))
 
-    _, _, strings, length = sections[".dynstr"]
-    name = data.find(_ALERT, strings, strings + length) - strings
+    strings = named[".dynstr"]
+    name = data.find(_ALERT, strings.offset, strings.offset + strings.size) - strings.offset
     symbols = table(".dynsym", "<IBBHQQ")
     wanted = {k: symbol[4] for k, symbol in enumerate(symbols) if symbol[0] == name}
     entries = enumerate(table(".rela.plt", "<QQq"), 1)
-    imported = [sections[".plt"][1] + 16 * k for k, (_, info, _) in entries if info >> 32 in wanted]
+    imported = [named[".plt"].address + 16 * k for k, (_, info, _) in entries if info >> 32 in wanted]
     return imported + [address for address in wanted.values() if address]
 
 
-def _calls(data: mmap.mmap, at: int, size: int, address: int, targets: list[int]) -> Iterator[int]:
+def _calls(data: mmap.mmap, code: Section, targets: list[int]) -> Iterator[int]:
     """Yield offsets of the calls that go to targets."""
-    for begin in range(at, at + size, _AT_ONCE):
-        count = min(_AT_ONCE + 4, at + size - begin)
-        code = torch.frombuffer(data, dtype=torch.uint8, count=count, offset=begin)
-        places = ((code[:-4] | 1) == _CALL).nonzero()[:, 0]
-        bytes_of = [code[places + k].to(torch.int64) << 8 * (k - 1) for k in range(1, 5)]
+    at, end = code.offset, code.offset + code.size
+    for begin in range(at, end, _AT_ONCE):
+        count = min(_AT_ONCE + 4, end - begin)
+        part = torch.frombuffer(data, dtype=torch.uint8, count=count, offset=begin)
+        places = ((part[:-4] | 1) == _CALL).nonzero()[:, 0]
+        bytes_of = [part[places + k].to(torch.int64) << 8 * (k - 1) for k in range(1, 5)]
         distance = sum(bytes_of).to(torch.int32)  # with its sign
-        goes_to = places + distance + (address - at + begin + 5)
+        goes_to = places + distance + (code.address - at + begin + 5)
         for place in places[torch.isin(goes_to, torch.tensor(targets))].tolist():
             yield begin + place
