@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from reports.compare.rates import LEVEL, Rate, fisher, rate_test
 from scanner.observations.records import Group
-from tests.runs import RUNS, drifting, ran, row, stable
+from tests.runs import RUNS, drifting, ran, row
 
 
 def _brute_force(one: Rate, other: Rate) -> Fraction:
@@ -73,99 +73,46 @@ def test_counts_of_a_hostile_file_take_no_time() -> None:
     assert fisher(Rate(1, 10**18), Rate(0, 10**18)) == 1.0
 
 
-def test_executions_are_held_against_their_own_process() -> None:
-    """The first execution of a process cannot differ from itself, and the two processes' firsts are no matter."""
-    planned = row("torch.cumsum")
-    test = rate_test(
-        "on", ran(planned, "on", {"a": 40, "b": 10}, {"c": 45, "d": 5}), ran(planned, "on", *stable())
-    )
-
-    assert ("on", "executions", Rate(15, 98), Rate(0, 98)) == (test.mode, test.unit, test.old, test.new)
+STILL = {"a": RUNS}
+ODD = [{"x": RUNS}, *[STILL] * 5]
 
 
 @pytest.mark.parametrize(
-    "digests", [{"a": 40, "b": 10}, {"b": 10, "a": 40}, {"a": 9, "overwritten": 30, "b": 11}]
-)
-def test_what_came_first_is_no_matter(digests: dict[str, int]) -> None:
-    """Ten of fifty differ, whether the rare output or the frequent one was the first, and those that are gone differ all."""
-    planned = row("torch.cumsum")
-    test = rate_test("on", ran(planned, "on", digests, {"a": 50}), ran(planned, "on", *stable()))
-
-    assert (Rate(39 if "overwritten" in digests else 10, 98), Rate(0, 98)) == (test.old, test.new)
-
-
-@pytest.mark.parametrize("odd", [0, 3, 5])
-def test_one_odd_process_is_one_wherever_it_stands(odd: int) -> None:
-    """One process of six with another output is one of five, also where it is the first; an early end is no matter."""
-    planned = row("torch.nn.Conv2d")
-    group = (Group(perturbation="threads=1", executions=10, differing=0, digests={"t": 10}),)
-    old = ran(planned, "off", *({"x" if place == odd else "a": RUNS} for place in range(6)), groups=group)
-    old[0] = replace(old[0], groups=())
-    test = rate_test("off", old, ran(planned, "off", *[{"a": RUNS}] * 6))
-
-    assert ("processes", Rate(1, 5), Rate(0, 5)) == (test.unit, test.old, test.new)
-
-
-def test_processes_are_counted_where_only_they_differ() -> None:
-    """A process that chose another algorithm is one event, however often it executed: no proof against 0 of 1."""
-    planned = row("torch.nn.Conv2d")
-    test = rate_test("off", ran(planned, "off", {"a": RUNS}, {"b": RUNS}), ran(planned, "off", *stable()))
-
-    assert ("processes", Rate(1, 1), Rate(0, 1), 1.0) == (test.unit, test.old, test.new, test.p)
-
-
-def test_many_processes_are_proof() -> None:
-    """Twelve of twelve further processes against none are told apart."""
-    planned = row("torch.nn.Conv2d")
-    old = ran(planned, "off", *({f"x{place}": RUNS} for place in range(13)))
-    test = rate_test("off", old, ran(planned, "off", *[{"a": RUNS}] * 13))
-
-    assert ("processes", Rate(12, 12), Rate(0, 12)) == (test.unit, test.old, test.new)
-    assert test.differ
-
-
-@pytest.mark.parametrize(
-    ("digests", "unit", "rate"),
+    ("processes", "threads", "others", "unit", "rate"),
     [
-        # Another thread count gives other bits, which is no difference.
-        (({"t": 10}, {"t": 10}), "executions", Rate(3, 116)),
-        # Within it executions differ among themselves.
-        (({"t": 8, "u": 2}, {"t": 10}), "executions", Rate(5, 116)),
+        # The first execution of a process cannot differ from itself, and the two processes' firsts are no matter.
+        ([{"a": 40, "b": 10}, {"c": 45, "d": 5}], [], [STILL] * 2, "executions", Rate(15, 98)),
+        # Nor is it whether the rare output or the frequent one was the first; those that are gone differ all.
+        ([{"a": 40, "b": 10}, STILL], [], [STILL] * 2, "executions", Rate(10, 98)),
+        ([{"b": 10, "a": 40}, STILL], [], [STILL] * 2, "executions", Rate(10, 98)),
+        ([{"a": 9, "overwritten": 30, "b": 11}, STILL], [], [STILL] * 2, "executions", Rate(39, 98)),
+        # A process that chose another algorithm is one event, however often it executed, also where it is the first.
+        ([STILL, {"b": RUNS}], [], [STILL] * 2, "processes", Rate(1, 1)),
+        (ODD, [{}, *[{"t": 10}] * 5], [STILL] * 6, "processes", Rate(1, 5)),
+        (ODD[::-1], [{}, *[{"t": 10}] * 5], [STILL] * 6, "processes", Rate(1, 5)),
+        ([{f"x{place}": RUNS} for place in range(13)], [], [STILL] * 13, "processes", Rate(12, 12)),
+        # Another thread count gives other bits, which is no difference; within it executions may differ, or processes.
+        (drifting(4), [{"t": 10}] * 2, [STILL] * 2, "executions", Rate(3, 116)),
+        (drifting(4), [{"t": 8, "u": 2}, {"t": 10}], [STILL] * 2, "executions", Rate(5, 116)),
+        ([STILL] * 2, [{"t": 10}, {"u": 10}], [STILL] * 2, "processes", Rate(1, 1)),
     ],
 )
-def test_thread_counts_are_sets_of_their_own(
-    digests: tuple[dict[str, int], ...], unit: str, rate: Rate
+def test_what_is_counted(
+    processes: list[dict[str, int]],
+    threads: list[dict[str, int]],
+    others: list[dict[str, int]],
+    unit: str,
+    rate: Rate,
 ) -> None:
-    """Executions under another thread count are held against the first of these."""
+    """Executions of a process are held against its most frequent output; where none differ, processes are."""
     planned = row("torch.cumsum")
+    old = ran(planned, "off", *processes)
     old = [
-        one
-        for place, apart in enumerate(digests)
-        for one in ran(
-            planned,
-            "off",
-            drifting(4)[place],
-            groups=(Group(perturbation="threads=1", executions=10, differing=0, digests=apart),),
-        )
+        replace(one, groups=(Group(perturbation="threads=1", executions=10, differing=0, digests=digests),))
+        if digests
+        else one
+        for one, digests in zip(old, threads or [{}] * len(old), strict=True)
     ]
-    test = rate_test("off", old, ran(planned, "off", *stable()))
+    test = rate_test("off", old, ran(planned, "off", *others))
 
-    assert (unit, rate) == (test.unit, test.old)
-
-
-def test_a_process_may_differ_in_a_thread_count_alone() -> None:
-    """Where processes agree but under another thread count, that counts as a process that differs."""
-    planned = row("torch.cumsum")
-    old = [
-        one
-        for digest in ("t", "u")
-        for one in ran(
-            planned,
-            "off",
-            {"a": RUNS},
-            groups=(Group(perturbation="threads=1", executions=10, differing=0, digests={digest: 10}),),
-        )
-    ]
-    test = rate_test("off", old, ran(planned, "off", *stable()))
-
-    assert ("processes", Rate(1, 1), Rate(0, 1)) == (test.unit, test.old, test.new)
+    assert (test.unit, test.old, test.new.differing) == (unit, rate, 0)

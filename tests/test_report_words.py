@@ -1,0 +1,209 @@
+# ruff: noqa: RUF001 - the sign for "times" is not an x.
+"""What the flag costs, how far outputs lie apart, and what perturbations reveal, in words and lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reports.matrix import cost as costs
+from reports.matrix import trust, words
+from reports.matrix.cost import costs as slow
+from reports.matrix.rows import distance
+from scanner.observations.records import Cost, Group, Output, Timing
+from scanner.perturbations import DEFAULT
+from scanner.verdicts.cells import cell_of
+from scanner.verdicts.findings import MatrixRow
+from tests.evidence_runs import ONE, SEVERITY, cost, one_row, only, quiet_row, timing, under
+from tests.runs import RUNS, SETTINGS, drifting, ran, row, stable, write_run
+
+
+def _timed_row(path: Path, cost_: Cost | None) -> MatrixRow:
+    """Return the one row of a run."""
+    return only(write_run(path / "one.jsonl", [quiet_row()], costs=[cost_] if cost_ else [])).rows[0]
+
+
+@pytest.mark.parametrize(
+    ("seen", "shown_text"),
+    [
+        (cost(ONE, 1e-5, 1.02e-5), "≈1.02×"),
+        (cost(ONE, 1e-5, 3.4e-5), "3.40×"),
+        (cost(ONE, 1e-5, 3.4e-5, 3.3e-5), "3.40×"),
+        (cost(ONE, 1e-5, 3.4e-5, 1.1e-5), "3.40× (fill off: 1.10×)"),
+        (cost(ONE, 1e-5, 5e-6), "0.50×"),
+        (cost(ONE, 1e-5, 1.234e-4), "12.3×"),
+        (cost(ONE, 1e-5, 1.234e-3), "123×"),
+        (cost(ONE, 0.0, 1e-5), "not measured"),
+        (cost(ONE, outcome="raised", message="ValueError"), "none: error"),
+        (cost(ONE, outcome="timeout"), "none: timeout"),
+        (None, "not measured"),
+    ],
+)
+def test_cost_in_words(tmp_path: Path, seen: Cost | None, shown_text: str) -> None:
+    """A ratio is marked where the quartiles overlap; filling is told where it matters; absence is a word."""
+    assert shown_text == costs.cost_words(_timed_row(tmp_path, seen))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown_text"),
+    [
+        (2.5, "2.5 s"),
+        (0.25, "250 ms"),
+        (1e-3, "1 ms"),
+        (9.99e-4, "999 µs"),
+        (4e-8, "40 ns"),
+        (4e-10, "0.4 ns"),
+    ],
+)
+def test_durations(seconds: float, shown_text: str) -> None:
+    """A time is told in the largest unit of which it is at least one, its quartiles in the same."""
+    assert costs.duration(timing(seconds)).startswith(f"{shown_text} (")
+
+
+@pytest.mark.parametrize(
+    ("count", "shown_text"),
+    [(None, "not measured"), (0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 30, "5 GiB")],
+)
+def test_memory(count: int | None, shown_text: str) -> None:
+    """Bytes are told in the largest unit of which there is at least one."""
+    assert shown_text == costs.memory(count)
+
+
+def test_what_takes_twice_as_long_is_listed(tmp_path: Path) -> None:
+    """The slowest first."""
+    ratios = (1.0, 4.0, 0.5, 2.0)
+    planned = [quiet_row(row(f"torch.op{number}")) for number in range(len(ratios))]
+    timed = [cost(one, 1e-3, 1e-3 * ratio) for (one, _), ratio in zip(planned, ratios, strict=True)]
+    rows = only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows
+
+    assert [(line[0], line[3]) for line in slow(rows).lines] == [
+        ("torch.op1:collisions:forward:float32", "4.00×"),
+        ("torch.op3:collisions:forward:float32", "2.00×"),
+    ]
+
+
+def test_a_cost_whose_quartiles_overlap_is_not_slow(tmp_path: Path) -> None:
+    """Twice as long in the median, and maybe not at all: neither listed nor counted."""
+    planned = quiet_row(row("torch.op"))
+    wide = replace(cost(planned[0], 1e-3, 2.5e-3), on=Timing(median=2.5e-3, low=0.9e-3, high=4e-3))
+    (shown,) = only(write_run(tmp_path / "r.jsonl", [planned], costs=[wide])).rows
+
+    assert slow([shown]).lines == []
+    assert slow([shown]).text.startswith("0 of 1 timed rows shown here take at least twice as long")
+    assert costs.cost_words(shown) == "≈2.50×"
+
+
+def test_the_worst_of_each_measure_counts() -> None:
+    """Joined over processes and outputs each measure is the largest known; nothing known stays nothing."""
+    far = replace(SEVERITY, max_abs=None, max_ulp=9, v_c=0.5, differing_elements=50)
+    outputs = [
+        Output(name="output", shape=(192,), dtype="float32", differing=1, severity=severity)
+        for severity in (SEVERITY, far, None)
+    ]
+    processes = [replace(ran(ONE, "off", {"a": 2})[0], outputs=(output,)) for output in outputs]
+    found = replace(SEVERITY, examined=6, v_c=0.5, differing_elements=50)
+
+    assert cell_of(processes).outputs == (replace(outputs[0], differing=3, severity=found),)
+    assert cell_of(processes).severity == cell_of([*reversed(processes)]).severity == found
+    assert cell_of(processes[2:]).severity is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changes", "lines"),
+    [
+        ("float32", {}, ("48 of 192 (25 %)", "0.0625", "1.5e-05", "128", "2.5e-07", "0.25")),
+        (
+            "float32",
+            {"max_ulp": 1_234_567},
+            ("48 of 192 (25 %)", "0.0625", "1.5e-05", "1.23e+06", "2.5e-07", "0.25"),
+        ),
+        ("float64", {"max_ulp": 2**63 - 1}, (None, None, None, "at least 9.22e+18", None, None)),
+        ("float64", {"max_rel": 1.7976931348623157e308}, (None, None, "at least 1.8e+308", None, None, None)),
+        (
+            "float32",
+            {"max_rel": None, "v_ermv": None},
+            (None, None, "none comparable", None, "none comparable", None),
+        ),
+        ("int64", {"max_abs": None}, (None, "not subtracted", None, None, None, None)),
+        ("uint8", {"max_ulp": None}, (None, None, None, "not subtracted", None, None)),
+        ("bool", {"v_ermv": None}, (None, None, None, None, "not subtracted", None)),
+    ],
+)
+def test_distances_in_words(dtype: str, changes: dict[str, Any], lines: tuple[str | None, ...]) -> None:
+    """What cannot be subtracted, compared or represented is a word."""
+    output = Output(
+        name="output", shape=(192,), dtype=dtype, differing=1, severity=replace(SEVERITY, **changes)
+    )
+    _, *found = distance(output)
+
+    assert [said for said in lines if said] == [said for said, want in zip(found, lines, strict=True) if want]
+
+
+def test_first_differing_execution_is_the_earliest() -> None:
+    """Of several processes the earliest execution counts, and its process is named."""
+    seen = ran(ONE, "off", {"a": 9, "b": 1}, {"a": 4, "b": 6}, {"a": 10})
+
+    assert cell_of(seen).first_differing == (4, 1)
+    assert cell_of(seen[2:]).first_differing is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "where"),
+    [
+        (under(quiet=(25, 0), stress=(25, 1)), "only under stress"),
+        (under(quiet=(20, 2), stress=(10, 0), shift=(10, 1), poison=(10, 1)), "not under stress"),
+        (under(quiet=(20, 0), stress=(10, 1), shift=(10, 0), poison=(10, 1)), "only under stress and poison"),
+        (under(quiet=(48, 1), stress=(2, 0)), None),
+        (under(quiet=(47, 1), stress=(3, 0)), "only under quiet"),
+        (under(quiet=(25, 1), stress=(25, 1)), None),
+        (under(quiet=(50, 2)), None),
+        ((), None),
+        (
+            (
+                *under(quiet=(50, 2)),
+                Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5}),
+            ),
+            None,
+        ),
+    ],
+)
+def test_what_only_some_perturbations_reveal(
+    tmp_path: Path, groups: tuple[Group, ...], where: str | None
+) -> None:
+    """A row that differs under one perturbation and in five executions of two processes under another does not."""
+    found = one_row(tmp_path, [*ran(ONE, "off", *drifting(3), groups=groups), *ran(ONE, "on", *stable())])
+
+    lines = trust.revealed([found]).lines
+    assert [line[2] for line in lines] == ([where] if where else [])
+
+
+def test_rerun_is_disturbed_alike() -> None:
+    """The command for a row names the perturbations where they are not the default, and the time limit."""
+    assert "--perturb quiet -o" in words.rerun_options(SETTINGS)
+    assert "--seed 0 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT))
+    assert "--seed 0 --max-time 2 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT, max_time=2.0))
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [((1,), "other bits with 1 thread"), ((2, 8), "other bits with 2 and 8 threads"), ((), "1 distinct")],
+)
+def test_other_thread_counts_are_no_nondeterminism(
+    tmp_path: Path, counts: tuple[int, ...], message: str
+) -> None:
+    """Other bits under another thread count are told, and the cell stays deterministic."""
+    apart = tuple(
+        Group(perturbation=f"threads={count}", executions=5, differing=0, digests={f"t{count}": 5})
+        for count in counts
+    )
+    groups = (*under(quiet=(RUNS, 0)), *apart)
+    found = one_row(tmp_path, [*ran(ONE, "off", *stable(), groups=groups), *ran(ONE, "on", *stable())])
+
+    assert found.off.words.endswith(message)
+    assert found.off.words.startswith("deterministic: 0 of ")
+    racing = one_row(tmp_path / "racing", ran(ONE, "off", *drifting(2), groups=groups))
+    assert racing.off.words.endswith(" 2 distinct")
+    assert set(racing.off.other_threads) == {group.perturbation for group in apart}
