@@ -7,15 +7,10 @@ from typing import Any
 import torch
 
 from opspecs.model import Case, OpSpec, call
-from tests.fake_device import install
+from tests.fake_device import install, plus
 
 KIND = "cuda"
 DEVICE = install(KIND, asserting=("special_erfcx",))
-
-
-def plus(x: Any) -> Any:
-    """Add one."""
-    return x + 1
 
 
 def mixes(x: Any) -> Any:

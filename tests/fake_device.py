@@ -18,45 +18,41 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from opspecs.inputs import Inputs
+from opspecs.model import Case, OpSpec, call
 
 TOTAL = 1 << 29
 # What waits for the device.
 _WAITING = {
-    "item",
-    "tolist",
-    "__bool__",
-    "__int__",
-    "__float__",
-    "__index__",
-    "cpu",
-    "numpy",
-    "nonzero",
-    "equal",
+    *["item", "tolist", "__bool__", "__int__", "__float__", "__index__", "cpu", "numpy", "nonzero", "equal"]
 }
 # What takes tensors of both sides.
 _BOTH = {
-    "to",
-    "copy_",
-    "cpu",
-    "grad",
-    "ctc_loss",
-    "type",
-    "__get__",
-    "__set__",
-    "backward",
-    "get_default_device",
+    *[
+        "to",
+        "copy_",
+        "cpu",
+        "grad",
+        "ctc_loss",
+        "type",
+        "__get__",
+        "__set__",
+        "backward",
+        "get_default_device",
+        "lstm",
+        "gru",
+        "rnn_tanh",
+        "rnn_relu",
+    ],
+    *[
+        "_pack_padded_sequence",
+        "__getitem__",
+        "__setitem__",
+        "index_put",
+        "index_put_",
+        "unfold_backward",
+        "tensor_split",
+    ],
 }
-_BOTH |= {
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-    "_pack_padded_sequence",
-    "__getitem__",
-    "__setitem__",
-    "index_put",
-}
-_BOTH |= {"index_put_", "unfold_backward", "tensor_split"}
 _ASSERTED = "CUDA error: device-side assert triggered"
 
 
@@ -276,6 +272,17 @@ def install(kind: str, asserting: Collection[str] = ()) -> Device | None:
     Inputs.size = lambda _, **sizes: sizes["cpu"]  # type: ignore[method-assign]
     _OnDevice(device).__enter__()
     return device
+
+
+def plus(x: Any) -> Any:
+    """Add one."""
+    return x + 1
+
+
+def plus_spec() -> OpSpec:
+    """Return an op that does no harm."""
+    cases = {"one": Case(inputs=lambda t: call(t.normal(64)))}
+    return OpSpec(name="fake.before", op=plus, why="Shows what happens on a device.", cases=cases)
 
 
 def _pretended(device: Device) -> dict[str, Any]:

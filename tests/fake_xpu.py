@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from opspecs.model import Case, OpSpec, call
-from tests.fake_device import install
+from tests.fake_device import install, plus_spec
 
 DEVICE = install("xpu")
-
-
-def plus(x: Any) -> Any:
-    """Add one."""
-    return x + 1
-
-
-SPECS = (
-    OpSpec(
-        name="fake.before",
-        op=plus,
-        why="Shows what happens on a device.",
-        cases={"one": Case(inputs=lambda t: call(t.normal(64)))},
-    ),
-)
+SPECS = (plus_spec(),)

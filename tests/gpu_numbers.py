@@ -79,29 +79,8 @@ def encoded(value: Any, kind: str) -> int:
 
 
 def _integers(bits: int) -> Array:
-    found = {
-        0,
-        1,
-        2,
-        3,
-        5,
-        7,
-        31,
-        32,
-        33,
-        63,
-        64,
-        65,
-        127,
-        128,
-        255,
-        0x7FFF,
-        0x8000,
-        0xFFFF,
-        0x10000,
-        0x55555555,
-        0xAAAAAAAA,
-    }
+    found = {*range(4), 5, 7, *range(31, 34), *range(63, 66), 127, 128, 255}
+    found |= {0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x55555555, 0xAAAAAAAA}
     found |= {(1 << bits) - 1 - one for one in (0, 1, 2, 31, 32)} | {
         (1 << (bits - 1)) + one for one in (-1, 0, 1)
     }
@@ -118,28 +97,8 @@ def edges(kind: str) -> Array:
     if kind not in FORMATS:
         return _integers(8 * TYPES[kind].itemsize).view(TYPES[kind])
     fraction, least, most = FORMATS[kind]
-    values = [
-        0,
-        0.5,
-        1,
-        1.5,
-        2,
-        2.5,
-        3,
-        7,
-        1 / 3,
-        0.1,
-        math.pi,
-        126,
-        127.5,
-        128,
-        255,
-        256,
-        32767.5,
-        65504,
-        65519.99,
-        65520,
-    ]
+    values = [*(one / 2 for one in range(7)), 7, 1 / 3, 0.1, math.pi, 126, 127.5, 128, 255, 256]
+    values += [32767.5, 65504, 65519.99, 65520]
     values += [
         2.0**one for one in (-24, -25, -40, 15, 16, 24, 31, 32, 53, 63, 64, 100, -100) if least < one <= most
     ]

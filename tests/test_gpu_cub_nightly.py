@@ -25,14 +25,10 @@ ROOT, SOURCE = Path(__file__).parents[1], Path(__file__).with_name("gpu_cub.cu")
 SIZES = (1, 33, 1000, 20011)
 SEGMENTS, BINS = 8, 64
 # Executions of each algorithm: class and number within it.
-SCHEDULES = (
-    ("canonical", 0),
-    ("memory", 0),
-    ("both", 0),
-    ("resident-blocks", 1),
-    ("both", 2),
-    ("divergence", 1),
-)
+SCHEDULES = [
+    *(("canonical", 0), ("memory", 0), ("both", 0)),
+    *(("resident-blocks", 1), ("both", 2), ("divergence", 1)),
+]
 # The process of a worker: it calls each algorithm under each schedule, and keeps what came back.
 WORKER = """
 import ctypes, sys, time
@@ -48,7 +44,6 @@ for name, text in calls.items():
     for schedule, number in [one.split() for one in str(data["schedules"]).splitlines()]:
         simulated.begin(schedule, int(number), 11, time.perf_counter() + 120)
         outs = [data[one].copy() for one in returned]
-        pointers = [ctypes.c_void_p(one.ctypes.data) for one in [*(data[one] for one in taken), *outs]]
         inputs = [data[one] for one in taken]
         pointers = [ctypes.c_void_p(one.ctypes.data) for one in [*inputs, *outs]]
         error = getattr(code, function[0])(*pointers, *map(int, numbers))
@@ -174,26 +169,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = folder / "libcub.so"
     command = [
         root / "bin" / "nvcc",
-        "-arch=sm_80",
-        "-std=c++17",
-        "-O2",
-        "-shared",
-        "-Xcompiler",
-        "-fPIC",
-        "-cudart",
-        "none",
+        *["-arch=sm_80", "-std=c++17", "-O2", "-shared", "-Xcompiler", "-fPIC", "-cudart", "none", "-I"],
     ]
-    command += [
-        "-I",
-        root / "include",
-        "-I",
-        root / "include" / "cccl",
-        "-o",
-        made,
-        SOURCE,
-        "-Xlinker",
-        runtime,
-    ]
+    command += [root / "include", "-I", root / "include" / "cccl", "-o", made, SOURCE, "-Xlinker", runtime]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     return made

@@ -136,15 +136,8 @@ def test_no_more_blocks_are_resident_than_the_device_holds(limit: int, name: str
     most = 0
     for number in range(6):
         counts = np.zeros(2, np.uint32)
-        run(
-            PROGRAMS,
-            "residents",
-            counts,
-            np.zeros(1, np.uint32),
-            grid=(30, 1, 1),
-            orders=orders(name, number),
-            resident=limit,
-        )
+        of: dict[str, Any] = {"orders": orders(name, number), "resident": limit}
+        run(PROGRAMS, "residents", counts, np.zeros(1, np.uint32), grid=(30, 1, 1), **of)
         assert counts[0] == 0
         assert counts[1] <= limit
         most = max(most, int(counts[1]))
@@ -154,30 +147,17 @@ def test_no_more_blocks_are_resident_than_the_device_holds(limit: int, name: str
 @pytest.mark.parametrize("number", range(4))
 def test_blocks_become_resident_in_the_order_of_their_numbers(number: int) -> None:
     """A block begins only when no more than the limit of those before it have not ended; under any-blocks that is free."""
-    found = np.zeros(60, np.uint32)
-    run(
-        PROGRAMS,
-        "order_of_blocks",
-        np.zeros(1, np.uint32),
-        found,
-        grid=(60, 1, 1),
-        orders=orders("resident-blocks", number),
-        resident=5,
-    )
 
-    for at, block in enumerate(found.tolist()):
-        assert block <= at + 4
-    free = np.zeros(60, np.uint32)
-    run(
-        PROGRAMS,
-        "order_of_blocks",
-        np.zeros(1, np.uint32),
-        free,
-        grid=(60, 1, 1),
-        orders=orders("any-blocks", number),
-        resident=5,
-    )
-    assert any(block > at + 4 for at, block in enumerate(free.tolist()))
+    def came(name: str) -> list[int]:
+        found, of = np.zeros(60, np.uint32), orders(name, number)
+        run(
+            PROGRAMS, "order_of_blocks", np.zeros(1, np.uint32), found, grid=(60, 1, 1), orders=of, resident=5
+        )
+        blocks: list[int] = found.tolist()
+        return blocks
+
+    assert all(block <= at + 4 for at, block in enumerate(came("resident-blocks")))
+    assert any(block > at + 4 for at, block in enumerate(came("any-blocks")))
 
 
 # ---- kernels that spin ----
@@ -260,17 +240,8 @@ def test_additions_of_what_shared_memory_holds() -> None:
     for order, of in ((0, given), (1, given[::-1])):
         added, copied = start.copy(), np.zeros((3, 128), np.float32)
 
-        result = run(
-            programs,
-            "bulk",
-            given,
-            added,
-            copied,
-            grid=(3, 1, 1),
-            block=(128, 1, 1),
-            orders={"blocks": order},
-            log=True,
-        )
+        how: dict[str, Any] = {"grid": (3, 1, 1), "block": (128, 1, 1), "orders": {"blocks": order}}
+        result = run(programs, "bulk", given, added, copied, log=True, **how)
 
         assert (copied == given).all()
         assert (added == reduce(np.add, of, start)).all()
