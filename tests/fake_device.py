@@ -23,36 +23,14 @@ from opspecs.model import Case, OpSpec, call
 TOTAL = 1 << 29
 # What waits for the device.
 _WAITING = {
-    *["item", "tolist", "__bool__", "__int__", "__float__", "__index__", "cpu", "numpy", "nonzero", "equal"]
-}
+    "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "cpu", "numpy", "nonzero", "equal",
+}  # fmt: skip
 # What takes tensors of both sides.
 _BOTH = {
-    *[
-        "to",
-        "copy_",
-        "cpu",
-        "grad",
-        "ctc_loss",
-        "type",
-        "__get__",
-        "__set__",
-        "backward",
-        "get_default_device",
-        "lstm",
-        "gru",
-        "rnn_tanh",
-        "rnn_relu",
-    ],
-    *[
-        "_pack_padded_sequence",
-        "__getitem__",
-        "__setitem__",
-        "index_put",
-        "index_put_",
-        "unfold_backward",
-        "tensor_split",
-    ],
-}
+    "to", "copy_", "cpu", "grad", "ctc_loss", "type", "__get__", "__set__", "backward",
+    "get_default_device", "lstm", "gru", "rnn_tanh", "rnn_relu", "_pack_padded_sequence", "__getitem__",
+    "__setitem__", "index_put", "index_put_", "unfold_backward", "tensor_split",
+}  # fmt: skip
 _ASSERTED = "CUDA error: device-side assert triggered"
 
 

@@ -11,15 +11,8 @@ import re
 
 # Below these the next part of an entry's name is that of a function, and what follows it that of a variant.
 _NAMESPACES = (
-    "nn.functional",
-    "signal.windows",
-    "ops.aten",
-    "linalg",
-    "fft",
-    "special",
-    "masked",
-    "sparse",
-)
+    "nn.functional", "signal.windows", "ops.aten", "linalg", "fft", "special", "masked", "sparse",
+)  # fmt: skip
 # Functions whose module does nothing else with its input, as the lists name it. `pad` stands for the padding modules
 # of every dimension, of which an entry is one and its name does not say which.
 _MODULES = {
@@ -58,32 +51,11 @@ _FUNCTIONS = {
 }
 # Methods of a tensor that are no functions of torch, and those of them that only write into it.
 _METHODS_ONLY = {
-    *(
-        "bfloat16",
-        "bool",
-        "byte",
-        "cdouble",
-        "cfloat",
-        "chalf",
-        "char",
-        "contiguous",
-        "cpu",
-        "double",
-        "expand",
-    ),
-    *("expand_as", "float", "half", "int", "item", "long", "mH", "mT", "H", "T", "new_empty"),
-    *(
-        "new_empty_strided",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "repeat",
-        "reshape_as",
-        "short",
-        "sum_to_size",
-    ),
-    *("to", "to_sparse", "unfold", "view", "view_as"),
-}
+    "bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "char", "contiguous", "cpu", "double",
+    "expand", "expand_as", "float", "half", "int", "item", "long", "mH", "mT", "H", "T", "new_empty",
+    "new_empty_strided", "new_full", "new_ones", "new_zeros", "repeat", "reshape_as", "short",
+    "sum_to_size", "to", "to_sparse", "unfold", "view", "view_as",
+}  # fmt: skip
 _IN_PLACE_ONLY = {"cauchy", "exponential", "geometric", "log_normal", "uniform"}
 
 

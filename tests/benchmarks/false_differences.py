@@ -13,11 +13,10 @@ import argparse
 import os
 import sys
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 # Before torch, as in a worker: it asks for the cores, to one of which OpenMP then binds this thread.
-from scanner.perturbations import DEFAULT, shares
+from scanner.perturbations import DEFAULT
 
 # As a worker's threads are; to be set before torch starts them.
 os.environ.setdefault("OMP_PROC_BIND", "true")
@@ -32,8 +31,6 @@ from scanner.worker.observe import observe
 SUMS = 4
 # Executions that the slowest row gets, shared by the perturbations, however long they take.
 FEWEST = 100
-# Rows are told by how many executions they had: from each of these up to the next.
-STEPS = (0, 100, 300, 1000, 3000, 10_000, sys.maxsize)
 
 
 def main() -> int:
@@ -56,8 +53,8 @@ def main() -> int:
     sums, innocent, others = _kinds(options.patterns, device)
     runs, seconds = options.runs, options.seconds
     print(
-        f"each row for {seconds:g} s ({SUMS * seconds:g} s for sums of integers), {min(FEWEST, runs)} executions at "
-        f"least, {runs} at most"
+        f"each row {min(FEWEST, runs)} times, then for {seconds:g} s ({SUMS * seconds:g} s for sums of integers), {runs} times "
+        "at most"
     )
     print(f"{'rows':<26} {'observed':>8} {'executions':>11} {'differing':>10}  left out")
     totals = [
@@ -121,26 +118,18 @@ def _observe(title: str, rows: _Rows, device: str, runs: int, seconds: float) ->
     print(f"{title:<26} {len(counts):>8} {executions:>11} {differing:>10}  {failed} that do not run")
     if counts:
         print(f"  executions by perturbation: {', '.join(f'{name} {n}' for name, n in perturbed.items())}")
-        print(f"  rows by executions: {', '.join(_distribution(counts))}")
+        print(f"  executions of a row: {min(counts)} to {max(counts)}")
     print("".join(f"{line}\n" for line in lines), end="", flush=True)
     return executions, differing
 
 
 def _long_enough(spec: OpSpec, name: str, case: dict[str, Any], runs: int, seconds: float) -> dict[str, Any]:
-    """Observe a case for so many seconds, and again if they were too few for the fewest executions."""
-    seen = observe(spec, name, runs=runs, perturbations=list(DEFAULT), max_time=seconds, **case)
-    if seen["outcome"] != "ran" or _differing(seen):
-        return seen
-    had = {group["perturbation"]: group["executions"] for group in seen["groups"]}
-    fewest = min(FEWEST, runs)
-    wanted = zip(DEFAULT, shares(fewest, DEFAULT), strict=True)
-    # What one thread does alone is not executed under stress.
-    skipped = {"stress"} if seen["threads"] == 1 else set()
-    if all(
-        had.get(perturbation, 0) >= share for perturbation, share in wanted if perturbation not in skipped
-    ):
-        return seen
-    return observe(spec, name, runs=fewest, perturbations=list(DEFAULT), **case)
+    """Observe a case for so many seconds, and before that in the fewest executions, however long they take."""
+    options = {"perturbations": list(DEFAULT), **case}
+    first = observe(spec, name, runs=min(FEWEST, runs), **options)
+    if first["outcome"] != "ran" or _differing(first):
+        return first
+    return observe(spec, name, runs=runs, max_time=seconds, **options)
 
 
 def _differing(seen: dict[str, Any]) -> int:
@@ -148,17 +137,6 @@ def _differing(seen: dict[str, Any]) -> int:
     differing: int = seen["executions"] - next(iter(seen["digests"].values()))
     forward: int = seen.get("forward_differing", 0)
     return max(differing, forward)
-
-
-def _distribution(counts: list[int]) -> list[str]:
-    """Say how many rows had how many executions."""
-    lines = []
-    for low, high in pairwise(STEPS):
-        rows = sum(low <= count < high for count in counts)
-        if rows:
-            upper = f"to {high - 1}" if high < sys.maxsize else "or more"
-            lines.append(f"{rows} with {low} {upper}")
-    return lines
 
 
 if __name__ == "__main__":
