@@ -16,7 +16,7 @@ from scanner.verdicts.findings import runs_missing
 from scanner.verdicts.power import POWER_SHARE
 from tests.benchmarks import dependence
 from tests.evidence_runs import only, text, under
-from tests.runs import SETTINGS, ran, row, stable, write_run
+from tests.runs import SETTINGS, ran, row, write_run
 
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
 
@@ -68,22 +68,6 @@ def test_a_row_without_a_mark_would_have_shown_a_race_as_frequent_as_the_sentine
 
     assert marked == sorted(marked, reverse=True)
     assert not marked[-1]
-
-
-def test_small_n_is_of_low_power_in_words(tmp_path: Path) -> None:
-    """The mark says n, of how many processes, what it bounds and what it had to."""
-    one = row("torch.cumsum")
-    path = write_run(
-        tmp_path / "r.jsonl",
-        [(one, [o for mode in MODES for o in ran(one, mode, {"a": 5})])],
-        settings=replace(SETTINGS, runs=5, processes=1),
-    )
-    message = text("md", path)
-
-    assert "deterministic (n = 5 per mode), low power |" in message
-    assert "n = 5 in one process bounds the rate of differing at 74.3 %, above 50 %" in message
-    assert "n = 5 in one process bounds" in text("html", path)
-    assert only(write_run(tmp_path / "full.jsonl", [(one, ran(one, "off", *stable()))])).weak == {}
 
 
 @pytest.mark.parametrize(("differing", "needed"), [(1, 299), (2, 149), (3, 99), (40, 6)])
@@ -189,25 +173,6 @@ def test_recorded_races_that_five_executions_hide_are_marked() -> None:
     assert processes > 100
     assert still > 0
     assert (unmarked, beyond) == (0, 0)
-
-
-@pytest.mark.parametrize("correlation", [0.2, 0.4])
-def test_rows_of_few_processes_show_their_correlation(correlation: float) -> None:
-    """Rows of one, two or four processes, as the recorded runs have, most of which race nearly always."""
-    drawn, weight = random.Random(1), (1 - correlation) / correlation
-    clusters = []
-    for processes, executions, rows in ((1, 9, 67), (2, 49, 223), (4, 49, 72)):
-        for _ in range(rows):
-            rate = 1 - 10 ** drawn.uniform(-3, -0.02)
-            shown = [drawn.betavariate(rate * weight, (1 - rate) * weight) for _ in range(processes)]
-            clusters.append(
-                [(sum(drawn.random() < share for _ in range(executions)), executions) for share in shown]
-            )
-
-    best, low, high = dependence.correlation([one for one in clusters if any(k for k, _ in one)])
-
-    assert low <= correlation <= high
-    assert best == pytest.approx(correlation, abs=0.08)
 
 
 @pytest.mark.nightly

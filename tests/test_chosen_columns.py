@@ -9,11 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from reports.checks import failing_line
-from reports.compare.judge import judge
 from reports.matrix.model import load
 from scanner.modes import with_chosen
 from scanner.observations.records import Observation
-from tests.browser import NEEDS_BROWSER, Opener
 from tests.evidence_runs import as_json, rows_of
 from tests.runs import SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
@@ -99,54 +97,6 @@ def test_too_few_executions_do_not_tell_other_bits(tmp_path: Path) -> None:
 
     assert seen["modes"]["backward_only"]["finding"] == "inconclusive"
     assert "0 of 5 executions differed with the flag off" in seen["modes"]["backward_only"]["finding_reason"]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "kind", "confirmed"),
-    [
-        (ran(POOL, "backward_only", *stable()), raised(POOL, "backward_only", "pool"), "regressed", True),
-        (raised(POOL, "backward_only", "pool"), ran(POOL, "backward_only", *stable()), "improved", False),
-        (
-            ran(POOL, "backward_only", *stable()),
-            ran(POOL, "backward_only", *drifting(40)),
-            "regressed",
-            False,
-        ),
-        (
-            ran(POOL, "backward_only", *stable()),
-            ran(POOL, "backward_only", *drifting(2)),
-            "not_comparable",
-            None,
-        ),
-        (ran(POOL, "backward_only", *stable()), ran(POOL, "backward_only", *stable("b")), "changed", False),
-        (ran(POOL, "backward_only", *stable()), ran(POOL, "backward_only", *stable()), "same", None),
-    ],
-)
-def test_a_mode_that_began_to_differ_is_a_change(
-    tmp_path: Path, before: list[Observation], after: list[Observation], kind: str, confirmed: bool | None
-) -> None:
-    """Where off and on show the same, comparisons tell of the modes that both scans had; an alert is proof."""
-    old, new = (
-        load([str(_run(tmp_path / name, late))])[0].rows[0] for name, late in (("a", before), ("b", after))
-    )
-
-    judged = judge(old, new)
-
-    assert (judged.kind, judged.confirmed) == (kind, confirmed)
-    assert ("backward_only" in judged.detail) == (kind != "same")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("_", [pytest.param(0, marks=NEEDS_BROWSER)])
-def test_page_filters_by_a_column(open_page: Opener, run: Path, _: int) -> None:
-    """Ops with a row of that finding are shown, and of them those rows."""
-    page = open_page(run)
-
-    page.select("further", "backward_only:raises")
-
-    page.shows("1 of 3 ops")
-    assert page.shown() == ["MaxPool3d"]
-    assert page.errors() == []
 
 
 def test_a_check_fails_on_what_a_chosen_mode_shows(run: Path) -> None:

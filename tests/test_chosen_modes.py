@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from opspecs.model import Case, OpSpec, call
 from scanner.modes import MODE_TABLE, Mode
 from scanner.observations.runfile import read_run
 from tests.commands import Command
-from tests.conftest import lines, one_line
 from tests.quick import SPECS as QUICK
 from tests.stand_in import StandIn
 
@@ -56,29 +54,6 @@ def test_what_cannot_run_here_is_one_line(detmatrix: Command, tmp_path: Path) ->
         "cudnn_deterministic",
         "cudnn_both",
     )
-
-
-def test_unknown_mode_is_one_line(detmatrix: Command) -> None:
-    """What may have been meant is named."""
-    done = detmatrix("scan", "--modes", "off,backward")
-
-    assert done.returncode == 2
-    assert "unknown mode 'backward'; did you mean backward_only? Choose: off, on, " in one_line(done.stderr)
-
-
-def test_older_format_has_no_such_mode(detmatrix: Command, tmp_path: Path) -> None:
-    """A file of format 5 is read as what it is."""
-    standing = StandIn(tmp_path)
-    detmatrix("scan", "quick", *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
-    header, *rest = lines(tmp_path / "run.jsonl")
-    records = [header | {"format": 5}, *rest]
-    old = tmp_path / "old.jsonl"
-    old.write_text("".join(json.dumps(one) + "\n" for one in records))
-
-    shown = json.loads(detmatrix("report", old, "--format", "json").stdout)
-
-    assert shown["format"] == 5
-    assert all("modes" not in row for row in shown["rows"])
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,7 +23,7 @@ from opspecs.registry import select
 from reports.explain import explained
 from reports.matrix.model import load
 from reports.matrix.ops import ops_view
-from scanner.modes import LEAST_RUNS, MODE_TABLE, Mode, with_chosen
+from scanner.modes import MODE_TABLE, Mode, with_chosen
 from scanner.observations.records import Compiled, Observation
 from scanner.repro.script import ALERT, REFUSAL, script
 from scanner.verdicts.findings import matrix
@@ -115,21 +113,6 @@ def test_script_claims_nothing_of_what_was_not_compiled() -> None:
     assert "for mode in ('backward_only',):" in code
     assert "compile_on" not in code
     assert "not compiled: dynamic shape" in comment
-
-
-def test_script_executes_as_often_as_a_mode_needs() -> None:
-    """Half as many executions told the scan that one thread does it; a script, which does not count them, makes all."""
-    often = {"executions": 60, "digests": {"a": 60}, "threads": 1}
-    seen: dict[Mode, dict[str, Any]] = {
-        "off": often,
-        "on": often,
-        "forward_only": often | {"digests": {"b": 60}},
-    }
-    text = _script(("off", "on", "forward_only"), seen)
-    (counts,) = re.findall(r"^RUNS, PROCESSES = (\d+), (\d+)", text, re.MULTILINE)
-
-    assert "mode_dependent" in text.partition("import")[0]
-    assert math.prod(map(int, counts)) >= LEAST_RUNS
 
 
 STILL, OTHER, RACES = {"a": 200}, {"b": 200}, {"a": 180, "b": 20}

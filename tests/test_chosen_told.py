@@ -27,7 +27,7 @@ from tests.commands import Command
 from tests.conftest import one_line
 from tests.evidence_runs import as_json
 from tests.invariances import ASKED_CONTROLS, asked_of
-from tests.runs import SETTINGS, drifting, ended, ran, row, stable, write_run
+from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 
 TAKE = row("torch.take", "duplicates", family="gather")
 OTHER = row("torch.take", "permutation", family="gather", provokes="")
@@ -48,14 +48,6 @@ def compiled(tmp_path: Path) -> Path:
     settings = replace(SETTINGS, modes=with_chosen(("compile_off", "compile_on")))
     rows = [(TAKE, [*_both(TAKE), *seen]), (OTHER, _both(OTHER))]
     return write_run(tmp_path / "compiled.jsonl", rows, settings=settings)
-
-
-def _open_in(path: Path, mode: Mode, *others: Mode) -> Path:
-    """Write a run of a row that has no verdict in a mode, and is otherwise as with the flag off but in others."""
-    seen = [*_both(MM), *ended(MM, mode, "raised", "no kernel", exception="NotImplementedError")]
-    seen += [one for other in others for one in ran(MM, other, *drifting(40))]
-    settings = replace(SETTINGS, modes=with_chosen((mode, *others)))
-    return write_run(path, [(MM, seen), (READ, _both(READ))], settings=settings)
 
 
 @pytest.fixture
@@ -105,23 +97,6 @@ def test_explain_says_what_helps_against_a_cache(
     assert told.count("set the flag.") == (cached == stable())
 
 
-def test_explain_names_what_tells_rows_of_a_case_apart(detmatrix: Command, tmp_path: Path) -> None:
-    """Where a case shows one thing in one direction and another in the other; columns that say the same stand together."""
-    modes: tuple[Mode, ...] = ("compile_off", "compile_on")
-    late = [one for mode in modes for one in ran(READ, mode, *stable())]
-    late += [one for mode in modes for one in ran(MM, mode, *stable("b"))]
-    rows = [(READ, [*_both(READ), *late[: len(late) // 2]]), (MM, [*_both(MM), *late[len(late) // 2 :]])]
-    settings = replace(SETTINGS, modes=with_chosen(modes))
-    told = _explained(detmatrix, "mm", write_run(tmp_path / "run.jsonl", rows, settings=settings))
-
-    assert told["measured"][0]["further"]["compile_off"] == (
-        "mode_dependent: batch backward; as_off: batch forward"
-    )
-    assert told["action"].endswith(
-        "Under compile_off and compile_on it gives other bits than with the flag off, the same every time (in 1 of 2 rows)."
-    )
-
-
 def test_explain_joins_what_the_specs_of_an_op_show(detmatrix: Command, tmp_path: Path) -> None:
     """The worst of each column in any spec, and a script that shows it beside that of the worst row of off and on."""
     sample = replace(row("opinfo:take", "sample_0", "backward"), op="torch.take", source="opinfo")
@@ -143,17 +118,6 @@ def test_explain_joins_what_the_specs_of_an_op_show(detmatrix: Command, tmp_path
     ]
 
 
-def test_runs_that_differ_in_a_column_are_told_apart(
-    detmatrix: Command, compiled: Path, tmp_path: Path
-) -> None:
-    """The same findings of off and on are not all that was found."""
-    settings = replace(SETTINGS, modes=with_chosen(("compile_off", "compile_on")))
-    seen = [*_both(TAKE), *ran(TAKE, "compile_off", *stable()), *ran(TAKE, "compile_on", *stable())]
-    other = write_run(tmp_path / "other.jsonl", [(TAKE, seen), (OTHER, _both(OTHER))], settings=settings)
-
-    assert len(_explained(detmatrix, "take", compiled, other)["measured"]) == 2
-
-
 def test_every_finding_of_a_column_has_its_words_and_signs(compiled: Path) -> None:
     """Whatever a scan may be asked for; filters and checks know each by one word."""
     (one,) = load([str(compiled)])
@@ -169,15 +133,6 @@ def test_every_finding_of_a_column_has_its_words_and_signs(compiled: Path) -> No
 # --- Tables
 
 
-def test_an_op_is_no_longer_sent_to_what_was_not_settled(tmp_path: Path) -> None:
-    """A result is seen first; what is none says so."""
-    open_ = as_json(_open_in(tmp_path / "a.jsonl", "backward_only"))["ops"][0]
-    result = as_json(_open_in(tmp_path / "b.jsonl", "backward_only", "forward_only"))["ops"][0]
-
-    assert open_["action"] == "not settled: backward_only"
-    assert result["action"] == "see forward_only"
-
-
 def test_an_op_is_sent_to_its_worst_result(detmatrix: Command, tmp_path: Path) -> None:
     """Whichever column stands first: what differs though the flag is on before other bits."""
     modes: tuple[Mode, ...] = ("forward_only", "compile_on")
@@ -189,17 +144,6 @@ def test_an_op_is_sent_to_its_worst_result(detmatrix: Command, tmp_path: Path) -
     assert _explained(detmatrix, "mm", path)["commands"] == [
         f"detmatrix repro {path} torch.mm:batch:backward:float32"
     ]
-
-
-def test_rows_that_never_compiled_do_not_count_as_compiled(tmp_path: Path) -> None:
-    """An op that raised before anything was compiled has a finding, and no compiled code."""
-    failed = ended(MM, "compile_on", "raised", "no kernel", exception="NotImplementedError")
-    fine = [replace(one, compiled=GRAPH) for one in ran(READ, "compile_on", *stable())]
-    settings = replace(SETTINGS, modes=with_chosen(("compile_on",)))
-    rows = [(MM, [*_both(MM), *failed]), (READ, [*_both(READ), *fine])]
-    told = as_json(write_run(tmp_path / "run.jsonl", rows, settings=settings))["ops"][0]["further"]
-
-    assert (told["compile_on"]["of"], told["compile_on"]["compiled"]) == (2, 1)
 
 
 # --- Filters and checks

@@ -180,8 +180,6 @@ def test_records_that_no_scan_can_have_written_are_refused(tmp_path: Path) -> No
         trials=[{"value": "1", "outcome": "varies", "executions": 10, "outputs": [output]}]
     )
     assert "Invalid enum value" in refused_with(property="moon")
-    whole[0]["format"] = 5
-    assert "belongs to format 6, the header says format 5" in refused_with()
 
 
 def _with(*trials: Tried, **changed: Any) -> Invariance:
@@ -220,31 +218,6 @@ def test_a_row_varies_where_every_execution_gave_other_bits() -> None:
 def test_only_what_is_repeatable_has_a_verdict(record: Invariance | None, off: Cell, verdict: str) -> None:
     """A value at which executions differ among themselves does not vary with the property: it is not repeatable."""
     assert verdict_of(record, off, "").verdict == verdict
-
-
-def test_shards_are_merged_with_what_their_rows_depend_on(detmatrix: Command, tmp_path: Path) -> None:
-    """Each row once, and the controls of each file, in any order."""
-    python = StandIn(tmp_path).python
-    more = ("--invariance", "layout", "--no-cost", "--no-overloads")
-    options = ("gather", "take", "cumsum", *OPTIONS[2:], *more)
-    for number in (1, 2):
-        done = detmatrix("scan", *options, "--shard", f"{number}/2", "--python", python)
-        assert done.returncode == 0, done.stderr
-    names = [f"detmatrix-{number}-of-2.jsonl" for number in (1, 2)]
-    shards = [read_run(tmp_path / name) for name in names]
-
-    merged = [
-        (detmatrix("merge", *order, "-o", name), read_run(tmp_path / name))
-        for order, name in ((names, "a.jsonl"), (names[::-1], "b.jsonl"))
-    ]
-
-    for done, run in merged:
-        assert done.returncode == 0, done.stderr
-        assert sorted(asked_of(run)) == sorted(pair for shard in shards for pair in asked_of(shard))
-        controls = [one.worker for one in run.invariances if is_control(one)]
-        assert controls == [0] * (len(controls) // 2) + [1] * (len(controls) // 2) != []
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    assert "Not trustworthy" not in detmatrix("report", "a.jsonl").stdout
 
 
 @pytest.mark.parametrize("control", ["invariant", "by_threads"])

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.runs import compare
-from reports.matrix.columns import values_words
 from reports.matrix.model import load
 from scanner.errors import UsageError
 from scanner.invariance import PROPERTIES, Property
@@ -25,7 +24,6 @@ from tests.commands import Command
 from tests.conftest import refused
 from tests.evidence_runs import text
 from tests.invariances import ASKED_CONTROLS, asked_of
-from tests.page_data import results
 from tests.runs import CLOSING, SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -51,20 +49,6 @@ def run_of(path: Path, varies: Varies, controls: list[Invariance] = ASKED_CONTRO
 def varying(tmp_path: Path) -> Path:
     """Return a run in which one row varies with its batch."""
     return run_of(tmp_path / "run.jsonl", {"batch": ("1 first", "8 last"), "layout": ()})
-
-
-def test_the_page_tells_a_finding_once(tmp_path: Path) -> None:
-    """Behind the badge of what a property finds stands what it rests on, whole and without the finding."""
-    failed = replace(asked_of(MM, {"layout": ()})[0], outcome="raised", message="RuntimeError: no", trials=())
-    path = run_of(tmp_path / "run.jsonl", {"batch": ("8 last",)}, [failed, *ASKED_CONTROLS])
-
-    assert [result["said"] for result in results(text("html", path))] == [
-        [["not_repeatable", "2 of 100 executions differed run to run"]] * 2,
-        [
-            ["varies", "at 8 (last) against 48 items; up to 77 ULP, in 25 % of the elements"],
-            ["error", "RuntimeError: no"],
-        ],
-    ]
 
 
 def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> None:
@@ -126,16 +110,6 @@ def test_bits_that_begin_to_vary_are_a_change(
 
     assert (judged.kind, judged.detail) == (kind, told)
     assert judged.confirmed is (None if kind == "same" else True)
-
-
-def test_values_are_told_in_few_words() -> None:
-    """Sizes that vary wherever they lie, those that do in some places, and layouts of several arguments."""
-    every = [f"{size} {place}" for place in ("first", "middle", "last", "permuted") for size in (1, 2)]
-
-    assert values_words(["1", "8"], ["1", "8"]) == "1, 8"
-    assert values_words(every, every) == "1, 2 (anywhere)"
-    assert values_words(["1 last", "2 last", "2 permuted"], every) == "1 (last), 2 (last, permuted)"
-    assert values_words(["sliced args[0]", "sliced args[1]"], []) == "sliced (args[0], args[1])"
 
 
 PLANTED = """

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from scanner.modes import MODE_TABLE
 from tests.commands import Command
-from tests.conftest import refused
 
 
 def test_list_json_holds_every_row_once(detmatrix: Command) -> None:
@@ -48,16 +46,6 @@ def test_modes_are_listed_with_what_they_set_and_their_rows(detmatrix: Command) 
 
 
 @pytest.mark.parametrize(
-    "more", [["conv2d"], ["--claims"], ["--torch", "2.15"], ["--source", "all"], ["--python", "x"]]
-)
-def test_modes_take_nothing_else(detmatrix: Command, more: list[str]) -> None:
-    """What would be ignored is refused."""
-    assert refused(detmatrix("list", "--modes", *more)) == (
-        "--modes covers all modes; leave the patterns and the other options but --format out"
-    )
-
-
-@pytest.mark.parametrize(
     ("patterns", "specs"),
     [
         (["torch.cumsum"], {"torch.cumsum"}),
@@ -74,18 +62,3 @@ def test_patterns_select(detmatrix: Command, patterns: list[str], specs: set[str
     assert {row["spec"] for row in listed} == specs
     if ":" in patterns[0]:
         assert {(row["direction"], row["dtype"]) for row in listed} == {("forward", "float32")}
-
-
-def test_list_table_agrees_with_json(detmatrix: Command) -> None:
-    """The last line counts what JSON lists, and every op and case stands in the table."""
-    listed = json.loads(detmatrix("list", "--format", "json").stdout)
-    table = detmatrix("list").stdout
-
-    names = {row["spec"] for row in listed}
-    cases = {(row["spec"], row["case"]) for row in listed}
-    on_cpu, on_cuda = (sum(device in row["devices"] for row in listed) for device in ("cpu", "cuda"))
-    assert table.splitlines()[-1] == (
-        f"{len(names)} ops, {len(cases)} cases, {on_cuda} rows on CUDA, {on_cpu} on the CPU"
-    )
-    assert {line.strip() for line in table.splitlines()} >= names
-    assert len(re.findall(r"^    \S", table, re.MULTILINE)) == len(cases)

@@ -82,38 +82,6 @@ def test_missing_shards_are_told(in_shards: Path, tmp_path: Path, detmatrix: Com
     assert resumed.returncode == 2
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("report", "--format", "text"),
-        ("report", "--format", "md", "--all"),
-        ("report", "--format", "html"),
-        ("report", "--format", "csv"),
-        ("report", "--format", "json"),
-        ("report", "--format", "junit"),
-        ("report", "--format", "github"),
-        ("docs",),
-        ("docs", "--format", "json"),
-        ("coverage",),
-        ("explain", "put_"),
-    ],
-)
-def test_every_command_takes_merged_files(in_shards: Path, words: tuple[str, ...]) -> None:
-    """A merged file is a run file."""
-    run = command_in(in_shards)
-    merged = in_shards / "merged.jsonl.gz"
-    if not merged.exists():
-        run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", merged)
-
-    done = run(*words, merged)
-
-    assert (done.returncode, done.stderr.startswith("detmatrix:")) == (0, False), done.stderr
-    if words[-1] in {"json", "csv"} and words[0] == "report":
-        assert "Another CPU, 16 threads" in done.stdout
-    if words[-1] == "--all":
-        assert "Another CPU (shards 6-8 of 8)" in done.stdout
-
-
 def test_json_of_a_merged_run_has_the_environment_in_common(in_shards: Path, tmp_path: Path) -> None:
     """No machine stands for the others: what differs is null, and each part says its own."""
     run, merged = command_in(in_shards), tmp_path / "all.jsonl"
@@ -266,17 +234,6 @@ def test_nothing_is_overwritten_unasked(in_shards: Path, tmp_path: Path) -> None
     )
     assert run("merge", shard_name(1), "-o", merged, "--force").returncode == 0
     assert read_run(merged).header.parts
-
-
-def test_a_merged_file_is_not_resumed(in_shards: Path, tmp_path: Path) -> None:
-    """It has no worker of its own: the files that it was made of go on."""
-    run = command_in(in_shards)
-    run("merge", shard_name(1), "-o", tmp_path / "some.jsonl")
-
-    done = run("scan", "--resume", "-o", tmp_path / "some.jsonl")
-
-    assert done.returncode == 2
-    assert "is a merged file; go on with the files that it was made of" in done.stderr
 
 
 def test_entries_of_databases(tmp_path: Path, detmatrix: Command) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,13 +17,9 @@ from scanner.processes.variables import worker_environment
 from scanner.run.passes import PassRunner
 from scanner.run.progress import PlainProgress
 from tests.bullets import CUBLAS, DETERMINISTIC, read
-from tests.evidence_runs import ONE, rows_of, table_of, text
-from tests.runs import SETTINGS, ended, ran, stable, write_run
+from tests.evidence_runs import ONE
+from tests.runs import SETTINGS, write_run
 
-_ALERT = (
-    "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or "
-    "`at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because it uses CuBLAS"
-)
 _MM = replace(ONE, spec="torch.mm", documented=("torch.mm",), device="cuda:0")
 _OTHER = replace(ONE, device="cuda:0")
 
@@ -46,11 +42,6 @@ class _NoWorkers:
 
     def ask_for(self, *_: object) -> None:
         raise WorkerEndedError("there is none")
-
-
-def test_table_has_every_mode_in_order() -> None:
-    """What a run file may name is what the table describes, in the order of reports."""
-    assert get_args(Mode) == tuple(MODE_TABLE)
 
 
 @pytest.mark.parametrize("mode", MODE_TABLE)
@@ -116,18 +107,3 @@ def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[
     passes.run(mode, 0)
 
     assert workers.asked == asked
-
-
-def test_report_tells_what_raises_without_workspace(tmp_path: Path) -> None:
-    """The finding is that of the two modes; what the row does without the variable stands beside it."""
-    raised = ended(_MM, "no_workspace", "raised", _ALERT, exception="RuntimeError")
-    seen = [*ran(_MM, "off", *stable()), *ran(_MM, "on", *stable()), *raised]
-    settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE))
-    path = write_run(tmp_path / "run.jsonl", [(_MM, seen)], settings=settings)
-
-    (shown,) = rows_of(path).values()
-    (flat,) = table_of(path).values()
-
-    assert (shown["finding"], shown["no_workspace"]["alert"]) == ("deterministic", "cuBLAS")
-    assert flat["no_workspace_verdict"] == "raises"
-    assert "no workspace: raises" in " ".join(text("md", path).split())

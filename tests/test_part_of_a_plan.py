@@ -110,16 +110,6 @@ def test_all_machines_of_a_run_are_named(detmatrix: Command, merged: Path) -> No
     assert one["threads"] is None
 
 
-def test_many_machines_take_a_line() -> None:
-    """The first of them are named, in an order of their own."""
-    names = [f"GPU {number}" for number in range(12)]
-
-    assert named_machines(["GPU 1", "GPU 1"]) == "GPU 1"
-    assert named_machines(names) == named_machines(reversed(names))
-    assert named_machines(names).startswith("12 kinds of machines: GPU 0; GPU 1; ")
-    assert named_machines(names).endswith("; and 4 others")
-
-
 def test_drivers_are_those_of_all_machines(tmp_path: Path) -> None:
     """That the first machine has the same as before says nothing of the second."""
 

@@ -28,9 +28,6 @@ torch = pytest.importorskip("torch")
 from scanner.worker.repro.inputs import input_source  # noqa: E402 - it needs torch
 from tests.scripts import PLANTED, SEED  # noqa: E402
 
-RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.11.0-cpu.jsonl.gz"
-
-
 # Rows of a fresh scan, and what they show.
 SHOWN = {
     "torch.Tensor.put_:overwrite:forward:float32": "raises",
@@ -239,22 +236,6 @@ def test_what_cannot_be_done_is_told_in_a_line(
 
     assert (done.returncode, done.stdout) == (2, "")
     assert text in one_line(done.stderr)
-
-
-def test_run_file_must_be_readable(detmatrix: Command) -> None:
-    """A run file that is none exits with 3, as with every command."""
-    done = detmatrix("repro", "gone.jsonl", "take")
-
-    assert (done.returncode, one_line(done.stderr)[:35]) == (3, "detmatrix: gone.jsonl: cannot be re")
-
-
-def test_runs_of_older_formats_are_read(detmatrix: Command) -> None:
-    """A run that knew no perturbations has rows of memory all the same, which a script must poison."""
-    done = detmatrix("repro", RECORDED, "torch.empty:floating:forward:float32")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "            poison(number)\n" in done.stdout.replace("        poison", "            poison")
-    assert "# fixed_by_mode: " in done.stdout
 
 
 def test_other_inputs_are_told(detmatrix: Command, tmp_path: Path) -> None:

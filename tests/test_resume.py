@@ -128,19 +128,6 @@ def test_resuming_a_complete_run_changes_nothing(
     assert (done.returncode, (tmp_path / "run.jsonl").read_bytes(), standing.started) == (0, before, 0)
 
 
-def test_resume_needs_no_settings_again(detmatrix: Command, tmp_path: Path, standing: StandIn) -> None:
-    """Without options a resumed scan goes on with those it began with; files of specs alone are named again."""
-    path = tmp_path / "run.jsonl"
-    detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path)
-    expected = measured(path)
-    path.write_bytes(path.read_bytes()[:-200].rpartition(b"\n")[0] + b"\n")
-
-    done = detmatrix("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
-
-    assert done.returncode == 0, done.stderr
-    assert measured(path) == expected
-
-
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -364,25 +351,3 @@ def _limited(left: int) -> Callable[[int, bytes], int]:
         return written
 
     return limited
-
-
-def test_full_disk_is_one_line(detmatrix_process: Command, tmp_path: Path, standing: StandIn) -> None:
-    """When the system lets the file grow no further the command stops with one line, and can be resumed."""
-    command = (*OPTIONS, "--python", standing.python)
-    whole, path = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
-    detmatrix_process("scan", *command, "-o", whole)
-    script = (
-        "import resource, runpy, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({whole.stat().st_size * 2 // 3}, resource.RLIM_INFINITY))\n"
-        "sys.argv[0] = 'detmatrix'\n"
-        "runpy.run_module('scanner', run_name='__main__')\n"
-    )
-
-    done = tied.run([sys.executable, "-c", script, "scan", *command, "-o", path])
-
-    assert done.returncode == 2
-    assert "cannot be written any further (File too large)" in done.stderr.splitlines()[-1]
-    assert read_run(path).observations
-    assert detmatrix_process("scan", *command, "--resume", "-o", path).returncode == 0
-    assert measured(path) == measured(whole)

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 
 from scanner.errors import RunFileError
 from scanner.observations.records import (
-    FORMAT,
-    Closing,
-    Environment,
     Header,
-    Observation,
-    Output,
-    Row,
-    Settings,
 )
 from scanner.observations.runfile import Run, read_run
-from scanner.observations.writer import RunWriter
 from tests.conftest import ADVICE, refusal
 from tests.runs import ENVIRONMENT, raised, ran, row, write_run
 
@@ -36,104 +28,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Round trip
-
-
-_TEXT = st.text(max_size=8)
-
-_COUNT = st.integers(0, 2**53)
-
-_SECONDS = st.floats(0, 1e9, allow_nan=False)
-
-_DIRECTION = st.sampled_from(["forward", "backward"])
-
-_OPTIONAL = st.none() | _TEXT
-
-# What steers a script or a scan that goes on is no text of any kind.
-_DEVICE = st.sampled_from(["cpu", "cuda:0", "cuda:12"])
-_DTYPE = st.from_regex(r"\A[a-z_][a-z0-9_]{0,20}\Z")
-
-_LOAD = st.tuples(_SECONDS, _SECONDS, _SECONDS)
-
-
-@st.composite
-def _runs(draw: st.DrawFn) -> tuple[Header, list[Observation], Closing]:
-    """Draw a whole run with arbitrary texts and numbers in every field."""
-    rows = draw(
-        st.lists(
-            st.builds(
-                Row, family=_TEXT, spec=_TEXT, op=_TEXT, case=_TEXT, direction=_DIRECTION, dtype=_DTYPE,
-                device=_DEVICE, provokes=_TEXT, why=_TEXT,
-            ),
-            max_size=3,
-            unique_by=lambda one: one.key,
-        )
-    )  # fmt: skip
-    environment = draw(
-        st.builds(
-            Environment, torch=_TEXT, torch_git=_OPTIONAL, cuda=_OPTIONAL, cudnn=st.none() | _COUNT,
-            driver=_OPTIONAL, gpu=_OPTIONAL, gpu_capability=_OPTIONAL, cpu=_TEXT, cores=_COUNT, threads=_COUNT,
-            affinity=st.tuples(_COUNT, _COUNT), load=_LOAD, python=_TEXT, os=_TEXT,
-            variables=st.dictionaries(_TEXT, st.dictionaries(_TEXT, _TEXT, max_size=2), max_size=2),
-        )
-    )  # fmt: skip
-    header = Header(
-        format=FORMAT,
-        tool=draw(_TEXT),
-        started=draw(_TEXT),
-        settings=Settings(
-            patterns=tuple(draw(st.lists(_TEXT, max_size=2))), device=draw(_DEVICE), runs=draw(st.integers(300, 10**6)),
-            processes=2, timeout=draw(st.floats(1e-9, 1e9)), seed=draw(_COUNT),
-        ),
-        environment=environment,
-        planned=tuple(rows),
-    )  # fmt: skip
-    observed = []
-    for one in rows:
-        digests = draw(st.dictionaries(_TEXT, st.integers(1, 99), min_size=1, max_size=3))
-        behind = sum(digests.values()) - 1  # executions behind the first, which never differs
-        differing = st.integers(0, behind)
-        outputs = st.builds(
-            Output, name=_TEXT, shape=st.tuples(st.integers(0, 9)), dtype=_DTYPE, differing=differing
-        )
-        observed.append(
-            Observation(
-                spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype,
-                mode=draw(st.sampled_from(["off", "on"])), process=draw(st.integers(0, 1)), outcome="ran",
-                executions=behind + 1, digests=digests,
-                first_differing=draw(st.integers(1, behind) if behind else st.none()),
-                outputs=tuple(draw(st.lists(outputs, max_size=2))), forward_differing=draw(differing),
-                seeded=draw(st.booleans()), inputs=(draw(_TEXT),), inputs_digest=draw(_OPTIONAL),
-                exception=draw(_OPTIONAL), message=draw(_OPTIONAL), seconds=draw(_SECONDS),
-                setup_seconds=draw(_SECONDS),
-            )
-        )  # fmt: skip
-    closing = Closing(
-        seconds=draw(_SECONDS),
-        load=draw(_LOAD),
-        observations=len(observed),
-        distrust=tuple(draw(st.lists(_TEXT, max_size=2))),
-    )
-    return header, observed, closing
-
-
-@given(run=_runs())
-@settings(max_examples=50, deadline=None)
-def test_any_record_survives_the_round_trip(
-    run: tuple[Header, list[Observation], Closing], place: Path
-) -> None:
-    """Every field of every record, with line breaks, quotes and any other character in its texts."""
-    header, observed, closing = run
-    place.unlink(missing_ok=True)
-    with RunWriter(place) as writer:
-        writer.write(header)
-        for observation in observed:
-            writer.write(observation)
-        writer.write(closing)
-
-    found = read_run(place)
-
-    assert (found.header, list(found.observations), found.closing) == (header, observed, closing)
-    assert place.read_bytes().count(b"\n") == len(observed) + 2
 
 
 def test_order_of_digests_is_kept(tmp_path: Path) -> None:
@@ -242,24 +136,3 @@ def test_damage_gives_a_run_or_a_refusal(data: st.DataObject, small: bytes, plac
         assert "\n" not in str(error)  # noqa: PT017
     else:
         assert isinstance(run.header, Header)
-
-
-@given(data=st.data())
-@settings(max_examples=60, deadline=None)
-def test_damaged_compression_gives_a_run_or_a_refusal(
-    data: st.DataObject, small: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """A flipped byte in a compressed file is found by zlib, by the checksum, or not at all in its header."""
-    mutated = bytearray(gzip.compress(small, mtime=0))
-    mutated[data.draw(st.integers(0, len(mutated) - 1))] ^= data.draw(st.integers(1, 255))
-    path = tmp_path_factory.getbasetemp() / "damaged.jsonl.gz"
-    path.write_bytes(bytes(mutated))
-
-    try:
-        assert _read_same(path, small)
-    except RunFileError as error:
-        assert str(error).startswith(f"{path}: ")  # noqa: PT017
-
-
-def _read_same(path: Path, small: bytes) -> bool:
-    return read_run(path).end == len(small)

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from scanner.errors import RunFileError
-from scanner.observations.records import FORMAT, Cost, Group, Sentinel, Severity, Timing
+from scanner.observations.records import FORMAT
 from scanner.observations.runfile import Run, read_run
 from scanner.verdicts.findings import matrix
 from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
-from tests.quick import SPECS as QUICK
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -90,38 +88,6 @@ def test_unfinished_scan_of_an_older_format_is_not_resumed(
 
     assert done.returncode == 2
     assert "cannot be resumed, its format is not the one it began with (8, it has 1)" in one_line(done.stderr)
-
-
-def test_every_new_record_survives_the_round_trip(scanned: Path) -> None:
-    """What a scan writes of controls, sentinels and costs is read back as records."""
-    run = read_run(scanned)
-
-    assert run.header.format == FORMAT == 8
-    assert {control.spec for control in run.header.controls} == {one.spec for one in run.controls}
-    assert run.closing is not None
-    assert run.closing.sentinels == len(run.sentinels) > 0
-    assert run.closing.costs == len(run.costs) == sum(spec.name == "quick.cumsum" for spec in QUICK) * 4
-    assert run.closing.observations == len(run.observations) + len(run.controls)
-    for record in (
-        Sentinel(mode="off", process=0, before=0, op="x", executions=2, differing=1, load=0.5),
-        Cost(spec="s", case="c", direction="forward", dtype="float32", outcome="ran",
-             off=Timing(median=1.0, low=0.5, high=2.0)),
-        Group(perturbation="threads=1", executions=2, differing=1, digests={"a": 1, "b": 1}),
-        Severity(examined=1, elements=2, differing_elements=1, v_c=0.5),
-    ):  # fmt: skip
-        assert msgspec.json.decode(msgspec.json.encode(record), type=type(record)) == record
-
-
-def test_a_real_scan_is_read_back(real_scan: Path) -> None:
-    """What real workers answered of real ops are records, as many of each as the scan counted."""
-    run = read_run(real_scan)
-
-    assert run.closing is not None
-    assert run.closing.observations == len(run.observations) + len(run.controls)
-    assert run.closing.sentinels == len(run.sentinels) > 0
-    assert run.closing.costs == run.closing.dispatches == len(run.header.planned) == len(run.costs)
-    assert any(cost.off and cost.on for cost in run.costs)
-    assert any(output.severity for one in run.observations for output in one.outputs)
 
 
 def _last(kind: str, **changes: object) -> Callable[[list[dict[str, Any]]], None]:
@@ -277,53 +243,6 @@ def test_earlier_formats_say_what_they_always_said(scanned: Path, tmp_path: Path
         assert [(row.cost, row.off.groups) for row in rows] == [(None, ())] * len(rows)
         # No sentinel is made up; that n is small is told of any format.
         assert not any("sentinel" in (row.weak or "") for row in rows)
-
-
-def _with_severity(records: list[dict[str, Any]]) -> None:
-    severity = {"examined": 1, "elements": 2, "differing_elements": 1, "v_c": 0.5}
-    output = {"name": "output", "shape": [2], "dtype": "float32", "differing": 0, "severity": severity}
-    _last("observation", outputs=[output])(records)
-
-
-def _with_record(record: dict[str, Any]) -> Callable[[list[dict[str, Any]]], None]:
-    """Return a change that puts a record before the closing line."""
-    return lambda records: records.insert(len(records) - 1, record)
-
-
-_SENTINEL = {"kind": "sentinel", "mode": "off", "process": 0, "before": 0, "op": "x", "executions": 2, "differing": 1,
-             "load": 0.5}  # fmt: skip
-_COST = {"kind": "cost", "spec": "quick.cumsum", "case": "small", "direction": "forward", "dtype": "float32",
-         "outcome": "not_run"}  # fmt: skip
-_SAID = "belongs to format 2, the header says format 1 - at "
-
-
-@pytest.mark.parametrize(
-    ("earlier", "change", "text"),
-    [
-        (1, _with_record(_SENTINEL), rf"line \d+: the sentinel before row 0 {_SAID}`\$.kind`; restore the file$"),
-        (1, _with_record(_COST), rf"the cost of quick.cumsum:small:forward:float32 {_SAID}`\$.kind`"),
-        (1, _last("observation", groups=[_group("quiet", 4)]), rf"the observation of \S+ {_SAID}`\$.groups`"),
-        (1, _last("observation", blank="zeros"), rf"the observation of \S+ {_SAID}`\$.blank`"),
-        (1, _last("observation", alerts=["put_"]), rf"the observation of \S+ {_SAID}`\$.alerts`"),
-        (1, _with_severity, rf"the observation of \S+ {_SAID}`\$.outputs\[0\].severity`"),
-        (1, lambda records: records[0].update(controls=records[0]["planned"][:1]),
-         rf"line 1: a control {_SAID}`\$.controls`; restore the file$"),
-        (2, _with_record(_COST | {"kind": "dispatch"}),
-         r"the overloads of quick.cumsum:small:forward:float32 belongs to format 3, the header says format 2"),
-        (2, _with_record({"kind": "kernels", "groups": []}),
-         r"line \d+: the list of overloads belongs to format 3, the header says"),
-        (3, _last("observation", threads=2), r"belongs to format 4, the header says format 3 - at `\$\.threads`"),
-    ],
-)  # fmt: skip
-def test_earlier_formats_hold_nothing_of_later_ones(
-    scanned: Path, tmp_path: Path, earlier: int, change: Callable[[list[dict[str, Any]]], None], text: str
-) -> None:
-    """Evidence under a header of an earlier format is of another run, or the header is damaged."""
-    records = _EARLIER[earlier](scanned)
-    change(records)
-
-    with pytest.raises(RunFileError, match=text):
-        read_run(_write(tmp_path / "mixed.jsonl", records))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from scanner.errors import UsageError
 from scanner.observations.records import Closing
 from scanner.observations.writer import RunWriter
-from tests.conftest import lines
 
 _CLOSING = Closing(seconds=1.0, load=(), observations=0)
 
@@ -46,18 +45,6 @@ def test_writer_refuses_a_file_that_is_being_written(tmp_path: Path, small: byte
     assert path.read_bytes() == small
     with RunWriter(path) as writer:
         writer.begin(0)
-
-
-def test_refused_writer_leaves_the_file_of_the_other(tmp_path: Path) -> None:
-    """Who created the empty file matters: a scan that is turned away does not take it from the one that began."""
-    path = tmp_path / "run.jsonl"
-    with RunWriter(path) as writer:
-        text = _stopped(path)
-        writer.begin(0)
-        writer.write(_CLOSING)
-
-    assert text.endswith("another scan is writing it; wait for it, or choose another place with -o")
-    assert len(lines(path)) == 1
 
 
 def test_scan_that_never_began_leaves_no_file(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -70,24 +69,6 @@ def test_two_scans_agree(racing: Path, tmp_path: Path) -> None:
     assert {"deterministic", "fixed_by_mode", "raises", "over_alert"} <= set(found[0].values())
 
 
-def test_header_describes_machine_and_build(real_scan: Path) -> None:
-    """The run file says what was scanned, where, and under which variables."""
-    torch = pytest.importorskip("torch")
-    header = lines(real_scan)[0]
-    environment = header["environment"]
-
-    assert header["settings"]["device"] == "cpu"
-    assert environment["torch"] == torch.__version__
-    assert environment["torch_git"] == torch.version.git_version
-    assert environment["cores"] == os.cpu_count()
-    if hasattr(os, "sched_getaffinity"):
-        assert environment["affinity"] == sorted(os.sched_getaffinity(0))
-    assert len(environment["load"]) == 3
-    assert environment["variables"]["on"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    assert "CUBLAS_WORKSPACE_CONFIG" not in environment["variables"]["off"]
-    assert lines(real_scan)[-1]["kind"] == "closing"
-
-
 def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
     """Inputs depend on the seed and on nothing else: not on the process, the mode, or what ran before."""
     pytest.importorskip("torch")
@@ -132,21 +113,6 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     )
     assert found == {key: expected[key] for key in found}
     assert len(found) == 5 * 2 + 1
-
-
-def test_thread_variables_reach_the_worker(
-    detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A real worker lives under the thread count that the user's shell asks for, and the run file records it."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = (*OPTIONS, "--runs", 2, "--no-cost", "--no-overloads")
-
-    done = detmatrix("scan", "quick.missing", *options, "-o", "run.jsonl")
-
-    assert done.returncode == 0, done.stderr
-    recorded = lines(tmp_path / "run.jsonl")[0]["environment"]
-    assert recorded["threads"] == 1
-    assert recorded["variables"]["off"]["OMP_NUM_THREADS"] == "1"
 
 
 def test_workers_do_not_outlive_a_killed_scan(tmp_path: Path) -> None:

@@ -91,17 +91,6 @@ def test_complete_run_is_kept_under_a_number(scan: Command, tmp_path: Path, comp
     assert not (tmp_path / "run.jsonl.3").exists()
 
 
-def test_complete_run_stays_where_nothing_is_scanned(scan: Command, tmp_path: Path, complete: bytes) -> None:
-    """A slip in a pattern moves nothing."""
-    path = tmp_path / "run.jsonl"
-    path.write_bytes(complete)
-
-    refused(scan("quick.nothing", "-o", "run.jsonl"))
-
-    assert path.read_bytes() == complete
-    assert not (tmp_path / "run.jsonl.1").exists()
-
-
 def test_unfinished_run_asks_what_to_do(scan: Command, unfinished: Path) -> None:
     """It is neither overwritten nor gone on with unasked."""
     before = unfinished.read_bytes()
@@ -126,15 +115,6 @@ def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
         "and scan --resume"
     )
     assert unfinished.read_bytes() == damaged
-
-
-def test_foreign_file_is_not_resumed(scan: Command, tmp_path: Path) -> None:
-    """Exit 3: there is nothing in it to go on with."""
-    (tmp_path / "run.jsonl").write_text("precious\n")
-
-    text = refused(scan("--resume", "-o", "run.jsonl"), 3)
-
-    assert text == "run.jsonl: not a detmatrix run file (no header line); give a file that scan wrote"
 
 
 @pytest.mark.parametrize(
@@ -163,3 +143,14 @@ def test_resuming_with_other_settings_is_refused(
         f"run.jsonl: cannot be resumed, {expected}; start over with --force, or choose another place with -o"
     )
     assert unfinished.read_bytes() == before
+
+
+def test_complete_run_stays_where_nothing_is_scanned(scan: Command, tmp_path: Path, complete: bytes) -> None:
+    """A slip in a pattern moves nothing."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(complete)
+
+    refused(scan("quick.nothing", "-o", "run.jsonl"))
+
+    assert path.read_bytes() == complete
+    assert not (tmp_path / "run.jsonl.1").exists()

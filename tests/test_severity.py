@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 import sys
@@ -11,12 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-from scanner.observations import records
 
 torch = pytest.importorskip("torch")
 
@@ -348,38 +344,6 @@ def test_the_largest_of_each_measure_is_kept() -> None:
         assert result[name] == max(one[name] for one in alone if one[name] is not None)
     # A part that never differed has no severity.
     assert SeverityAccumulator(first).result() is None
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ([1.0, 2.0], [1.0, 3.0]),
-        ([_NAN, _INF], [1.0, 2.0]),
-        ([5e-324, 1e308], [1e308, -1e308]),
-        ([1, 2], [1, 3]),
-    ],
-    ids=["finite", "none finite", "beyond float64", "integers"],
-)
-def test_result_goes_through_a_run_file(first: Any, second: Any) -> None:
-    """JSON without infinities holds every result, and the record takes it."""
-    as_tensor = [torch.tensor(values) for values in (first, second)]
-    if as_tensor[0].is_floating_point():
-        as_tensor = [torch.tensor(values, dtype=torch.float64) for values in (first, second)]
-    result = _measured(*as_tensor)
-    record = msgspec.convert(json.loads(json.dumps(result, allow_nan=False)), records.Severity)
-
-    assert {name: getattr(record, name) for name in result} == result
-
-
-def test_measuring_raises_no_alert() -> None:
-    """A worker that lives under the flag measures as any other does."""
-    first, second = torch.randn(1000), torch.randn(1000)
-    expected = _measured(first, second)
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert _measured(first, second) == expected
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.cuda

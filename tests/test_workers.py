@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 
 from scanner.observations.runfile import Run, read_run
-from scanner.processes.process import WorkerEndedError
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.supervisor import WorkerSupervisor
 from tests.commands import Command, command_in
 from tests.stand_in import StandIn, using
 
@@ -307,14 +304,3 @@ def test_stopped_workers_leave_nothing_behind(tmp_path: Path, fault: str) -> Non
     while (left := using(standing)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []
-
-
-def test_stand_ins_refuse_what_they_do_not_know(tmp_path: Path) -> None:
-    """A stand-in that is asked what it cannot answer ends, so that no test passes by its silence."""
-    standing = StandIn(tmp_path)
-
-    with ImportSandbox() as sandbox, pytest.raises(WorkerEndedError) as ended:
-        WorkerSupervisor(str(standing.python), sandbox.path, (), "cpu").ask("off", {"do": "forecast"}, 60)
-
-    assert "exited with code 1" in str(ended.value)
-    assert "KeyError: 'forecast'" in str(ended.value)

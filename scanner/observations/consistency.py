@@ -29,15 +29,8 @@ Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch | Invariance
 
 # Of PyTorch 2.0 to 2.15 none speaks of an op in more than three bullets.
 _MOST_OF_AN_OP = 20
-
-# Seconds; light goes a third of a millimetre meanwhile.
+# Seconds: so that quotients of timings are finite.
 _SHORTEST = 1e-12
-
-# The formats that brought overloads, threads, entries in lines of their own, and invariance.
-_OVERLOADS = 3
-_THREADS = 4
-_ENTRIES = 5
-_INVARIANCES = 6
 
 
 class Check:
@@ -48,12 +41,6 @@ class Check:
         self._settings = header.settings
         self._header = header
         self._workers = len(machines(header))
-        self._format = header.format
-        if header.format == 1 and header.controls:
-            raise RunFileError(
-                f"{path}, line 1: a control belongs to format 2, the header says format 1 - at `$.controls`; "
-                f"restore the file"
-            )
         ids = [(part.shard, part.file) for part in header.parts]
         if (
             ids != sorted({*ids})
@@ -76,9 +63,7 @@ class Check:
 
     def plan(self, number: int, entry: EnumeratedEntry) -> None:
         """Add the rows of an entry, which stands before whatever was observed."""
-        if self._format < _ENTRIES:
-            text = f"belongs to format {_ENTRIES}, the header says format {self._format} - at `$.kind`"
-        elif any(row.spec != entry.spec for row in entry.rows):
+        if any(row.spec != entry.spec for row in entry.rows):
             text = "has rows of another op"
         elif self._seen or self._sentinels:
             text = "stands behind what was observed; put it before that"
@@ -139,14 +124,6 @@ class Check:
             said = "cost" if isinstance(record, Cost) else "overloads"
             name, place, planned = f"the {said} of {':'.join(record.key)}", (said, row), known
         text = f"{self._path}, line {number}: {name}"
-        needed, field = (
-            _newer(record) if self._format < _THREADS or isinstance(record, Invariance) else (0, "")
-        )
-        if needed > self._format:
-            raise RunFileError(
-                f"{text} belongs to format {needed}, the header says format {self._format} - at `$.{field}`; "
-                f"restore the file"
-            )
         if not planned:
             process = f" (process {record.process})" if isinstance(record, (Observation, Sentinel)) else ""
             raise RunFileError(f"{text}{process} was never planned; restore the file")
@@ -168,7 +145,7 @@ class Check:
 
     def _lives(self, record: Observation | Sentinel) -> bool:
         # A further process executes rows that were executed too seldom for their findings.
-        further = record.mode in FURTHER_MODES and self._format >= _THREADS
+        further = record.mode in FURTHER_MODES
         return (
             record.process < self._settings.processes + further
             and record.mode in self._settings.modes
@@ -185,25 +162,6 @@ def _check_claims(path: str, header: Header) -> None:
                 f"{path}, line 1: {count} claims speak of {target}, a release has {_MOST_OF_AN_OP} at most "
                 f"- at `$.claims`; restore the file"
             )
-
-
-def _newer(record: Placed) -> tuple[int, str]:
-    """Return the format that brought what a record holds, and the field by which it belongs there."""
-    if isinstance(record, (BuildOverloads, Dispatch)):
-        return _OVERLOADS, "kind"
-    if isinstance(record, Invariance):
-        return _INVARIANCES, "kind"
-    if not isinstance(record, Observation):
-        return 2, "kind"
-    if record.threads is not None:
-        return _THREADS, "threads"
-    for place, output in enumerate(record.outputs):
-        if output.severity is not None:
-            return 2, f"outputs[{place}].severity"
-    field = next(
-        (name for name in ("groups", "blank", "blank_output", "alerts") if getattr(record, name)), ""
-    )
-    return (2 if field else 1), field
 
 
 def fault(record: Placed, settings: Settings) -> str | None:
