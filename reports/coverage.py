@@ -112,11 +112,15 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
     documented = list(_documented(matrices, device, alerts))
     met = {one["caller"] for one in alerts}
     compiled = sorted({name for one in matrices if one.run.kernels for name in one.run.kernels.alerts or ()})
+    # Why no overload of the build is known.
+    left = [_left_out(one) for one in matrices if not one.run.header.settings.overloads]
+    messages = [one.run.kernels.message for one in matrices if one.run.kernels and one.run.kernels.message]
+    unknown = dict.fromkeys([*left, *messages])
     found = {
         "torch": torch,
         "device": device,
         "runs": [{"path": it.name, "complete": not it.missing, "distrust": it.distrust} for it in matrices],
-        "not_recorded": None if listed else _unknown(matrices),
+        "not_recorded": None if listed else "; ".join(unknown) or _CUT,
         "planned": sum(one.planned for one in matrices),
         "recorded": recorded,
         "aten": _shares(groups) if listed else None,
@@ -198,13 +202,6 @@ def _left_out(one: Matrix) -> str:
     if format_ < 3:  # noqa: PLR2004 - the format that brought overloads
         return f"{one.name} is of run file format {format_}, which knows no overloads; scan again"
     return f"{one.name} was scanned with --no-overloads"
-
-
-def _unknown(matrices: Sequence[Matrix]) -> str:
-    """Say why no overload of the build is known."""
-    lines = [one.run.kernels.message for one in matrices if one.run.kernels and one.run.kernels.message]
-    left = [_left_out(one) for one in matrices if not one.run.header.settings.overloads]
-    return "; ".join(dict.fromkeys([*left, *lines])) or _CUT
 
 
 def _groups(executed: Iterable[dict[str, Any]], never: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

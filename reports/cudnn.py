@@ -190,7 +190,7 @@ def _figures(table: EngineTable) -> list[list[str]]:
     lines = []
     for name in dict.fromkeys(name for one in told.values() for name in one):
         ours = all(one.get(name) == GPUS.get(gpu, {}).get(name) for gpu, one in told.items())
-        lines.append([name, *(_figure(one.get(name, "")) for one in told.values()),
+        lines.append([name, *(", ".join(map(str, it)) if isinstance(it := one.get(name, ""), (tuple, list)) else str(it) for one in told.values()),
                       SOURCES.get(name, ASSUMED) if ours else "not known"])  # fmt: skip
     return lines
 
@@ -205,10 +205,6 @@ def _figures_text(table: EngineTable) -> str:
         if sources
         else ""
     )
-
-
-def _figure(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def sentence(table: EngineTable) -> str:

@@ -155,6 +155,12 @@ FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
         (DIFFERS, shows("fixed_by_mode", often=45), "same", None, "rates differ, off: 19 of 98 → 44 of 98"),
         (DIFFERS, shows("fixed_by_mode", often=22), "same", None, ""),
         (STILL, OTHER_BITS, "same", None, ""),
+        # What chance may have done does not stand for what a chosen mode did.
+        (
+            (PLANNED, [*STILL[1], *raised(PLANNED, "compile_on", "put_")]),
+            (PLANNED, [*shows("silent", often=2)[1], *ran(PLANNED, "compile_on", *stable())]),
+            "improved", False, "compile_on: raises → as_off; on: 0 of 98",
+        ),
         # The caller of an alert is text of the build, so that one scan of each is proof, as are those behind the first.
         (shows("raises"), OTHER_ALERT, "changed", True, "scatter_add_kernel → other_kernel"),
         (

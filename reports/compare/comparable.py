@@ -81,11 +81,6 @@ class NotComparable(Struct, frozen=True):
     detail: str
 
 
-def of_runs(old: Matrix, new: Matrix) -> tuple[NotComparable, ...]:
-    """Return what keeps all rows of two runs from being compared; nothing if they are alike."""
-    return tuple(_of_runs(old, new))
-
-
 def of_environments(kind: str, before: Environment, after: Environment) -> Iterator[NotComparable]:
     """Yield what two machines, or two states of one, do not have in common that ops of a kind of device depend on."""
     hardware_then, hardware_now = (_hardware(kind, one) for one in (before, after))
@@ -171,7 +166,8 @@ def _hardware(kind: str, environment: Environment) -> str:
     return environment.cpu if kind == "cpu" else environment.gpu or environment.cpu
 
 
-def _of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
+def of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
+    """Yield what keeps all rows of two runs from being compared; nothing if they are alike."""
     for one in (old, new):
         if one.distrust:
             yield NotComparable("untrusted_run", f"{one.name}: {'; '.join(one.distrust)}")

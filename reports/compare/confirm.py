@@ -120,7 +120,7 @@ def _in_vain(
 ) -> str | None:
     """Say why a measurement neither confirms nor drops anything; ``None`` if nothing is against it."""
     obstacle = (
-        next(iter(of_runs(again.old, again.new)), None)
+        next(of_runs(again.old, again.new), None)
         or of_rows(before, measured[0])
         or of_rows(after, measured[1])
     )

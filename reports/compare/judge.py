@@ -224,7 +224,13 @@ def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]
         carried = (mode,) if before.verdict != after.verdict else ()
         found.append((_of_mode(mode, before, after, of_flag.tests), carried))
     found += [(one, ()) for one in _of_reference(old, new, of_flag.tests)]
-    changed = sorted((one for one in found if _seeming(one[0]) in MOVES), key=lambda one: _badness(one[0]))
+
+    def badness(one: tuple[JudgedRow, Sequence[Mode]]) -> tuple[bool, int, bool, bool]:
+        # What only seems so stands behind what is so, and chance behind all.
+        judged, kind = one[0], MOVES.index(_seeming(one[0]))
+        return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
+
+    changed = sorted((one for one in found if _seeming(one[0]) in MOVES), key=badness)
     untold = [one for one in found[1:] if _seeming(one[0]) not in MOVES]
     told = [*(changed or [one for one in found[:1] if one[0].kind != "same" or not untold]), *untold]
     (worst, modes), *_ = told
@@ -234,12 +240,6 @@ def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]
 def _seeming(judged: JudgedRow) -> Kind:
     """Return what a row seems, where it is not proven."""
     return judged.apparent or judged.kind
-
-
-def _badness(judged: JudgedRow) -> tuple[bool, int, bool, bool]:
-    """Order what became of a row, the worst first: what only seems so behind what is so, and chance behind all."""
-    kind = MOVES.index(_seeming(judged))
-    return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
 
 
 def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, Cell, Cell]]:
@@ -464,10 +464,12 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
 
 def _by_rates(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
     """Judge one that rests on how often executions differed."""
-    for side, row, other in (("before", old, new), ("after", new, old)):
-        if row.weak is not None and _rests_on_stillness(row, other):
-            return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
     carrying = _flag_modes(old, new)
+    for side, row in (("before", old), ("after", new)):
+        # It rests on the row's not having differed, in a mode that carries the change, or in both.
+        still = not carrying or any(row.cell(mode).verdict == "deterministic" for mode in carrying)
+        if row.weak is not None and still:
+            return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
     if not carrying:
         if apart := _bounds_apart(old, new):
             return doubted(kind, "fewer_executions", apart, tests)
@@ -506,12 +508,6 @@ def _flag_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
         return ("on",)
     modes: tuple[Mode, ...] = ("off", "warn_only")
     return tuple(mode for mode in modes if old.cell(mode).verdict != new.cell(mode).verdict)
-
-
-def _rests_on_stillness(row: MatrixRow, other: MatrixRow) -> bool:
-    """Tell whether a change rests on a row's not having differed: in a mode that carries it, or in both modes."""
-    carrying = _flag_modes(row, other)
-    return not carrying or any(row.cell(mode).verdict == "deterministic" for mode in carrying)
 
 
 def _bounds_apart(old: MatrixRow, new: MatrixRow) -> str | None:

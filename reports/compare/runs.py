@@ -349,7 +349,7 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Fo
         again: Rows of both that were measured again.
         found: For rows of which the run before has no finding, the latest run that has one.
     """
-    obstacles = of_runs(old, new)
+    obstacles = tuple(of_runs(old, new))
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
     rows: list[tuple[MatrixRow | None, MatrixRow | None]]
     rows = [(before.get(key), row) for key, row in after.items()]
@@ -404,7 +404,7 @@ def _across(
     if before is not None and before.finding != "inconclusive":
         return judged
     one, earlier = found[after.row.key]
-    since = _judged(one, new, of_runs(one, new), earlier, after, None)
+    since = _judged(one, new, tuple(of_runs(one, new)), earlier, after, None)
     apparent = since.kind if since.kind in MOVES else since.apparent
     if apparent is None:
         return judged

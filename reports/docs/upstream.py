@@ -122,7 +122,10 @@ def lines(source: DocumentedSource, docs: Docs) -> list[str]:
     # What is the same before and after proves that the file's lines are understood.
     source.rewritten(before, before)
     after = source.rewritten(before, entries_of(parse_claims(lists.regenerated)))
-    patch = list(_diff(source, after))
+    # The last "line" is what follows the last end of line.
+    *old, end = source.lines
+    rest = [] if end == "\n" else [end.removesuffix("\n") + _NO_END]
+    patch = [*difflib.unified_diff([*old, *rest], [*after[:-1], *rest], f"a/{PATH}", f"b/{PATH}")]
     if safe_lines("".join(patch)) != "".join(patch):
         raise UsageError(f"{source.path}: its lists hold characters that cannot be shown; remove them first")
     preamble = [
@@ -132,16 +135,6 @@ def lines(source: DocumentedSource, docs: Docs) -> list[str]:
         *lists.notes,
     ]
     return [*(f"# {one_line(line)}\n" for line in preamble), f"diff --git a/{PATH} b/{PATH}\n", *patch]
-
-
-def _diff(source: DocumentedSource, after: Sequence[str]) -> Iterator[str]:
-    """Yield a unified diff of the file."""
-    before = list(source.lines)
-    # The last "line" is what follows the last end of line.
-    ending = before.pop(), after[-1]
-    assert ending[0] == ending[1]
-    rest = [] if ending[0] == "\n" else [ending[0].removesuffix("\n") + _NO_END]
-    return difflib.unified_diff([*before, *rest], [*after[:-1], *rest], f"a/{PATH}", f"b/{PATH}")
 
 
 # --- Reports for PyTorch's maintainers, one an op

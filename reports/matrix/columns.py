@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.cost import NOT_MEASURED
 from reports.matrix.model import Matrix
 from reports.matrix.rows import chosen_view
 from reports.render.json import View
@@ -343,8 +342,9 @@ def dependence_words(one: PropertyVerdict) -> str:
         parts = [f"not asked: {one.reason}"]
     elif one.verdict == "not_repeatable" and one.reason:
         parts.append(one.reason)
-    if one.severity is not None:
-        parts.append(_far(one))
+    if it := one.severity:  # where it is farthest from the baseline
+        steps = f"{it.max_ulp} ULP" if it.max_ulp is not None else "not comparable"
+        parts.append(f"up to {steps}, in {100 * it.differing_elements / it.elements:.3g} % of the elements")
     if one.raised:
         parts.append(
             f"not compared: {one.reason}"
@@ -354,15 +354,6 @@ def dependence_words(one: PropertyVerdict) -> str:
     if one.left_out:
         parts.append(f"left out: {', '.join(one.left_out)}, summed over the batch")
     return "; ".join(parts)
-
-
-def _far(one: PropertyVerdict) -> str:
-    """Return how far what varies is from the baseline, where it is farthest."""
-    it = one.severity
-    if it is None:
-        return NOT_MEASURED
-    steps = f"{it.max_ulp} ULP" if it.max_ulp is not None else "not comparable"
-    return f"up to {steps}, in {100 * it.differing_elements / it.elements:.3g} % of the elements"
 
 
 def values_words(values: Sequence[str], tried: Sequence[str]) -> str:

@@ -98,7 +98,12 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
     counts = {finding: found[finding] for finding in FINDING}
     ops = sorted(
         (op for op in every if op.rows),
-        key=lambda op: (_beside_rank(op["beside"]), FINDING[op["finding"]].rank, op.is_clean),
+        # What stands beside a finding is worse than any finding.
+        key=lambda op: (
+            min(map([*BESIDE].index, op["beside"]), default=len(BESIDE)),
+            FINDING[op["finding"]].rank,
+            op.is_clean,
+        ),
     )
     narrowed = any(one.only or one.patterns for one in matrices)
     beside, by_device = beside_counts(op["beside"] for op in every), _by_device(every)
@@ -196,11 +201,6 @@ def _by_device(ops: Sequence[View]) -> dict[str, dict[str, int]]:
         unscanned = {UNSCANNED: counts[None]} if counts[None] else {}
         counted[label] = {**beside_counts(it["beside"] for it in those), **told, **unscanned}
     return counted
-
-
-def _beside_rank(beside: Iterable[str]) -> int:
-    """Order ops by the worst that stands beside a finding, which is worse than any finding."""
-    return min(map([*BESIDE].index, beside), default=len(BESIDE))
 
 
 def _short_names(names: Iterable[str]) -> dict[str, str]:

@@ -36,11 +36,14 @@ def row_view(row: MatrixRow, torch: str = "", machine: str | None = None) -> Vie
         for mode, cell in row.chosen.items()
         if cell.finding is not None or runs_in(mode, planned) is None
     }
+    known = row.off.simulated
+    calls = known is not None and any("(cuDNN)" in call for call in known.libraries)
     asked: dict[str, object] = {
         "machine": machine,
         "modes": modes,
         "invariance": row.invariance,
-        "engines": _engines(row, torch),
+        # Those that a row on a simulated GPU that only called cuDNN may meet.
+        "engines": expected_engines(planned, torch).text if calls else "",
         "libraries": library_names(frozenset((planned.op, *planned.documented))),
     }
     return View(
@@ -104,13 +107,6 @@ def chosen_view(cell: Cell) -> View:
         "processes": dict(zip(("differing", "of"), cell.processes, strict=True)) if cell.processes else None,
     }
     return View(cell_view(cell) | told, cell)
-
-
-def _engines(row: MatrixRow, torch: str) -> str:
-    """Return which engines of cuDNN a row on a simulated GPU that only called it may meet."""
-    known = row.off.simulated
-    calls = known is not None and any("(cuDNN)" in call for call in known.libraries)
-    return expected_engines(row.row, torch).text if calls else ""
 
 
 def differences(row: MatrixRow) -> Iterator[tuple[Mode, tuple[str, ...], str, tuple[str, ...]]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Literal
 
@@ -242,16 +242,15 @@ def environment_words(one: Matrix) -> list[tuple[str, str]]:
         for label, text in _environment(header, part.environment, part.closing):
             found.setdefault(label, {}).setdefault(text, []).append(part.shard)
     return [
-        (label, _by_shard(header, texts) if len(texts) > 1 else next(iter(texts)))
+        # What several machines have, each with the shards that it observed.
+        (
+            label,
+            _first_of([f"{text} (shards {ranges(some)} of {header.shards})" for text, some in texts.items()])
+            if len(texts) > 1
+            else next(iter(texts)),
+        )
         for label, texts in found.items()
     ]
-
-
-def _by_shard(header: Header, texts: Mapping[str, Sequence[int]]) -> str:
-    """Say what several machines have, each with the shards that it observed."""
-    return _first_of(
-        [f"{text} (shards {ranges(shards)} of {header.shards})" for text, shards in texts.items()]
-    )
 
 
 def _environment(header: Header, environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:

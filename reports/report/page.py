@@ -27,7 +27,7 @@ from reports.render.page import generate
 from reports.report.view import report_view
 from scanner.claims.matching import claimed_kind
 from scanner.modes import MODE_TABLE
-from scanner.observations.records import Mode, Observation, Output, Provoked
+from scanner.observations.records import Mode, Observation, Provoked
 from scanner.plurals import several
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
@@ -56,6 +56,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     report, covered, tables = (report_view(_most(matrices)), coverages(matrices), Tables())
     ops = [_op(op, report, tables) for op in report["ops"]]
     overloads = [_overloads(one, tables) for one in covered if one["aten"]]
+    titles = {tuple(column["runs"]): column.title for column in report["columns"]}
     yield from generate(
         "report",
         report=report,
@@ -66,7 +67,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         tables=tables.columns(),
         documented_heads=[head.capitalize() for head in DOCUMENTED],
         documented_words=documented_words,
-        labels=_labels(report),
+        # Each run by its column, or by its file where several share one.
+        labels=[titles.get((run.number,), run.name) for run in report.runs],
         bounds=[bound_words(one) for one in matrices],
         simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
@@ -127,12 +129,6 @@ def _tiles(report: View) -> list[tuple[str, str, int, str]]:
             for name in found
         ),
     ]
-
-
-def _labels(report: View) -> list[str]:
-    """Name each run by its column, or by its file where several share one."""
-    titles = {tuple(column["runs"]): column.title for column in report["columns"]}
-    return [titles.get((run.number,), run.name) for run in report.runs]
 
 
 def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
@@ -244,7 +240,7 @@ def _row(it: RunRow, report: View, tables: Tables) -> int:
         engines=row_view(row, report["runs"][run].torch).get("engines", ""),
         inputs=tuple(tables.place("inputs", text=text) for text in row.inputs),
         outputs=tuple(
-            tables.place("outputs", name=one.name, shape=_shape(one), dtype=one.dtype)
+            tables.place("outputs", name=one.name, shape=str(one.shape), dtype=one.dtype)
             for one in outputs.values()
         ),
         result=_result(row, report.ops.further, tables),
@@ -252,10 +248,6 @@ def _row(it: RunRow, report: View, tables: Tables) -> int:
         # In milliseconds, which have the fewest digits.
         times=tuple(_short(1e3 * one.seconds, 2) for one in row.observations),
     )
-
-
-def _shape(output: Output) -> str:
-    return f"({', '.join(map(str, output.shape))}{',' * (len(output.shape) == 1)})"
 
 
 def _result(row: MatrixRow, columns: Sequence[Column], tables: Tables) -> int:

@@ -82,11 +82,13 @@ def _run(number: int, one: Matrix) -> View:
         "further_findings": {column.name: column.findings for column in further},
         "idle": idle,
     }
+    of_parts = ["parts"] if header.parts else ["shard", "file"]
     return View(
         {
             "environment": _environment(header),
             "settings": header.settings,
-            **(_shard(header) if shard_words(header) else {}),
+            # Which shard of a plan a file holds, or the parts of a merged one.
+            **(fields_of(header, "plan", "shards", *of_parts) if shard_words(header) else {}),
             "rows": (),
             "path": one.name,
             **fields_of(header, "format", "tool", "started"),
@@ -146,11 +148,6 @@ def _environment(header: Header) -> object:
     if not header.parts:
         return header.environment
     return {name: in_common(header, name) for name in Environment.__struct_fields__}
-
-
-def _shard(header: Header) -> dict[str, object]:
-    """Return which shard of a plan a file holds, or the parts of a merged one."""
-    return fields_of(header, "plan", "shards", *(["parts"] if header.parts else ["shard", "file"]))
 
 
 def _reasons(rows: Iterable[MatrixRow], modes: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
