@@ -30,7 +30,7 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "docs", "tests"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
-WITHOUT_TORCH = [one for one in PYPROJECT["project"]["dependencies"] if Requirement(one).name != "torch"]
+WITHOUT_TORCH = PYPROJECT["project"]["dependencies"]
 RAY = PYPROJECT["project"]["optional-dependencies"]["ray"]
 SIMULATE = PYPROJECT["project"]["optional-dependencies"]["simulate"]
 DATABASES = nox.project.dependency_groups(PYPROJECT, "databases")

@@ -47,10 +47,11 @@ _WORST_FIRST = tuple(_MEANINGS)
 _Groups = dict[tuple[str, str], list[MatrixRow]]
 
 
-def annotation(level: Level, title: str, text: str, file: str) -> str:
+def annotation(level: Level, title: str, text: str, file: str, line: int | None = None) -> str:
     """Return a remark that GitHub Actions reads from the log of a job, and shows beside a file: one workflow command a line."""
     file, title = (one_line(it).translate(_PROPERTY) for it in (_near(file), title))
-    return f"::{level} file={file},title={title}::{one_line(text).translate(_DATA)}\n"
+    at = "" if line is None else f",line={line}"
+    return f"::{level} file={file}{at},title={title}::{one_line(text).translate(_DATA)}\n"
 
 
 def errors_first(annotations: Iterable[str]) -> Iterator[str]:
@@ -163,9 +164,11 @@ def _in_columns(
         yield from ((finding, column, op, rows) for (finding, op), rows in groups.items())
 
 
-def render_github(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> Iterator[str]:
-    """Return annotations: one for each op and finding."""
-    return errors_first(note for one in matrices for note in _annotations(one, fails))
+def render_github(
+    matrices: Sequence[Matrix], fails: Sequence[str] = FAILS, at: tuple[str, int] | None = None
+) -> Iterator[str]:
+    """Return annotations: one for each op and finding, at the file and line where the user's function lies."""
+    return errors_first(note for one in matrices for note in _annotations(one, fails, at))
 
 
 def render_junit(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> Iterator[str]:
@@ -173,7 +176,7 @@ def render_junit(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> It
     return junit([(one.name, list(_cases(one, fails))) for one in matrices])
 
 
-def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[str]:
+def _annotations(one: Matrix, fails: Sequence[str], at: tuple[str, int] | None) -> Iterator[str]:
     for state, text in states(one):
         level: Level = "error" if state == "untrusted" else "warning"
         yield annotation(level, "detmatrix", f"{one.name}: {text}", one.run.path)
@@ -183,7 +186,7 @@ def _annotations(one: Matrix, fails: Sequence[str]) -> Iterator[str]:
         if finding in fails or finding in WARNS:
             text = f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {_MEANINGS[finding]}"
             level = "error" if finding in fails else "warning"
-            yield annotation(level, f"{finding}: {op}", text, _file(one, rows[0]))
+            yield annotation(level, f"{finding}: {op}", text, *(at or (_file(one, rows[0]),)))
     for found, column, op, some in _in_columns(one, fails):
         text = f"{named([row.row.id for row in some])}: {column.words(some[0])}. {column.findings[found]}"
         yield annotation("error", f"{found} {column.where}: {op}", text, _file(one, some[0]))

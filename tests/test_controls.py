@@ -102,7 +102,7 @@ def test_scan_of_which_nothing_is_believed_cannot_be_trusted(
     ]
     run = read_run(write_run(tmp_path / "run.jsonl", planned))
 
-    assert _tell(run, ()) == (EXIT_DONE if believed else EXIT_UNTRUSTED)
+    assert _tell(run, (), ()) == (EXIT_DONE if believed else EXIT_UNTRUSTED)
     said = capsys.readouterr().err
     assert "run.jsonl: 1 row is not trustworthy: the control varies shows crash" in said
     assert ("the scan cannot be trusted: no control vouches for any of its rows" in said) == (not believed)

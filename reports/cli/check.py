@@ -10,16 +10,17 @@ from typing import Any
 
 import click
 
+from reports import checks
 from reports.explain import RENDERERS as EXPLAINED
 from reports.explain import explained
 from reports.matrix.model import Matrix, load
 from reports.render.json import View
 from reports.render.output import write_to_stdout
 from scanner.alerts import alert_caller
-from scanner.cases.catalog import function_named
+from scanner.cases.catalog import function_named, line_of
 from scanner.cases.settings import Plan, asked_for
 from scanner.cli.options import Whole, python_option, refuse_report_name
-from scanner.cli.settings import Architecture, Device
+from scanner.cli.settings import Architecture, Device, fail_on_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
 from scanner.observations.settings import MOST_RUNS
 from scanner.run.progress import progress_for
@@ -28,7 +29,8 @@ from scanner.verdicts.cells import COMPARED
 
 _SERIAL = "serial: one thread did all the work, so nothing could race; larger inputs may use several threads"
 
-RENDERERS = {form: EXPLAINED[form] for form in ("text", "json")}
+# What a function showed, for people and programs; and what CI systems read.
+FORMS = (*EXPLAINED, "junit", "github")
 
 
 @click.command()
@@ -44,10 +46,11 @@ RENDERERS = {form: EXPLAINED[form] for form in ("text", "json")}
 @click.option("--runs", type=Whole(2, MOST_RUNS), metavar="N",
               help="Executions per process. Default: 50, in two processes per mode; with --simulate 8, in one.")  # fmt: skip
 @python_option("The interpreter whose torch runs it; it needs only torch and what the file imports.")
-@click.option("--format", "form", type=click.Choice(list(RENDERERS)), default="text", show_default=True,
-              help="Text for a terminal, or JSON.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(FORMS), default="text", show_default=True,
+              help="Text for a terminal, Markdown, JSON, JUnit XML, or annotations of GitHub.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="RUN.jsonl",
               help="Keep the run file, for report and repro. Default: it is thrown away.")  # fmt: skip
+@fail_on_option
 def check(
     function: str,
     inputs: str | None,
@@ -57,11 +60,12 @@ def check(
     python: str,
     form: str,
     output: Path | None,
+    fail_on: tuple[str, ...] | None,
 ) -> int:
     """Run one function of yours again and again, with the flag off and on: does it give the same bits?
 
     The file is executed, in the process of this command and in workers. Where an input requires grad, the gradients are
-    compared too. Exits with 1 where a row has no verdict, and with 0 whatever the verdict is.
+    compared too. Exits with 1 where a row has no verdict, or with a finding that --fail-on names, and else with 0.
     """
     if output is not None:
         refuse_report_name(str(output))
@@ -90,7 +94,15 @@ def check(
         if output is None or inputs
         else [one.replace("FILE.py", shlex.quote(named)) for one in view["commands"]]
     )
-    write_to_stdout(RENDERERS[form](view))
+    if form == "junit":
+        write_to_stdout(checks.render_junit(matrices, fail_on or checks.FAILS))
+    elif form == "github":
+        write_to_stdout(checks.render_github(matrices, fail_on or checks.FAILS, line_of(named)))
+    else:
+        write_to_stdout(EXPLAINED[form](view))
+    if fail_on and (failure := checks.failing_line(matrices, fail_on)):
+        click.echo(one_line(f"detmatrix: {failure}"), err=True)
+        return EXIT_UNTRUSTED if matrices[0].distrust else EXIT_CHECK_FAILED
     return _code(matrices[0])
 
 

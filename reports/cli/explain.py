@@ -11,6 +11,7 @@ from reports.explain import RENDERERS, explained
 from reports.libraries import libraries_of
 from reports.matrix.listed import is_about
 from reports.matrix.model import Matrix, narrowed, recorded
+from reports.render.json import View
 from scanner.cases.known import KnownOp, op_called
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.cli.options import complete_op
@@ -31,7 +32,12 @@ def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
     OP is a name as you type it: conv2d, torch.nn.functional.conv2d, nn.Conv2d, Dropout. RUN is a file that scan wrote; by
     default detmatrix.jsonl, or without one the runs that are recorded with detmatrix, which the text names.
     """
-    paths = runs or ((str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else ())
+    view, paths = view_of(op, runs or ((str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else ()))
+    return to.write(view, paths)
+
+
+def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
+    """Return what is known of one op, and the run files it is from: those named, or without any the recorded ones."""
     lists = {it: documented_claims(it) for it in sorted(documented_versions(), key=versions.key)}
     targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
     given = [read_run(path) for path in paths]
@@ -47,7 +53,7 @@ def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
     view = explained(
         known.name, known.specs, known.why, about, matrices, paths, libraries=libraries_of(known.names)
     )
-    return to.write(view, paths)
+    return view, paths
 
 
 def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:

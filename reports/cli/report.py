@@ -12,7 +12,7 @@ import click
 
 from reports import checks
 from reports.cli.writing import deliver
-from reports.matrix.model import Matrix, load, matrix_of, parse_findings
+from reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
 from reports.render import blocks
 from reports.render.output import open_option, place_of, write_page, write_to_stdout
 from reports.render.terminal import columns
@@ -26,7 +26,7 @@ from scanner.cli.options import (
     output_option,
     runs_argument,
 )
-from scanner.cli.settings import FINDINGS_HELP, fail_on_option
+from scanner.cli.settings import FINDINGS_HELP, except_option, fail_on_option
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from scanner.observations.runfile import Run
 
@@ -84,6 +84,7 @@ LONG: dict[str, Renderer] = {"text": partial(text.render, whole=True), "md": par
 )
 @into_option(BLOCK, ": the counts and the ops, with --all their rows too.")
 @fail_on_option
+@except_option
 @block_check_option
 def report(
     runs: tuple[str, ...],
@@ -97,6 +98,7 @@ def report(
     whole: bool,
     level: str | None,
     fail_on: tuple[str, ...] | None,
+    excepted: tuple[str, ...],
     check: bool,
 ) -> int:
     """Say what run files mean: the worst case of each op, the worst first, and what to do about it.
@@ -106,7 +108,10 @@ def report(
     findings = parse_findings(only)
     form, output = _asked(runs, form, output, into, opens=opens)
     _refuse(form, output, into, whole=whole, level=level, fails=bool(fail_on), check=check)
+    if excepted and not fail_on:
+        raise UsageError("--except says which rows --fail-on lets pass; give both")
     matrices = load(runs, findings, patterns)
+    judged = without(matrices, excepted)
     if into is not None:
         options = [*["--all"] * whole, *(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
@@ -121,8 +126,8 @@ def report(
     elif opens and output is not None:
         write_page(Path(output), render(matrices), runs, opens=True)
     else:
-        deliver(render(matrices), form, output, runs)
-    failure = checks.failing_line(matrices, fail_on) if fail_on else None
+        deliver(render(judged if form in FOR_CI else matrices), form, output, runs)
+    failure = checks.failing_line(judged, fail_on) if fail_on else None
     if failure is not None:
         click.echo(one_line(f"detmatrix: {failure}"), err=True)
     return EXIT_DONE if failure is None else EXIT_CHECK_FAILED
@@ -163,11 +168,11 @@ def _refuse(
         raise UsageError("--check says whether the block in a file is stale; name the file with --into")
 
 
-def summarize(run: Run, fails: Sequence[str] = ()) -> str | None:
+def summarize(run: Run, fails: Sequence[str] = (), excepted: Sequence[str] = ()) -> str | None:
     """Show what a scan came to; return in a line what a check of findings fails on, if there is any."""
     matrices = [matrix_of(Path(run.path).name, run)]
     show(matrices)
-    return checks.failing_line(matrices, fails) if fails else None
+    return checks.failing_line(without(matrices, excepted), fails) if fails else None
 
 
 def show(matrices: Sequence[Matrix], *, whole: bool = False) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from scanner.accelerators import label_of
@@ -121,6 +122,21 @@ def recorded(release: str = "*", what: str = "*") -> list[str]:
     here, found = Path.cwd(), sorted(RECORDED.glob(f"torch-{release}-{what}.jsonl.gz"))
     found.sort(key=lambda path: versions.key(path.name.split("-")[1]))
     return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in found]
+
+
+def without(matrices: Sequence[Matrix], patterns: Sequence[str]) -> list[Matrix]:
+    """Leave out rows that are known and allowed.
+
+    Raises:
+        UsageError: A pattern selects no row: what it allowed is gone.
+    """
+    if not patterns:
+        return list(matrices)
+    ids = selected_rows(patterns, [row.row for one in matrices for row in one.rows], "--except: no row is")
+    return [
+        msgspec.structs.replace(one, rows=tuple(row for row in one.rows if row.row.id not in ids))
+        for one in matrices
+    ]
 
 
 def narrowed(paths: Sequence[str], runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import shlex
@@ -67,6 +68,15 @@ def function_named(function: str, inputs: str | None) -> tuple[str, str]:
         found[0] if inputs is None else found[0]._replace(inputs_file=found[1].file, inputs=found[1].function)
     )
     return resolved(str(named)), named.name
+
+
+def line_of(named: str) -> tuple[str, int]:
+    """Return the file and the line of a function as ``function_named`` names it; it was just loaded from there."""
+    function = named_function(named)
+    assert function is not None
+    tree = ast.parse(Path(function.file).read_text(encoding="utf-8"))
+    made = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    return function.file, next((node.lineno for node in made if node.name == function.function), 1)
 
 
 def with_installed(files: Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_for
 from scanner.cli.cluster import ray_options
 from scanner.cli.main import SUMMARY, load
 from scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
-from scanner.cli.settings import fail_on_option, settings_options
+from scanner.cli.settings import except_option, fail_on_option, settings_options
 from scanner.cluster import Campaign, how_to_go_on, scan_on_cluster
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from scanner.modes import MODE_TABLE
@@ -86,10 +86,12 @@ class _Shard(ParamType):
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
 @fail_on_option
+@except_option
 def command(
     output: Path | None,
     pythons: tuple[str, ...],
     fail_on: tuple[str, ...] | None,
+    excepted: tuple[str, ...],
     shard: Shard | None,
     balance: Path | None,
     ray: str | None,
@@ -113,6 +115,8 @@ def command(
     _check_cluster(pythons, shard, ray, shards)
     if ray is not None and options.get("simulate"):
         raise click.UsageError("--ray scans devices of its nodes, --simulate has none; give one of them")
+    if excepted and not fail_on:
+        raise click.UsageError("--except says which rows --fail-on lets pass; give both")
     # Shards that nobody began have no settings of their own.
     said, tabled = _said(options, resume=resume and ray is None)
     if balance is not None and shard is None and ray is None:
@@ -149,7 +153,7 @@ def command(
     except BrokenPipeError:
         # Nobody reads the progress any more, so nobody can be told; the file is valid.
         return EXIT_INTERRUPTED
-    return max(_tell(run, fail_on or ()) for run in runs)
+    return max(_tell(run, fail_on or (), excepted) for run in runs)
 
 
 def _anywhere(python: str) -> str:
@@ -236,9 +240,9 @@ def _how_to_go_on(plan: Plan) -> str:
     return f"{plan.output} is valid, go on with: {again}"
 
 
-def _tell(run: Run, fails: tuple[str, ...]) -> int:
+def _tell(run: Run, fails: tuple[str, ...], excepted: tuple[str, ...]) -> int:
     """Show what came out, say whether it can be trusted, and whether it is what a check fails on."""
-    failure = load(SUMMARY)(run, fails)
+    failure = load(SUMMARY)(run, fails, excepted)
     voided = [one for one in run.observations if str(one.message).startswith(UNTRUSTED)]
     rows = len({one.key for one in voided})
     if voided:

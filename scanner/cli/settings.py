@@ -150,6 +150,14 @@ fail_on_option = click.option(
     f"ops: {FINDINGS_HELP}.",
 )
 
+except_option = click.option(
+    "--except",
+    "excepted",
+    metavar="PATTERN",
+    multiple=True,
+    help="With --fail-on: rows that PATTERN selects do not fail; their findings are known and allowed. May be given more than once.",
+)
+
 # Of the settings that are neither numbers nor switches.
 TYPES: dict[str, Any] = {
     "device": Device(),

@@ -10,9 +10,12 @@ import sys
 del sys.path[0]
 
 import json
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
+
+# The exit code of an interpreter that cannot import it.
+NO_TORCH = 86
 
 
 def _run(request: dict[str, Any]) -> int:
@@ -20,6 +23,8 @@ def _run(request: dict[str, Any]) -> int:
     spec = spec_from_file_location(
         "scanner", package / "__init__.py", submodule_search_locations=[str(package)]
     )
+    if find_spec("torch") is None:
+        return NO_TORCH
     assert spec is not None
     assert spec.loader is not None
     sys.modules["scanner"] = module = module_from_spec(spec)

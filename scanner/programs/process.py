@@ -28,6 +28,8 @@ _START = Path(__file__).parents[1] / "locate" / "start.py"
 _MOST_LOCATED, _MOST_RECORDED = 64 << 20, 4 << 30
 # How long the first rank waits for the others.
 _RANKS_SECONDS = 600
+# How ``start.py`` ends where there is no torch.
+NO_TORCH = 86
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,8 @@ def _observed(
         "located": str(place),
     }
     code = _run([settings.python, str(_START), json.dumps(request)], settings, stdin)
+    if code == NO_TORCH and not os.path.lexists(place):
+        raise UntrustedScanError(f"{settings.python}: has no torch; install it there (pip install torch)")
     if not os.path.lexists(place):
         raise UntrustedScanError(f"{program.name}: {_ending(code)}; nothing is known of its ops")
     _check_written(program, place, _MOST_LOCATED)

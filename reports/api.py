@@ -1,0 +1,422 @@
+"""What ``import detmatrix as dm`` gives scripts and notebooks: the commands as functions, and their results as tables.
+
+A result is printed as text, shown as Markdown or a table in a notebook, and written in each format of its command. What
+executes ops is a command in a process of its own, so that the caller's process keeps its torch, threads and signals.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from reports.cli import explain as explain_command
+from reports.cli.report import RENDERERS as OF_RUNS
+from reports.cli.writing import deliver
+from reports.compare.page import RENDERERS as OF_CHANGES
+from reports.compare.runs import Comparison
+from reports.compare.runs import compare as compare_matrices
+from reports.compare.view import view_of as view_of_changes
+from reports.explain import RENDERERS as OF_OPS
+from reports.locate import RENDERERS as OF_PROGRAMS
+from reports.locate import view_of as view_of_program
+from reports.matrix.model import Matrix, load, parse_findings
+from reports.report.export import frames
+from scanner.cli.options import form_of
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.located import Located
+from scanner.observations.settings import SETTINGS
+from scanner.programs.process import ProgramSettings, observe_program, program_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ENTRY = Path(__file__).parents[1] / "detmatrix.py"
+# Set where a command of ours runs, so that a file that it loads does not start another, and so on.
+_CALLED = "DETMATRIX_CALLED"
+# Run files that nobody asked to keep, until the process ends.
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+class Answer:
+    """What a command found: ``print`` it, ``write`` it to a file, or read ``json``."""
+
+    def __init__(self, shown: Any, renderers: Mapping[str, Callable[[Any], Iterable[str]]]) -> None:
+        self._shown = shown
+        self._renderers = renderers
+
+    def __str__(self) -> str:
+        return self.render("text" if "text" in self._renderers else "md").rstrip("\n")
+
+    def _repr_markdown_(self) -> str:
+        return self.render("md")
+
+    @property
+    def json(self) -> Any:
+        """The same as the command's ``--format json``, parsed."""
+        return json.loads(self.render("json"))
+
+    def render(self, form: str) -> str:
+        """Return the text in one of the formats of the command, such as ``"md"``.
+
+        Raises:
+            UsageError: The command has no such format.
+        """
+        if form not in self._renderers:
+            raise UsageError(f"no format is called {form!r}; choose: {', '.join(self._renderers)}")
+        return "".join(self._renderers[form](self._shown))
+
+    def write(self, path: str | Path, form: str | None = None) -> None:
+        """Write the text to a file, in the format that its name ends in unless one is named.
+
+        Raises:
+            UsageError: The command has no such format, or the file cannot be written.
+        """
+        form = form_of(form, str(path), self._renderers)
+        deliver([self.render(form)], form, str(path))
+
+
+class Runs(Answer):
+    """Run files: ``rows`` and ``ops`` are the tables of ``report --format csv``, with typed columns."""
+
+    def __init__(self, matrices: Sequence[Matrix]) -> None:
+        super().__init__(matrices, OF_RUNS)
+        self.matrices = tuple(matrices)
+
+    @cached_property
+    def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return frames(self.matrices)
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """A line for each row of each run: the finding, and what each mode showed."""
+        return self._tables[0]
+
+    @property
+    def ops(self) -> pd.DataFrame:
+        """A line for each op in each release on each kind of device: its worst case, and what to do."""
+        return self._tables[1]
+
+    @property
+    def distrust(self) -> list[str]:
+        """Why runs cannot be trusted; empty if they can."""
+        return [f"{one.name}: {reason}" for one in self.matrices for reason in one.distrust]
+
+    def _repr_html_(self) -> str:
+        ops = self.ops[["op", "device", "torch", "finding", "action", "rows"]]
+        return str(ops.to_html(index=False))
+
+
+class Explained(Answer):
+    """All that is known of one op; ``finding`` is its worst, and ``action`` what to do, by device."""
+
+    def __init__(self, view: Mapping[str, Any]) -> None:
+        super().__init__(view, OF_OPS)
+        self.finding: str | None = view["finding"]
+        self.action: str | None = view["action"]
+
+
+class Checked(Runs):
+    """What a function of the user's showed; ``text`` is what the command ``check`` says of it."""
+
+    def __init__(self, matrices: Sequence[Matrix], text: str) -> None:
+        super().__init__(matrices)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def finding(self) -> str:
+        """The worst finding of its rows."""
+        return str(self.ops["op_finding"].iloc[0])
+
+
+class Changes(Answer):
+    """What changed between runs; ``rows`` has a line for each row and step from one run to the next."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__(comparison, OF_CHANGES)
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Columns: the step, the row, its class of change, what it showed in both runs, and why it has this class."""
+        import pandas as pd  # noqa: PLC0415 - only tables need it
+
+        return pd.DataFrame(
+            {
+                "from": pair["from"],
+                "to": pair["to"],
+                "op": row["spec"],
+                **{name: row[name] for name in ("case", "direction", "dtype", "device", "class")},
+                **{f"{end}_finding": row[end] and row[end]["finding"] for end in ("from", "to")},
+                **{name: row[name] for name in ("confirmed", "seems", "reason", "detail", "other_bits")},
+            }
+            for pair in view_of_changes(self._shown)["pairs"]
+            for row in pair["rows"]
+        )
+
+
+class CallSites(Answer):
+    """The ops of a program that are not reproducible; ``roots`` has a line for each call site."""
+
+    def __init__(self, located: Located, runs: Sequence[str]) -> None:
+        self._view = view_of_program(located, runs)
+        super().__init__(self._view, OF_PROGRAMS)
+
+    @cached_property
+    def roots(self) -> pd.DataFrame:
+        """Columns: those of the table that ``locate`` prints, and what to do."""
+        import pandas as pd  # noqa: PLC0415 - only tables need it
+
+        lines = [[*root.cells, root["to_do"]] for root in self._view["roots"]]
+        return pd.DataFrame(lines, columns=[*self._view.heads, "to do"])
+
+
+def read(*paths: str | Path, only: Sequence[str] = (), rows: Sequence[str] = ()) -> Runs:
+    """Read run files.
+
+    Args:
+        *paths: Files that a scan wrote, or these compressed with gzip.
+        only: Findings; rows with others are left out.
+        rows: Patterns as in ``scan``; rows that none selects are left out.
+
+    Raises:
+        RunFileError: A file cannot be read.
+        UsageError: No finding has this name.
+    """
+    if not paths:
+        raise UsageError("read: name one run file or more")
+    return Runs(load([str(path) for path in paths], parse_findings(only), tuple(rows)))
+
+
+def scan(
+    *patterns: str, output: str | Path | None = None, python: str = sys.executable, **settings: Any
+) -> Runs:
+    """Scan ops, as the command ``scan`` does; progress goes to standard error.
+
+    Args:
+        *patterns: Names of ops, families or row ids; none: every documented op.
+        output: The run file, which is overwritten. ``None``: a temporary one.
+        python: The interpreter whose torch is scanned.
+        **settings: Options of the command with underscores, ``runs=20`` or ``simulate="sm_80"``.
+
+    Raises:
+        UsageError: The scan cannot be done as asked, or was interrupted. It says why.
+    """
+    path = _kept(output)
+    words = ["scan", "--force", "--python", python, "-o", str(path), *_words(settings)]
+    _command([*words, "--", *patterns], path)
+    return read(path)
+
+
+def check(
+    function: str | Callable[..., Any],
+    inputs: Any = None,
+    *,
+    output: str | Path | None = None,
+    python: str = sys.executable,
+    **settings: Any,
+) -> Checked:
+    """Run one function again and again with the flag off and on, as the command ``check`` does.
+
+    Args:
+        function: ``"FILE.py:FUNCTION"``, a function of a module, or one that this script or a notebook's cell defines. The
+            latter may use its arguments, modules, numbers and texts; whatever else it names belongs into a module.
+        inputs: ``"FILE.py:FUNCTION"``, or the arguments: a tuple, a dictionary of keywords, or a single one; tensors,
+            numbers, texts and containers of them. ``None``: no arguments.
+        output: The run file, which is overwritten. ``None``: a temporary one.
+        python: The interpreter whose torch runs it.
+        **settings: ``device``, ``simulate``, ``runs``.
+
+    Raises:
+        UsageError: The function or its inputs cannot be handed to another process, or cannot be run. It says why.
+    """
+    path = _kept(output)
+    words = ["check", "--python", python, "-o", str(path), *_words(settings)]
+    if inputs is not None:
+        words += ["--inputs", inputs if isinstance(inputs, str) else _inputs_file(inputs)]
+    named = function if isinstance(function, str) else _function_file(function)
+    text = _command([*words, "--", named], path)
+    return Checked(load([str(path)]), text)
+
+
+def explain(op: str, *runs: str | Path) -> Explained:
+    """Say all that is known of one op: documented, measured, simulated, what to do, what it costs.
+
+    Args:
+        op: A name as you type it: ``"conv2d"``, ``"torch.take"``.
+        *runs: Run files; none: the recorded ones.
+
+    Raises:
+        UsageError: No op has this name.
+        RunFileError: A file cannot be read.
+    """
+    view, _ = explain_command.view_of(op, tuple(map(str, runs)))
+    return Explained(view)
+
+
+def compare(*runs: str | Path) -> Changes:
+    """Say what changed between run files, the oldest first.
+
+    Raises:
+        UsageError: Fewer than two are named.
+        RunFileError: A file cannot be read.
+    """
+    if len(runs) < 2:  # noqa: PLR2004 - a comparison is of two
+        raise UsageError("compare: name two run files or more")
+    return Changes(compare_matrices(load([str(run) for run in runs])))
+
+
+def locate(
+    program: str | Path,
+    *arguments: str,
+    module: bool = False,
+    runs: int = 1,
+    replays: int | None = None,
+    matrices: Sequence[str | Path] = (),
+    python: str = sys.executable,
+) -> CallSites:
+    """Run a program in a process of its own, and say which of its ops are not reproducible, and where it calls them.
+
+    A step of a notebook itself is looked at by ``with scanner.locate.locate() as found``.
+
+    Args:
+        program: A script, ``FILE.py:FUNCTION``, or with *module* the name of a module.
+        *arguments: Of the program.
+        module: Whether it is a module, as for ``python -m``.
+        runs: How often the program is run; with 2 and more its runs are held against each other.
+        replays: Further executions of each op. ``None``: as many as the machine needs to show a race.
+        matrices: Run files in which ops are looked up. Default: the recorded run of the release.
+        python: The interpreter that runs it.
+
+    Raises:
+        UsageError: There is no such program.
+        UntrustedScanError: A process ended before it could say what was found.
+    """
+    what = program_of((str(program), *arguments), module=module, calls=None)
+    settings = ProgramSettings(python=python, quiet=True, observation={"replays": replays})
+    return CallSites(observe_program(what, settings, runs), [str(path) for path in matrices])
+
+
+def _kept(output: str | Path | None) -> Path:
+    """Return where a run file goes."""
+    if output is not None:
+        return Path(output)
+    return _folder() / "run.jsonl"
+
+
+def _folder() -> Path:
+    _KEPT.append(tempfile.TemporaryDirectory(prefix="detmatrix-"))
+    return Path(_KEPT[-1].name)
+
+
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as the words of a command line, which says what is wrong with them."""
+    words = []
+    for name, value in settings.items():
+        if name not in SETTINGS or not SETTINGS[name].option:
+            raise UsageError(f"no setting is called {name!r}; see detmatrix scan --help")
+        words += SETTINGS[name].words(tuple(value) if isinstance(value, list) else value)
+    return words
+
+
+def _command(words: Sequence[str], path: Path) -> str:
+    """Run a command in a process of its own; return what it prints. Progress is shown where the caller shows standard error.
+
+    Raises:
+        UsageError: It ended without a run file; what it said last.
+    """
+    if _CALLED in os.environ:
+        raise UsageError(
+            "a file that is being checked calls detmatrix itself; do so under if __name__ == '__main__'"
+        )
+    last = ""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
+        with subprocess.Popen(
+            [sys.executable, str(_ENTRY), *words],
+            stdout=printed,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {_CALLED: "1"},
+        ) as process:
+            assert process.stderr is not None
+            try:
+                for line in process.stderr:
+                    last = line.strip()
+                    print(last, file=sys.stderr)
+            except KeyboardInterrupt:
+                process.terminate()
+                raise
+        code = process.returncode
+        printed.seek(0)
+        text = printed.read()
+    if code not in {EXIT_DONE, EXIT_CHECK_FAILED} and not (path.is_file() and path.stat().st_size):
+        raise UsageError(last.removeprefix("detmatrix: "))
+    return text.rstrip("\n")
+
+
+def _inputs_file(inputs: object) -> str:
+    """Write arguments and the function that reads them; return ``FILE.py:FUNCTION``."""
+    import torch  # noqa: PLC0415 - only arguments that are tensors need it
+
+    folder = _folder()
+    torch.save(inputs, folder / "inputs.pt")
+    code = f"import torch\n\n\ndef inputs():\n    return torch.load({str(folder / 'inputs.pt')!r}, weights_only=True)\n"
+    (folder / "inputs.py").write_text(code, encoding="utf-8")
+    return f"{folder / 'inputs.py'}:inputs"
+
+
+def _function_file(function: Callable[..., Any]) -> str:
+    """Return ``FILE.py:FUNCTION`` of a function: where it lies, or a file written of what a script or a cell defines.
+
+    Raises:
+        UsageError: It is no function, or uses what another process does not have.
+    """
+    if not isinstance(function, FunctionType) or function.__name__ == "<lambda>" or function.__closure__:
+        raise UsageError(f"{function!r}: give a function made by def at the top of a file or of a cell")
+    source = inspect.getsourcefile(function)
+    # A script would be executed again, with the call that asks for this.
+    if function.__module__ != "__main__" and source and Path(source).is_file():
+        if function.__qualname__ != function.__name__:
+            raise UsageError(f"{function.__qualname__}: give a function at the top of its file")
+        return f"{Path(source).resolve()}:{function.__name__}"
+    try:
+        body = textwrap.dedent(inspect.getsource(function))
+    except OSError as error:
+        raise UsageError(f"{function.__name__}: its source is not known; write it into a file") from error
+    lines = [_defined(name, function.__globals__[name]) for name in _globals(body, function)]
+    path = _folder() / f"{function.__name__}.py"
+    path.write_text("\n".join([*lines, "", "", body]), encoding="utf-8")
+    return f"{path}:{function.__name__}"
+
+
+def _globals(body: str, function: FunctionType) -> list[str]:
+    """Return the names of a function's module that its source uses."""
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    return sorted(used & function.__globals__.keys() - {function.__name__})
+
+
+def _defined(name: str, value: object) -> str:
+    """Return the line that gives a name its value in another process.
+
+    Raises:
+        UsageError: No line does.
+    """
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__} as {name}"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return f"{name} = {value!r}"
+    raise UsageError(
+        f"the function uses {name}, which another process does not have; hand it over as an argument, or write both into a file"
+    )

@@ -1,0 +1,105 @@
+"""``import detmatrix as dm``: what the guide shows works, loads what it needs alone, and says in a line what cannot be done."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import detmatrix as dm
+
+ROOT = Path(__file__).parent.parent
+RECORDED = [str(ROOT / f"reports/runs/torch-{release}-cpu.jsonl.gz") for release in ("2.13.0", "2.15.0")]
+GUIDE = (ROOT / "reports" / "README.md").read_text(encoding="utf-8")
+# A call such as ``step(x)`` of one that a module, a number and itself are all that it needs.
+CELL = "import torch\nSIZE = 8\ndef step(x):\n    return torch.ones(SIZE) + x if x else step(1)\n"
+
+
+def test_the_example_runs_as_cells_of_a_notebook(tmp_path: Path) -> None:
+    """Each statement of the guide; the values that it shows are those that the commands print."""
+    (example,) = re.findall(r"## From Python\n\n```python\n(.*?)```", GUIDE, flags=re.DOTALL)
+    shown = []
+    for node in ast.parse(example).body:
+        text = ast.unparse(node)
+        shown.append(f"print({text})" if isinstance(node, ast.Expr) else text)
+    code = "\n".join(shown).replace("'changes.html'", repr(str(tmp_path / "changes.html")))
+    done = subprocess.run(
+        [sys.executable, "-c", _as_cells(code)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"torch\.take\s+fixed_by_mode\s+set the flag", done.stdout)
+    assert "On CPU: Set the flag" in done.stdout
+    assert re.search(r"^same +677$", done.stdout, flags=re.MULTILINE)
+    assert "overwrite" in done.stdout
+    assert "\ndeterministic\n" in done.stdout
+    assert (tmp_path / "changes.html").read_text().startswith("<!doctype html>")
+
+
+def _as_cells(code: str) -> str:
+    """Return code that executes a text as notebooks do: its source is known to linecache alone."""
+    return (
+        f"import linecache\ncode = {code!r}\n"
+        "linecache.cache['<cell>'] = (len(code), None, code.splitlines(True), '<cell>')\n"
+        "exec(compile(code, '<cell>', 'exec'), globals())\n"
+    )
+
+
+def test_importing_it_loads_neither_torch_nor_pandas() -> None:
+    """Reading a run and explaining an op needs no torch; the import alone needs nothing."""
+    code = f"""
+import sys, detmatrix as dm
+assert not {{"torch", "pandas", "jinja2", "reports"}} & sys.modules.keys()
+dm.read({RECORDED[0]!r}, rows=["take"]).rows, str(dm.explain("take")), dm.compare(*{RECORDED!r}).rows
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_results_are_what_the_commands_write(tmp_path: Path) -> None:
+    """Text, JSON, and each format by its name; a table for a notebook."""
+    run = dm.read(RECORDED[0], rows=["take"])
+    run.write(tmp_path / "take.csv")
+
+    assert str(run) in run.render("text")
+    assert run.json["rows"][0]["spec"] == "torch.take"
+    assert (tmp_path / "take.csv").read_text() == run.render("csv")
+    assert len(run.rows) == 6
+    assert not run.distrust
+    assert "<td>torch.take</td>" in run._repr_html_()
+    assert dm.explain("take", RECORDED[0])._repr_markdown_().startswith("## `torch.take`")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (dm.read, "name one run file"),
+        (lambda: dm.read("nowhere.jsonl"), "nowhere.jsonl: "),
+        (lambda: dm.read(RECORDED[0]).render("pdf"), "no format is called 'pdf'; choose: text, md"),
+        (lambda: dm.compare(RECORDED[0]), "two run files or more"),
+        (lambda: dm.explain("no_such_op"), "no_such_op"),
+        (lambda: dm.scan("put_", rums=3), "no setting is called 'rums'"),
+        (lambda: dm.scan("no_such_op"), "no op matches 'no_such_op'"),
+        (lambda: dm.check(lambda: 1), "a function made by def"),
+        (lambda: dm.locate("nowhere.py"), "there is no such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(asked: object, says: str) -> None:
+    """An error of ours, not a traceback of a process."""
+    assert callable(asked)
+    with pytest.raises(dm.DetmatrixError, match=re.escape(says)) as caught:
+        asked()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_needs_more_than_modules_is_refused() -> None:
+    """A cell's function takes what it needs as arguments; another process has no others."""
+    space: dict[str, object] = {"__name__": "__main__"}
+    exec(_as_cells(CELL.replace("SIZE = 8", "SIZE = [8]")), space)
+
+    with pytest.raises(dm.DetmatrixError, match="uses SIZE, which another process does not have"):
+        dm.check(space["step"])  # type: ignore[arg-type]
