@@ -37,7 +37,7 @@ def test_the_example_runs_as_cells_of_a_notebook(tmp_path: Path) -> None:
     assert re.search(r"^same +677$", done.stdout, flags=re.MULTILINE)
     assert "overwrite" in done.stdout
     assert "\ndeterministic\n" in done.stdout
-    assert (tmp_path / "changes.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "changes.html").read_text().startswith("<!DOCTYPE html>")
 
 
 def _as_cells(code: str) -> str:
