@@ -142,9 +142,3 @@ def pair_of(old: Matrix, new: Matrix) -> Pair:
     """Return the comparison of two runs."""
     (pair,) = compare([old, new]).pairs
     return pair
-
-
-def line_with(text: str, word: str) -> list[str]:
-    """Return the cells of the only table line with a word."""
-    (line,) = [line for line in text.splitlines() if word in line and line.startswith("|")]
-    return [cell.strip() for cell in line.strip("|").split(" | ")]

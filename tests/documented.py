@@ -15,21 +15,19 @@ from reports.docs.view import render_diff
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.tables import parse_claims
 from scanner.observations.records import (
-    FORMAT,
     MODES,
     Claim,
     CpuComparison,
-    Header,
     Mode,
     Schedule,
     SimulatedDevice,
     Simulation,
 )
-from scanner.observations.runfile import Run
 from scanner.verdicts.vocabulary import Finding
+from tests import compared
 from tests.compared import shows
 from tests.evidence_runs import sentinel
-from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, row
+from tests.runs import SETTINGS, Planned, row
 
 CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
 SIMULATED = "simulated:0"
@@ -54,34 +52,18 @@ def run_of(
     rows: Sequence[Planned],
     *,
     name: str = "run.jsonl",
-    torch: str = "2.13.0+cpu",
-    distrust: tuple[str, ...] = (),
-    complete: bool = True,
-    patterns: tuple[str, ...] = (),
     started: str | None = None,
+    **of: Any,
 ) -> Matrix:
     """Return the matrix of a run that never was in a file; runs of other names started at other times."""
-    header = Header(
-        format=FORMAT,
-        tool="0.1.0",
-        started=started or f"2026-01-02T03:04:05Z, {name}",
-        settings=replace(
-            SETTINGS,
-            patterns=patterns,
-            device=rows[0][0].device if rows else "cpu",
-            # A run in which nothing ran without the fill is one of a scan that had no such mode.
-            modes=(
-                *SETTINGS.modes,
-                *dict.fromkeys(it.mode for _, some in rows for it in some if it.mode == "unfilled"),
-            ),
-        ),
-        environment=replace(ENVIRONMENT, torch=torch),
-        planned=tuple(planned for planned, _ in rows),
-        claims=tuple(claims),
+    # A run in which nothing ran without the fill is one of a scan that had no such mode.
+    further = dict.fromkeys(it.mode for _, some in rows for it in some if it.mode == "unfilled")
+    settings = replace(
+        SETTINGS, device=rows[0][0].device if rows else "cpu", modes=(*SETTINGS.modes, *further)
     )
-    observations = tuple(observation for _, of_row in rows for observation in of_row)
-    closing = replace(CLOSING, observations=len(observations), distrust=distrust) if complete else None
-    return matrix_of(name, Run(path=name, header=header, observations=observations, closing=closing, end=0))
+    one = compared.run_of(*rows, name=name, claims=claims, settings=settings, **of)
+    header = replace(one.run.header, settings=settings, started=started or f"2026-01-02T03:04:05Z, {name}")
+    return matrix_of(name, replace(one.run, header=header))
 
 
 def docs_of(text: str, *runs: Sequence[Planned]) -> Docs:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,11 +55,6 @@ def as_json(*paths: Path, only: tuple[str, ...] = ()) -> Any:
 def rows_of(path: Path) -> dict[str, Any]:
     """Return the rows of the JSON report by their op."""
     return {one["spec"]: one for one in json.loads(text("json", path))["rows"]}
-
-
-def table_of(path: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of the CSV report by their op."""
-    return {one["spec"]: one for one in csv.DictReader(io.StringIO(text("csv", path)))}
 
 
 def only(path: Path) -> Matrix:

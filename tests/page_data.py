@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 
-def block(page: str, name: str) -> Any:
+def _block(page: str, name: str) -> Any:
     """Return one of the page's blocks of data."""
     found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)
     assert found is not None, name
     return json.loads(found[1])
 
 
-def told(page: str) -> list[str]:
-    """Return every text that the rows are drawn from, each once."""
-    return list(dict.fromkeys(_texts(block(page, "tables"))))
-
-
 def results(page: str) -> list[dict[str, Any]]:
     """Return what each row shows, as the page's script reads it."""
-    tables = block(page, "tables")
-    rows = [place for op in block(page, "rows") for place in op["rows"]]
+    tables = _block(page, "tables")
+    rows = [place for op in _block(page, "rows") for place in op["rows"]]
     found = [_record(tables["results"], _record(tables["rows"], place)["result"]) for place in rows]
     return [one | {"cells": [_record(tables["cells"], cell) for cell in one["cells"]]} for one in found]
 
@@ -38,11 +32,3 @@ def _record(table: dict[str, Any], place: int) -> dict[str, Any]:
         for name, it in table.items()
     }
     return {name: column[place] for name, column in columns.items()}
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, dict)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)

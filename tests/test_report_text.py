@@ -1,4 +1,4 @@
-"""What a terminal shows of run files, and the op level of Markdown, CSV and JSON."""
+"""What a terminal shows of run files: colours, names that are cut, width; tests/test_goldens.py holds every text to the width."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reports.matrix.model import load
+from reports.render.terminal import NARROW as WIDTH
+from reports.render.terminal import fitted
 from reports.report import text
 from tests import tied
-from tests.commands import Command
 from tests.runs import write_run
 
 ROOT = Path(__file__).parent.parent
@@ -52,16 +54,27 @@ def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("names", "shown"),
     [
-        (("--all", "--format", "json"), "--all is for text and md: json leaves nothing out"),
-        (("--level", "ops"), "--level says what a line of csv is about; give it with --format csv"),
+        (("torch.take", "torch.nn.Conv2d"), ["torch.take", "…nn.Conv2d"]),
+        (("Tensor.index_put", "torch.index_put"), ["Tensor.index_put", "torch.index_put"]),
+        (("a.scatter_add", "torch.scatter_add_"), ["…scatter_add", "…scatter_add_"]),
+        (("torch.fractional_max_pool2d",), ["…fractional_max_pool2d"]),
+        (("torch." + "long" * 40,), ["…" + "longlonglonglonglonglonglong"[-21:]]),
     ],
 )
-def test_options_that_mean_nothing_are_refused(
-    detmatrix: Command, run: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    """Exit 2 and one line."""
-    done = detmatrix("report", run, *arguments)
+def test_names_are_cut_at_dots_and_never_read_the_same(names: tuple[str, ...], shown: list[str]) -> None:
+    """What would read like another name stays whole; only a part without an end is cut within."""
+    assert [*fitted(names, 12, 22).values()] == shown
 
-    assert (done.returncode, done.stderr) == (2, f"detmatrix: {message}\n")
+
+def test_a_wide_terminal_is_used() -> None:
+    """Several releases leave room for costs and actions in 140 columns, and actions are whole."""
+    (new,) = load([str(RUN)])
+    older = replace(new.run.header.environment, torch="2.12.0")
+    old = replace(new, run=replace(new.run, header=replace(new.run.header, environment=older)))
+    both = [old, new]
+    narrow, wide = ("".join(text.render(both, width=width)) for width in (WIDTH, 140))
+
+    assert ("set the flag: it fills memory" in wide, "set the flag" in narrow) == (True, False)
+    assert max(map(len, wide.splitlines())) <= 140
