@@ -338,16 +338,19 @@ def attempt(
         before = global_state.snapshot()
         try:
             found = use(Execution(spec, case, kept=DRAWS, **drawn))
-        except (NotRunnableError, MissingError) as error:
-            found = {"outcome": "not_run", "message": str(error)}
-        except InvalidCaseError as error:
-            found = {"outcome": "invalid", "message": str(error)}
         except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-            found = {"outcome": "raised", "message": first_line(error)}
+            found = failed(error)
         torch.use_deterministic_algorithms(False)
-        if changed := global_state.changes(before, global_state.snapshot()):
-            found = {"outcome": "invalid", "message": f"changed global state ({changed})"}
-    return found
+        return global_state.changed_since(before) or found
+
+
+def failed(error: BaseException) -> dict[str, Any]:
+    """Return what an exception makes of a case: nothing to run, nothing to prove, or an answer of the op."""
+    if isinstance(error, (NotRunnableError, MissingError)):
+        return {"outcome": "not_run", "message": str(error)}
+    if isinstance(error, InvalidCaseError):
+        return {"outcome": "invalid", "message": str(error)}
+    return {"outcome": "raised", "message": first_line(error)}
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

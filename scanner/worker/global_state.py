@@ -247,6 +247,12 @@ def _read(getter: Callable[[], Any]) -> Any:
         return f"unreadable ({type(error).__name__})"
 
 
+def changed_since(before: dict[str, Any]) -> dict[str, str]:
+    """Return what becomes of a case that has changed the process; nothing if it has not."""
+    changed = changes(before, snapshot())
+    return {"outcome": "invalid", "message": f"changed global state ({changed})"} if changed else {}
+
+
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     """Say what changed, as ``"default dtype: torch.float32 -> torch.float64"``; empty if nothing did."""
     lines: list[str] = []

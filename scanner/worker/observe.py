@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from opspecs.model import MissingError, OpSpec
+from opspecs.model import OpSpec
 from opspecs.user import place_of
 from scanner.alerts import alert_caller, caller_in
 from scanner.modes import ExecutionKind
@@ -25,7 +25,7 @@ from scanner.worker.execution import (
     DRAWS,
     Execution,
     InvalidCaseError,
-    NotRunnableError,
+    failed,
     first_line,
     on_host,
     tensors_in,
@@ -95,18 +95,14 @@ def observe(
             gpu=gpu,
             sample=sample,
         )
-    except (NotRunnableError, MissingError) as error:
-        observed.update(outcome="not_run", message=str(error))
-    except InvalidCaseError as error:
-        observed.update(outcome="invalid", message=str(error))
     except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-        observed.update(outcome="raised", exception=type(error).__name__, message=_message(error, spec.file))
+        observed.update(failed(error))
+        if observed["outcome"] == "raised":
+            observed.update(exception=type(error).__name__, message=_message(error, spec.file))
     if gpu:
         gpu.look()
         observed.update(settled(observed, gpu.seen))
-    if changed := global_state.changes(before, global_state.snapshot()):
-        observed.update(outcome="invalid", message=f"changed global state ({changed})")
-    return observed
+    return observed | global_state.changed_since(before)
 
 
 class SimulatedGpu:

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from opspecs.model import MissingError, OpSpec
+from opspecs.model import OpSpec
 from scanner.invariance import EXECUTIONS, EXECUTIONS_IF_OTHER, Property
 from scanner.worker import bits, global_state
 from scanner.worker.comparison import OutputComparison
-from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, NotRunnableError, first_line
+from scanner.worker.execution import DRAWS, Execution, InvalidCaseError, failed, first_line
 from scanner.worker.invariance.variants import NotAskedError, Variant, Variants, variants_of
 
 
@@ -50,15 +50,9 @@ def measure(
                 spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
             )
             measured = _measure(property, variants_of(property, execution, batch), deadline)
-    except (NotAskedError, NotRunnableError, MissingError) as error:
-        measured = {"outcome": "not_run", "message": str(error)}
-    except InvalidCaseError as error:
-        measured = {"outcome": "invalid", "message": str(error)}
     except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-        measured = {"outcome": "raised", "message": first_line(error)}
-    if changed := global_state.changes(before, global_state.snapshot()):
-        measured = {"outcome": "invalid", "message": f"changed global state ({changed})"}
-    return measured
+        measured = failed(error)
+    return global_state.changed_since(before) or measured
 
 
 def _measure(what: Property, variants: Variants, deadline: float) -> dict[str, Any]:

@@ -13,13 +13,13 @@ import torch
 from opspecs.model import Batch
 from scanner.invariance import LAYOUTS, POSITIONS, SIZES, THREADS, Property
 from scanner.plurals import several
-from scanner.worker.execution import Execution, mapped, tensors_in
+from scanner.worker.execution import Execution, NotRunnableError, mapped, tensors_in
 
 _SEED = 0  # of the order in which items are permuted
 _IMAGES = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-class NotAskedError(Exception):
+class NotAskedError(NotRunnableError):
     """The property cannot be asked of this case; the text says why."""
 
 
