@@ -151,23 +151,9 @@ def _spec(function: Any, *, constant: str = "", backward: bool = False, name: st
 
 SPECS = (
     *map(
-        _spec,
-        (
-            under_stress,
-            after_a_pause,
-            by_threads,
-            by_process,
-            by_mode,
-            when_forced,
-            ends_when_forced,
-            two_alerts,
-            reads_unwritten,
-            doubles,
-            zeros,
-            nans,
-            untouched,
-        ),
+        _spec, (under_stress, after_a_pause, by_threads, by_process, by_mode, when_forced, ends_when_forced)
     ),
+    *map(_spec, (two_alerts, reads_unwritten, doubles, zeros, nans, untouched)),
     _spec(zero_gradient, backward=True),
     _spec(zeros, constant="it subtracts a tensor from itself", name="zeros_declared"),
     _spec(slow),

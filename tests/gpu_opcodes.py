@@ -90,16 +90,10 @@ def _integer_cases() -> list[Case]:
     found = [
         case("add.u32", "u32 u32 > u32", lambda a, b: a + b),
         case("sub.u32", "u32 u32 > u32", lambda a, b: a - b),
-        case(
-            "add.u32 {r}, {0}, 0x12345; add.u32 {r}, {r}, {1}; ",
-            "u32 u32 > u32",
-            lambda a, b: a + b + 0x12345,
-        ),
+        case("add.u32 {r}, {0}, 0x12345; add.u32 {r}, {r}, {1}; ", "u32 u32 > u32", lambda a, b: a + b + 0x12345),
         case("sub.u32 {r}, {0}, {1}; sub.u32 {r}, {r}, {2};", "u32 u32 u32 > u32", lambda a, b, c: a - b - c),
         case("mad.lo.u32", "u32 u32 u32 > u32", lambda a, b, c: a * b + c),
-        case(
-            "mul.lo.u32 {r}, {0}, {1}; sub.u32 {r}, {r}, {2};", "u32 u32 u32 > u32", lambda a, b, c: a * b - c
-        ),
+        case("mul.lo.u32 {r}, {0}, {1}; sub.u32 {r}, {r}, {2};", "u32 u32 u32 > u32", lambda a, b, c: a * b - c),
         case("mul.hi.u32", "u32 u32 > u32", lambda a, b: a * b >> 32),
         case("mul.hi.s32", "s32 s32 > s32", lambda a, b: a * b >> 32),
         case("mad.hi.u32", "u32 u32 u32 > u32", lambda a, b, c: (a * b >> 32) + c),
@@ -107,11 +101,7 @@ def _integer_cases() -> list[Case]:
         case("mul.wide.s32", "s32 s32 > s64", lambda a, b: a * b),
         case("mad.wide.u32", "u32 u32 u64 > u64", lambda a, b, c: a * b + c),
         case("mad.wide.s32", "s32 s32 s64 > s64", lambda a, b, c: a * b + c),
-        case(
-            "mul.wide.s32 {r}, {0}, {1}; sub.s64 {r}, {r}, {2};",
-            "s32 s32 s64 > s64",
-            lambda a, b, c: a * b - c,
-        ),
+        case("mul.wide.s32 {r}, {0}, {1}; sub.s64 {r}, {r}, {2};", "s32 s32 s64 > s64", lambda a, b, c: a * b - c),
         case("add.u64", "u64 u64 > u64", lambda a, b: a + b),
         case("sub.u64", "u64 u64 > u64", lambda a, b: a - b),
         case("neg.s64 {r}, {0};", "s64 s64 > s64", lambda a, _: -a),
@@ -151,9 +141,7 @@ def _integer_cases() -> list[Case]:
         case("lop3.b32 {r}, {0}, {1}, {2}, 0x96;", "u32 u32 u32 > u32", lookup(0x96)),
         case("lop3.b32 {r}, {0}, {1}, {2}, 0x17;", "u32 u32 u32 > u32", lookup(0x17)),
         case("not.b64 {r}, {0}; and.b64 {r}, {r}, {1};", "u64 u64 > u64", lambda a, b: ~a & b),
-        case(
-            "or.b64 {r}, {0}, {1}; xor.b64 {r}, {r}, {2};", "u64 u64 u64 > u64", lambda a, b, c: (a | b) ^ c
-        ),
+        case("or.b64 {r}, {0}, {1}; xor.b64 {r}, {r}, {2};", "u64 u64 u64 > u64", lambda a, b, c: (a | b) ^ c),
         case(
             "{{ .reg .pred p; .reg .b32 t; and.b32 t, {0}, {1}; setp.ne.or.u32 p, t, 0, 0; selp.u32 {r}, t, 7, p; }}",
             "u32 u32 > u32",
@@ -192,22 +180,10 @@ def _integer_cases() -> list[Case]:
         case("shr.s32 {r}, {0}, 27; add.s32 {r}, {r}, {1};", "s32 s32 > s32", lambda a, b: (a >> 27) + b),
         case("shl.b64 {r}, {0}, 2; add.u64 {r}, {r}, {1};", "u64 u64 > u64", lambda a, b: (a << 2) + b),
         case("cvt.s64.s32 {r}, {0}; add.s64 {r}, {r}, {1};", "s32 s64 > s64", lambda a, b: a + b),
-        case(
-            "cvt.s64.s32 {r}, {0}; shl.b64 {r}, {r}, 2; add.s64 {r}, {r}, {1};",
-            "s32 s64 > s64",
-            lambda a, b: (a << 2) + b,
-        ),
-        case(
-            "cvt.s64.s32 {r}, {0}; shl.b64 {r}, {r}, 4; sub.s64 {r}, {r}, {1};",
-            "s32 s64 > s64",
-            lambda a, b: (a << 4) - b,
-        ),
+        case("cvt.s64.s32 {r}, {0}; shl.b64 {r}, {r}, 2; add.s64 {r}, {r}, {1};", "s32 s64 > s64", lambda a, b: (a << 2) + b),
+        case("cvt.s64.s32 {r}, {0}; shl.b64 {r}, {r}, 4; sub.s64 {r}, {r}, {1};", "s32 s64 > s64", lambda a, b: (a << 4) - b),
         case("cvt.s64.s32 {r}, {0}; sub.s64 {r}, {r}, {1};", "s32 s64 > s64", lambda a, b: a - b),
-        case(
-            "shr.s32 {r}, {0}, 31; shr.u32 {r}, {r}, 27; add.s32 {r}, {r}, {0};",
-            "s32 s32 > s32",
-            lambda a, _: a + (31 if a < 0 else 0),
-        ),
+        case("shr.s32 {r}, {0}, 31; shr.u32 {r}, {r}, 27; add.s32 {r}, {r}, {0};", "s32 s32 > s32", lambda a, _: a + (31 if a < 0 else 0)),
         case("prmt.b32", "u32 u32 u32 > u32", permuted),
         case("prmt.b32 {r}, {0}, {1}, 0x5b10;", "u32 u32 > u32", lambda a, b: permuted(a, b, 0x5B10)),
         case("bfe.u32", "u32 u32 u32 > u32", lambda a, b, c: field(a, b, c, 32, False)),
@@ -216,9 +192,7 @@ def _integer_cases() -> list[Case]:
         case("bfe.u64 {r}, {0}, 5, 20;", "u64 u64 > u64", lambda a, _: a >> 5 & 0xFFFFF),
         case("bfind.u32 {r}, {0};", "u32 u32 > u32", lambda a, _: highest(a, False)),
         case("bfind.s32 {r}, {0};", "s32 s32 > u32", lambda a, _: highest(a, True)),
-        case(
-            "bfind.shiftamt.u32 {r}, {0};", "u32 u32 > u32", lambda a, _: 31 - highest(a, False) if a else -1
-        ),
+        case("bfind.shiftamt.u32 {r}, {0};", "u32 u32 > u32", lambda a, _: 31 - highest(a, False) if a else -1),
         case("bfind.u64 {r}, {0};", "u64 u64 > u32", lambda a, _: highest(a, False)),
         case("clz.b32 {r}, {0};", "u32 u32 > u32", lambda a, _: 32 - a.bit_length()),
         case("clz.b64 {r}, {0};", "u64 u64 > u32", lambda a, _: 64 - a.bit_length()),
@@ -237,7 +211,7 @@ def _integer_cases() -> list[Case]:
         case("cvt.s64.s16 {r}, {0};", "s16 s16 > s64", lambda a, _: a),
         case("cvt.u32.u8 {r}, {0};", "u8 u8 > u32", lambda a, _: a),
         case("mul.lo.s16", "s16 s16 > s16", lambda a, b: a * b),
-    ]
+    ]  # fmt: skip
     for kind in ("s32", "u32", "s64", "u64"):
         of = f"{kind} {kind} > {kind}"
         found += [
@@ -245,11 +219,7 @@ def _integer_cases() -> list[Case]:
             case(f"max.{kind}", of, max),
             case(f"min.{kind} {{r}}, {{0}}, {{1}}; min.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", min),
             case(f"max.{kind} {{r}}, {{0}}, {{1}}; max.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", max),
-            case(
-                f"min.{kind} {{r}}, {{0}}, {{1}}; max.{kind} {{r}}, {{r}}, 0;",
-                of,
-                lambda a, b: max(min(a, b), 0),
-            ),
+            case(f"min.{kind} {{r}}, {{0}}, {{1}}; max.{kind} {{r}}, {{r}}, 0;", of, lambda a, b: max(min(a, b), 0)),
             case(f"min.{kind} {{r}}, {{0}}, {{1}}; min.{kind} {{r}}, {{r}}, {{2}};", f"{kind} {of}", min),
             case(
                 f"add.{kind} {{r}}, {{0}}, {{1}}; min.{kind} {{r}}, {{r}}, {{2}}; max.{kind} {{r}}, {{r}}, 0;",
@@ -258,7 +228,7 @@ def _integer_cases() -> list[Case]:
             ),
             case(f"div.{kind}", of, trunc_div),
             case(f"rem.{kind}", of, trunc_rem),
-        ]
+        ]  # fmt: skip
         found += [
             case(f"div.{kind} {{r}}, {{0}}, 7;", of, lambda a, _: trunc_div(a, 7)),
             case(f"rem.{kind} {{r}}, {{0}}, 10;", of, lambda a, _: trunc_rem(a, 10)),
@@ -274,7 +244,7 @@ def _integer_cases() -> list[Case]:
                             4 * join(compare(a, b), c != 3) + join(not compare(a, b), c != 3)
                         ),
                     )
-                )
+                )  # fmt: skip
     return found
 
 
@@ -295,12 +265,8 @@ def _float_cases() -> list[Case]:
             case(f"sqrt.rn.{kind} {{r}}, {{0}};", two, lambda a, _, kind=kind: root(a, kind)),
             case(f"min.{kind}", two, least),
             case(f"max.{kind}", two, most),
-            case(
-                f"abs.{kind} {{r}}, {{0}}; add.{kind} {{r}}, {{r}}, {{1}};",
-                two,
-                lambda a, b, kind=kind: added(abs(a), b, kind),
-            ),
-        ]
+            case(f"abs.{kind} {{r}}, {{0}}; add.{kind} {{r}}, {{r}}, {{1}};", two, lambda a, b, kind=kind: added(abs(a), b, kind)),
+        ]  # fmt: skip
         for how, compare in {**COMPARE, **UNORDERED}.items():
             joins = JOIN if how in {"lt", "geu"} else {"and": JOIN["and"]}
             for name, join in joins.items():
@@ -312,7 +278,7 @@ def _float_cases() -> list[Case]:
                             4 * join(bool(compare(a, b)), c != 3) + join(not compare(a, b), c != 3)
                         ),
                     )
-                )
+                )  # fmt: skip
     return found
 
 
@@ -322,11 +288,7 @@ def _single_cases() -> list[Case]:
         case("div.rz.f32", two, partial(divided, kind="f32", how="rz")),
         case("add.ftz.f32", two, lambda a, b: flush(added(flush(a), flush(b), "f32"))),
         case("mul.ftz.f32", two, lambda a, b: flush(multiplied(flush(a), flush(b), "f32"))),
-        case(
-            "fma.rn.ftz.f32 {r}, {0}, {1}, {1};",
-            two,
-            lambda a, b: flush(fused(flush(a), flush(b), flush(b), "f32")),
-        ),
+        case("fma.rn.ftz.f32 {r}, {0}, {1}, {1};", two, lambda a, b: flush(fused(flush(a), flush(b), flush(b), "f32"))),
         case("add.sat.f32", two, lambda a, b: saturated(added(a, b, "f32"))),
         case("mul.sat.f32", two, lambda a, b: saturated(multiplied(a, b, "f32"))),
         case("fma.rn.sat.f32 {r}, {0}, {1}, {1};", two, lambda a, b: saturated(fused(a, b, b, "f32"))),
@@ -334,20 +296,10 @@ def _single_cases() -> list[Case]:
         case("min.NaN.f32", two, strict(least)),
         case("max.NaN.f32", two, strict(most)),
         case("set.lt.ftz.f32.f32", two, lambda a, b: float(flush(a) < flush(b))),
-        case(
-            "{{ .reg .pred p; setp.gtu.ftz.f32 p, {0}, {1}; selp.u32 {r}, 1, 0, p; }}",
-            "f32 f32 > u32",
-            lambda a, b: int(not flush(a) <= flush(b)),
-        ),
-        case(
-            "mul.f32 {r}, {0}, 0f3F000000; mul.f32 {r}, {r}, {1};",
-            two,
-            lambda a, b: multiplied(multiplied(a, 0.5, "f32"), b, "f32"),
-        ),
+        case("{{ .reg .pred p; setp.gtu.ftz.f32 p, {0}, {1}; selp.u32 {r}, 1, 0, p; }}", "f32 f32 > u32", lambda a, b: int(not flush(a) <= flush(b))),
+        case("mul.f32 {r}, {0}, 0f3F000000; mul.f32 {r}, {r}, {1};", two, lambda a, b: multiplied(multiplied(a, 0.5, "f32"), b, "f32")),
         case("div.rn.f64 {r}, {0}, 0d4008000000000000;", "f64 f64 > f64", lambda a, _: divided(a, 3, "f64")),
-        case(
-            "add.f64 {r}, {0}, 0d7ff0000000000000;", "f64 f64 > f64", lambda a, _: added(a, math.inf, "f64")
-        ),
+        case("add.f64 {r}, {0}, 0d7ff0000000000000;", "f64 f64 > f64", lambda a, _: added(a, math.inf, "f64")),
         case(
             "{{ .reg .pred p; setp.gt.f64 p, {0}, {1}; selp.f64 {r}, {0}, 0d7ff0000000000000, p; }}",
             "f64 f64 > f64",
@@ -356,35 +308,18 @@ def _single_cases() -> list[Case]:
         case("fma.rn.f32 {r}, {0}, 0f3FC00000, 0fBF800000;", two, lambda a, _: fused(a, 1.5, -1, "f32")),
         case("rcp.approx.ftz.f32 {r}, {0};", two, lambda a, _: flush(divided(1, flush(a), "f32")), 2**-22),
         case("rcp.approx.f32 {r}, {0};", two, lambda a, _: divided(1, a, "f32"), 2**-22),
-        case(
-            "div.approx.f32",
-            two,
-            lambda a, b: divided(a, b, "f32") if 2**-126 <= abs(b) <= 2**126 else None,
-            2**-21,
-        ),
+        case("div.approx.f32", two, lambda a, b: divided(a, b, "f32") if 2**-126 <= abs(b) <= 2**126 else None, 2**-21),
         case("div.full.f32", two, lambda a, b: divided(a, b, "f32") if abs(a) > 2**-100 else None, 2**-21),
         case("sqrt.approx.ftz.f32 {r}, {0};", two, lambda a, _: root(flush(a), "f32"), 2**-22),
         case("sqrt.approx.f32 {r}, {0};", two, lambda a, _: root(a, "f32"), 2**-22),
-        case(
-            "rsqrt.approx.f32 {r}, {0};",
-            two,
-            lambda a, _: divided(1, root(a, "f64"), "f32") if a else math.copysign(math.inf, a),
-            2**-22,
-        ),
+        case("rsqrt.approx.f32 {r}, {0};", two, lambda a, _: divided(1, root(a, "f64"), "f32") if a else math.copysign(math.inf, a), 2**-22),
         case("ex2.approx.f32 {r}, {0};", two, lambda a, _: converted(power(a), "f32"), 2**-21),
-        case(
-            "ex2.approx.ftz.f32 {r}, {0};", two, lambda a, _: flush(converted(power(flush(a)), "f32")), 2**-21
-        ),
+        case("ex2.approx.ftz.f32 {r}, {0};", two, lambda a, _: flush(converted(power(flush(a)), "f32")), 2**-21),
         case("lg2.approx.f32 {r}, {0};", two, lambda a, _: logarithm(a), 2**-21),
         case("sin.approx.f32 {r}, {0};", two, lambda a, _: turned(math.sin, a), 2**-20),
         case("cos.approx.f32 {r}, {0};", two, lambda a, _: turned(math.cos, a), 2**-20),
         case("tanh.approx.f32 {r}, {0};", two, lambda a, _: converted(math.tanh(a), "f32"), 2**-10),
-        case(
-            "rcp.approx.ftz.f64 {r}, {0};",
-            "f64 f64 > f64",
-            lambda a, _: flush(divided(1, flush(a, "f64"), "f64"), "f64"),
-            2**-19,
-        ),
+        case("rcp.approx.ftz.f64 {r}, {0};", "f64 f64 > f64", lambda a, _: flush(divided(1, flush(a, "f64"), "f64"), "f64"), 2**-19),
         case(
             "rsqrt.approx.ftz.f64 {r}, {0};",
             "f64 f64 > f64",
@@ -395,7 +330,7 @@ def _single_cases() -> list[Case]:
             ),
             2**-19,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _scaled_cases() -> list[Case]:
@@ -414,7 +349,7 @@ def _scaled_cases() -> list[Case]:
                 "s32 f32 > f32",
                 lambda a, b, factor=factor: scaled(a, b, factor),
             )
-        )
+        )  # fmt: skip
     for how, compare in {**COMPARE, **UNORDERED}.items():
         found.append(case(f"set.{how}.f32.f32", two, lambda a, b, compare=compare: float(compare(a, b))))
         join = {"gt": "or", "neu": "xor"}.get(how, "and")
@@ -424,7 +359,7 @@ def _scaled_cases() -> list[Case]:
                 "f32 f32 u32 > u32",
                 lambda a, b, c, compare=compare, join=JOIN[join]: -join(bool(compare(a, b)), c != 3),
             )
-        )
+        )  # fmt: skip
     return found
 
 
@@ -443,61 +378,21 @@ def _conversion_cases() -> list[Case]:
             for kind in (*kinds, *(("s16", "u16", "s8", "u8") if name == "rzi" and source == "f32" else ())):
                 result = kind if kind[1:] != "8" else f"{kind[0]}16"
                 found.append(
-                    case(
-                        f"cvt.{name}.{kind}.{source} {{r}}, {{0}};",
-                        f"{source} {source} > {result}",
-                        _first(to_integer(name, source, kind)),
-                    )
-                )
+                    case(f"cvt.{name}.{kind}.{source} {{r}}, {{0}};", f"{source} {source} > {result}", _first(to_integer(name, source, kind)))
+                )  # fmt: skip
         for kind in ("s32", "u32", "s64", "u64"):
             for result in ("f32", "f64", *(("f16",) if how in {"rn", "rz"} else ())):
-                found.append(
-                    case(
-                        f"cvt.{how}.{result}.{kind} {{r}}, {{0}};",
-                        f"{kind} {kind} > {result}",
-                        _first(converted, result, how),
-                    )
-                )
+                found.append(case(f"cvt.{how}.{result}.{kind} {{r}}, {{0}};", f"{kind} {kind} > {result}", _first(converted, result, how)))  # fmt: skip
     for kind in ("s8", "u8", "s16", "u16"):
         for result in ("f16", "f32", "f64"):
-            found.append(
-                case(
-                    f"cvt.rn.{result}.{kind} {{r}}, {{0}};",
-                    f"{kind} {kind} > {result}",
-                    _first(converted, result),
-                )
-            )
+            found.append(case(f"cvt.rn.{result}.{kind} {{r}}, {{0}};", f"{kind} {kind} > {result}", _first(converted, result)))  # fmt: skip
     found += [
-        case(
-            "{{ .reg .b32 t; bfe.u32 t, {0}, 8, 8; cvt.rn.f32.u32 {r}, t; }}",
-            "u32 > f32",
-            lambda a: float(a >> 8 & 255),
-        ),
-        case(
-            "{{ .reg .b32 t; bfe.u32 t, {0}, 24, 8; cvt.rn.f64.u32 {r}, t; }}",
-            "u32 > f64",
-            lambda a: float(a >> 24),
-        ),
-        case(
-            "{{ .reg .b32 t; bfe.s32 t, {0}, 16, 8; cvt.rn.f32.s32 {r}, t; }}",
-            "u32 > f32",
-            lambda a: float((a >> 16 & 255 ^ 128) - 128),
-        ),
-        case(
-            "{{ .reg .b16 h, k; mov.b32 {{h, k}}, {0}; cvt.rn.f32.s16 {r}, k; }}",
-            "u32 > f32",
-            lambda a: float((a >> 16 ^ 0x8000) - 0x8000),
-        ),
-        case(
-            "{{ .reg .b16 h, k; mov.b32 {{h, k}}, {0}; cvt.rn.f64.u16 {r}, k; }}",
-            "u32 > f64",
-            lambda a: float(a >> 16),
-        ),
-        case(
-            "cvt.rzi.ftz.u32.f32 {r}, {0};",
-            "f32 f32 > u32",
-            lambda a, _: to_integer("rzi", "f32", "u32")(flush(a)),
-        ),
+        case("{{ .reg .b32 t; bfe.u32 t, {0}, 8, 8; cvt.rn.f32.u32 {r}, t; }}", "u32 > f32", lambda a: float(a >> 8 & 255)),
+        case("{{ .reg .b32 t; bfe.u32 t, {0}, 24, 8; cvt.rn.f64.u32 {r}, t; }}", "u32 > f64", lambda a: float(a >> 24)),
+        case("{{ .reg .b32 t; bfe.s32 t, {0}, 16, 8; cvt.rn.f32.s32 {r}, t; }}", "u32 > f32", lambda a: float((a >> 16 & 255 ^ 128) - 128)),
+        case("{{ .reg .b16 h, k; mov.b32 {{h, k}}, {0}; cvt.rn.f32.s16 {r}, k; }}", "u32 > f32", lambda a: float((a >> 16 ^ 0x8000) - 0x8000)),
+        case("{{ .reg .b16 h, k; mov.b32 {{h, k}}, {0}; cvt.rn.f64.u16 {r}, k; }}", "u32 > f64", lambda a: float(a >> 16)),
+        case("cvt.rzi.ftz.u32.f32 {r}, {0};", "f32 f32 > u32", lambda a, _: to_integer("rzi", "f32", "u32")(flush(a))),
         case("cvt.rmi.ftz.f32.f32 {r}, {0};", "f32 f32 > f32", lambda a, _: to_whole("rmi")(flush(a))),
         case("cvt.f64.f32 {r}, {0};", "f32 f32 > f64", lambda a, _: a),
         case("cvt.ftz.f64.f32 {r}, {0};", "f32 f32 > f64", lambda a, _: flush(a)),
@@ -507,12 +402,8 @@ def _conversion_cases() -> list[Case]:
         case("cvt.rn.f16.f64 {r}, {0};", "f64 f64 > f16", _first(converted, "f16")),
         case("cvt.rn.bf16.f32 {r}, {0};", "f32 f32 > bf16", _first(converted, "bf16")),
         case("cvt.rz.bf16.f32 {r}, {0};", "f32 f32 > bf16", _first(converted, "bf16", "rz")),
-        case(
-            "{{ .reg .f32 t; neg.f32 t, {0}; cvt.rn.bf16.f32 {r}, t; }}",
-            "f32 f32 > bf16",
-            lambda a, _: converted(-a, "bf16"),
-        ),
-    ]
+        case("{{ .reg .f32 t; neg.f32 t, {0}; cvt.rn.bf16.f32 {r}, t; }}", "f32 f32 > bf16", lambda a, _: converted(-a, "bf16")),
+    ]  # fmt: skip
     return found
 
 
@@ -521,27 +412,15 @@ def _packed_cases() -> list[Case]:
     for kind in ("f16", "bf16"):
         packed, pair = f"{kind}x2", f"f32 f32 > {kind}x2"
         found += [
-            case(
-                f"cvt.rn.{packed}.f32 {{r}}, {{1}}, {{0}};",
-                pair,
-                lambda a, b, kind=kind: (converted(a, kind), converted(b, kind)),
-            ),
-            case(
-                f"cvt.rz.{packed}.f32 {{r}}, {{1}}, {{0}};",
-                pair,
-                lambda a, b, kind=kind: (converted(a, kind, "rz"), converted(b, kind, "rz")),
-            ),
+            case(f"cvt.rn.{packed}.f32 {{r}}, {{1}}, {{0}};", pair, lambda a, b, kind=kind: (converted(a, kind), converted(b, kind))),
+            case(f"cvt.rz.{packed}.f32 {{r}}, {{1}}, {{0}};", pair, lambda a, b, kind=kind: (converted(a, kind, "rz"), converted(b, kind, "rz"))),
             case(
                 f"cvt.rn.relu.{packed}.f32 {{r}}, {{1}}, {{0}};",
                 pair,
                 lambda a, b, kind=kind: tuple(0.0 if one <= 0 else converted(one, kind) for one in (a, b)),
             ),
             case(f"fma.rn.{packed}", f"{packed} {packed} {packed} > {packed}", partial(fused, kind=kind)),
-            case(
-                f"fma.rn.relu.{packed}",
-                f"{packed} {packed} {packed} > {packed}",
-                lambda a, b, c, kind=kind: above_zero(fused(a, b, c, kind)),
-            ),
+            case(f"fma.rn.relu.{packed}", f"{packed} {packed} {packed} > {packed}", lambda a, b, c, kind=kind: above_zero(fused(a, b, c, kind))),
             case(f"fma.rn.{kind}", f"{kind} {kind} {kind} > {kind}", partial(fused, kind=kind)),
             case(f"min.{packed}", f"{packed} {packed} > {packed}", least),
             case(f"max.{packed}", f"{packed} {packed} > {packed}", most),
@@ -551,7 +430,7 @@ def _packed_cases() -> list[Case]:
                 f"{packed} {packed} > {packed}",
                 lambda a, b, kind=kind: fused(-a, b, b, kind),
             ),
-        ]
+        ]  # fmt: skip
     half = "f16x2 f16x2 > f16x2"
     found += [
         case("add.rn.f16x2", half, partial(added, kind="f16")),
@@ -575,7 +454,7 @@ def _packed_cases() -> list[Case]:
                     for k, (x, y) in enumerate(zip(a, b, strict=True))
                 ),
             )
-        )
+        )  # fmt: skip
     return found
 
 

@@ -277,21 +277,14 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | Non
         if done:
             groups.append({"perturbation": name, "executions": done, "differing": differing})
     forward = asked["direction"] == "forward"
-    output = {
-        "name": "output" if forward else "grad of args[0]",
-        "shape": [4],
-        "dtype": asked["dtype"],
-        "differing": number - digests[first],
-        "severity": None,
-        "sample": "3f800000",
-    }
+    output = _output("output" if forward else "grad of args[0]", asked["dtype"], number - digests[first])
     return {
         **_drawn(asked),
         "outcome": "ran",
         "executions": number,
         "digests": digests,
         "first_differing": first_differing,
-        "outputs": [output],
+        "outputs": [output | {"sample": "3f800000"}],
         "groups": groups,
         **({} if forward else {"forward_differing": 0}),
         "seeded": False,
@@ -300,6 +293,17 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | Non
         "alerts": [],
         "blank": None,
         "blank_output": None,
+    }
+
+
+def _output(name: str, dtype: str, differing: int) -> Answer:
+    return {
+        "name": name,
+        "shape": [4],
+        "dtype": dtype,
+        "differing": differing,
+        "severity": None,
+        "sample": "",
     }
 
 
@@ -332,25 +336,12 @@ def _invariance(asked: Answer) -> Answer:
     """Return what a row gives at the values of a property: the same everywhere, of controls what they must give."""
     baseline, values = _TRIED[asked["property"]]
     what, varying = _VARIES.get(asked["spec"], ("", ()))
-    output = {
-        "name": "output",
-        "shape": [4],
-        "dtype": asked["dtype"],
-        "differing": 10,
-        "severity": None,
-        "sample": "",
-    }
-    trials = []
-    for value in values:
-        other = what == asked["property"] and value in varying
-        trials.append(
-            {
-                "value": value,
-                "outcome": "varies" if other else "same",
-                "executions": 10 if other else 2,
-                "outputs": [output] if other else [],
-            }
-        )
+    other = {"outcome": "varies", "executions": 10, "outputs": [_output("output", asked["dtype"], 10)]}
+    same = {"outcome": "same", "executions": 2, "outputs": []}
+    trials = [
+        {"value": value, **(other if what == asked["property"] and value in varying else same)}
+        for value in values
+    ]
     return {
         "outcome": "ran",
         "baseline": baseline,

@@ -283,13 +283,10 @@ def test_how_much_was_compiled_is_said(first: str, compiled: Compiled, remarks: 
     ("processes", "words"),
     [
         ([{"a": 50}, {"a": 50}], "0 of 100 differed, 1 distinct, in 2 processes"),
-        (
-            [{"a": 50}, {"b": 50}],
-            "50 of 100 differed, 2 distinct, between processes only, in 1 of 2 processes",
-        ),
+        ([{"a": 50}, {"b": 50}], "50 of 100 differed, 2 distinct, between processes only, in 1 of 2 processes"),
         ([{"a": 49, "b": 1}, {"a": 49, "b": 1}], "2 of 100 differed, 2 distinct, in 2 of 2 processes"),
     ],
-)
+)  # fmt: skip
 def test_cell_says_how_many_processes_compiled_it(
     tmp_path: Path, processes: list[dict[str, int]], words: str
 ) -> None:

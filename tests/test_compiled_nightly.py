@@ -114,19 +114,8 @@ def test_a_row_races_when_compiled_and_not_when_eager(detmatrix: Command, tmp_pa
     """Inductor's additions into one slot are atomic; the flag makes them serial."""
     pytest.importorskip("torch")
 
-    options = (
-        *OPTIONS,
-        *MODES,
-        "--runs",
-        50,
-        "--processes",
-        1,
-        "--perturb",
-        "quiet",
-        "-o",
-        tmp_path / "run.jsonl",
-    )
-    done = detmatrix("scan", "torch.index_add:collisions:forward:float32", *options)
+    more = ("--runs", 50, "--processes", 1, "--perturb", "quiet", "-o", tmp_path / "run.jsonl")
+    done = detmatrix("scan", "torch.index_add:collisions:forward:float32", *OPTIONS, *MODES, *more)
 
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run.jsonl")

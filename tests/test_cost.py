@@ -155,18 +155,14 @@ def test_time_bounds_the_samples() -> None:
 @pytest.mark.parametrize(
     ("spec", "outcome", "message"),
     [
-        (
-            _spec(_alerts),
-            "raised",
-            "RuntimeError: put_ does not have a deterministic implementation, but you set",
-        ),
+        (_spec(_alerts), "raised", "RuntimeError: put_ does not have a deterministic implementation, but you set"),
         (_spec(_raises_when_off), "raised", "ValueError: no"),
         (_spec(_leaves), "raised", "SystemExit: 3"),
         (_spec("torch.no_such_op"), "not_run", f"torch {torch.__version__} has no torch.no_such_op"),
         (_PLANTED["planted.no_inputs"], "invalid", "its inputs could not be drawn (AttributeError: "),
     ],
     ids=["alert", "error", "exit", "missing", "no inputs"],
-)
+)  # fmt: skip
 def test_a_case_that_raises_has_no_cost(spec: OpSpec, outcome: str, message: str) -> None:
     """It says why in one line, and nothing else; the flags are as they were."""
     before = _flags()
@@ -203,15 +199,12 @@ def test_the_mode_of_the_worker_is_put_back(deterministic: bool, warn_only: bool
     ("spec", "changed"),
     [
         (_PLANTED["planted.sets_default_dtype"], "default dtype: torch.float32 -> torch.float64"),
-        (
-            _PLANTED["planted.sets_flag"],
-            "use_deterministic_algorithms: False -> True; warn_only: False -> True",
-        ),
+        (_PLANTED["planted.sets_flag"], "use_deterministic_algorithms: False -> True; warn_only: False -> True"),
         # What it raised matters less than that the next case would run in another process than it thinks.
         (_spec(_changes_and_raises), "default dtype: torch.float32 -> torch.float64"),
     ],
     ids=["dtype", "flag", "raises"],
-)
+)  # fmt: skip
 def test_an_op_that_changes_the_process_taints_it(spec: OpSpec, changed: str) -> None:
     """The worker is told in the words by which it knows to end; so too of the very flags that are put back."""
     before = _flags()

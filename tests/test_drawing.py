@@ -187,13 +187,10 @@ def test_another_device_is_written_and_not_needed() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (
-            lambda t: call(torch.from_numpy(t.normal(3).numpy() * 2)),
-            "a tensor is made by something that is no function",
-        ),
+        (lambda t: call(torch.from_numpy(t.normal(3).numpy() * 2)), "a tensor is made by something that is no function"),
         (lambda _: call(iter([])), "a list_iterator has no source"),
     ],
-)
+)  # fmt: skip
 def test_untraceable(make: Case, text: str) -> None:
     """What was not seen to be made cannot be written, and that is said."""
     pytest.importorskip("numpy")

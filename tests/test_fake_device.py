@@ -162,12 +162,9 @@ def test_overloads_of_a_device_are_listed(fake: Fake) -> None:
     ("kind", "text"),
     [
         ("xpu", "XPU: memory is not bounded, so that one worker runs at a time"),
-        (
-            "mps",
-            "MPS: no perturbation stress (it has one stream); memory is not bounded, so that one worker runs at a time",
-        ),
+        ("mps", "MPS: no perturbation stress (it has one stream); memory is not bounded, so that one worker runs at a time"),
     ],
-)
+)  # fmt: skip
 def test_other_accelerators_run_what_they_can(
     detmatrix: Command, tmp_path: Path, kind: str, text: str
 ) -> None:

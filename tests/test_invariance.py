@@ -130,15 +130,11 @@ def test_resumed_scan_asks_what_is_left(detmatrix: Command, tmp_path: Path, scan
 @pytest.mark.parametrize(
     ("control", "answer", "said"),
     [
-        (
-            "control.by_threads",
-            {"trials": [{"value": "1", "outcome": "same", "executions": 2}]},
-            "other bits at 1",
-        ),
+        ("control.by_threads", {"trials": [{"value": "1", "outcome": "same", "executions": 2}]}, "other bits at 1"),
         ("control.invariant", {"outcome": "raised", "message": "no"}, "shows raised (no)"),
         ("control.unrepeatable", {"differing": 0}, "executions of the baseline that differ"),
     ],
-)
+)  # fmt: skip
 def test_a_measurement_that_is_broken_is_not_trusted(
     detmatrix: Command, tmp_path: Path, control: str, answer: dict[str, Any], said: str
 ) -> None:
@@ -205,16 +201,12 @@ def test_a_row_varies_where_every_execution_gave_other_bits() -> None:
         (None, Cell(verdict="nondeterministic", runs=8, differing=3), "not_repeatable"),
         (None, Cell(verdict="error"), "not_asked"),
         (_with(differing=1), STILL, "not_repeatable"),
-        (
-            _with(Tried(value="8", outcome="not_repeatable", executions=10, outputs=(OTHER,))),
-            STILL,
-            "not_repeatable",
-        ),
+        (_with(Tried(value="8", outcome="not_repeatable", executions=10, outputs=(OTHER,))), STILL, "not_repeatable"),
         (replace(TRIED, trials=(Tried(value="1", outcome="raised", message="no"),)), STILL, "error"),
         (replace(TRIED, outcome="timeout", trials=()), STILL, "error"),
         (replace(TRIED, outcome="not_run", message="no batch", trials=()), STILL, "not_asked"),
     ],
-)
+)  # fmt: skip
 def test_only_what_is_repeatable_has_a_verdict(record: Invariance | None, off: Cell, verdict: str) -> None:
     """A value at which executions differ among themselves does not vary with the property: it is not repeatable."""
     assert verdict_of(record, off, "").verdict == verdict

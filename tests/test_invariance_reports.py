@@ -89,16 +89,11 @@ def test_controls_of_each_machine_are_believed_of_its_rows_alone(detmatrix: Comm
     [
         ({"batch": ()}, {"batch": ("8 last",)}, "regressed", "batch: invariant → varies at 8 (last)"),
         ({"batch": ("8 last",)}, {"batch": ()}, "improved", "batch: varies at 8 (last) → invariant"),
-        (
-            {"batch": ("8 last",)},
-            {"batch": ("1 first",)},
-            "changed",
-            "batch: varies at 8 (last) → varies at 1 (first)",
-        ),
+        ({"batch": ("8 last",)}, {"batch": ("1 first",)}, "changed", "batch: varies at 8 (last) → varies at 1 (first)"),
         ({"batch": ("8 last",)}, {"batch": ("8 last",)}, "same", ""),
         ({"batch": ()}, {}, "same", ""),
     ],
-)
+)  # fmt: skip
 def test_bits_that_begin_to_vary_are_a_change(
     tmp_path: Path, before: Varies, after: Varies, kind: str, told: str
 ) -> None:

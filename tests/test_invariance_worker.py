@@ -50,31 +50,13 @@ def rows(t: Any) -> Call:
 
 def controls() -> list[Invariance]:
     """Ask all controls all properties, as a scan does."""
-    return [
-        msgspec.convert(
-            {
-                "spec": spec.name,
-                "case": row.case,
-                "direction": row.direction,
-                "dtype": row.dtype,
-                "property": what,
-                **measure(
-                    spec,
-                    row.case,
-                    property=what,
-                    direction=row.direction,
-                    dtype=row.dtype,
-                    device="cpu",
-                    seed=0,
-                    max_time=60,
-                ),
-            },
-            Invariance,
-        )
-        for spec in INVARIANCE_CONTROLS
-        for row in spec.rows("cpu")
-        for what in PROPERTIES
-    ]
+    found = []
+    for spec, what in itertools.product(INVARIANCE_CONTROLS, PROPERTIES):
+        for row in spec.rows("cpu"):
+            asked: dict[str, Any] = {"property": what, "direction": row.direction, "dtype": row.dtype}
+            answer = measure(spec, row.case, **asked, device="cpu", seed=0, max_time=60)
+            found.append(msgspec.convert({**row._asdict(), **asked, **answer}, Invariance))
+    return found
 
 
 def test_controls_show_what_they_must() -> None:
@@ -193,16 +175,10 @@ def test_every_floating_point_input_is_laid_out_by_itself() -> None:
     ("op", "inputs", "what", "batch", "why"),
     [
         ("torch.relu", lambda t: call(t.normal(4, 4)), "batch", None, "its spec declares no batch"),
-        (
-            "torch.dropout",
-            lambda t: call(t.normal(48, 4), 0.5, True),
-            "batch",
-            Batch({0: 0}),
-            "it draws random numbers",
-        ),
+        ("torch.dropout", lambda t: call(t.normal(48, 4), 0.5, True), "batch", Batch({0: 0}), "it draws random numbers"),
         ("torch.bincount", lambda t: call(t.index(8, high=4)), "layout", None, "no floating-point input"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_asked_says_why(
     op: str, inputs: Any, what: Property, batch: Batch | None, why: str
 ) -> None:

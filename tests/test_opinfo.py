@@ -33,16 +33,8 @@ ENTRIES = (
 )
 PATTERNS = (*(f"opinfo:{name}" for name in ENTRIES), "module:nn.BatchNorm2d", "module:nn.LSTM")
 OPTIONS = (
-    "--source",
-    "opinfo,modules",
-    "--device",
-    "cpu",
-    "--runs",
-    6,
-    "--processes",
-    1,
-    "--no-cost",
-    "--no-overloads",
+    *("--source", "opinfo,modules", "--device", "cpu", "--runs", 6, "--processes", 1),
+    *("--no-cost", "--no-overloads"),
 )
 
 
@@ -234,20 +226,14 @@ def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[st
     [
         (["scan", "opinfo:add", "--source", "modules"], "no op matches 'opinfo:add'; add --source opinfo"),
         (["list", "linalg.norm", "--source", "modules"], "no op matches 'linalg.norm'; add --source opinfo"),
-        (
-            ["scan", "--source", "opinf"],
-            "unknown source 'opinf'; choose: documented, opinfo, modules, all",
-        ),
-        (
-            ["scan", "--samples", "3"],
-            "--samples applies to PyTorch's databases; add --source opinfo, modules or all",
-        ),
+        (["scan", "--source", "opinf"], "unknown source 'opinf'; choose: documented, opinfo, modules, all"),
+        (["scan", "--samples", "3"], "--samples applies to PyTorch's databases; add --source opinfo, modules or all"),
         (
             ["list", "--python", sys.executable],
             "--python names the torch whose databases are listed; add --source opinfo, modules or all",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_a_user_can_get_wrong(detmatrix: Command, arguments: list[str], expected: str) -> None:
     """One line, before anything runs."""
     done = detmatrix(*arguments)

@@ -138,18 +138,8 @@ def test_what_the_flag_warns_of_is_known_by_its_overload() -> None:
 def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path) -> None:
     """--no-overloads leaves out the list and the lines, and the coverage says so."""
     standing = StandIn(tmp_path)
-    options = (
-        "--device",
-        "cpu",
-        "--processes",
-        1,
-        "--no-overloads",
-        "--python",
-        standing.python,
-        "-o",
-        "run.jsonl",
-    )
-    assert detmatrix("scan", "torch.cumsum", *options).returncode == 0
+    options = ("--device", "cpu", "--processes", 1, "--no-overloads", "--python", standing.python)
+    assert detmatrix("scan", "torch.cumsum", *options, "-o", "run.jsonl").returncode == 0
     run = read_run(tmp_path / "run.jsonl")
     text = detmatrix("coverage", "run.jsonl")
 

@@ -108,14 +108,11 @@ def test_modes_of_a_simulated_gpu_are_those_of_pytorchs_own_kernels() -> None:
         (("--simulate", "sm_80", "--runs", "3"), "--runs 3: a simulated scan takes 4 executions or more"),
         (("--simulate", "sm_12"), "--simulate sm_12: cannot be simulated; sm_80, sm_90 can"),
         (("--multiprocessors", "4"), "--multiprocessors applies to a simulated GPU; add --simulate sm_80"),
-        (
-            ("--simulate", "sm_80", "--python", "./none"),
-            "--python ./none: is no interpreter that can be executed",
-        ),
+        (("--simulate", "sm_80", "--python", "./none"), "--python ./none: is no interpreter that can be executed"),
         (("--perturb", "lanes"), "unknown perturbation 'lanes'"),
         (("--device", "simulated"), "'simulated' is not a device"),
     ],
-)
+)  # fmt: skip
 def test_refusals_are_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     """What cannot be simulated is said at once, and nothing is left behind."""
     done = command_in(tmp_path)("scan", "torch.gather", *words)
@@ -493,22 +490,12 @@ def test_controls(
     [
         (lambda x: x * (1 + 1e-3) * 1e3 - x * 1e3, "write", [], ("stays", "")),
         (lambda x: (x - x.round()) / 2, "float add", [], ("vanishes", "")),
-        (
-            lambda x: x + 1,
-            "float add",
-            [TOLD],
-            (None, "it adds what is not exact with small integers either"),
-        ),
-        (
-            lambda x: x + 1,
-            "float add",
-            [],
-            (None, "it approximates, so that small integers do not stay exact"),
-        ),
+        (lambda x: x + 1, "float add", [TOLD], (None, "it adds what is not exact with small integers either")),
+        (lambda x: x + 1, "float add", [], (None, "it approximates, so that small integers do not stay exact")),
         (lambda x: x - x.round(), "write", [], (None, "its writers write the same small integers")),
         (lambda x: x - x.round(), "write", [TOLD], ("vanishes", "")),
     ],
-)
+)  # fmt: skip
 def test_small_integers_tell_rounding_from_a_race(
     monkeypatch: pytest.MonkeyPatch, change: Any, kinds: str, pairs: list[Any], expected: tuple[Any, str]
 ) -> None:

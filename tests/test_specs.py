@@ -179,15 +179,8 @@ def test_gives_what_its_reference_says(spec: OpSpec, planned: Planned) -> None:
     """With the flag on, a case that has a reference gives its bits, in several executions."""
     torch.use_deterministic_algorithms(True)
     try:
-        observed = observe(
-            spec,
-            planned.case,
-            direction=planned.direction,
-            dtype=planned.dtype,
-            device="cpu",
-            seed=0,
-            runs=2,
-        )
+        options: dict[str, Any] = {"direction": planned.direction, "dtype": planned.dtype, "device": "cpu"}
+        observed = observe(spec, planned.case, **options, seed=0, runs=2)
     finally:
         torch.use_deterministic_algorithms(False)
 

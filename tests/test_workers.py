@@ -191,13 +191,10 @@ def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
             )
         ),
         ({"failed": "ImportError: broken"}, "no worker could be started (ImportError: broken)"),
-        (
-            {"failed": "ModuleNotFoundError: No module named 'torch'"},
-            "has no torch; install it there (pip install torch)",
-        ),
+        ({"failed": "ModuleNotFoundError: No module named 'torch'"}, "has no torch; install it there (pip install torch)"),
     ],
     ids=str,
-)
+)  # fmt: skip
 @pytest.mark.parametrize("worker", [1, 2])
 def test_a_worker_that_does_not_start_ends_the_scan(
     detmatrix: Command, tmp_path: Path, then: object, text: str, worker: int
