@@ -53,7 +53,7 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
     """
     roots = in_order(located)
     heads, rows = table(located)
-    index = index_of(runs, located.torch) if roots else None
+    index = index_of(runs, located.torch) if roots and (runs or not located.simulated) else None
     places = [index.place(root) if index else None for root in roots]
     shown = [
         View(

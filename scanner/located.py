@@ -23,7 +23,8 @@ FEW_REPLAYS, MOST_REPLAYS, MISSED = 4, 16, 0.05
 # changed    memory that was equal in both runs differs where the op reads it, and no op wrote to it in between
 # generator  a random generator is in another state in another run
 # order      a Triton kernel gave other bits when the interpreter ran its programs in another order
-Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", "order"]
+# schedule   the op gave other bits when a simulated GPU ran its threads in another order
+Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", "order", "schedule"]
 # forward, backward: the phase of the program that called the op. recomputed: forward again, under checkpointing.
 Phase = Literal["forward", "backward", "recomputed"]
 # What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
@@ -81,7 +82,7 @@ class Root:
     reached: int = 0  # later ops that were given what came of it
     flag: WithFlag | None = None
     alert: str | None = None  # the caller it names
-    # The op that handed out unwritten memory; of another input: Python's generators that were in another state.
+    # The op that handed out unwritten memory; Python's generators that were in another state; the orders that first differed.
     origin: str | None = None
     argument: str | None = None  # what differed of that which it was given, as both runs have it
     in_runs: tuple[
@@ -134,6 +135,7 @@ class Located:
     called: tuple[tuple[OpSite, int], ...] = ()  # call sites and calls, where ops were only counted
     settings: dict[str, str] = field(default_factory=dict)  # what was set at its end, as its process says
     device: str | None = None  # the GPU that was used: "sm_90"
+    simulated: bool = False  # whether that GPU was simulated
     outside: int = 0  # ops given memory that something else than an op had written to; in one run
     outside_site: OpSite | None = None  # the first of these
     compiled: tuple[str, ...] = ()  # places that ask for compilation

@@ -30,6 +30,8 @@ CAUSE_MEANING: dict[Cause, str] = {
     "generator": "A random generator is in another state in another run: it was not seeded, or drawn from otherwise.",
     "order": "The Triton kernel gave other bits when the interpreter ran its programs in another order, one that a GPU may or "
     "may not take; nothing of it was measured on a GPU.",
+    "schedule": "The op gave other bits when a simulated GPU ran its threads in another order that CUDA permits; nothing of it "
+    "was measured on a GPU.",
 }
 _SHORT: dict[Cause, str] = {
     "unwritten": "unwritten memory",
@@ -99,6 +101,8 @@ def differed_words(root: Root) -> str:
         return f"{root.differing} of {root.executions}"
     if root.cause == "order":
         return f"{root.differing} of {root.executions} orders"
+    if root.cause == "schedule":
+        return f"{root.differing} of {root.executions} simulated schedules"
     if root.cause == "runs":
         return f"{root.differing} of {root.executions} runs"
     return _SHORT[root.cause]
@@ -148,7 +152,9 @@ def details(root: Root) -> list[str]:
     if root.argument is not None:
         found.append(f"what differs is {one_line(root.argument)}")
     if root.origin is not None:
-        known = "the memory is of {}" if root.cause == "unwritten" else "{} was in another state there"
+        known = {"unwritten": "the memory is of {}", "schedule": "seen first with {} in another order"}.get(
+            root.cause, "{} was in another state there"
+        )
         found.append(known.format(one_line(root.origin)))
     if root.saved is not None:
         found.append(f"inputs saved in {one_line(root.saved)}")
@@ -189,7 +195,12 @@ def summary(located: Located) -> str:
         done += f", {located.ops - located.compared} without their like" if located.partings else ""
         done += f", {located.propagated} given what earlier ones had made different"
     else:
-        done = f"{located.ops} ops, {located.replayed} of them executed {located.replays} more times"
+        times = (
+            f"in {located.replays} simulated orders of each class that can change anything"
+            if located.simulated
+            else f"{located.replays} more times"
+        )
+        done = f"{located.ops} ops, {located.replayed} of them executed {times}"
     return f"{sites}: {done} (torch {one_line(located.torch)}, {several(located.threads, 'thread')})."
 
 
@@ -235,6 +246,13 @@ def notes(located: Located) -> list[str]:
             f"Run 1 and run {parting.run} part: run 1 calls {first}, run {parting.run} {second} ({parting.only_first} and "
             f"{parting.only_second} ops without their like)."
         )
+    if located.simulated:
+        what = (
+            f"The GPU ({located.device}) was"
+            if located.device
+            else "The program used no GPU: one would have been"
+        )
+        found.append(f"{what} simulated: what CUDA permits, and nothing that was measured on a GPU.")
     found += sentinel_words(located)
     if located.launches:
         found.append(

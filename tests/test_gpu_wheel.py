@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -110,3 +111,37 @@ def test_witnesses_replay(run: Run) -> None:
     for name in ("torch.index_add:few_indices", "torch.nn.AdaptiveMaxPool3d:smaller_output"):
         done = command_in(Path(run.path).parent)("repro", "--replay", run.path, name, "--python", PYTHON)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+PROGRAM = """\
+import torch
+torch.manual_seed(0)
+index = torch.randint(4, (1000,)).cuda()
+source = torch.randn(1000, 8).cuda()
+into = torch.zeros(4, 8).cuda()
+into.index_add_(0, index, source)
+image = torch.randn(2, 1, 8, 8)
+conv = torch.nn.Conv2d(1, 2, 3)
+on_cpu = conv(image)
+torch.testing.assert_close(conv.cuda()(image.cuda()).cpu(), on_cpu)
+(into @ source.T).relu().sum().item()
+"""
+
+
+def test_a_program_on_the_simulated_gpu(tmp_path: Path) -> None:
+    """A program without a GPU: the op whose order matters is a root; the CPU computes for libraries, which are not judged."""
+    (tmp_path / "train.py").write_text(PROGRAM, encoding="utf-8")
+    done = command_in(tmp_path)(
+        "locate", "--simulate", "sm_80", "--python", PYTHON, "--format", "json", "train.py"
+    )
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+
+    assert [(one["site"]["op"], one["site"]["line"]["line"], one["cause"]) for one in told["roots"]] == [
+        ("aten::index_add_", 6, "schedule")
+    ]
+    assert (told["roots"][0]["origin"], told["roots"][0]["flag"]) == ("resident blocks", "cured")
+    unjudged = {op for reason, ops in told["left_out_ops"].items() if "not judged" in reason for op in ops}
+    assert unjudged == {"aten::convolution", "aten::mm"}
+    assert told["ended"] is None
+    assert (told["simulated"], told["device"]) == (True, "sm_80")

@@ -17,7 +17,7 @@ PACKAGES = ("opspecs", "scanner", "reports")
 WITH_TORCH = ("scanner/worker", "scanner/locate")
 # What specs name by its dotted path, so that a worker alone imports it.
 NAMED = ROOT / "opspecs/masked.py"
-READ_BITS = {"scanner.worker.bits", "scanner.worker.difference", "scanner.worker.launch_orders"}
+READ_BITS = {f"scanner.worker.{name}" for name in ("bits", "difference", "launch_orders", "simulated")}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:

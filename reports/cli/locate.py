@@ -12,6 +12,7 @@ import click
 from reports.cli.writing import Place, writes
 from reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environment_of, suspects_of, view_of
 from scanner.cli.options import Whole, python_option
+from scanner.cli.settings import Architecture
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
 from scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
 from scanner.plurals import several
@@ -23,6 +24,7 @@ from scanner.programs.process import (
     record_program,
 )
 from scanner.programs.runs import hold
+from scanner.run.simulation import simulated_gpu
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -68,6 +70,12 @@ from scanner.programs.runs import hold
     "--suspects",
     is_flag=True,
     help="Execute each op once, and show each beside what a simulated GPU showed of it for this release: nothing is measured.",
+)
+@click.option(
+    "--simulate",
+    type=Architecture(),
+    metavar="ARCH",
+    help="Run CUDA ops on a simulated GPU (sm_80), and each again in other orders of its threads: slow, and nothing is measured.",
 )
 @click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")
 @click.option(
@@ -117,6 +125,7 @@ def locate(
     record: str | None,
     diff: bool,
     suspects: bool,
+    simulate: str | None,
     eager: bool,
     save: str | None,
     matrices: tuple[str, ...],
@@ -134,7 +143,7 @@ def locate(
 
     Exit codes: 1 a call site differs, or two runs call different ops, 0 none does, 4 none does and none could have been seen to.
     """
-    again = {"--replay": replays, "--save": save, "--order": order}
+    again = {"--replay": replays, "--save": save, "--order": order, "--simulate": simulate}
     _choose_one("--runs", runs, again)
     _choose_one("--record", record, {**again, "--runs": runs, "--diff": diff})
     _choose_one("--suspects", suspects or None, {**again, "--runs": runs, "--record": record, "--diff": diff})
@@ -143,8 +152,11 @@ def locate(
     to.check(matrices)
     if diff:
         return _told(hold(words, frozenset(observed["ignored"])), to, matrices)
+    if simulate and order:
+        raise UsageError("--order and --simulate: choose one; neither runs what the other does")
     program = program_of(words, module=module, calls=calls)
     settings = ProgramSettings(
+        gpu=simulated_gpu(simulate, python) if simulate else None,
         python=python,
         quiet=to.path is None and to.form != "text",
         eager=eager,

@@ -29,9 +29,12 @@ from scanner.locate.replay import (
     with_flag,
 )
 from scanner.locate.saving import save_inputs
+from scanner.locate.simulated import LEFT_OPEN, SimulatedOp
 from scanner.locate.unwritten import UnwrittenMemory
-from scanner.located import OpSite, Root
+from scanner.located import Cause, OpSite, Root
 from scanner.plurals import several
+from scanner.schedules import MEMORY, phrase
+from scanner.worker import simulated
 
 # Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
 _FIRST_CALLS = 2
@@ -151,6 +154,8 @@ class LocateMode(TorchDispatchMode):
         reason = self._refusal(op, args, kwargs)
         if reason is not None:
             self.leave_out(reason, op.name)
+        if simulated.active():
+            func = SimulatedOp(func, op, self.replays)
         if self.recorder is not None and reason != _CAPTURED:
             self.recorder.begin(op, args, kwargs, given, key)
             if reason is None:
@@ -299,11 +304,22 @@ class LocateMode(TorchDispatchMode):
         if not kept.readable or kept.size > self._max_bytes:
             self.leave_out(_LARGE if kept.readable else _UNREADABLE, op.name)
             return result
-        count, places, root = 0, set[int](), None
+        if isinstance(func, SimulatedOp) and func.unjudged:
+            self.leave_out(func.unjudged, op.name)
+        else:
+            times = func.times if isinstance(func, SimulatedOp) else self.replays
+            self._again(op, call, times, args, kwargs, key)
+        return result
+
+    def _again(
+        self, op: KnownOverload, call: RepeatedCall, times: int, args: Any, kwargs: Any, key: SiteKey
+    ) -> None:
+        """Execute it so many times more."""
+        kept, count, places, root = call.kept, 0, set[int](), None
         try:
             # On another device than the CPU one waits once for all executions, and looks closer only if any differed.
-            queued = call.queued(self.replays)
-            for _ in range(self.replays if queued is None or queued else 0):
+            queued = call.queued(times)
+            for _ in range(times if queued is None or queued else 0):
                 again = call.other()
                 if again is None or not (found := settled(kept.tensors, again)):
                     continue
@@ -323,11 +339,10 @@ class LocateMode(TorchDispatchMode):
         except Exception:  # noqa: BLE001 - the program's own execution went well
             self.leave_out(_FAILED, op.name)
             call.restore()
-            return result
+            return
         self.replayed += 1
         if root is not None:
-            self._differed(root, call, count, places)
-        return result
+            self._differed(root, call, count, places, times)
 
     def _judged(
         self,
@@ -343,9 +358,16 @@ class LocateMode(TorchDispatchMode):
 
         *again* is what it gave then, ``None`` where that is gone and it has not differed since.
         """
-        root = self.roots.get((key, "replay"))
+        func = call.func
+        schedule = func.schedule if isinstance(func, SimulatedOp) and func.ordered else None
+        cause: Cause = "replay" if schedule is None else "schedule"
+        root = self.roots.get((key, cause))
         if root is not None:
             return root
+        if schedule == MEMORY:
+            self.leave_out(LEFT_OPEN, op.name)
+            call.restore()
+            return None
         if not op.random and call.draws():
             op.random = True
             self.leave_out(_DRAWING, op.name)
@@ -359,20 +381,20 @@ class LocateMode(TorchDispatchMode):
             unwritten = flag == "filled" or opened.keys() >= set(found)
             flag = "rare" if flag == "cured" else flag
         else:
-            unwritten = flag == "filled" or unwritten_alone(call.returned, again, found, opened)
+            unwritten = flag == "filled" or unwritten_alone(call.kept.tensors, again, found, opened)
             for place in found if unwritten else ():
                 if place < len(call.returned):
                     self.unwritten.left_open(op, call.returned[place], again[place])
         if unwritten:
             call.restore()
             return None
-        root = self._root(key, "replay", among(args, kwargs))
-        root.flag, root.alert = flag, alert
+        root = self._root(key, cause, among(args, kwargs))
+        root.flag, root.alert, root.origin = flag, alert, schedule and phrase(schedule)
         if self._save is not None:
             root.saved = save_inputs(self._save, len(self.roots), op.name, args, kwargs, call.before)
         return root
 
-    def _root(self, key: SiteKey, cause: Any, given: list[torch.Tensor]) -> Root:
+    def _root(self, key: SiteKey, cause: Cause, given: list[torch.Tensor]) -> Root:
         root = self.roots[key, cause] = Root(
             site=call_site(key), cause=cause, tensors=words(given), first=self.ops
         )
@@ -385,9 +407,9 @@ class LocateMode(TorchDispatchMode):
         root.differing_calls += 1
         root.origin = origin
 
-    def _differed(self, root: Root, call: RepeatedCall, count: int, places: set[int]) -> None:
+    def _differed(self, root: Root, call: RepeatedCall, count: int, places: set[int], times: int) -> None:
         root.differing_calls += 1
-        root.executions += self.replays
+        root.executions += times
         root.differing += count
         root.outputs = tuple(sorted({*root.outputs, *places}))
         call.restore()

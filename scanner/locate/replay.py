@@ -12,6 +12,7 @@ import torch
 from scanner.alerts import caller_in
 from scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
 from scanner.locate.overloads import KnownOverload, tensors
+from scanner.locate.simulated import on_host
 from scanner.located import Distance, WithFlag
 from scanner.worker.bits import as_integers, parts
 from scanner.worker.difference import SeverityAccumulator
@@ -31,7 +32,7 @@ class RepeatedCall:
     """One call of an op that is to be executed several times, from the same state each time."""
 
     def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self._func, self._args, self._kwargs = func, args, kwargs
+        self.func, self._args, self._kwargs = func, args, kwargs
         self.changed = op.changed(args, kwargs)
         self._before = [_copied(one) for one in self.changed]
         self._unsure = op.unsure
@@ -45,11 +46,11 @@ class RepeatedCall:
 
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
-        self.result = self._func(*self._args, **self._kwargs)
+        self.result = self.func(*self._args, **self._kwargs)
         self.returned = returned(self.result, self.changed)
         self._after = [_copied(one) for one in self.changed]
         # What is returned, then the arguments that it changes.
-        self.kept = KeptTensors(self.returned + self._after)
+        self.kept = KeptTensors(on_host(self.returned + self._after))
         return self.result
 
     @property
@@ -65,9 +66,9 @@ class RepeatedCall:
             one.copy_(before)
         for generator, state in self._generators:
             generator.set_state(state)
-        result = self._func(*self._args, **self._kwargs)
+        result = self.func(*self._args, **self._kwargs)
         # Runs once per execution.
-        return returned(result, self.changed) + self.changed if self.changed else tensors(result)
+        return on_host(returned(result, self.changed) + self.changed if self.changed else tensors(result))
 
     def other(self) -> list[torch.Tensor] | None:
         """Execute it again; return what is to be looked at closer, ``None`` where all is the same.

@@ -27,7 +27,7 @@ from scanner.locate.places import call_site
 from scanner.locate.settings import settings_now
 from scanner.located import FEW_REPLAYS, PLACES, Located, Root, SentinelSeen, replays_for
 from scanner.located_words import text
-from scanner.worker import launch_orders
+from scanner.worker import launch_orders, simulated
 
 try:
     from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped
@@ -38,6 +38,7 @@ except ImportError:  # an older torch
 # The sentinel: as those of a scan (opspecs/controls.py), additions into few slots.
 _SLOTS = 64
 _ADDITIONS = {"cpu": 1 << 16, "cuda": 1 << 20}
+_FEW_ADDITIONS = 1 << 12
 _EXECUTIONS = 16
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -89,9 +90,10 @@ class Session:
     def start(self) -> None:
         """Begin."""
         self._seed = torch.initial_seed()
-        self._sentinels.append(ask_sentinel("cpu"))
-        if self._settings.replays is None:
-            self.mode.replays = replays_for(self._sentinels[0])
+        if not simulated.active():
+            self._sentinels.append(ask_sentinel("cpu"))
+            if self._settings.replays is None:
+                self.mode.replays = replays_for(self._sentinels[0])
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
         self._undo += self._elsewhere.begin()
@@ -152,7 +154,8 @@ class Session:
             return
         if self.mode.recorder is not None:
             self.mode.recorder.close(ended)
-        self._sentinels.append(ask_sentinel("cpu"))
+        if not simulated.active():
+            self._sentinels.append(ask_sentinel("cpu"))
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             self._sentinels.append(ask_sentinel("cuda"))
 
@@ -188,6 +191,7 @@ class Session:
             device="sm_{}{}".format(*torch.cuda.get_device_capability())
             if torch.cuda.is_initialized()
             else None,
+            simulated=simulated.active(),
             roots=mode.found(),
             ended=ended,
         )
@@ -196,11 +200,12 @@ class Session:
 def ask_sentinel(device: str) -> SentinelSeen:
     """Replay the sentinel of a kind of device; the program's generators are not touched."""
     generator = torch.Generator().manual_seed(0)
-    count = _ADDITIONS[device]
+    count = _FEW_ADDITIONS if simulated.active() else _ADDITIONS[device]
     index = torch.randint(_SLOTS, (count,), generator=generator, device="cpu").to(device)
     source = torch.randn(count, generator=generator, device="cpu", dtype=torch.float32).to(device)
     into = torch.randn(_SLOTS, generator=generator, device="cpu", dtype=torch.float32).to(device)
-    with torch.no_grad(), LocateMode(replays=_EXECUTIONS, max_bytes=1 << 30) as mode:
+    executions = 1 if simulated.active() else _EXECUTIONS
+    with torch.no_grad(), LocateMode(replays=executions, max_bytes=1 << 30) as mode:
         if device == "cpu":
             into.index_put((index,), source, accumulate=True)
         else:
@@ -209,7 +214,7 @@ def ask_sentinel(device: str) -> SentinelSeen:
     return SentinelSeen(
         op="aten::index_put" if device == "cpu" else "aten::scatter_add",
         device=device,
-        executions=_EXECUTIONS,
+        executions=max((root.executions for root in roots), default=executions),
         differing=max((root.differing for root in roots), default=0),
     )
 

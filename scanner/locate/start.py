@@ -29,6 +29,10 @@ def _run(request: dict[str, Any]) -> int:
     assert spec.loader is not None
     sys.modules["scanner"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
+    if request["gpu"]:
+        from scanner.worker.simulated import load  # noqa: PLC0415 - ahead of torch
+
+        load(*request["gpu"])
     from scanner.locate.program import run  # noqa: PLC0415 - found from here on
 
     for name in [name for name in sys.modules if name.partition(".")[0] == "scanner"]:

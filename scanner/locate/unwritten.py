@@ -18,6 +18,7 @@ from scanner.locate.memory.digests import digest
 from scanner.locate.memory.storages import StorageTable, substituted
 from scanner.locate.overloads import KnownOverload, among, tensors
 from scanner.locate.replay import drawing_again
+from scanner.worker import simulated
 from scanner.worker.bits import as_integers
 
 # Larger memory is not followed.
@@ -48,7 +49,7 @@ class UnwrittenMemory:
         if torch.are_deterministic_algorithms_enabled():
             return  # it is filled
         for one in tensors(result):
-            if sort_of(one) not in {CPU, DEVICE} or not one.numel() or _bytes(one) > _MOST_BYTES:
+            if not _followed(one) or not one.numel() or _bytes(one) > _MOST_BYTES:
                 continue
             memory = _memory(one, one.dtype)
             generator = torch.Generator(device="cpu").manual_seed(0)
@@ -62,7 +63,7 @@ class UnwrittenMemory:
 
     def left_open(self, op: KnownOverload, output: torch.Tensor, other: torch.Tensor) -> None:
         """Note that elements of an output are unwritten: those in which another execution left something else."""
-        if sort_of(output) not in {CPU, DEVICE} or output.shape != other.shape:
+        if not _followed(output) or output.shape != other.shape:
             return
         memory = _memory(output, output.dtype)
         values = memory.clone(), memory.clone()
@@ -191,6 +192,11 @@ def _executed(
     found = [one for one in tensors(result) if id(one) not in mine]
     found += [new[id(one)] for one in changed]
     return [one for one in found if not _shares(one, poisoned)]
+
+
+def _followed(tensor: torch.Tensor) -> bool:
+    """Tell whether memory is followed: not that of a simulated GPU, where each look would be a kernel."""
+    return sort_of(tensor) == CPU or (sort_of(tensor) == DEVICE and not simulated.active())
 
 
 def _resized(tensor: torch.Tensor, blank: _Blank) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from scanner.errors import RunFileError, UntrustedScanError, UsageError, signal_name
+from scanner.gpu.process import LOST, GpuProcess, StandIns
 from scanner.located import PLACES, Located
 from scanner.observations.files import UNDECODABLE
 from scanner.perturbations import INTERPRET
@@ -51,6 +52,7 @@ class ProgramSettings:
     quiet: bool = False  # what it prints goes to standard error
     eager: bool = False  # nothing is compiled
     order: bool = False  # Triton kernels are interpreted, their programs in other orders
+    gpu: StandIns | None = None  # simulated
     observation: dict[str, Any] = field(default_factory=dict)
 
 
@@ -167,7 +169,7 @@ def _observed(
 ) -> Located:
     """Run it once."""
     place = folder / f"{record.stem if record else 'run'}.json"
-    request = {
+    request: dict[str, Any] = {
         "kind": program.kind,
         "name": program.name,
         "arguments": program.arguments,
@@ -175,12 +177,25 @@ def _observed(
         "calls": program.calls,
         "settings": settings.observation | ({"record": str(record)} if record else {}),
         "located": str(place),
+        "gpu": None,
     }
-    code = _run([settings.python, str(_START), json.dumps(request)], settings, stdin)
+    gpu = GpuProcess(settings.gpu) if settings.gpu else None
+    if gpu and settings.gpu:
+        request["gpu"] = (str(settings.gpu.folder), *gpu.descriptors)
+    code, ending = 0, ""
+    try:
+        command = [settings.python, str(_START), json.dumps(request)]
+        code = _run(command, settings, stdin, gpu.descriptors if gpu else ())
+    finally:
+        if gpu:
+            for descriptor in gpu.descriptors:
+                os.close(descriptor)
+            ending = f"; the simulated GPU: {gpu.ending()}" if code == LOST else ""
+            gpu.stop()
     if code == NO_TORCH and not os.path.lexists(place):
         raise UntrustedScanError(f"{settings.python}: has no torch; install it there (pip install torch)")
     if not os.path.lexists(place):
-        raise UntrustedScanError(f"{program.name}: {_ending(code)}; nothing is known of its ops")
+        raise UntrustedScanError(f"{program.name}: {_ending(code)}{ending}; nothing is known of its ops")
     _check_written(program, place, _MOST_LOCATED)
     try:
         return msgspec.json.decode(place.read_bytes(), type=Located)
@@ -219,7 +234,9 @@ def _has_triton(python: str) -> bool:
     return subprocess.run([python, "-c", look], check=False).returncode == 0
 
 
-def _run(command: list[str], settings: ProgramSettings, stdin: int | None) -> int:
+def _run(
+    command: list[str], settings: ProgramSettings, stdin: int | None, descriptors: tuple[int, ...] = ()
+) -> int:
     """Run it with our standard streams; Ctrl-C is for the program, which shares our terminal."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -229,6 +246,7 @@ def _run(command: list[str], settings: ProgramSettings, stdin: int | None) -> in
             stdin=stdin,
             stdout=sys.stderr if settings.quiet else None,
             check=False,
+            pass_fds=descriptors,
             preexec_fn=_interruptible,
         ).returncode
     except OSError as error:
@@ -245,6 +263,8 @@ def _environment(settings: ProgramSettings) -> dict[str, str]:
     """Return the user's environment; on Linux OpenMP binds its threads, without which races on the CPU may never show."""
     bound = {"OMP_PROC_BIND": "true"} if sys.platform == "linux" and not PLACES & os.environ.keys() else {}
     eager = {"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {}
+    if settings.gpu is not None:  # more threads would take the cores from its interpreter
+        bound = {"OMP_NUM_THREADS": "1"} if "OMP_NUM_THREADS" not in os.environ else {}
     return os.environ | bound | eager | ({INTERPRET: "1"} if settings.order else {})
 
 

@@ -36,6 +36,18 @@ def simulation_for(settings: Settings, python: str, progress: Progress) -> Stand
         return None
     if settings.runs < LEAST_RUNS:
         raise UsageError(f"--runs {settings.runs}: a simulated scan takes {LEAST_RUNS} executions or more")
+    return simulated_gpu(settings.simulate, python, progress, multiprocessors=settings.multiprocessors)
+
+
+def simulated_gpu(
+    architecture: str, python: str, progress: Progress | None = None, *, multiprocessors: int = 0
+) -> StandIns:
+    """Prepare a simulated GPU for the torch of an interpreter.
+
+    Raises:
+        UsageError: This machine, or that build, cannot have one.
+        DetmatrixError: No device of the architecture is known.
+    """
     if sys.platform != "linux" or platform.machine() not in {"x86_64", "AMD64"}:
         here = f"{platform.system()} on {platform.machine()}"
         raise UsageError(
@@ -47,12 +59,13 @@ def simulation_for(settings: Settings, python: str, progress: Progress) -> Stand
         )
     if shutil.which(python) is None:
         raise UsageError(f"--python {python}: is no interpreter that can be executed")
-    if any(path.exists() for path in _REAL):
+    if progress and any(path.exists() for path in _REAL):
         progress.note("there is a GPU here; it is not used, and nothing of this scan is measured on it")
-    progress.doing(f"preparing a simulated GPU ({settings.simulate})")
+    if progress:
+        progress.doing(f"preparing a simulated GPU ({architecture})")
     # It is asked from another folder.
     python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
-    return prepare(python, settings.simulate, multiprocessors=settings.multiprocessors)
+    return prepare(python, architecture, multiprocessors=multiprocessors)
 
 
 def described(settings: Settings) -> SimulatedDevice | None:
