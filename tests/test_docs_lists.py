@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -319,6 +319,8 @@ def test_sameness_where_nothing_could_race_changes_no_bullet(
     assert bullets(regenerate(doubt(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
 
 
+# A busy machine draws examples slowly.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")
 TRAITS = st.fixed_dictionaries(
     {},
@@ -365,6 +367,7 @@ def sources(text: str, section: str) -> dict[int, str]:
     return {claim.order: claim.source or "" for claim in parse_claims(text) if claim.section == section}
 
 
+@PATIENT
 @given(
     st.lists(bullet_texts, max_size=5, unique=True),
     st.lists(bullet_texts, max_size=5, unique=True),
@@ -389,6 +392,7 @@ def test_any_evidence(acting: list[str], raising: list[str], measured: list[Any]
     assert again.documented == again.regenerated == found.regenerated
 
 
+@PATIENT
 @given(
     targets=st.lists(st.sampled_from(OPS), min_size=1, max_size=3, unique=True).map(tuple),
     devices=st.lists(st.sampled_from(["cpu", "cuda", "mps"]), max_size=3, unique=True).map(tuple),
@@ -422,6 +426,7 @@ def test_what_is_written_is_what_was_meant(
         ]
 
 
+@PATIENT
 @given(st.text(st.characters(exclude_characters="\r"), max_size=200), measured_rows)
 def test_odd_docstrings_are_no_error(odd: str, measured: list[Any]) -> None:
     """Whatever the bullets say, the lists are written, and what was not understood stays as it is."""

@@ -91,6 +91,11 @@ def test_a_page_is_opened(
             ["-o", "nowhere/report.md"],
             "detmatrix: nowhere/report.md: cannot be written (No such file or directory); choose",
         ),
+        (["--all", "--format", "json"], "detmatrix: --all is for text and md: json leaves nothing out"),
+        (
+            ["--level", "ops"],
+            "detmatrix: --level says what a line of csv is about; give it with --format csv",
+        ),
         (["-o", "."], "detmatrix: .: is a folder; name a file in it with -o"),
         (
             ["-o", "run.jsonl"],
