@@ -56,25 +56,21 @@ ret;
 
 def _accesses(space: str) -> str:
     """Return a kernel that writes 16 bytes of each thread to a space piece by piece, and reads them back, widened."""
-    lines = [
-        "mad.wide.u32 %d3, %r3, 16, %d0;",
-        f"mad.wide.u32 %d4, %r3, {8 * RESULTS}, %d1;",
-        "and.b32 %r10, %r0, 31;",
-    ]
     declared = ".shared .align 16 .b8 s[512]; .local .align 16 .b8 l[1024];"
-    lines += [
-        "mov.u32 %r11, s; mad.lo.u32 %r12, %r10, 16, %r11;",
-        "mov.u32 %r13, l; mad.lo.u32 %r14, %r10, 16, %r13;",
-        "mad.wide.u32 %d5, %r3, 16, %d2;",
+    lines = [
+        f"""mad.wide.u32 %d3, %r3, 16, %d0;
+mad.wide.u32 %d4, %r3, {8 * RESULTS}, %d1;
+and.b32 %r10, %r0, 31;
+mov.u32 %r11, s; mad.lo.u32 %r12, %r10, 16, %r11;
+mov.u32 %r13, l; mad.lo.u32 %r14, %r10, 16, %r13;
+mad.wide.u32 %d5, %r3, 16, %d2;
+.reg .b64 at; .reg .b32 near;"""
     ]
-    lines.append(".reg .b64 at; .reg .b32 near;")
     if space == "generic":  # each third of the threads another space, so that none can be known
-        lines += [
-            "cvt.u64.u32 %d6, %r12; cvta.shared.u64 %d6, %d6;",
-            "cvt.u64.u32 %d7, %r14; cvta.local.u64 %d7, %d7;",
-        ]
-        lines += ["rem.u32 %r15, %r0, 3; setp.eq.u32 %p1, %r15, 0; setp.eq.u32 %p2, %r15, 1;"]
-        lines += ["selp.u64 at, %d6, %d7, %p1; selp.u64 at, %d5, at, %p2;"]
+        lines.append("""cvt.u64.u32 %d6, %r12; cvta.shared.u64 %d6, %d6;
+cvt.u64.u32 %d7, %r14; cvta.local.u64 %d7, %d7;
+rem.u32 %r15, %r0, 3; setp.eq.u32 %p1, %r15, 0; setp.eq.u32 %p2, %r15, 1;
+selp.u64 at, %d6, %d7, %p1; selp.u64 at, %d5, at, %p2;""")
     of = {"global": "%d5", "shared": "%r12", "local": "%r14", "generic": "at"}[space]
     dot, back = "" if space == "generic" else f".{space}", of
     volatile = f".volatile{dot}"
@@ -84,30 +80,22 @@ def _accesses(space: str) -> str:
     place = 0
     for kind, (size, register, widen) in ACCESSES.items():
         lines.append(f"{{ .reg .{register} v; .reg .b64 w;")
-        for k in range(BYTES // size):
-            lines.append(
-                f"ld.global.{kind} v, [%d3 + {size * k}]; st{volatile}.{kind} [{of} + {size * k}], v;"
-            )
+        lines += [
+            f"ld.global.{kind} v, [%d3 + {at}]; st{volatile}.{kind} [{of} + {at}], v;"
+            for at in range(0, BYTES, size)
+        ]
         for k in range(BYTES // size):
             lines.append(
                 f"ld{volatile}.{kind} v, [{back} + {size * k}]; {widen} w, v; st.global.u64 [%d4 + {8 * place}], w;"
             )
             place += 1
         lines.append("}")
-    lines += [
-        "{ .reg .b32 v<4>; .reg .b64 w<2>;",
-        "ld.global.v4.u32 {v0, v1, v2, v3}, [%d3]; xor.b32 v0, v0, 1;",
-    ]
-    lines += [
-        f"st{dot}.v4.u32 [{of}], {{v0, v1, v2, v3}}; bar.warp.sync -1; ld{volatile}.v2.u32 {{v2, v3}}, [{back}];"
-    ]
-    lines += [
-        f"mov.b64 w0, {{v2, v3}}; st.global.u64 [%d4 + {8 * place}], w0; ld{volatile}.v2.u64 {{w0, w1}}, [{back}];"
-    ]
-    lines += [
-        f"st.global.v2.u64 [%d4 + {8 * place + 16}], {{w0, w1}}; st{volatile}.v2.u32 [{of}], {{v3, v2}};"
-    ]
-    lines += [f"ld{volatile}.u64 w0, [{back}]; st.global.u64 [%d4 + {8 * place + 8}], w0; }}"]
+    lines.append(f"""{{ .reg .b32 v<4>; .reg .b64 w<2>;
+ld.global.v4.u32 {{v0, v1, v2, v3}}, [%d3]; xor.b32 v0, v0, 1;
+st{dot}.v4.u32 [{of}], {{v0, v1, v2, v3}}; bar.warp.sync -1; ld{volatile}.v2.u32 {{v2, v3}}, [{back}];
+mov.b64 w0, {{v2, v3}}; st.global.u64 [%d4 + {8 * place}], w0; ld{volatile}.v2.u64 {{w0, w1}}, [{back}];
+st.global.v2.u64 [%d4 + {8 * place + 16}], {{w0, w1}}; st{volatile}.v2.u32 [{of}], {{v3, v2}};
+ld{volatile}.u64 w0, [{back}]; st.global.u64 [%d4 + {8 * place + 8}], w0; }}""")
     return entry(f"access_{space}", "\n".join(lines), declared)
 
 
@@ -128,17 +116,16 @@ def _atomic(space: str, operation: str, kind: str, returns: bool) -> str:
     size = 8 if "64" in kind else 2 if kind == "b16" else 4
     register = {"f32": "f32", "f64": "f64"}.get(kind, f"b{8 * size}")
     plain = kind if kind in {"f32", "f64"} else f"b{8 * size}"
-    lines = [f".reg .{register} v, w, o; .reg .b64 at, g; .reg .b32 near;", f"rem.u32 %r10, %r0, {PLACES};"]
-    lines += [
-        "mad.wide.u32 %d3, %r0, 16, %d1; mad.wide.u32 %d4, %r0, 8, %d2;",
-        f"ld.global.{plain} v, [%d3]; ld.global.{plain} w, [%d3 + 8];",
+    lines = [
+        f""".reg .{register} v, w, o; .reg .b64 at, g; .reg .b32 near;
+rem.u32 %r10, %r0, {PLACES};
+mad.wide.u32 %d3, %r0, 16, %d1; mad.wide.u32 %d4, %r0, 8, %d2;
+ld.global.{plain} v, [%d3]; ld.global.{plain} w, [%d3 + 8];
+mad.wide.u32 g, %r10, 8, %d0; mov.u32 near, s; mad.lo.u32 near, %r10, 8, near;"""
     ]
-    lines += ["mad.wide.u32 g, %r10, 8, %d0; mov.u32 near, s; mad.lo.u32 near, %r10, 8, near;"]
     if space != "global":  # the first threads bring the places, and take them back
-        lines += [
-            f"setp.ge.u32 %p1, %r0, {PLACES};",
-            "@!%p1 ld.global.u64 %d5, [g]; @!%p1 st.shared.u64 [near], %d5; bar.sync 0;",
-        ]
+        lines.append(f"""setp.ge.u32 %p1, %r0, {PLACES};
+@!%p1 ld.global.u64 %d5, [g]; @!%p1 st.shared.u64 [near], %d5; bar.sync 0;""")
     of = {"global": "g", "shared": "near", "generic": "at"}[space]
     dot = "" if space == "generic" else f".{space}"
     if space == "generic":  # those of the third place stay in global memory

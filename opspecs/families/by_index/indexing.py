@@ -6,7 +6,7 @@ many values are written there and the last one stays. A permutation leaves neith
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -160,6 +160,16 @@ _COPY_RACES, _COPY_ROW_RACES = (
     for inputs, provokes in ((_along(_races), RACES), (_along(_row_races), ROW_RACES))
 )
 
+
+def form_of(of: str, name: str, cases: Mapping[str, Case]) -> OpSpec:
+    """Return the spec of another form of an op, by whose name the lists speak of it: in place, functional, or not a method."""
+    first = of.rpartition(".")[2]
+    form = f"The functional form of {first}" if first.endswith("_") else "The same as the method"
+    form = f"The in-place form of {first}" if name.endswith("_") else form
+    why = f"{form}, by the same kernel."
+    return OpSpec(name=name, why=why, cases=cases, documented=(of,), in_place=name.endswith("_"))
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.index_add",
@@ -199,17 +209,15 @@ SPECS: tuple[OpSpec, ...] = (
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
-    OpSpec(
-        name="torch.Tensor.index_add_",
-        why="The in-place form of index_add, by the same kernel.",
-        cases={
+    form_of(
+        "torch.index_add",
+        "torch.Tensor.index_add_",
+        {
             "collisions": Case(inputs=_along(_sums), provokes=ADDITIONS, devices=("cuda",)),
             "rows": Case(
                 inputs=_along(_wide_sums), provokes="about 16 rows added into each slot (100 on CUDA)"
             ),
         },
-        documented=("torch.index_add",),
-        in_place=True,
     ),
     OpSpec(
         name="torch.Tensor.index_put_",
@@ -254,17 +262,9 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.Tensor.index_put",
         why="The functional form of index_put_, by the same kernel.",
-        cases={
-            "accumulate": _INDEX_PUT_SUMS,
-            "overwrite": _INDEX_PUT_RACES,
-        },
+        cases={"accumulate": _INDEX_PUT_SUMS, "overwrite": _INDEX_PUT_RACES},
     ),
-    OpSpec(
-        name="torch.index_put",
-        why="The same as the method, by the same kernel.",
-        cases={"accumulate": _INDEX_PUT_SUMS},
-        documented=("torch.Tensor.index_put",),
-    ),
+    form_of("torch.Tensor.index_put", "torch.index_put", {"accumulate": _INDEX_PUT_SUMS}),
     OpSpec(
         name="torch.Tensor.put_",
         why="Values with equal indices are added (accumulate=True) or overwrite each other (accumulate=False) in "
@@ -282,15 +282,7 @@ SPECS: tuple[OpSpec, ...] = (
         },
         in_place=True,
     ),
-    OpSpec(
-        name="torch.Tensor.put",
-        why="The functional form of put_, by the same kernel.",
-        cases={
-            "accumulate": _PUT_SUMS,
-            "overwrite": _PUT_RACES,
-        },
-        documented=("torch.Tensor.put_",),
-    ),
+    form_of("torch.Tensor.put_", "torch.Tensor.put", {"accumulate": _PUT_SUMS, "overwrite": _PUT_RACES}),
     OpSpec(
         name="torch.Tensor.__getitem__",
         why=f"Its backward is index_put with accumulate=True ({KERNELS}/cpu/IndexKernel.cpp). On a CPU values of any other dtype "
@@ -344,20 +336,10 @@ SPECS: tuple[OpSpec, ...] = (
             "permutation": Case(inputs=_along(_sums, permuted=True)),
         },
     ),
-    OpSpec(
-        name="torch.index_copy",
-        why="The same as the method, by the same kernel.",
-        cases={"duplicates": _COPY_RACES},
-        documented=("torch.Tensor.index_copy",),
-    ),
-    OpSpec(
-        name="torch.Tensor.index_copy_",
-        why="The in-place form of index_copy, by the same kernel.",
-        cases={
-            "duplicates": _COPY_RACES,
-            "duplicate_rows": _COPY_ROW_RACES,
-        },
-        documented=("torch.Tensor.index_copy",),
-        in_place=True,
+    form_of("torch.Tensor.index_copy", "torch.index_copy", {"duplicates": _COPY_RACES}),
+    form_of(
+        "torch.Tensor.index_copy",
+        "torch.Tensor.index_copy_",
+        {"duplicates": _COPY_RACES, "duplicate_rows": _COPY_ROW_RACES},
     ),
 )

@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from opspecs.families.by_index.indexing import KERNELS, form_of
 from opspecs.inputs import Inputs
 from opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 FORWARD: tuple[Direction, ...] = ("forward",)
 
 RACES = "about 16 different values written to each slot"
@@ -248,16 +248,15 @@ SPECS: tuple[OpSpec, ...] = (
         },
         in_place=True,
     ),
-    OpSpec(
-        name="torch.scatter_add",
-        why="The functional form of scatter_add_, by the same kernel.",
-        cases={
+    form_of(
+        "torch.Tensor.scatter_add_",
+        "torch.scatter_add",
+        {
             "collisions": Case(inputs=_flat, provokes=ADDITIONS, devices=("cuda",), traits=FLAT),
             "columns": Case(
                 inputs=_columns, provokes="about 128 additions into each slot (2048 on CUDA)", traits=NESTED
             ),
         },
-        documented=("torch.Tensor.scatter_add_",),
     ),
     OpSpec(
         name="torch.Tensor.scatter",
@@ -283,44 +282,30 @@ SPECS: tuple[OpSpec, ...] = (
             "one_value": Case(inputs=_overwrite_with_one_value, traits={"src": "value"} | FLAT),
         },
     ),
-    OpSpec(
-        name="torch.Tensor.scatter_",
-        why="The in-place form of scatter, by the same kernel.",
-        cases=DUPLICATES,
-        documented=("torch.Tensor.scatter",),
-        in_place=True,
-    ),
-    OpSpec(
-        name="torch.scatter",
-        why="The same as the method, by the same kernel.",
-        cases=DUPLICATES,
-        documented=("torch.Tensor.scatter",),
-    ),
+    form_of("torch.Tensor.scatter", "torch.Tensor.scatter_", DUPLICATES),
+    form_of("torch.Tensor.scatter", "torch.scatter", DUPLICATES),
     OpSpec(
         name="torch.Tensor.scatter_reduce",
         why="On CUDA every source is reduced into its slot with an atomic operation, in the order in which threads "
         f"arrive ({KERNELS}/cuda/ScatterGatherKernel.cu).",
         cases={name: case for reduce in REDUCED for name, case in _scatter_reduce_cases(reduce).items()},
     ),
-    OpSpec(
-        name="torch.Tensor.scatter_reduce_",
-        why="The in-place form of scatter_reduce, by the same kernel.",
-        cases={
+    form_of(
+        "torch.Tensor.scatter_reduce",
+        "torch.Tensor.scatter_reduce_",
+        {
             name: replace(_scatter_reduce_cases(reduce)[name], directions=FORWARD)
             for reduce in REDUCED
             for name in (f"{reduce}_columns", reduce)
         },
-        documented=("torch.Tensor.scatter_reduce",),
-        in_place=True,
     ),
-    OpSpec(
-        name="torch.scatter_reduce",
-        why="The same as the method, by the same kernel.",
-        cases={
+    form_of(
+        "torch.Tensor.scatter_reduce",
+        "torch.scatter_reduce",
+        {
             name: replace(_scatter_reduce_cases("sum")[name], directions=FORWARD)
             for name in ("sum_columns", "sum")
         },
-        documented=("torch.Tensor.scatter_reduce",),
     ),
     OpSpec(
         name="torch.Tensor.index_reduce",
@@ -334,15 +319,13 @@ SPECS: tuple[OpSpec, ...] = (
             for name, case in _index_reduce_cases(reduce).items()
         },
     ),
-    OpSpec(
-        name="torch.Tensor.index_reduce_",
-        why="The in-place form of index_reduce, by the same kernel.",
-        cases={
+    form_of(
+        "torch.Tensor.index_reduce",
+        "torch.Tensor.index_reduce_",
+        {
             f"{reduce}_rows": replace(_index_reduce_cases(reduce)[f"{reduce}_rows"], directions=FORWARD)
             for reduce in REDUCED
             if reduce != "sum"
         },
-        documented=("torch.Tensor.index_reduce",),
-        in_place=True,
     ),
 )
