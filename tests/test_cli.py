@@ -40,7 +40,7 @@ ROOT = Path(__file__).parent.parent
         (["list", ""], "no op matches ''; detmatrix list shows what there is"),
         (["list", "--modes", "put_"], "--modes covers all modes; leave the patterns and the other options"),
         (["scan", "--modes", "off,backward"],
-         "Invalid value for '--modes': unknown mode 'backward'; did you mean backward_only? Choose: off, on, "),
+         "Invalid value for '--modes': unknown mode 'backward'; did you mean backward_only? choose: off, on, "),
         (["scan", "--resume", "--force"], ("--resume keeps what the run file holds, --force throws it away; give "
          "one of them (see detmatrix scan --help)")),
     ],

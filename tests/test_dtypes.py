@@ -16,8 +16,8 @@ from tests.commands import Command
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("flaot32", "'flaot32' is no dtype; did you mean float32"),
-        ("float32,nonsense", "'nonsense' is no dtype; give names such as float32, or all"),
+        ("flaot32", "unknown dtype 'flaot32'; did you mean float32"),
+        ("float32,nonsense", "unknown dtype 'nonsense'; choose: float32, float64, "),
     ],
 )
 def test_name_that_is_no_dtype(detmatrix: Command, tmp_path: Path, given: str, expected: str) -> None:

@@ -97,7 +97,10 @@ def test_threads_above_the_cores_are_said_in_one_line(detmatrix: Command, tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--invariance", "thread"), "unknown property 'thread'; choose: threads, batch, layout"),
+        (
+            ("--invariance", "thread"),
+            "unknown property 'thread'; did you mean threads? choose: threads, batch, layout",
+        ),
         (("--invariance", ","), "none given"),
     ],
 )

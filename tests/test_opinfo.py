@@ -226,7 +226,7 @@ def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[st
     [
         (["scan", "opinfo:add", "--source", "modules"], "no op matches 'opinfo:add'; add --source opinfo"),
         (["list", "linalg.norm", "--source", "modules"], "no op matches 'linalg.norm'; add --source opinfo"),
-        (["scan", "--source", "opinf"], "unknown source 'opinf'; choose: documented, opinfo, modules, all"),
+        (["scan", "--source", "opinf"], "unknown source 'opinf'; did you mean opinfo? choose: documented, opinfo, modules, all"),
         (["scan", "--samples", "3"], "--samples applies to PyTorch's databases; add --source opinfo, modules or all"),
         (
             ["list", "--python", sys.executable],

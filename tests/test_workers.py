@@ -42,7 +42,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "scanner.run.passes.PATIENCE",
         "scanner.run.scan.PATIENCE",
-        "scanner.run.sentinels.PATIENCE",
         "scanner.processes.process.LAST_SECONDS",
     ):
         monkeypatch.setattr(name, TIMEOUT)

@@ -11,7 +11,8 @@ from opspecs.patterns import ops_of
 from opspecs.pytorch.sources import databases
 from opspecs.registry import names_of, select
 from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cli.options import Sources, patterns_argument, tell
+from scanner.cli.options import patterns_argument, tell
+from scanner.cli.options import sources as names_of_sources
 from scanner.errors import UsageError
 from scanner.plurals import several
 
@@ -28,7 +29,7 @@ from scanner.plurals import several
 @click.option(
     "--source",
     "sources",
-    type=Sources(),
+    type=names_of_sources(),
     metavar="LIST",
     help="Comma-separated sources to list: documented, opinfo, modules, or all. The databases need a torch.",
 )

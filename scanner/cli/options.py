@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -27,6 +28,8 @@ _ENDING_OF = {"text": "txt", "junit": "xml", "github": ""}  # of the others it i
 # Endings of what no command writes: Markdown under such a name helps nobody.
 _FOREIGN = ("docx", "jpg", "ods", "odt", "pdf", "png", "svg", "tsv", "xlsx", "yaml", "yml")
 
+# Of a longer table not all names are told beside one that may have been meant.
+_MOST_NAMED = 30
 # Where a context holds the path of the file that defaults come from.
 DEFAULTS = "scanner.cli.defaults"
 
@@ -137,21 +140,39 @@ class Names(ParamType):
     name = "list"
     chooses = True  # a default may come from a file
 
+    def __init__(
+        self, what: str = "", known: Iterable[str] = (), arranged: Callable[[tuple[str, ...]], Any] = tuple
+    ) -> None:
+        """Say which names there are.
+
+        Args:
+            what: They are names of: "mode".
+            known: All of them; none: any name will do.
+            arranged: Puts names into order, or adds what follows from them.
+        """
+        self._what, self._known, self._arranged = what, tuple(known), arranged
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse an empty list."""
+        """Refuse an empty list, and names that there are not."""
         if isinstance(value, tuple):
             return value
         names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
-        return names or self.fail("none given; separate names by commas", param, ctx)
+        if not names:
+            self.fail("none given; separate names by commas", param, ctx)
+        for name in names if self._known else ():
+            if name not in self._known:
+                near = get_close_matches(name, self._known, n=2)
+                hints = [f"did you mean {' or '.join(near)}?"] * bool(near)
+                hints += [f"choose: {', '.join(self._known)}"] * (len(self._known) <= _MOST_NAMED or not near)
+                self.fail(f"unknown {self._what} {name!r}; {' '.join(hints)}", param, ctx)
+        return self._arranged(names)
 
 
-class Sources(Names):
-    """Names of sources of specs; ``all`` is all of them."""
+def ordered_by(known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """Return what puts names into the order of their table; ``all`` is all of them."""
+    return lambda names: tuple(name for name in known if name in names or "all" in names)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse names that do not exist."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            if name not in (*SOURCES, "all"):
-                self.fail(f"unknown source {name!r}; choose: {', '.join(SOURCES)}, all", param, ctx)
-        return SOURCES if "all" in names else tuple(name for name in SOURCES if name in names)
+
+def sources() -> Names:
+    """Return the type of names of sources of specs."""
+    return Names("source", (*SOURCES, "all"), ordered_by(SOURCES))

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, TypeVar, get_type_hints
 
 import click
 
 from scanner.accelerators import MEASURED
 from scanner.cases.settings import DTYPES, ordered
-from scanner.cli.options import Names, ParamType, Sources, Whole
+from scanner.cli.options import Names, ParamType, Whole, ordered_by, sources
 from scanner.invariance import PROPERTIES
-from scanner.modes import CHOSEN_MODES, MODE_TABLE, MODES, with_chosen
+from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import OFFERED
 from scanner.verdicts.vocabulary import DOUBTS, FINDING_MEANING, FINDING_WORDS
@@ -65,77 +64,6 @@ class Finite(click.FloatRange):
         return number
 
 
-class Perturbations(ParamType):
-    """Names of perturbations, separated by commas, each once."""
-
-    name = "list"
-    chooses = True
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse names that do not exist."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip()))
-        for name in names:
-            if name not in OFFERED:
-                self.fail(f"unknown perturbation {name!r}; choose: {', '.join(OFFERED)}", param, ctx)
-        if not names:
-            self.fail(f"none given; choose: {', '.join(OFFERED)}", param, ctx)
-        return ordered(names)
-
-
-class Properties(Names):
-    """Names of properties."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse names that do not exist."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            if name not in PROPERTIES:
-                self.fail(f"unknown property {name!r}; choose: {', '.join(PROPERTIES)}", param, ctx)
-        return tuple(name for name in PROPERTIES if name in names)
-
-
-class Modes(Names):
-    """Names of modes; off and on, and what follows from them, belong to every scan."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse a name that no mode has."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            if name not in MODE_TABLE:
-                near = get_close_matches(name, MODE_TABLE, n=1)
-                hint = f"did you mean {near[0]}? Choose" if near else "choose"
-                self.fail(f"unknown mode {name!r}; {hint}: {', '.join((*MODES, *CHOSEN_MODES))}", param, ctx)
-        return with_chosen(names)
-
-
-class Findings(Names):
-    """Names of findings."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse a name that no finding has."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            if name not in FINDING_WORDS:
-                self.fail(f"no finding is called {name!r}; choose: {', '.join(FINDING_WORDS)}", param, ctx)
-        return names
-
-
-class Dtypes(Names):
-    """Names of dtypes, or ``all``."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse a name that no torch has."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            if name not in (*DTYPES, "all"):
-                near = get_close_matches(name, DTYPES)
-                hint = f"did you mean {' or '.join(near)}?" if near else "give names such as float32, or all"
-                self.fail(f"{name!r} is no dtype; {hint}", param, ctx)
-        return names
-
-
 # What --only and --fail-on may name.
 FINDINGS_HELP = (
     f"{', '.join(FINDING_MEANING)}; of columns that --modes or --invariance chose these too, and "
@@ -144,7 +72,7 @@ FINDINGS_HELP = (
 )
 fail_on_option = click.option(
     "--fail-on",
-    type=Findings(),
+    type=Names("finding", FINDING_WORDS),
     metavar="FINDING,...",
     help=f"Exit 1 when a row has one of these findings, or when nothing was settled, and say in a line which rows of which "
     f"ops: {FINDINGS_HELP}.",
@@ -162,11 +90,11 @@ except_option = click.option(
 TYPES: dict[str, Any] = {
     "device": Device(),
     "simulate": Architecture(),
-    "perturb": Perturbations(),
-    "modes": Modes(),
-    "sources": Sources(),
-    "dtypes": Dtypes(),
-    "invariance": Properties(),
+    "perturb": Names("perturbation", OFFERED, ordered),
+    "modes": Names("mode", (*MODES, *CHOSEN_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
+    "sources": sources(),
+    "dtypes": Names("dtype", (*DTYPES, "all")),
+    "invariance": Names("property", PROPERTIES, ordered_by(PROPERTIES)),
 }
 
 

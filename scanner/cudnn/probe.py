@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -41,24 +40,10 @@ _CONVOLUTION = {
     "data gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_DATA, "BWD_DATA", ("DX", "W", "DY")),
     "weight gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_FILTER, "BWD_FILTER", ("X", "DW", "DY")),
 }
-# What a normalisation and an attention compute; the rest they are given.
-_NORM_OUTPUTS = {"YDESC", "MEAN_DESC", "INV_VARIANCE_DESC"}, {"DXDESC", "DSCALE_DESC", "DBIAS_DESC"}
 _ATTENTION = {
     "FWD": ("QDESC", "KDESC", "VDESC", "ODESC"),
     "BWD": ("QDESC", "KDESC", "VDESC", "ODESC", "DODDESC", "DQDESC", "DKDESC", "DVDESC"),
 }
-_ATTENTION_OUTPUTS = {"ODESC", "STATSDESC"}, {"DQDESC", "DKDESC", "DVDESC"}
-
-
-class GraphTensor(NamedTuple):
-    """A tensor of a graph, as whoever executes the graph has to bring it."""
-
-    id: int
-    elements: int
-    dtype: str
-    role: str  # the end of its attribute's name
-    output: bool
-    by_value: bool  # one number in the host's memory
 
 
 def strides(dimensions: Sequence[int], layout: str) -> list[int]:
@@ -84,7 +69,6 @@ class GraphBuilder:
         self._library = library
         self._stack = stack
         self._ids = itertools.count(1)
-        self.tensors: list[GraphTensor] = []  # of all graphs made, in order
 
     def make(self, kind: Kind) -> Descriptor:
         """Create a descriptor."""
@@ -112,22 +96,14 @@ class GraphBuilder:
         return graph.finalize()
 
     def _tensor(
-        self,
-        dimensions: Sequence[int],
-        dtype: str,
-        layout: str,
-        role: str,
-        *,
-        output: bool = False,
-        by_value: bool = False,
+        self, dimensions: Sequence[int], dtype: str, layout: str, *, by_value: bool = False
     ) -> Descriptor:
+        """Return a tensor; *by_value* is one number in the host's memory."""
         tensor = self.make(Kind.TENSOR)
         tensor.set(Attribute.TENSOR_DATA_TYPE, DATA_TYPES[dtype])
         tensor.set(Attribute.TENSOR_DIMENSIONS, *dimensions)
         tensor.set(Attribute.TENSOR_STRIDES, *strides(dimensions, layout))
-        number = next(self._ids)
-        self.tensors.append(GraphTensor(number, math.prod(dimensions), dtype, role, output, by_value))
-        tensor.set(Attribute.TENSOR_UNIQUE_ID, number)
+        tensor.set(Attribute.TENSOR_UNIQUE_ID, next(self._ids))
         tensor.set(Attribute.TENSOR_BYTE_ALIGNMENT, _ALIGNMENT)
         if by_value:
             tensor.set(Attribute.TENSOR_IS_BY_VALUE, True)
@@ -163,8 +139,7 @@ class GraphBuilder:
         one.set(Attribute[f"{prefix}ALPHA"], 1.0).set(Attribute[f"{prefix}BETA"], 0.0)
         one.set(Attribute[f"{prefix}CONV_DESC"], convolution.finalize())
         for role, shape in zip(roles, dimensions, strict=True):
-            output = role == {"forward": "Y", "data gradient": "DX"}.get(asked, "DW")
-            one.set(Attribute[f"{prefix}{role}"], self._tensor(shape, dtype, layout, role, output=output))
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(shape, dtype, layout))
         return one
 
     def _attention(self, operation: Operation, problem: Problem, dtype: str) -> Descriptor:
@@ -175,8 +150,7 @@ class GraphBuilder:
         rows = [problem.batch, problem.heads, *problem.size]
 
         def put(role: str, dimensions: Sequence[int], of: str, *, by_value: bool = False) -> None:
-            output = role in _ATTENTION_OUTPUTS[not forward]
-            tensor = self._tensor(dimensions, of, "contiguous", role, output=output, by_value=by_value)
+            tensor = self._tensor(dimensions, of, "contiguous", by_value=by_value)
             one.set(Attribute[f"OPERATION_SDPA_{word}_{role}"], tensor)
 
         for role in _ATTENTION[word]:
@@ -199,12 +173,11 @@ class GraphBuilder:
         one.set(Attribute[f"{prefix}MODE"], NORM_MODES[problem.norm])
 
         def put(role: str, dimensions: Sequence[int], of: str) -> None:
-            tensor = self._tensor(dimensions, of, layout, role, output=role in _NORM_OUTPUTS[not forward])
-            one.set(Attribute[f"{prefix}{role}"], tensor)
+            one.set(Attribute[f"{prefix}{role}"], self._tensor(dimensions, of, layout))
 
         if forward:
             one.set(Attribute.OPERATION_NORM_FWD_PHASE, NORM_TRAINING)
-            epsilon = self._tensor([1] * len(whole), "float32", layout, "EPSILON_DESC", by_value=True)
+            epsilon = self._tensor([1] * len(whole), "float32", layout, by_value=True)
             one.set(Attribute.OPERATION_NORM_FWD_EPSILON_DESC, epsilon)
         for role in ("XDESC", "YDESC") if forward else ("XDESC", "DYDESC", "DXDESC"):
             put(role, whole, dtype)

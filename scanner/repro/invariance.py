@@ -10,9 +10,8 @@ import re
 from scanner.errors import UsageError
 from scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
 from scanner.observations.records import Header
-from scanner.repro.comment import comment_of
+from scanner.repro.head import comment_of, set_variables, steering_of
 from scanner.repro.script import InputSource, executed, rendered
-from scanner.repro.variables import set_variables, steering_of
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.invariance import PropertyVerdict
 from scanner.verdicts.vocabulary import DEPENDENCE

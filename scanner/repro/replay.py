@@ -23,7 +23,7 @@ from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageEr
 from scanner.observations.records import Header, Mode, Observation, Record, Row, Schedule, Settings
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
-from scanner.repro.comment import WIDTH, finding_comment
+from scanner.repro.head import WIDTH, finding_comment
 from scanner.repro.script import rendered
 from scanner.run.progress import progress_for
 from scanner.run.requests import PATIENCE, ask, place_of

@@ -19,8 +19,7 @@ from scanner.accelerators import ACCELERATORS
 from scanner.modes import LEAST_RUNS, MODE_TABLE, Mode
 from scanner.observations.records import Header, Output
 from scanner.perturbations import CaseContext
-from scanner.repro.comment import OF_OFF_AND_ON, WIDTH, finding_comment
-from scanner.repro.variables import set_by_mode, set_variables, steering_of
+from scanner.repro.head import OF_OFF_AND_ON, WIDTH, finding_comment, set_by_mode, set_variables, steering_of
 from scanner.schedules import SCHEDULES
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import NEED_RUNS, MatrixRow

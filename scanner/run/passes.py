@@ -12,20 +12,27 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
+from opspecs.controls import SENTINELS
+from scanner.accelerators import kind_of
+from scanner.cases.rows import row_of
 from scanner.modes import MODE_TABLE
 from scanner.observations.records import (
     MODES,
+    Count,
     Distrust,
     Header,
     Mode,
     Observation,
     Row,
     Sentinel,
+    Settings,
 )
 from scanner.observations.runfile import Line, Run
 from scanner.perturbations import PERTURBATIONS
+from scanner.processes.environment import load
 from scanner.processes.process import WorkerEndedError
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.progress import Progress
@@ -38,7 +45,6 @@ from scanner.run.requests import (
     place_of,
     request_for,
 )
-from scanner.run.sentinels import watched
 from scanner.schedules import CANONICAL
 from scanner.verdicts.cells import observation_verdict, row_cell
 from scanner.verdicts.controls import misbehaving
@@ -49,6 +55,8 @@ _SENTINEL_ROWS = 24
 _SENTINEL_SECONDS = 2.0
 # Executions of a control between rows: whether it answers rightly shows in two, which every scan may make of a row.
 _CHECK_RUNS = 2
+# Executions of a sentinel.
+_WATCHED_RUNS = 20
 # Of the time that a row may take, what its executions on a simulated GPU may.
 _OWN_SHARE = 0.9
 # Workers that are asked for the controls, one after the other, before rows run in one that has not answered them all.
@@ -344,7 +352,7 @@ class PassRunner:
         # Simulated orders are drawn, whatever the machine lets race.
         if not self._simulates:
             settings = self._header.settings
-            self._write(watched(supervisor, settings, mode, process, before=before, worker=self._number))
+            self._write(_sentinel(supervisor, settings, mode, process, before=before, worker=self._number))
             self.sentinels += 1
 
     def _keep(self, observation: Observation) -> None:
@@ -377,3 +385,47 @@ class PassRunner:
             self.unwell[key] = f"{observation.outcome} in mode {mode}"
         elif str(observation.message).startswith("changed global state"):
             self.unwell[key] = f"it {observation.message}"
+
+
+class _Watched(msgspec.Struct):
+    """What a worker says of a sentinel."""
+
+    digests: dict[str, Count] = {}
+    exception: str | None = None
+    message: str | None = None
+
+
+def _sentinel(
+    supervisor: WorkerSupervisor, settings: Settings, mode: Mode, process: int, *, before: int, worker: int
+) -> Sentinel:
+    """Run the sentinel in the worker in service, and return what it saw.
+
+    Args:
+        supervisor: The workers.
+        settings: Of the scan.
+        mode: Of the worker.
+        process: Its number.
+        before: The place of the row that follows.
+        worker: Of the share of the rows that is observed there.
+    """
+    spec = SENTINELS["cpu" if settings.device == "cpu" else "accelerator"]
+    (planned,) = spec.rows(kind_of(settings.device))
+    request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
+    try:
+        request |= {"runs": _WATCHED_RUNS}
+        answer = supervisor.ask_for(_Watched, mode, request, max(settings.timeout, PATIENCE))
+    except WorkerEndedError as ended:
+        answer = _Watched(message=str(ended))
+    lines = [text for text in (answer.exception, answer.message) if text]
+    counted = list(answer.digests.values())
+    return Sentinel(
+        mode=mode,
+        process=process,
+        before=before,
+        op=spec.op_name,
+        executions=sum(counted),
+        differing=sum(counted[1:]),
+        load=load()[0],
+        message=": ".join(lines) or None,
+        worker=worker,
+    )

@@ -26,19 +26,19 @@ from scanner.cases.rows import Planner, control_rows
 from scanner.cases.settings import Plan, Shard, settings_for
 from scanner.cases.shards import divided, plan_digest, seconds_of
 from scanner.claims.tables import parse_claims
-from scanner.errors import UsageError
+from scanner.errors import UntrustedScanError, UsageError
 from scanner.invariance import Property
 from scanner.modes import FURTHER_MODES, MODE_TABLE, idle_modes
 from scanner.observations.invariance_records import Invariance
 from scanner.observations.overload_records import BuildOverloads, Dispatch
 from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Mode, Row
 from scanner.observations.runfile import Run, read_run
+from scanner.observations.versions import minor
 from scanner.observations.writer import RunWriter
 from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
 from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
-from scanner.run.compiling import compile_first
 from scanner.run.invariance import InvariancePass
 from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
@@ -129,7 +129,7 @@ class _Scan:
         self._progress.doing(f"starting torch: {self._plan.python}")
         try:
             self._header = self._first_header(self._first_worker())
-            compile_first(self._header, self._supervisor, self._progress)
+            _compile_first(self._header, self._supervisor, self._progress)
             header = self._begin()
             settings = header.settings
             rows = len(header.planned)
@@ -339,3 +339,30 @@ class _Scan:
         settings = self._header.settings
         request = request_for(do, row, settings) | more
         return ask(self._supervisor, kind, place, mode, request, settings.timeout, settings)
+
+
+def _compile_first(header: Header, supervisor: WorkerSupervisor, progress: Progress) -> None:
+    """See to it that what is to be compiled can be, before anything is measured.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    modes = [mode for mode in header.settings.modes if MODE_TABLE[mode].compiles]
+    if not modes:
+        return
+    torch = header.environment.torch
+    for mode in modes:
+        if minor(torch) < (since := MODE_TABLE[mode].since):
+            least = ".".join(map(str, since))
+            raise UsageError(
+                f"--modes {mode}: needs torch {least} or newer, and this is {torch}; leave it out"
+            )
+    progress.doing("torch.compile compiles a first function, which may take a minute")
+    supervisor.retire()
+    try:
+        supervisor.start(modes[0])
+    except UntrustedScanError as error:
+        raise UsageError(
+            f"--modes {modes[0]}: {error}; install what is missing, or leave the mode out"
+        ) from error
+    supervisor.retire()

@@ -1,20 +1,34 @@
-"""The comment that a script begins with: what was found, and where."""
+"""What a script begins with: the comment that says what was found and where, and the variables that steered the scan."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from scanner.errors import one_line
-from scanner.modes import DEFAULT_MODES
-from scanner.observations.records import Header
+from scanner.errors import UsageError, one_line
+from scanner.modes import DEFAULT_MODES, MODE_TABLE
+from scanner.observations.records import Environment, Header
 from scanner.schedules import FREEDOMS, PERMITTED
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.simulated import still_words
 from scanner.verdicts.vocabulary import FINDING_MEANING, MODE_FINDING_MEANING
 
+# The variables of a worker's environment that change what is computed, or in what order; no others are set.
+_STEERING = (
+    "ATEN_CPU_CAPABILITY",
+    "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+)
+# What such variables consist of: "granularity=fine,compact,1,0", "{0:4},{4:4}".
+_VALUE = re.compile(r"[\w ,:;=+*!.{}()-]{0,200}", re.ASCII)
 # Lines of a script are broken behind so many characters, where they can be.
 WIDTH = 118
 # Whose finding a row's own is, where other modes have findings too.
@@ -68,3 +82,34 @@ def _described(cell: Cell, reason: str | None = None) -> str:
     return (
         cell.verdict if cell.verdict == "raises" else textwrap.shorten(f"{cell.verdict}, {cell.reason}", 200)
     )
+
+
+def steering_of(header: Header) -> dict[str, str]:
+    """Return the variables that steered the threads and kernels of a run."""
+    recorded = header.environment.variables.get("off", {})
+    return {name: _value(recorded[name]) for name in _STEERING if name in recorded}
+
+
+def set_variables(variables: Mapping[str, str]) -> list[str]:
+    """Return the statements that set them, unless whoever runs the script has."""
+    return [f"os.environ.setdefault({name!r}, {value!r})" for name, value in variables.items()]
+
+
+def set_by_mode(env: Environment) -> dict[str, str]:
+    """Return the variables that a scan sets when the flag is on, and only then."""
+    off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
+    return {name: _value(on[name]) for name in MODE_TABLE["on"].variables if name in on and name not in off}
+
+
+def _value(recorded: str) -> str:
+    """Return the value of a variable.
+
+    Raises:
+        UsageError: It is none that any of them has.
+    """
+    if not _VALUE.fullmatch(recorded):
+        raise UsageError(
+            f"no script can be written: the run file has {one_line(recorded[:80])!r} as the value of a variable that steers "
+            f"threads or kernels; restore the file"
+        )
+    return recorded
