@@ -30,30 +30,10 @@ fragments = st.sampled_from(
             "CPU or CUDA",
         ),
         *("``reduce='sum'``", "accumulate=True", "that requires grad", "dtype is complex", "in some cases"),
-        *(
-            "`",
-            "``",
-            ":",
-            "*",
-            "- ",
-            "=",
-            "'",
-            "\\",
-            "[",
-            "]",
-            "|",
-            "?",
-            "\t",
-            "\r",
-            "\x0b",
-            "\x85",
-            "\u2028",
-            "\ud800",
-        ),
+        *["`", "``", ":", "*", "-", "=", "'", "\\", "[", "]", "|", "?"],
+        *("- ", "\t", "\r", "\x0b", "\x85", "\u2028", "\ud800"),
     ]
 )
-
-
 line = st.lists(fragments | st.text(st.characters(exclude_characters="\n"), max_size=4), max_size=6).map(
     "".join
 )
@@ -124,23 +104,12 @@ def test_what_is_written_is_read(
     "text",
     [
         "x " * 500_000,
-        "x\n" * 500_000,
         "`" * 1_000_000,
-        " " * 1_000_000,
-        "\n" * 1_000_000,
-        "* x\n" * 50_000,
         "* torch.a\n" + "  - x\n" * 150_000,
-        "* torch.a\n" + "\n  x" * 200_000,
         "* " + ":func:`torch.a`, " * 60_000,
-        "* " + "torch" + ".a" * 500_000,
         "* torch.a when called on " + "cpu or " * 150_000,
         "* torch.a" + " when called on cpu tensor" * 40_000,
-        "* torch.a when " + "a=b or " * 150_000,
         "* torch.a when a=" + "b/" * 500_000 + "!",
-        "* torch.a when " + "a" * 1_000_000,
-        "* torch.a when " + "a= " * 330_000,
-        "* torch.a " + "and when " * 110_000,
-        "* torch.a of " + "floating or " * 80_000,
         "* torch.a" + " in some cases" * 70_000 + " " + "a" * 100_000,
         "* " + ":" * 1_000_000,
     ],

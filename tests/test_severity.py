@@ -180,50 +180,15 @@ _EXAMPLES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         "float32", [1.0, 2.0], [1.5, 2.0],
         {"v_c": 0.5, "v_ermv": 0.25, "max_abs": 0.5, "max_rel": 0.5, "max_ulp": 1 << 22, "not_finite": 0},
     ),
-    "signs of zero": (
-        "float32", [0.0, 2.0], [-0.0, 2.0],
-        {"differing_elements": 1, "v_c": 0.0, "v_ermv": 0.0, "max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0},
-    ),
-    "away from zero": (
-        "float32", [0.0, 2.0], [3.0, 2.0], {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 3.0, "max_rel": 0.0},
-    ),
-    "nothing to divide by": (
-        "float64", [0.0, 0.0], [-5e-324, 5e-324],
-        {"v_c": 1.0, "v_ermv": None, "max_abs": 5e-324, "max_rel": None, "max_ulp": 1},
-    ),
-    "from NaN": (
-        "float64", [1.0, _NAN], [1.0, 2.0],
-        {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0, "not_finite": 1},
-    ),
-    "to infinity": (
-        "float64", [4.0, 1.0], [_INF, 3.0],
-        {"v_c": 1.0, "v_ermv": 2.0, "max_abs": 2.0, "max_rel": 2.0, "not_finite": 1},
-    ),
     "none finite": (
         "float64", [_INF, _NAN], [1.0, _INF],
         {"v_c": 1.0, "v_ermv": None, "max_abs": None, "max_rel": None, "max_ulp": None, "not_finite": 2},
-    ),
-    "distance beyond float64": (
-        "float64", [1e308, 1.0], [-1e308, 1.0],
-        {"v_ermv": _FARTHEST / 1e308 / 2, "max_abs": _FARTHEST, "max_rel": _FARTHEST / 1e308, "not_finite": 0},
     ),
     "ratio beyond float64": (
         "float64", [5e-324, 1.0], [1.0, 1.0],
         {"v_ermv": _FARTHEST / 2, "max_abs": 1.0, "max_rel": _FARTHEST, "not_finite": 0},
     ),
-    "scalar": ("float32", 2.0, 3.0, {"elements": 1, "differing_elements": 1, "max_abs": 1.0}),
     "complex scalar": ("complex64", 2 + 0j, 3 + 0j, {"elements": 1, "differing_elements": 1, "max_abs": 1.0}),
-    "complex": (
-        "complex128", [3 + 4j, 1j], [6 + 8j, 1j],
-        {"v_c": 0.5, "v_ermv": 0.5, "max_abs": 5.0, "max_rel": 1.0, "max_ulp": 1 << 52, "not_finite": 0},
-    ),
-    "complex, away from zero": (
-        "complex128", [0j, 5j], [3 + 4j, 5j], {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 5.0, "max_rel": 0.0},
-    ),
-    "complex, modulus beyond float64": (
-        "complex128", [complex(_FARTHEST, _FARTHEST)], [0j],
-        {"v_ermv": 1.0, "max_abs": _FARTHEST, "max_rel": 1.0, "not_finite": 0},
-    ),
     "complex, half of it NaN": (
         "complex64", [complex(1, _NAN), 2j], [complex(2, _NAN), 2j],
         {"v_c": 0.5, "v_ermv": 0.0, "max_abs": 0.0, "max_ulp": 0, "not_finite": 1},
@@ -296,14 +261,11 @@ _PLANES = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(1))
 @pytest.mark.parametrize(
     "laid_out",
     [
-        lambda x: x.clone(),
         lambda x: x.clone().contiguous(memory_format=torch.channels_last),
         lambda x: x.transpose(0, 3).contiguous().transpose(0, 3),
-        lambda x: torch.stack([x, x], -1)[..., 0],
         lambda x: x.clone().as_strided((1, 120, 1), (7, 1, 13)),
-        lambda x: x.clone().unsqueeze(2).expand(2, 3, 1, 4, 5),
     ],
-    ids=["contiguous", "channels last", "transposed", "strided", "odd strides", "expanded"],
+    ids=["channels last", "transposed", "odd strides"],
 )
 def test_layout_does_not_matter(laid_out: Any) -> None:
     """However either part lies in memory, the same elements are held against each other."""
