@@ -77,6 +77,7 @@ def explained(
     measured = list(_measured(matrices, paths))
     views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
+    actions = list(_advices(worst, by_op, cells, libraries)) if worst else []
     where = {device_kind(one.run.header.settings.device) for one in matrices if one.rows}
     latest = list(lists.values())[-1] if lists else []
     unmeasured = {
@@ -97,16 +98,17 @@ def explained(
             "engines": list(dict.fromkeys(it["engines"] for it in views if "engines" in it)),
             "libraries": list(libraries),
             "finding": worst,
-            "action": " ".join(_advices(worst, by_op, cells)) if worst else None,
+            "action": " ".join(actions) or None,
             "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
             "commands": _commands(name, by_op, cells, matrices, paths),
         },
         meaning=FINDING_MEANING[worst] if worst else None,
+        actions=actions,
         releases_words=span(list(lists), list(lists)),
     )
 
 
-def _advices(worst: Finding, by_op: View, cells: Sequence[View]) -> Iterator[str]:
+def _advices(worst: Finding, by_op: View, cells: Sequence[View], libraries: Sequence[View]) -> Iterator[str]:
     """Yield what to do, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
     if unlike := sum(one.unlike_reference for one in by_op.ops):
@@ -124,12 +126,12 @@ def _advices(worst: Finding, by_op: View, cells: Sequence[View]) -> Iterator[str
             devices.setdefault(label_of(row.row.device), []).append(row)
         for label, rows in devices.items():
             # What helps on one kind of device may not on another.
-            advice = _advice(min((row.finding for row in rows), key=WORST_FIRST.index), op, rows)
+            advice = _advice(min((row.finding for row in rows), key=WORST_FIRST.index), op, rows, libraries)
             yield f"On {label}: {advice}" if len(devices) > 1 else advice
     yield from further_advice(by_op.further, cells)
 
 
-def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow]) -> str:
+def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequence[View]) -> str:
     """Return what to do, with the cases that it is not true of."""
     if worst == "deterministic" and op.doubts:
         return (
@@ -141,10 +143,10 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow]) -> str:
         for row in rows
         for cell in (row.off, row.on)
         if cell.simulated
-        for call in cell.simulated.libraries
+        for call in (*cell.simulated.libraries, *cell.simulated.products)
     )
     if worst == "inconclusive" and calls:
-        return f"Unknown: it calls {', '.join(calls)}, which is not simulated. Scan on a GPU."
+        return f"Unknown: it calls {', '.join(calls)}, which is not simulated.{_settings(libraries)} Scan on a GPU."
     reads = worst == "uninitialized" and all(
         row.row.op.startswith("torch.") and not hands_out(row.row.op) for row in rows if row.finding == worst
     )
@@ -160,6 +162,19 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow]) -> str:
     if worst in {"fixed_by_mode", "uninitialized"} and raising:
         return f"{advice} Cases that raise with it: {raising}."
     return advice
+
+
+def _settings(libraries: Sequence[View]) -> str:
+    """Say what libraries of CUDA document not to guarantee, and the settings that change it."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for one in libraries:
+        for entry in one["entries"]:
+            if one["device"] == "cuda" and entry["setting"] and entry["promise"] == "not_guaranteed":
+                told.setdefault((one["library"], entry["setting"]), []).append(entry["area"])
+    return "".join(
+        f" {library} documents no guarantee for {' and '.join(areas)}. Set {setting}."
+        for (library, setting), areas in told.items()
+    )
 
 
 def _latest(by_op: View) -> list[MatrixRow]:
@@ -426,13 +441,13 @@ def _lines(view: View) -> Iterator[str]:
     yield one_line(view["op"])
     if others := [name for name in view["specs"] if name != view["op"]]:
         yield from wrapped(f"with {', '.join(others)}", "  ")
+    yield from _section("WHAT TO DO", view.actions)
     if view["releases"]:
         yield from _documented_lines(view)
     yield from _measured_lines(view)
     yield from _section("WHY IT COULD DIFFER", view["why"])
     yield from _section("ENGINES OF cuDNN, NOT MEASURED", view["engines"])
     yield from _library_lines(view["libraries"])
-    yield from _section("WHAT TO DO", [view["action"]] if view["action"] else [])
     costs = [f"{name}: {text}" for name, text in view["cost"].items()]
     yield from _section("COST OF THE FLAG (time with it on, over that with it off)", costs)
     if view["commands"]:

@@ -119,6 +119,7 @@ def _for_a_function(view: View, one: Matrix) -> None:
         )
         todo = "Fix the exception" if failed else "Not settled: see the reasons"
         view["action"] = f"{todo}, then run check again."
+        vars(view)["actions"] = [view["action"]]
     if not any(row.off.verdict in COMPARED and row.on.verdict in COMPARED for row in one.rows):
         view["cost"] = {}
     for found in (it for run in view["measured"] for some in run["cases"].values() for it in some):
