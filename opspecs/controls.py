@@ -254,12 +254,8 @@ SIMULATED_CONTROLS: tuple[OpSpec, ...] = (
     _simulated("read_write", shifted, "Threads read what others write.", lambda t: call(t.normal(512))),
 )
 
-_IMAGE = {
-    "image": Case(inputs=lambda t: call(t.leaf(t.normal(48, 2, 4, 8))), batch=Batch({0: 0})),
-}
-_ROWS = {
-    "rows": Case(inputs=lambda t: call(t.leaf(t.normal(48, 8))), batch=Batch({0: 0})),
-}
+_IMAGE = {"image": Case(inputs=lambda t: call(t.leaf(t.normal(48, 2, 4, 8))), batch=Batch({0: 0}))}
+_ROWS = {"rows": Case(inputs=lambda t: call(t.leaf(t.normal(48, 8))), batch=Batch({0: 0}))}
 
 
 def _invariance_control(
@@ -273,11 +269,7 @@ def _invariance_control(
 # Asked where a scan asks for invariance; ``scanner.verdicts.invariance`` says where each must give other bits.
 INVARIANCE_CONTROLS: tuple[OpSpec, ...] = (
     _invariance_control(
-        "invariant",
-        constant,
-        "Elementwise: threads, batch and layout decide nothing.",
-        _IMAGE,
-        backward=True,
+        "invariant", constant, "Elementwise: threads, batch and layout decide nothing.", _IMAGE, backward=True
     ),
     _invariance_control(
         "unrepeatable",

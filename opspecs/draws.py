@@ -153,10 +153,7 @@ def gradient_source(key: str, device: str, wide: torch.dtype, dtype: torch.dtype
     seed, start = _pool_seed("randn", wide), f"({seed_of(key) % POOL} + i * {_APART}) % {POOL}"
     pool = f'torch.randn({POOL}, generator=g.manual_seed({seed}), dtype={wide}).to("{device}", {dtype})'
     count = "o.numel()"
-    return (
-        seed,
-        f"{pool}.repeat(2 + {count} // {POOL}).narrow(0, {start}, {count}).reshape(o.shape)",
-    )
+    return (seed, f"{pool}.repeat(2 + {count} // {POOL}).narrow(0, {start}, {count}).reshape(o.shape)")
 
 
 def _pool_seed(function: str, dtype: torch.dtype | None) -> int:

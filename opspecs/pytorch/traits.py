@@ -88,10 +88,7 @@ _TRAITS: dict[str, Callable[[Arguments, Named, str], dict[str, str]]] = {
     "scatter": _source,
     "scatter_reduce": _keyword("reduce", 4, default=None),
     **dict.fromkeys(
-        (
-            *("empty", "empty_like", "empty_permuted", "empty_strided"),
-            *("new_empty", "new_empty_strided"),
-        ),
+        (*("empty", "empty_like", "empty_permuted", "empty_strided"), *("new_empty", "new_empty_strided")),
         _fill,
     ),
 }

@@ -51,11 +51,7 @@ class StandIns:
 
 
 def prepare(
-    python: str,
-    architecture: str,
-    environment: Mapping[str, str] | None = None,
-    *,
-    multiprocessors: int = 0,
+    python: str, architecture: str, environment: Mapping[str, str] | None = None, *, multiprocessors: int = 0
 ) -> StandIns:
     """Build what a simulation of the torch of an interpreter needs, unless an earlier scan has.
 

@@ -252,13 +252,7 @@ def _observe(
         if gpu:
             gpu.check()
         repetition = _Repetition(
-            execution,
-            budget,
-            observed,
-            count_threads=count_threads,
-            gpu=gpu,
-            prepare=prepare,
-            sample=sample,
+            execution, budget, observed, count_threads=count_threads, gpu=gpu, prepare=prepare, sample=sample
         )
         observed.update(repetition.run())
     finally:

@@ -177,10 +177,7 @@ SPECS: tuple[OpSpec, ...] = (
         f"arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim, in a loop over the indices.",
         cases={
             **with_dtypes(
-                "collisions",
-                Case(inputs=_along(_sums), provokes=ADDITIONS),
-                ("float64", "int64"),
-                "cuda",
+                "collisions", Case(inputs=_along(_sums), provokes=ADDITIONS), ("float64", "int64"), "cuda"
             ),
             "rows": Case(
                 inputs=_along(_wide_sums), provokes="about 16 rows added into each slot (100 on CUDA)"

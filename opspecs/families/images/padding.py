@@ -47,6 +47,18 @@ def _uneven(t: Inputs, lead: tuple[int, ...], pads: tuple[int, ...]) -> Call:
     return call(t.leaf(t.normal(*lead, *(4, 5, 3)[: len(pads) // 2])), pads, mode="replicate")
 
 
+def _spec(module: str, source: str, cases: dict[str, Case]) -> OpSpec:
+    return OpSpec(
+        name=f"torch.nn.{module}",
+        op="torch.nn.functional.pad",
+        why="The CUDA backward adds each output's gradient to the element it is a copy of with atomic additions "
+        f"({KERNELS}/{source}).",
+        directions=("backward",),
+        cases=cases,
+        cuda_dtypes=("float16", "bfloat16"),
+    )
+
+
 def _reflection(dims: int) -> OpSpec:
     """Return the spec of one of ReflectionPad1d to ReflectionPad3d."""
     everywhere = f"up to {3**dims} gradients added into each input element"
@@ -79,15 +91,7 @@ def _reflection(dims: int) -> OpSpec:
             devices=("cuda",),
             traits=CONTIGUOUS,
         )
-    return OpSpec(
-        name=f"torch.nn.ReflectionPad{dims}d",
-        op="torch.nn.functional.pad",
-        why="The CUDA backward adds each output's gradient to the element it is a copy of with atomic additions "
-        f"({KERNELS}/ReflectionPad.cu).",
-        directions=("backward",),
-        cases=cases,
-        cuda_dtypes=("float16", "bfloat16"),
-    )
+    return _spec(f"ReflectionPad{dims}d", "ReflectionPad.cu", cases)
 
 
 def _replication(dims: int) -> OpSpec:
@@ -118,15 +122,7 @@ def _replication(dims: int) -> OpSpec:
             devices=("cuda",),
             traits=CONTIGUOUS,
         )
-    return OpSpec(
-        name=f"torch.nn.ReplicationPad{dims}d",
-        op="torch.nn.functional.pad",
-        why="The CUDA backward adds each output's gradient to the element it is a copy of with atomic additions "
-        f"({KERNELS}/ReplicationPadding.cu).",
-        directions=("backward",),
-        cases=cases,
-        cuda_dtypes=("float16", "bfloat16"),
-    )
+    return _spec(f"ReplicationPad{dims}d", "ReplicationPadding.cu", cases)
 
 
 SPECS: tuple[OpSpec, ...] = (

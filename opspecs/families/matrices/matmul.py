@@ -130,11 +130,7 @@ SPECS: tuple[OpSpec, ...] = (
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
-    OpSpec(
-        name="torch.nn.functional.linear",
-        why=WHY,
-        cases={"batch": batched(_layer, ITEM_PRODUCTS)},
-    ),
+    OpSpec(name="torch.nn.functional.linear", why=WHY, cases={"batch": batched(_layer, ITEM_PRODUCTS)}),
     OpSpec(
         name="torch.cdist",
         why="The CUDA backward joins the gradients that a point receives from all others.",

@@ -125,30 +125,24 @@ SPECS: tuple[OpSpec, ...] = (
         documented=("torch.empty",),
         in_place=True,
     ),
-    OpSpec(
-        name="torch.empty_like",
-        why=WHY,
-        cases=_cases(lambda t: call(t.values(_elements(t)))),
+    *(
+        OpSpec(name=name, why=WHY, cases=_cases(inputs))
+        for name, inputs in {
+            "torch.empty_like": lambda t: call(t.values(_elements(t))),
+            "torch.empty_strided": lambda t: call(
+                (64, _elements(t) // 64), (1, 64), dtype=t.dtype, device=t.device
+            ),
+            "torch.empty_permuted": lambda t: call(
+                (8, 8, _elements(t) // 64), (2, 0, 1), dtype=t.dtype, device=t.device
+            ),
+        }.items()
     ),
-    OpSpec(
-        name="torch.empty_strided",
-        why=WHY,
-        cases=_cases(lambda t: call((64, _elements(t) // 64), (1, 64), dtype=t.dtype, device=t.device)),
-    ),
-    OpSpec(
-        name="torch.empty_permuted",
-        why=WHY,
-        cases=_cases(lambda t: call((8, 8, _elements(t) // 64), (2, 0, 1), dtype=t.dtype, device=t.device)),
-    ),
-    OpSpec(
-        name="torch.Tensor.new_empty",
-        why=WHY,
-        cases=_one_case(lambda t: call(t.values(1), (_elements(t),))),
-    ),
-    OpSpec(
-        name="torch.Tensor.new_empty_strided",
-        why=WHY,
-        cases=_one_case(lambda t: call(t.values(1), (64, _elements(t) // 64), (1, 64))),
+    *(
+        OpSpec(name=f"torch.Tensor.{name}", why=WHY, cases=_one_case(inputs))
+        for name, inputs in {
+            "new_empty": lambda t: call(t.values(1), (_elements(t),)),
+            "new_empty_strided": lambda t: call(t.values(1), (64, _elements(t) // 64), (1, 64)),
+        }.items()
     ),
     OpSpec(
         name="torch.Tensor.resize_",

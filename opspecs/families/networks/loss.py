@@ -75,11 +75,7 @@ def _case(
         inputs=inputs or partial(_classify, reduction=reduction, spatial=spatial, **options),
         provokes=provokes,
         directions=directions,
-        traits={
-            "reduction": reduction,
-            "dims": "spatial" if spatial else "rows",
-            "memory_format": layout,
-        },
+        traits={"reduction": reduction, "dims": "spatial" if spatial else "rows", "memory_format": layout},
     )
 
 

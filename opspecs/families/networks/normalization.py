@@ -94,14 +94,9 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/Normalization.cuh).",
         directions=("backward",),
         cases={
-            "images": Case(
-                inputs=_batch_norm,
-                provokes=CHANNEL_AVERAGED,
-                directions=BOTH,
-            ),
+            "images": Case(inputs=_batch_norm, provokes=CHANNEL_AVERAGED, directions=BOTH),
             "images_channels_last": Case(
-                inputs=lambda t: _batch_norm(t, channels_last=True),
-                provokes=CHANNEL_AVERAGED,
+                inputs=lambda t: _batch_norm(t, channels_last=True), provokes=CHANNEL_AVERAGED
             ),
             "images_native": Case(
                 inputs=lambda t: _batch_norm(t, native=True),

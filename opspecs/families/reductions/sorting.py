@@ -140,11 +140,7 @@ SPECS: tuple[OpSpec, ...] = (
         documented=("torch.median",),
     ),
     OpSpec(name="torch.nanmedian", why=WHY, cases=_search_cases() | VALUE),
-    OpSpec(
-        name="torch.kthvalue",
-        why=WHY,
-        cases=_search_cases(50) | {"tied_short_rows": _short(20, 1)},
-    ),
+    OpSpec(name="torch.kthvalue", why=WHY, cases=_search_cases(50) | {"tied_short_rows": _short(20, 1)}),
     OpSpec(
         name="torch.mode",
         why=f"Of equal values, and of values that are equally many, any may be found ({KERNELS}/cuda/TensorModeKernel.cu).",

@@ -182,8 +182,7 @@ def _unlike(samples: list[Sample], most: int) -> list[int]:
     off = [sum(text in _SWITCHED_OFF for _, text in features) for features in described]
     indexed = list(map(_has_indices, samples))
     best = max(
-        range(len(samples)),
-        key=lambda number: (indexed[number], elements[number], -off[number], -number),
+        range(len(samples)), key=lambda number: (indexed[number], elements[number], -off[number], -number)
     )
     chosen: list[int] = []
     seen = set()

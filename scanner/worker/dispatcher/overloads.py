@@ -143,11 +143,7 @@ def _reached(execution: Execution) -> dict[str, Any]:
     known = {caller for caller, _ in overloads.alerts}
     # An alert of a composite op is raised above all that the recorder sees.
     above = [(caller, None) for caller in dict.fromkeys(callers) if caller and caller not in known]
-    return {
-        "overloads": list(overloads.counts),
-        "alerts": [*overloads.alerts, *above],
-        "message": message,
-    }
+    return {"overloads": list(overloads.counts), "alerts": [*overloads.alerts, *above], "message": message}
 
 
 def kernels(device: str) -> list[dict[str, Any]]:
