@@ -33,10 +33,10 @@ from reports.docs.entries import (
 )
 from reports.docs.evidence import (
     BENCHMARK,
-    Action,
     Behaviour,
     Evidence,
     Rows,
+    Split,
     action_of,
     acts_with_benchmark,
     effect_of,
@@ -67,15 +67,6 @@ class RegeneratedLists(Struct, frozen=True, kw_only=True):
     def notes(self) -> list[str]:
         """All that is said of changes."""
         return [*self.changes.values(), *(f"{op} on {on}: {text}" for (op, on), text in self.added.items())]
-
-
-class _Part(Struct, frozen=True, kw_only=True):
-    """What is said of one op on one device after the evidence."""
-
-    list: ListName
-    target: str
-    device: str
-    claim: Claim
 
 
 def regenerate(docs: Docs) -> RegeneratedLists:
@@ -138,25 +129,23 @@ class _Writer:
         """Move, narrow or remove an entry as the evidence on its parts says."""
         first = entry.claims[0]
         here = list_of(entry)
-        kept: list[_Part] = []
-        moved: list[_Part] = []
-        lines: list[str] = []
-        parts: list[_Part] = []
-        for claim in entry.claims if first.parsed else ():
-            for device in DEVICES if claim.device == "any" else (claim.device,):
-                for target in claim.targets:
-                    part = _Part(list=here, target=target, device=device, claim=claim)
-                    stay, go, why = self._decide(part, entry.source)
-                    kept += stay
-                    moved += go
-                    lines += [why] if why else []
-                    parts.append(part)
+        # What is said of one op on one device is a claim of its own.
+        parts = [
+            replace(claim, targets=(target,), device=device)
+            for claim in (entry.claims if first.parsed else ())
+            for device in (DEVICES if claim.device == "any" else (claim.device,))
+            for target in claim.targets
+        ]
+        decided = [self._decide(part, entry.source) for part in parts]
+        kept = [one for stay, _, _ in decided for one in stay]
+        moved = [one for _, go, _ in decided for one in go]
+        lines = [why for *_, why in decided if why]
         if lines:
             self._changes[first.order] = "; ".join(dict.fromkeys(lines))
         if kept == parts:
             return
         place = self._entries[here].index(entry)
-        whole = [replace(part, list=here) for part in moved] == parts
+        whole = [replace(part, section=here) for part in moved] == parts
         left = [] if whole else self._written(kept, entry)
         arriving = [entry_of(OTHER[here], entry.source)] if whole else self._written(moved, entry)
         if left is None or arriving is None:
@@ -166,41 +155,39 @@ class _Writer:
         for one in arriving:
             insert(self._entries, one, OTHER[here])
 
-    def _decide(self, part: _Part, source: str) -> tuple[list[_Part], list[_Part], str]:
-        """Return what of a part stays, what goes to the other list, and why."""
-        claim = replace(part.claim, targets=(part.target,), device=part.device)
+    def _decide(self, claim: Claim, source: str) -> tuple[list[Claim], list[Claim], str]:
+        """Return what of a claim stays, what goes to the other list, and why."""
         evidence = self._speaking(claim)
         rows = [(_provoking(one), one.behaviour) for one in evidence if one.behaviour]
         action = action_of(claim, rows)
-        what = f"{part.target} on {part.device}"
-        there = replace(part, list=OTHER[part.list])
+        what = f"{claim.targets[0]} on {claim.device}"
+        there = OTHER[claim.section]
         shown = {behaviour for _, behaviour in rows}
         if action == "keep":
             if (
-                part.list == "deterministic"
+                claim.section == "deterministic"
                 and shown == {"nothing"}
                 and any(acts_with_benchmark(one.row) for one in self._speaking(claim))
             ):
-                narrow = replace(part, claim=narrowed(part.claim, BENCHMARK, ("True",)))
                 text = f"{BENCHMARK}=True: rows differ only with it, and not with cudnn.deterministic on too"
-                return [narrow], [], f"{what} is narrowed by {text}"
-            unproven = part.list == "raises" and shown == {"nothing"}
+                return [narrowed(claim, BENCHMARK, ("True",))], [], f"{what} is narrowed by {text}"
+            unproven = claim.section == "raises" and shown == {"nothing"}
             text = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
-            return [part], [], text if unproven else ""
+            return [claim], [], text if unproven else ""
         found = splits(claim, rows)
         failing = [one for one in evidence if effect_of(claim, one.behaviour) == "contradicts"]
         rests_on = witness_words([one for one in failing if not one.held] or failing)
         wrong = [one for one in self._docs.rows if one.wrong and matches(one.row.row, claim)]
-        wrong *= there.list == "deterministic"
+        wrong *= there == "deterministic"
         if action == "move" and not found and not wrong:
-            why = "it acts deterministically" if there.list == "deterministic" else "it raises"
-            return [], [there], f"{what} moves to the list {there.list!r}: {why}{rests_on}"
+            why = "it acts deterministically" if there == "deterministic" else "it raises"
+            return [], [replace(claim, section=there)], f"{what} moves to the list {there!r}: {why}{rests_on}"
         if action == "drop" and not found and not wrong:
             why = "never differed, in either mode" if shown == {"nothing"} else "differs with the flag on"
             why = "is not known to act deterministically" if any(one.held for one in evidence) else why
             return [], [], f"{what} goes: it {why}, and nothing is raised{rests_on}"
         # Where a condition without words may decide as well, the one that has words is not known to.
-        if wrong or len(found) != 1 or not _has_words(part, found[0].name, found[0].values, source):
+        if wrong or len(found) != 1 or not _has_words(claim, found[0], source):
             text = (
                 f"with the flag on its result is not the CPU's ({wrong[0].witness}); report that first"
                 if wrong
@@ -208,20 +195,20 @@ class _Writer:
                 if len(found) > 1
                 else "no condition that the lists have words for decides"
             )
-            return [part], [], f"{what} is left as it is: {text}"
+            return [claim], [], f"{what} is left as it is: {text}"
         (split,) = found
         by_fate = {
-            action: [replace(part, claim=narrowed(part.claim, split.name, values))] if values else []
+            action: [narrowed(claim, split.name, values)] if values else []
             for action, values in split.values.items()
         }
         # What the other list says already of all rows is not said twice.
-        others = [one for one in self._docs.claims if one.section == there.list]
+        others = [one for one in self._docs.claims if one.section == there]
         moved = [
-            replace(one, list=there.list)
+            replace(one, section=there)
             for one in by_fate["move"]
             if not all(
                 any(matches(it.row.row, other) for other in others)
-                for it in self._speaking(replace(one.claim, targets=(part.target,), device=part.device))
+                for it in self._speaking(one)
                 if it.behaviour != "nothing"
             )
         ]
@@ -230,10 +217,10 @@ class _Writer:
     def _speaking(self, claim: Claim) -> list[Evidence]:
         return [one for one in self._seen if one.behaviour and matches(one.row.row, claim)]
 
-    def _written(self, parts: Sequence[_Part], entry: ListEntry) -> list[ListEntry] | None:
+    def _written(self, parts: Sequence[Claim], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
         written = []
-        for statement in _statements(parts):
+        for statement in _statements(parts, anywhere=entry.claims[0].device == "any"):
             source = write(statement, entry.source)
             if source is None:
                 return None
@@ -287,41 +274,30 @@ def witness_words(evidence: Sequence[Evidence]) -> str:
     return f" {SIMULATED}{strongest(some).witness}]" if some else ""
 
 
-def _has_words(part: _Part, name: str, values: dict[Action, tuple[str | None, ...]], source: str) -> bool:
+def _has_words(claim: Claim, split: Split, source: str) -> bool:
     """Tell whether both sides of a split can be written."""
     return all(
-        write(
-            statement_of(
-                replace(narrowed(part.claim, name, some), targets=(part.target,), device=part.device)
-            ),
-            source,
-        )
-        for action in ("keep", "move")
-        if (some := values[action])
+        write(statement_of(narrowed(claim, split.name, values)), source)
+        for values in (split.values["keep"], split.values["move"])
+        if values
     )
 
 
-def _statements(parts: Sequence[_Part]) -> Iterator[Statement]:
+def _statements(parts: Sequence[Claim], *, anywhere: bool) -> Iterator[Statement]:
     """Yield what parts of one bullet say, ops and devices of which the same is said together."""
-    groups: dict[tuple[object, ...], list[_Part]] = {}
+    groups: dict[tuple[object, ...], list[Claim]] = {}
     for part in parts:
-        groups.setdefault((part.list, part.claim.direction, part.claim.conditions), []).append(part)
+        groups.setdefault((part.section, part.direction, part.conditions), []).append(part)
     for same in groups.values():
         devices: dict[str, list[str]] = {}
         for part in same:
-            devices.setdefault(part.target, []).append(part.device)
+            devices.setdefault(part.targets[0], []).append(part.device)
         together: dict[tuple[str, ...], list[str]] = {}
         for target, on in devices.items():
             together.setdefault(tuple(on), []).append(target)
         for on_all, targets in together.items():
-            anywhere = same[0].claim.device == "any" and on_all == DEVICES
-            yield Statement(
-                list=same[0].list,
-                targets=tuple(targets),
-                devices=() if anywhere else on_all,
-                direction=same[0].claim.direction,
-                conditions=same[0].claim.conditions,
-            )
+            said = replace(same[0], targets=tuple(targets))
+            yield replace(statement_of(said), devices=() if anywhere and on_all == DEVICES else on_all)
 
 
 NO_WORDS = "no words for it fit these rows and leave out all others"
