@@ -60,7 +60,9 @@ def test_what_nobody_can_compute_is_said(gpu: dict[str, Any]) -> None:
         raise ValueError("no")
 
     gpu["report"] = Report([], [], ["cudnnRNNForward"], [])
-    with pytest.raises(RuntimeError, match=r"\(cudnnRNNForward\), nor can the CPU; set torch.backends.cudnn"):
+    with pytest.raises(
+        RuntimeError, match=r"\(cudnnRNNForward\), nor can the CPU \(ValueError\); set torch.backends.cudnn"
+    ):
         SimulatedOp(failing, known(ADD), 4)()
     gpu["report"] = Report(["kernel"], [], [], [], BLOCKS)
     op = SimulatedOp(lambda: None, known(ADD), 4)

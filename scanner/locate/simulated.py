@@ -22,6 +22,28 @@ _FAULT = "the simulated GPU did not execute whole, so that the CPU computed them
 _PRODUCT = "are matrix products, which the CPU computed in the place of a library: not judged"
 LEFT_OPEN = "leave a part of their output unwritten"
 
+_MOST_TEXT = 200
+_ADVICE = {
+    "cudnn": "; set torch.backends.cudnn.enabled = False",
+    "attention": "; use torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)",
+}
+
+
+def _norm(*args: Any) -> tuple[torch.Tensor, ...]:
+    return (*torch.ops.aten.native_batch_norm(*args), torch.empty(0, dtype=torch.uint8, device="cpu"))
+
+
+def _norm_backward(given: torch.Tensor, grad: torch.Tensor, *args: Any) -> Any:
+    *saved, eps, _ = args
+    return torch.ops.aten.native_batch_norm_backward(grad, given, *saved, True, eps, [True] * 3)
+
+
+# What the CPU has under another name.
+_CPU_OPS: dict[str, Any] = {
+    "aten::cudnn_batch_norm": _norm,
+    "aten::cudnn_batch_norm_backward": _norm_backward,
+}
+
 
 class SimulatedOp:
     """Executes one call of an op: first in the canonical order, then in orders of the classes that can change anything.
@@ -108,13 +130,14 @@ class SimulatedOp:
         moved = [_on_cpu(one) for one in substituted(tuple(args), copies)]
         named = {key: _on_cpu(one) for key, one in substituted(dict(kwargs), copies).items()}
         try:
-            result = self._func(*moved, **named)
-        except Exception as error:
-            what = ", ".join(report.libraries or [text for _, text in report.faults])
-            advice = "; set torch.backends.cudnn.enabled = False" if "cudnn" in what else ""
+            result = _CPU_OPS.get(self._op.base, self._func)(*moved, **named)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program asked for something else
+            what = ", ".join(report.libraries or [text for _, text in report.faults])[:_MOST_TEXT]
+            advice = next((said for word, said in _ADVICE.items() if word in f"{self._op.name} {what}"), "")
             raise RuntimeError(
-                f"{self._op.name}: the simulated GPU cannot execute it ({what}), nor can the CPU{advice}"
-            ) from error
+                f"{self._op.name}: the simulated GPU cannot execute it ({what}), nor can the CPU "
+                f"({type(error).__name__}){advice}"
+            ) from None
         for number in before:
             given[number].copy_(copies[number])
         whose = {id(copy): given[number] for number, copy in copies.items()}
