@@ -325,9 +325,8 @@ def test_recorded_runs_are_the_same() -> None:
         change.row.row.id for change in pair.changes if change.other_bits
     ]
     assert "other_device" in {one.measured for one in pair.claims}
-    assert pair.cost is not None
-    # All but those that raise.
-    assert pair.cost["rows"] == rows - sum(row.on.verdict == "raises" for row in pair.new.rows)
+    # A build for CPUs and one for CUDA: their costs have nothing to do with the release.
+    assert pair.cost is None
 
 
 def test_a_regression_planted_in_a_recorded_run_is_found() -> None:

@@ -21,6 +21,7 @@ from reports.render.json import View, fields_of
 from scanner.accelerators import label_of
 from scanner.claims.matching import matches, names_of
 from scanner.errors import UsageError
+from scanner.observations import versions
 from scanner.observations.records import Claim, Section
 from scanner.verdicts.findings import MatrixRow
 
@@ -369,7 +370,10 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Fo
         changes=tuple(changes),
         claims=claims,
         undocumented=undocumented(claims, changes),
-        cost=None if obstacles else compare_costs([change for change in changes if change.alike]),
+        # A build for CUDA is compiled otherwise for the CPU, too.
+        cost=None
+        if obstacles or len({versions.build_kind(one.run.header.environment.torch) for one in (old, new)}) > 1
+        else compare_costs([change for change in changes if change.alike]),
         again=again,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reports.compare.comparable import REASON_MEANING, Reason, hardware, kind_of
-from reports.compare.judge import CHANGES, CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
+from reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from reports.compare.rates import CAVEAT, LEVEL, RateTest
 from reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, ClaimChange, Comparison, Pair
 from reports.matrix import words
@@ -24,7 +24,7 @@ from scanner.observations.records import MODES
 from scanner.plurals import several
 from scanner.verdicts.cells import COMPARED, Cell
 from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, MODE_FINDING_MEANING
+from scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, MODE_FINDING_MEANING, WORST_FIRST
 
 NOT_PLANNED = "not planned"
 
@@ -279,7 +279,8 @@ def _pair(pair: Pair) -> View:
             (old.row.id, [words_of[key], arrow(old.finding, new.finding), *_modes(old, new)])
             for key, (old, new) in (pair.again.rows.items() if pair.again else ())
         ],
-        changes=((kind, [_row(pair, it) for it in pair.of(kind)]) for kind in CHANGES if pair.of(kind)),
+        changes=((kind, [_row(pair, it) for it in pair.of(kind)]) for kind in MOVES if pair.of(kind)),
+        only_one=_only_one(pair),
         doubts=(
             _doubt(pair, reason, some)
             for reason in REASON_MEANING
@@ -452,7 +453,35 @@ def _lead(pair: Pair) -> str:
     old, new = (versions.release(one.run.header.environment.torch) for one in (pair.old, pair.new))
     device = pair.new.device if pair.new.simulated else pair.new.device.upper()
     still = f"no op changed in {several(pair.compared, 'row')}" if pair.compared else "no row can be compared"
-    return f"{device}, torch {old} → {new}: {'; '.join(named) or still}{more}."
+    lists = f"{several(len(pair.claims), 'change')} of the documented lists" if pair.claims else ""
+    bits = [change for change in pair.changes if change.other_bits]
+    ulps = [one.at_least_ulp for change in bits for one in change.moved.values() if one.at_least_ulp]
+    far = f", by at least {max(ulps)} ULP in one" if ulps else ""
+    other = f"{several(len(bits), 'deterministic row')} gave other bits{far}" if bits else ""
+    dear = (
+        f"the flag's cost may have changed in {several(len(pair.cost.listed), 'row')}"
+        if pair.cost and pair.cost.listed
+        else ""
+    )
+    also = "".join(f"; {text}" for text in (lists, other, dear) if text)
+    return f"{device}, torch {old} → {new}: {'; '.join(named) or still}{more}{also}."
+
+
+def _only_one(pair: Pair) -> list[View]:
+    """Return the ops of which one run alone planned rows: how many each did, and the worst that they show."""
+    ops: dict[str, list[Change]] = {}
+    for change in (*pair.of("added"), *pair.of("removed")):
+        ops.setdefault(change.row.row.spec, []).append(change)
+    return [
+        View(
+            {
+                "op": op,
+                "counts": [sum(it.judged.kind == kind for it in some) for kind in ("added", "removed")],
+                "worst": min((it.row.finding for it in some), key=WORST_FIRST.index),
+            }
+        )
+        for op, some in ops.items()
+    ]
 
 
 def _finding(change: Change) -> str:
