@@ -151,37 +151,23 @@ def test_runs_of_two_devices_fill_different_cells() -> None:
     }
 
 
+KINDS = "dtype (fails for integer, not for floating, complex, bool)"
+REDUCE = "reduce (fails for prod, not for sum)"
+ROWS = "fails in raises forward float32; holds in fixed_by_mode forward float32"
+
+
 @pytest.mark.parametrize(
     ("failing", "holding", "text"),
     [
-        ({"dtype": "int64"}, {}, "What decides: dtype (fails for integer, not for floating, complex, bool)"),
-        (
-            {"traits": {"reduce": "prod"}},
-            {"traits": {"reduce": "sum"}},
-            "What decides: reduce (fails for prod, not for sum)",
-        ),
+        ({"dtype": "int64"}, {}, f"What decides: {KINDS}"),
+        ({"traits": {"reduce": "prod"}}, {"traits": {"reduce": "sum"}}, f"What decides: {REDUCE}"),
         ({"direction": "backward"}, {}, "What decides: direction (fails for backward, not for forward)"),
         (
             {"traits": {"reduce": "prod"}, "dtype": "int64"},
             {"traits": {"reduce": "sum"}},
-            (
-                "What may decide: reduce (fails for prod, not for sum) or dtype (fails for integer, not for "
-                "floating, complex, bool)"
-            ),
+            f"What may decide: {REDUCE} or {KINDS}",
         ),
-        (
-            {},
-            {},
-            (
-                "No single condition decides: fails in raises forward float32; holds in fixed_by_mode forward "
-                "float32"
-            ),
-        ),
-        (
-            {"traits": {"dims": "2-D"}},
-            {"traits": {"dims": "1-D"}},
-            "What decides: dims (fails for 2-D, not for 1-D)",
-        ),
+        ({}, {}, f"No single condition decides: {ROWS}"),
     ],
 )
 def test_over_broad_bullets_say_what_decides(
