@@ -324,6 +324,21 @@ _SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "PyTorch's generators begin with another state in each run, data loaders with them",
         "torch.manual_seed(0) at the start",
     ),
+    "random": (
+        ("not drawn from",),
+        "draws other numbers in each run unless it was seeded",
+        "random.seed(0) at the start",
+    ),
+    "numpy.random": (
+        ("not drawn from",),
+        "draws other numbers in each run unless it was seeded",
+        "numpy.random.seed(0) at the start",
+    ),
+    "torch.utils.data.DataLoader": (
+        ("not used", "all with a generator"),
+        "order and seeds of workers hang on all that was drawn before",
+        "DataLoader(..., generator=torch.Generator().manual_seed(0))",
+    ),
     "PYTHONHASHSEED": (
         ("0",),
         "sets of texts have another order in each run",

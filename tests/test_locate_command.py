@@ -308,13 +308,17 @@ def test_ops_that_are_only_counted_are_executed_once() -> None:
 def test_the_environment_of_a_program_is_told(detmatrix: Command, tmp_path: Path) -> None:
     """As it stands at the end; what a program sets is told from what it leaves."""
     (tmp_path / "train.py").write_text(
-        "import torch\ntorch.manual_seed(0)\ntorch.backends.cudnn.benchmark = True\n", encoding="utf-8"
+        "import torch, random\ntorch.manual_seed(0)\ntorch.backends.cudnn.benchmark = True\nrandom.random()\n"
+        "torch.utils.data.DataLoader([1, 2], shuffle=True)\ntorch.utils.data.DataLoader([1])\n",
+        encoding="utf-8",
     )
     done = detmatrix("env", "--format", "json", "train.py")
     told = {row["name"]: row for row in json.loads(done.stdout)["settings"]}
 
     assert done.returncode == 0
     assert (told["torch.manual_seed"]["value"], told["torch.manual_seed"]["write"]) == ("called", "")
+    assert told["random"]["write"] == "random.seed(0) at the start"
+    assert told["torch.utils.data.DataLoader"]["value"] == "1 without a generator"
     assert told["torch.backends.cudnn.benchmark"]["write"] == "torch.backends.cudnn.benchmark = False"
     assert told["torch.use_deterministic_algorithms"]["write"] == "torch.use_deterministic_algorithms(True)"
 

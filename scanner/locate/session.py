@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, RandomSampler
 
 from scanner.errors import one_line
 from scanner.locate.elsewhere import Elsewhere
@@ -82,6 +83,7 @@ class Session:
         self.steps = 0
         self._sentinels: list[SentinelSeen] = []
         self._compiled: dict[str, None] = {}
+        self._loaders = {True: 0, False: 0}
         self._seconds = 0.0
         self._undo: list[Callable[[], Any]] = []
         self._forked = False
@@ -96,6 +98,7 @@ class Session:
                 self.mode.replays = replays_for(self._sentinels[0])
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
+        self._note_loaders()
         self._undo += self._elsewhere.begin()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
@@ -139,6 +142,19 @@ class Session:
 
         torch.compile = noted
         self._undo.append(lambda: setattr(torch, "compile", compiled))
+
+    def _note_loaders(self) -> None:
+        """Count the data loaders that draw, for their order or for seeds of workers."""
+        begin = DataLoader.__init__
+
+        @functools.wraps(begin)
+        def noted(loader: Any, *args: Any, **kwargs: Any) -> None:
+            begin(loader, *args, **kwargs)
+            if loader.num_workers or isinstance(loader.sampler, RandomSampler):
+                self._loaders[loader.generator is not None] += 1
+
+        DataLoader.__init__ = noted
+        self._undo.append(lambda: setattr(DataLoader, "__init__", begin))
 
     def stop(self, ended: str | None = None) -> None:
         """End; ask the sentinel of each kind of device that was used.
@@ -187,7 +203,7 @@ class Session:
             outside=mode.outside.seen,
             outside_site=call_site(mode.outside.first) if mode.outside.first else None,
             called=mode.called(),
-            settings=settings_now(self._seed),
+            settings=settings_now(self._seed, self._loaders),
             device="sm_{}{}".format(*torch.cuda.get_device_capability())
             if torch.cuda.is_initialized()
             else None,
