@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reports.docs.entries import INDENT, Statement, kind_of, lists, role_of, write
+from reports.docs.entries import INDENT, kind_of, lists, role_of, write
 from reports.docs.judge import Docs, join
 from reports.docs.regenerate import regenerate
 from reports.docs.view import render_diff, render_rst
@@ -69,16 +69,9 @@ def test_every_documented_bullet_can_be_written(version: str) -> None:
     for claim in documented_claims(version):
         if claim.section not in {"deterministic", "raises"}:
             continue
-        statement = Statement(
-            list="raises" if claim.section == "raises" else "deterministic",
-            targets=claim.targets,
-            devices=() if claim.device == "any" else (claim.device,),
-            direction=claim.direction,
-            conditions=claim.conditions,
-        )
         fills = any(condition.kind == "fill" for condition in claim.conditions)
 
-        assert (write(statement, claim.text) is None) == fills
+        assert (write(claim, claim.text) is None) == fills
 
 
 NEW, A, PUT = ":func:`torch.new_`", ":func:`torch.a`", ":func:`torch.Tensor.put_`"
@@ -410,10 +403,9 @@ def test_what_is_written_is_what_was_meant(
 ) -> None:
     """A bullet is either written so that it reads back as meant, or not at all."""
     condition = Condition(kind=kind_of(name), name=name, values=values)
-    statement = Statement(
-        list="raises", targets=targets, devices=devices, direction=direction, conditions=(condition,)
-    )
-    source = write(statement)
+    (meant, *_) = parse_claims(docstring([], ["torch.z"]))
+    meant = replace(meant, targets=targets, direction=direction, conditions=(condition,))
+    source = write(meant, devices=devices)
     if source is None:
         return
     claims = parse_claims(lists({"deterministic": [], "raises": [source]}))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, product
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
 
 from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
-from scanner.observations.records import Claim, ClaimDirection, Condition, Kind
+from scanner.observations.records import Claim, Condition, Kind
 
 ListName = Literal["deterministic", "raises"]
 
@@ -53,27 +53,6 @@ _GRAD = "requires grad"
 _Slot = Literal["having", "when", "call", "end"]  # "with …", "when …", what it is called on, the last words
 
 
-class Statement(Struct, frozen=True, kw_only=True):
-    """What a bullet is to say."""
-
-    list: ListName
-    targets: tuple[str, ...]
-    devices: tuple[str, ...]  # empty: any
-    direction: ClaimDirection
-    conditions: tuple[Condition, ...]
-
-
-def statement_of(claim: Claim) -> Statement:
-    """Return what a claim says."""
-    return Statement(
-        list="raises" if claim.section == "raises" else "deterministic",
-        targets=claim.targets,
-        devices=() if claim.device == "any" else (claim.device,),
-        direction=claim.direction,
-        conditions=claim.conditions,
-    )
-
-
 def kind_of(name: str) -> Kind:
     """Return what kind of condition a trait of this name is."""
     return _KINDS.get(name, "keyword")
@@ -87,14 +66,17 @@ def role_of(target: str, text: str = "") -> str:
     return f":{role}:`{target}`"
 
 
-def write(statement: Statement, text: str = "") -> str | None:
+def write(claim: Claim, text: str = "", devices: Sequence[str] | None = None) -> str | None:
     """Return the lines of a bullet, or ``None`` if the lists have no words for it.
 
     Args:
-        statement: What to say.
+        claim: What to say.
         text: The bullet it is made from, whose roles are kept.
+        devices: Of which to say it, if not of the claim's own; none: of any.
     """
-    said = _words(statement, text)
+    if devices is None:
+        devices = () if claim.device == "any" else (claim.device,)
+    said = _words(claim, devices, text)
     if said is None:
         return None
     words, items = said
@@ -108,7 +90,7 @@ def write(statement: Statement, text: str = "") -> str | None:
     if items:
         lines += ["", *(f"  - ``{item}``" for item in items)]
     source = "\n".join(lines)
-    return source if _reads_back(statement, source) else None
+    return source if _reads_back(claim, devices, source) else None
 
 
 def lists(entries: dict[ListName, Sequence[str]]) -> str:
@@ -120,13 +102,11 @@ def lists(entries: dict[ListName, Sequence[str]]) -> str:
     return "\n".join(parts)
 
 
-def _reads_back(statement: Statement, source: str) -> bool:
+def _reads_back(claim: Claim, devices: Sequence[str], source: str) -> bool:
     """Tell whether a bullet is read as what it was to say."""
-    read = parse_claims(f"{HEADINGS[statement.list]}\n{textwrap.indent(source, INDENT)}\n")
-    meant = {
-        (statement.list, frozenset(statement.targets), device, statement.direction, facts)
-        for device, facts in product(statement.devices or ("any",), [_facts(statement.conditions)])
-    }
+    where, facts = list_of(claim), _facts(claim.conditions)
+    read = parse_claims(f"{HEADINGS[where]}\n{textwrap.indent(source, INDENT)}\n")
+    meant = {(where, frozenset(claim.targets), it, claim.direction, facts) for it in devices or ("any",)}
     return all(claim.parsed for claim in read) and meant == {
         (claim.section, frozenset(claim.targets), claim.device, claim.direction, _facts(claim.conditions))
         for claim in read
@@ -139,13 +119,13 @@ def _facts(conditions: Iterable[Condition]) -> frozenset[tuple[str, str, frozens
     )
 
 
-def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | None:
+def _words(claim: Claim, devices: Sequence[str], text: str) -> tuple[str, tuple[str, ...]] | None:
     """Return a bullet's sentence and its nested list, or ``None`` if there are no words for it."""
     nested = next(
-        (one for one in statement.conditions if one.kind == "keyword" and len(one.values) >= _LONG), None
+        (one for one in claim.conditions if one.kind == "keyword" and len(one.values) >= _LONG), None
     )
     said: dict[_Slot, list[str]] = {"having": [], "when": [], "call": [], "end": []}
-    for condition in statement.conditions:
+    for condition in claim.conditions:
         phrase = _PHRASES.get(condition.kind)
         if (
             phrase is None
@@ -157,12 +137,12 @@ def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | Non
         if condition is not nested:
             slot, words = phrase(condition.name, condition.values)
             said[slot].append(words)
-    call = _call(statement, said["call"])
+    call = _call(claim, devices, said["call"])
     when = [*([call] if call else []), *said["when"]]
     if nested:
         when.append(f"one of the following {nested.name}s is used:")
     parts = [
-        _joined([role_of(target, text) for target in statement.targets]),
+        _joined([role_of(target, text) for target in claim.targets]),
         *([f"with {' and '.join(said['having'])}"] if said["having"] else []),
         *([f"when {' and '.join(when)}"] if when else []),
         *said["end"],
@@ -170,15 +150,15 @@ def _words(statement: Statement, text: str) -> tuple[str, tuple[str, ...]] | Non
     return " ".join(parts), nested.values if nested else ()
 
 
-def _call(statement: Statement, said: Sequence[str]) -> str:
+def _call(claim: Claim, devices: Sequence[str], said: Sequence[str]) -> str:
     """Return "called on a CUDA tensor", "attempting to differentiate a CPU or CUDA tensor" or nothing."""
-    devices = _either([device.upper() for device in statement.devices])
-    on = f"{'an' if devices.startswith('M') else 'a'} {devices} tensor" if devices else ""
+    names = _either([device.upper() for device in devices])
+    on = f"{'an' if names.startswith('M') else 'a'} {names} tensor" if names else ""
     if _GRAD in said:
         return f"called on {on} that {_GRAD}" if on else _GRAD
     if said:
-        return f"called on {said[0]} {devices} tensors"
-    if statement.direction == "backward":
+        return f"called on {said[0]} {names} tensors"
+    if claim.direction == "backward":
         return f"attempting to differentiate {on}".rstrip()
     return f"called on {on}" if on else ""
 
@@ -259,7 +239,7 @@ def entries_of(claims: Iterable[Claim]) -> Entries:
     """
     entries: Entries = {"deterministic": [], "raises": []}
     for entry in _bullets(claims):
-        entries[list_of(entry)].append(entry)
+        entries[list_of(entry.claims[0])].append(entry)
     return entries
 
 
@@ -294,9 +274,9 @@ def _bullets(claims: Iterable[Claim]) -> Iterator[ListEntry]:
         yield ListEntry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
 
 
-def list_of(entry: ListEntry) -> ListName:
-    """Return the list that a bullet stands in."""
-    return "raises" if entry.claims[0].section == "raises" else "deterministic"
+def list_of(claim: Claim) -> ListName:
+    """Return the list that a claim stands in."""
+    return "raises" if claim.section == "raises" else "deterministic"
 
 
 def entry_of(where: ListName, source: str) -> ListEntry:

@@ -20,14 +20,12 @@ from reports.docs.entries import (
     Entries,
     ListEntry,
     ListName,
-    Statement,
     entries_of,
     entry_of,
     insert,
     kind_of,
     list_of,
     lists,
-    statement_of,
     text_of,
     write,
 )
@@ -128,7 +126,7 @@ class _Writer:
     def _revise(self, entry: ListEntry) -> None:
         """Move, narrow or remove an entry as the evidence on its parts says."""
         first = entry.claims[0]
-        here = list_of(entry)
+        here = list_of(first)
         # What is said of one op on one device is a claim of its own.
         parts = [
             replace(claim, targets=(target,), device=device)
@@ -220,11 +218,12 @@ class _Writer:
     def _written(self, parts: Sequence[Claim], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
         written = []
-        for statement in _statements(parts, anywhere=entry.claims[0].device == "any"):
-            source = write(statement, entry.source)
+        for claim, devices in _together(parts):
+            anywhere = entry.claims[0].device == "any" and devices == DEVICES
+            source = write(claim, entry.source, () if anywhere else devices)
             if source is None:
                 return None
-            written.append(entry_of(statement.list, source))
+            written.append(entry_of(list_of(claim), source))
         return written
 
     # --- Bullets that are missing
@@ -248,7 +247,7 @@ class _Writer:
                 one for entries in self._entries.values() for entry in entries for one in entry.claims
             ]
             claim = addition(op, device, where, rows, measured, standing)
-            source = None if isinstance(claim, str) else write(statement_of(claim))
+            source = None if isinstance(claim, str) else write(claim)
             if source is None:
                 yield f"not added to the list {where!r}: {claim if isinstance(claim, str) else NO_WORDS}"
                 continue
@@ -277,14 +276,14 @@ def witness_words(evidence: Sequence[Evidence]) -> str:
 def _has_words(claim: Claim, split: Split, source: str) -> bool:
     """Tell whether both sides of a split can be written."""
     return all(
-        write(statement_of(narrowed(claim, split.name, values)), source)
+        write(narrowed(claim, split.name, values), source)
         for values in (split.values["keep"], split.values["move"])
         if values
     )
 
 
-def _statements(parts: Sequence[Claim], *, anywhere: bool) -> Iterator[Statement]:
-    """Yield what parts of one bullet say, ops and devices of which the same is said together."""
+def _together(parts: Sequence[Claim]) -> Iterator[tuple[Claim, tuple[str, ...]]]:
+    """Yield what parts of one bullet say, ops of which the same is said together, and the devices."""
     groups: dict[tuple[object, ...], list[Claim]] = {}
     for part in parts:
         groups.setdefault((part.section, part.direction, part.conditions), []).append(part)
@@ -296,8 +295,7 @@ def _statements(parts: Sequence[Claim], *, anywhere: bool) -> Iterator[Statement
         for target, on in devices.items():
             together.setdefault(tuple(on), []).append(target)
         for on_all, targets in together.items():
-            said = replace(same[0], targets=tuple(targets))
-            yield replace(statement_of(said), devices=() if anywhere and on_all == DEVICES else on_all)
+            yield replace(same[0], targets=tuple(targets)), on_all
 
 
 NO_WORDS = "no words for it fit these rows and leave out all others"
@@ -417,7 +415,7 @@ def _separated(
         return f"{seen}, and {what} them apart{which}"
     (condition,) = found
     narrow = _fitting(narrowed(claim, condition.name, condition.values), rows, evidence, standing)
-    if narrow is None or write(statement_of(narrow)) is None:
+    if narrow is None or write(narrow) is None:
         return f"{seen}, and the lists have no words for what tells them apart: {condition_words(condition)}"
     return narrow
 
@@ -474,7 +472,7 @@ def _shared(claim: Claim, rows: Sequence[Evidence]) -> Claim:
     """Return a claim restricted by the traits that all *rows* have in common."""
     for name, value in sorted(rows[0].row.row.traits.items()):
         part = narrowed(claim, name, [value])
-        if all(one.row.row.traits.get(name) == value for one in rows) and write(statement_of(part)):
+        if all(one.row.row.traits.get(name) == value for one in rows) and write(part):
             claim = part
     return claim
 
@@ -493,7 +491,7 @@ def _fitting(
             part
             for split in splits(claim, speaking)
             if split.values["keep"]
-            and write(statement_of(part := narrowed(claim, split.name, split.values["keep"])))
+            and write(part := narrowed(claim, split.name, split.values["keep"]))
             and all(matches(one.row.row, part) for one in rows)
         ]
         if len(found) != 1:
