@@ -173,13 +173,10 @@ def test_script_says_whose_finding_it_is(
             f"{REFUSED}\n\nThe above exception was the cause:\n\nBackendError: failed{HINT}",
             f"refused: {REFUSED[:100]}",
         ),
-        (
-            f"RuntimeError: put_ {ALERT}\n\nInductorError: failed{HINT}",
-            "raises: RuntimeError: put_ does",
-        ),
+        (f"RuntimeError: put_ {ALERT}\n\nInductorError: failed{HINT}", "raises: RuntimeError: put_ does"),
         (f"InductorError: no compiler{HINT}", "error: InductorError: no compiler"),
     ],
-)
+)  # fmt: skip
 def test_script_tells_what_a_compiler_wrapped(
     error: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

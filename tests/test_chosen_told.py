@@ -75,13 +75,9 @@ def _explained(detmatrix: Command, *arguments: object) -> dict[str, Any]:
     [
         (stable(), stable(), "With torch.compile, set the flag."),
         (stable(), drifting(40), "or set the flag in every process that fills it."),
-        (
-            drifting(40),
-            drifting(40),
-            "under compile_on and compile_on_cached it differs though the flag is on.",
-        ),
+        (drifting(40), drifting(40), "under compile_on and compile_on_cached it differs though the flag is on."),
     ],
-)
+)  # fmt: skip
 def test_explain_says_what_helps_against_a_cache(
     detmatrix: Command, tmp_path: Path, on: list[dict[str, int]], cached: list[dict[str, int]], last: str
 ) -> None:

@@ -55,22 +55,13 @@ def test_resuming_asks_for_nothing_of_them(detmatrix: Command, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        (
-            'scan]\npython = "./evil"',
-            "[tool.detmatrix.scan] python: is taken from the command line alone; numbers, ",
-        ),
+        ('scan]\npython = "./evil"', "[tool.detmatrix.scan] python: is taken from the command line alone; numbers, "),
         (
             'scan]\nspecs = ["evil.py"]',
             "[tool.detmatrix.scan] specs: is taken from the command line alone; numbers, ",
         ),
-        (
-            'scan]\noutput = "x"',
-            "[tool.detmatrix.scan] output: is taken from the command line alone; numbers, ",
-        ),
-        (
-            "scan]\nforce = true",
-            "[tool.detmatrix.scan] force: is taken from the command line alone; numbers, ",
-        ),
+        ('scan]\noutput = "x"', "[tool.detmatrix.scan] output: is taken from the command line alone; numbers, "),
+        ("scan]\nforce = true", "[tool.detmatrix.scan] force: is taken from the command line alone; numbers, "),
         ("scan]\nrun = 3", "[tool.detmatrix.scan] run: is no option of detmatrix scan; did you mean runs?"),
         ("scan]\nruns = 0", "[tool.detmatrix.scan] runs: 0 is not in the range 1<=x<=1000000"),
         ("scan]\ncost = 3", "[tool.detmatrix.scan] cost: 3 is no value of it"),
@@ -82,7 +73,7 @@ def test_resuming_asks_for_nothing_of_them(detmatrix: Command, tmp_path: Path) -
         ('scan]\nruns = "x"', "[tool.detmatrix.scan] runs: 'x' is not a valid whole number"),
         ("scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, table: str, expected: str) -> None:
     """One line that names the file, before anything runs."""
     path = tmp_path / "pyproject.toml"

@@ -74,17 +74,13 @@ HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace (please do th
         ("warn_only", [ALERTED, ALERTED], f"raises: {ALERTED[:100]}"),
         ("off", [ALERTED, ALERTED], f"error: {ALERTED[:100]}"),
         ("on", [ALERTED, ["a", "a"]], f"error: {ALERTED[:100]}"),
-        (
-            "on",
-            [ALERTED.replace("Runtime", "Value")] * 2,
-            f"error: {ALERTED.replace('Runtime', 'Value')[:100]}",
-        ),
+        ("on", [ALERTED.replace("Runtime", "Value")] * 2, f"error: {ALERTED.replace('Runtime', 'Value')[:100]}"),
         ("on", ["Traceback\n  line\nValueError: no"] * 2, "error: ValueError: no"),
         ("on", [f"Traceback\n{WRAPPED}{HINT}"] * 2, f"raises: {ALERTED[:100]}"),
         ("on", [f"Traceback\nInductorError: no compiler{HINT}"] * 2, "error: InductorError: no compiler"),
         ("on", ["", ""], "error: ended with code -11"),
     ],
-)
+)  # fmt: skip
 def test_cells_are_those_of_the_report(
     mode: str, children: list[list[str] | str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

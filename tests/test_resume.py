@@ -134,13 +134,10 @@ def test_resuming_a_complete_run_changes_nothing(
         (lambda header: header.update(tool="0.0.1"), "the detmatrix here is not the one it began with ("),
         (lambda header: header["planned"][1].update(op="tests.quick.other"), "the op of quick."),
         (lambda header: header["planned"][1].update(digest="0" * 64), "the file that declares quick."),
-        (
-            lambda header: header["settings"].update(seed=7),
-            "--seed is not the one it began with (0, it has 7)",
-        ),
+        (lambda header: header["settings"].update(seed=7), "--seed is not the one it began with (0, it has 7)"),
     ],
     ids=["tool", "op", "file", "seed"],
-)
+)  # fmt: skip
 def test_a_scan_goes_on_with_what_it_began_with(
     detmatrix: Command, tmp_path: Path, standing: StandIn, change: Callable[[dict[str, Any]], None], text: str
 ) -> None:
