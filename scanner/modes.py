@@ -45,8 +45,7 @@ CONCERN_MEANING: dict[Concern, str] = {
 # eager     calls the op, and differentiates
 # switched  likewise, with the flag in the backward phase the other way than in the forward one
 # compiled  calls the op under torch.compile, and differentiates
-# cached    likewise, with code out of a cache that another process filled, whose flag was off in its first backward phase
-ExecutionKind = Literal["eager", "switched", "compiled", "cached"]
+ExecutionKind = Literal["eager", "switched", "compiled"]
 
 # PyTorch's documentation asks for the workspace when the flag is on; users who leave the flag off live without it.
 _WORKSPACE = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
@@ -74,6 +73,7 @@ class WorkerMode(NamedTuple):
     least_runs: int = 0  # executions of a row, at least, in all processes, however few were asked for
     head: str = ""  # of its column, in three letters; empty: there is such a worker without ``--modes``
     since: tuple[int, int] = (0, 0)  # the oldest torch that has what it needs
+    retired: bool = False  # earlier releases ran it, and their files are read
 
     @property
     def chosen(self) -> bool:
@@ -88,17 +88,12 @@ class WorkerMode(NamedTuple):
     @property
     def compiles(self) -> bool:
         """Whether ops run under torch.compile."""
-        return self.execution in {"compiled", "cached"}
-
-    @property
-    def cached(self) -> bool:
-        """Whether another process fills the cache that compiled code is taken from."""
-        return self.execution == "cached"
+        return self.execution == "compiled"
 
     @property
     def rows(self) -> str:
         """Which rows are run in it."""
-        also = ["backward alone"] * self.cached + ["on CUDA"] * self.cuda_alone
+        also = ["on CUDA"] * self.cuda_alone
         if self.since > (0, 0):
             also.append(f"torch {'.'.join(map(str, self.since))} or newer")
         return "; ".join([CONCERN_MEANING[self.concern], *also])
@@ -106,7 +101,7 @@ class WorkerMode(NamedTuple):
     @property
     def backward_alone(self) -> bool:
         """Whether it has nothing to say of a forward phase."""
-        return self.concern == "backward" or self.cached
+        return self.concern == "backward" or self.retired
 
     @property
     def deterministic_backward(self) -> bool:
@@ -137,18 +132,18 @@ def _compiler(
     text: str,
     *,
     deterministic: bool = True,
-    execution: ExecutionKind = "compiled",
-    since: tuple[int, int] = (2, 1),
+    retired: bool = False,
 ) -> WorkerMode:
     """Return a mode in which one row of an op and direction runs under torch.compile."""
     return WorkerMode(
         text,
         deterministic=deterministic,
         variables=_COMPILER | _WORKSPACE if deterministic else _COMPILER,
-        execution=execution,
+        execution="compiled",
         concern="one_case",
         head=head,
-        since=since,
+        since=(2, 1),
+        retired=retired,
     )
 
 
@@ -184,15 +179,15 @@ MODE_TABLE: dict[Mode, WorkerMode] = {
     "compile_on_cached": _compiler(
         "CPC",
         "the flag on, under torch.compile, with a cache that a process filled whose flag was off in its first backward phase",
-        execution="cached",
-        # The first that keeps backward phases unasked: enable_autograd_cache of torch/_functorch/config.py is off in 2.6.
-        since=(2, 7),
+        retired=True,
     ),
 }
 # The modes of the matrix; the others only some rows live under, or some scans.
 MODES: tuple[Mode, ...] = ("off", "on")
 WORKER_MODES: tuple[Mode, ...] = tuple(MODE_TABLE)
 CHOSEN_MODES: tuple[Mode, ...] = tuple(mode for mode, it in MODE_TABLE.items() if it.chosen)
+# Those that ``--modes`` offers beside off and on.
+OFFERED_MODES: tuple[Mode, ...] = tuple(mode for mode in CHOSEN_MODES if not MODE_TABLE[mode].retired)
 # Of a scan that was asked for none.
 DEFAULT_MODES: tuple[Mode, ...] = tuple(mode for mode, it in MODE_TABLE.items() if not it.chosen)
 

@@ -366,7 +366,6 @@ def _enumerated(asked: Answer) -> Answer:
 
 _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
-    "fill": lambda _: {},
     "sentinel": _sentinel,
     "cost": _cost,
     "dispatch": _dispatch,

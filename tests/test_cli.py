@@ -41,6 +41,7 @@ ROOT = Path(__file__).parent.parent
         (["list", "--modes", "put_"], "--modes covers all modes; leave the patterns and the other options"),
         (["scan", "--modes", "off,backward"],
          "Invalid value for '--modes': unknown mode 'backward'; did you mean backward_only? choose: off, on, "),
+        (["scan", "--modes", "compile_on_cached"], "Invalid value for '--modes': unknown mode 'compile_on_cached'; did you"),
         (["scan", "--resume", "--force"], ("--resume keeps what the run file holds, --force throws it away; give "
          "one of them (see detmatrix scan --help)")),
     ],

@@ -108,46 +108,16 @@ def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_
     assert {folder for mode, folder in folders if not mode.startswith("compile_")} == {None}
 
 
-def test_a_process_fills_the_cache_that_another_takes_from(detmatrix: Command, tmp_path: Path) -> None:
-    """Each process of the mode has a folder that another one has filled with its rows before; none is left."""
-    standing = StandIn(tmp_path)
-    mode: Mode = "compile_on_cached"
-
-    path = _scan_two_ways(detmatrix, standing, tmp_path, "--modes", mode)
-
-    noted = [one for one in standing.noted if one["mode"] == mode]
-    folder_of = {
-        one["worker"]: one["variables"]["TORCHINDUCTOR_CACHE_DIR"] for one in noted if one["do"] == "start"
-    }
-    filled, taken = (
-        [one["worker"] for one in noted if one["do"] == do and one["spec"] == "mine.ways"]
-        for do in ("fill", "observe")
-    )
-    assert {one["case"] for one in noted if one["do"] == "fill"} == {"back"}
-    assert (len(filled), len(taken)) == (2, 2)
-    for one, other in zip(filled, taken, strict=True):
-        assert one < other
-        assert folder_of[one] == folder_of[other]
-    assert folder_of[filled[0]] != folder_of[filled[1]]
-    assert not any(Path(folder).exists() for folder in folder_of.values())
-    run = read_run(path)
-    found = {
-        one.row.id: one.chosen[mode].finding for one in matrix(run.header, run.observations, closed=True)
-    }
-    assert {row for row, finding in found.items() if finding} == {"mine.ways:back:backward:float32"}
-
-
 @pytest.mark.parametrize(
     ("torch", "modes", "line"),
     [
         ("2.0.1+cpu", "compile_off,compile_on", "compile_off: needs torch 2.1 or newer"),
-        ("2.6.0+cpu", "compile_on,compile_on_cached", "compile_on_cached: needs torch 2.7 or newer"),
     ],
 )
 def test_a_torch_that_lacks_what_a_mode_needs_is_one_line(
     detmatrix: Command, tmp_path: Path, torch: str, modes: str, line: str
 ) -> None:
-    """Nothing is measured: without a cache that keeps backward phases none could be taken out of it."""
+    """Nothing is measured."""
     standing = StandIn(tmp_path, build={"torch": torch})
 
     more = ("--modes", modes, "--python", standing.python)
@@ -225,18 +195,18 @@ def test_one_process_that_refuses_is_no_refusal(first: bool) -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_process_that_was_not_run_hides_no_difference(first: int) -> None:
     """What the other process showed is told, and the row is no clean one."""
-    mode: Mode = "compile_on_cached"
+    mode: Mode = "compile_on"
     one = ran(ROW, mode, {"a": 30, **{f"x{number}": 1 for number in range(20)}})[0]
     seen = [
         replace(one, process=first),
-        ended(ROW, mode, "not_run", "not in the cache", processes=2)[1 - first],
+        ended(ROW, mode, "not_run", "not compiled: it was not", processes=2)[1 - first],
     ]
 
     found = chosen_cell(mode, ROW, (STILL, STILL), row_cell(seen, "", ROW))
 
     assert found.finding == "inconclusive"
     assert f"process {first}: ran, 21 distinct in 50" in str(found.finding_reason)
-    assert f"process {1 - first}: not_run, not in the cache" in str(found.finding_reason)
+    assert f"process {1 - first}: not_run, not compiled: it was not" in str(found.finding_reason)
 
 
 def test_the_enlarged_case_is_compiled() -> None:

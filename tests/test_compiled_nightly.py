@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -152,32 +151,6 @@ def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path)
     assert cached.startswith("flag on throughout, with that cache: ")
     assert "1 cache hits" in cached
     assert done.returncode == 1, about
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_row_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) -> None:
-    """It differs where another process has filled the cache, and not where this one compiles; so does its script."""
-    pytest.importorskip("torch")
-    path, name = tmp_path / "run.jsonl", "torch.nn.Embedding:collisions_large:backward:float32"
-
-    more = ("--runs", 50, "--processes", 1, "--perturb", "quiet", "-o", path)
-    done = detmatrix("scan", name, *OPTIONS, "--modes", "compile_on,compile_on_cached", *more)
-
-    assert done.returncode == 0, done.stderr
-    run = read_run(path)
-    (seen,) = matrix(run.header, run.observations, closed=True)
-    cached, own = (seen.chosen[mode] for mode in ("compile_on_cached", "compile_on"))
-    assert (own.verdict, own.compiled and own.compiled.hits) == ("deterministic", 0)
-    assert (cached.finding, cached.compiled and cached.compiled.hits) == ("silent", 1)
-    (op,) = json.loads(detmatrix("report", path, "--format", "json").stdout)["ops"]
-    assert op["action"] == "see compile_on_cached"
-    script = tmp_path / "script.py"
-    assert detmatrix("repro", path, name, "-o", script).returncode == 0
-    said = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False).stdout
-    assert "\ncompile_on: deterministic: " in said
-    assert "\ncompile_on_cached: nondeterministic: " in said
-    assert said.splitlines()[-1] == "finding in compile_on_cached: silent"
 
 
 @pytest.mark.nightly

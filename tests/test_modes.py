@@ -93,6 +93,7 @@ def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
         ("cudnn_benchmark", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
         ("cudnn_both", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
         ("backward_only", ["torch.nn.LSTM"]),
+        ("compile_on_cached", []),  # of files of earlier releases
     ],
 )
 def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[str]) -> None:

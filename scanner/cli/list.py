@@ -100,6 +100,7 @@ def _modes(form: str) -> str:
     listed = [
         {"mode": mode, "chosen": it.chosen, "meaning": it.meaning, "rows": it.rows}
         for mode, it in MODE_TABLE.items()
+        if not it.retired
     ]
     if form == "json":
         return json.dumps(listed, indent=2)

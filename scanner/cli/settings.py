@@ -13,7 +13,7 @@ from scanner.accelerators import MEASURED
 from scanner.cases.settings import DTYPES, ordered
 from scanner.cli.options import Names, ParamType, Whole, ordered_by, sources
 from scanner.invariance import PROPERTIES
-from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODES, with_chosen
+from scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
 from scanner.observations.settings import SETTINGS, Setting, Settings
 from scanner.perturbations import OFFERED
 from scanner.verdicts.vocabulary import DOUBTS, FINDING_MEANING, FINDING_WORDS
@@ -91,7 +91,7 @@ TYPES: dict[str, Any] = {
     "device": Device(),
     "simulate": Architecture(),
     "perturb": Names("perturbation", OFFERED, ordered),
-    "modes": Names("mode", (*MODES, *CHOSEN_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
+    "modes": Names("mode", (*MODES, *OFFERED_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
     "sources": sources(),
     "dtypes": Names("dtype", (*DTYPES, "all")),
     "invariance": Names("property", PROPERTIES, ordered_by(PROPERTIES)),

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from scanner.accelerators import ACCELERATORS, MEASURED, SIMULATED
 from scanner.invariance import PROPERTIES, Property
-from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, MODE_TABLE, MODES, Mode, said_modes
+from scanner.modes import DEFAULT_MODES, MODE_TABLE, MODES, OFFERED_MODES, Mode, said_modes
 from scanner.perturbations import DEFAULT, OFFERED, PERTURBATIONS
 
 # documented  written by hand, after PyTorch's lists
@@ -226,7 +226,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             metavar="LIST",
             help="Comma-separated modes to run rows in. A mode is what a process sets for its whole life: off and on are "
             "torch.use_deterministic_algorithms(False) and (True); beside off and on (every scan has those two): "
-            f"{', '.join(CHOSEN_MODES)}. detmatrix list --modes says what each of them is.",
+            f"{', '.join(OFFERED_MODES)}. detmatrix list --modes says what each of them is.",
             resumes=_same_modes,
             said=said_modes,
             reruns=True,

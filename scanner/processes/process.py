@@ -106,7 +106,6 @@ class WorkerProcess:
         *,
         device: str,
         perturb: Sequence[str] = (),
-        cache: Path | None = None,
         simulation: StandIns | None = None,
     ) -> None:
         """Start it and wait for its hello.
@@ -118,7 +117,6 @@ class WorkerProcess:
             spec_files: Files of the user's own specs.
             device: As asked for, or as resolved.
             perturb: The perturbations of the scan.
-            cache: The folder for what it compiles, which others have too; without it one of its own, which goes with it.
             simulation: What it has in place of a GPU.
 
         Raises:
@@ -126,9 +124,8 @@ class WorkerProcess:
             UsageError: A perturbation needs a package that is not there.
         """
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        self._compiled = cache_folder(sandbox) if cache is None and MODE_TABLE[mode].compiles else None
-        folder = cache or self._compiled
-        caches = {} if folder is None else {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
+        self._compiled = cache_folder(sandbox) if MODE_TABLE[mode].compiles else None
+        caches = {} if self._compiled is None else {"TORCHINDUCTOR_CACHE_DIR": str(self._compiled)}
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from scanner.errors import UntrustedScanError, UsageError
 from scanner.gpu.process import StandIns
 from scanner.observations.records import Mode
 from scanner.processes.process import WorkerEndedError, WorkerProcess
-from scanner.processes.sandbox import cache_folder
 
 _Kind = TypeVar("_Kind")
 
@@ -31,7 +29,6 @@ class WorkerSupervisor:
         spec_files: tuple[str, ...],
         device: str,
         perturb: Sequence[str] = (),
-        cache: Path | None = None,
         simulation: StandIns | None = None,
     ) -> None:
         """Nothing is started yet.
@@ -42,7 +39,6 @@ class WorkerSupervisor:
             spec_files: Files of the user's own specs.
             device: As asked for, then as resolved.
             perturb: The perturbations of the scan.
-            cache: The folder for what its workers compile, where others have it too.
             simulation: What its workers have in place of a GPU.
         """
         # A worker lives in another folder.
@@ -54,12 +50,10 @@ class WorkerSupervisor:
         self._worker: WorkerProcess | None = None
         self._mode: Mode | None = None
         self._used = False
-        self._cache = cache  # that several workers have, in place of one for each
-        self._filler: WorkerSupervisor | None = None
         self._simulation = simulation
         self.started = 0  # workers so far; tells one from the next
 
-    def another(self, cache: Path | None = None) -> WorkerSupervisor:
+    def another(self) -> WorkerSupervisor:
         """Return a supervisor like this one, with workers of its own; none is started yet."""
         return WorkerSupervisor(
             self._python,
@@ -67,17 +61,8 @@ class WorkerSupervisor:
             self._spec_files,
             self.device,
             self._perturb,
-            cache,
             self._simulation,
         )
-
-    def filler(self) -> WorkerSupervisor:
-        """Return another one, whose workers fill the cache folder that workers of this one have until it is renewed."""
-        if self._cache is None:
-            self.retire()
-            self._cache = cache_folder(self._sandbox)
-        self._filler = self.another(self._cache)
-        return self._filler
 
     def start(self, mode: Mode) -> WorkerProcess:
         """Start a worker.
@@ -92,7 +77,6 @@ class WorkerSupervisor:
             self._spec_files,
             device=self.device,
             perturb=self._perturb,
-            cache=self._cache,
             simulation=self._simulation,
         )
         self._mode = mode
@@ -116,11 +100,8 @@ class WorkerSupervisor:
 
     def renew(self, mode: Mode) -> None:
         """See to it that what is asked next is asked of a fresh worker of this mode."""
-        if self._mode != mode or self._used or self._cache is not None:
+        if self._mode != mode or self._used:
             self.retire()
-        if self._cache is not None:
-            shutil.rmtree(self._cache, ignore_errors=True)
-            self._cache = None
 
     def ask(self, mode: Mode, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Send a request to the worker in service, or to a fresh one, and return its answer.
@@ -165,8 +146,6 @@ class WorkerSupervisor:
 
     def kill(self) -> None:
         """End the worker in service while another thread waits for its answer, which gets none."""
-        if self._filler is not None:
-            self._filler.kill()
         if (worker := self._worker) is not None:
             worker.kill()
 

@@ -100,11 +100,12 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     sizes = tuple(prod(output.shape) * _itemsize(output.dtype) for output in outputs)
     # Where nothing of it is compiled the script would run it eagerly, and call that a verdict of the mode.
-    chosen = tuple(mode for mode, it in row.chosen.items() if it.finding not in {None, "not_compiled"})
+    chosen = tuple(
+        mode
+        for mode, it in row.chosen.items()
+        if it.finding not in {None, "not_compiled"} and not MODE_TABLE[mode].retired
+    )
     compiled = tuple(mode for mode in chosen if MODE_TABLE[mode].compiles)
-    cached = tuple(mode for mode in chosen if MODE_TABLE[mode].cached)
-    # The process that fills the cache of others is no mode.
-    fillers = ("fill_cache",) * bool(cached)
     by_mode = set_by_mode(env) if device == "cuda" else {}
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
     around = [_circumstance(name) for name in perturbations(row) if name not in {*lacks, *SCHEDULES}]
@@ -131,10 +132,8 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         ),
         chosen=chosen,
         guarded=tuple(mode for mode in chosen if MODE_TABLE[mode].flag_in(row.row.direction)),
-        cached=cached,
-        compiled=(*compiled, *fillers),
-        compiled_anew=tuple(mode for mode in compiled if mode not in cached),
-        switched=(*(mode for mode in chosen if MODE_TABLE[mode].execution == "switched"), *fillers),
+        compiled=compiled,
+        switched=tuple(mode for mode in chosen if MODE_TABLE[mode].execution == "switched"),
         filled=filled,
         need_runs=(*NEED_RUNS, *["fixed_by_mode"] * filled),
         least_runs=LEAST_RUNS,

@@ -6,11 +6,10 @@ them. A scan makes the passes of one build; to confirm a change those of two bui
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -184,8 +183,6 @@ class PassRunner:
             supervisor.renew(mode)
         if mode not in MODES or runs is not None:
             self._progress.further(len(rows))
-        if MODE_TABLE[mode].cached:
-            self._fill_cache(supervisor, [row for _, row in rows], mode, process)
         since = _SENTINEL_ROWS
         since_when = 0.0
         # On a simulated GPU, where time means nothing, the controls are all that runs between rows.
@@ -211,26 +208,9 @@ class PassRunner:
         self._watch(supervisor, mode, process, places.stop)
         self._control_again(supervisor, mode, process, places.stop)
 
-    def _fill_cache(
-        self, supervisor: WorkerSupervisor, rows: Iterable[Row], mode: Mode, process: int
-    ) -> None:
-        """Let a process of its own compile rows with the flag off in the backward phase, for those of a supervisor to find.
-
-        What it cannot compile they do not find, and say so of the row.
-        """
-        filler = supervisor.filler()
-        try:
-            for row in rows:
-                self._progress.at(row, f"{self._prefix}{mode}, process {process}, filling the cache")
-                request = request_for("fill", row, self._header.settings)
-                with contextlib.suppress(WorkerEndedError):
-                    filler.ask(mode, request, self._header.settings.timeout)
-        finally:
-            filler.retire()
-
     def _due(self, mode: Mode, process: int, places: range) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
-        for place in places:
+        for place in () if MODE_TABLE[mode].retired else places:
             row = self._header.planned[place]
             if (row.key, mode, process) in self._done:
                 continue

@@ -132,7 +132,7 @@ def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) 
             request["device"] = "cuda:0"  # for torch it is one like any other
         if do == "observe":
             # Controls ask whether this process sees what there is; compiled code is what is asked of rows alone.
-            control = execution in {"compiled", "cached"} and request["spec"] in _CONTROLS
+            control = execution == "compiled" and request["spec"] in _CONTROLS
             request["execution"] = "eager" if control else execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
@@ -238,7 +238,6 @@ def _tainted(device: str, answer: dict[str, Any]) -> bool:
 # By the "do" of a request.
 _HANDLERS: dict[str, Handler] = {
     "observe": _row("observe", "observe"),
-    "fill": _row("executions", "fill"),
     "sentinel": _row("observe", "observe", _flag_off),
     "cost": _row("cost", "measure"),
     "dispatch": _row("dispatcher.overloads", "record"),

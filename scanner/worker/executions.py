@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 
-from opspecs.model import OpSpec
 from scanner.alerts import alert_caller
 from scanner.modes import ExecutionKind
 from scanner.worker import global_state
 from scanner.worker.execution import (
-    DRAWS,
     Around,
     Execution,
     InvalidCaseError,
@@ -83,55 +81,6 @@ class CompiledExecution(Execution):
         return {"compiled": self._compiler.result()}
 
 
-class CachedExecution(CompiledExecution):
-    """Takes what it executes out of a cache, and sees to it that it does."""
-
-    def __call__(
-        self, args: tuple[Any, ...] | None = None, around: Around = called
-    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
-        """Execute once.
-
-        Raises:
-            NotRunnableError: The cache has nothing of the op.
-        """
-        executed = super().__call__(args, around)
-        if not self._compiler.hits:
-            raise NotRunnableError(
-                "not in the cache: nothing of it was kept by the process that was to fill it"
-            )
-        return executed
-
-
-class _FillingExecution(CompiledExecution):
-    """Has the flag off in the backward phase, which is compiled when it first runs."""
-
-    def differentiate(
-        self, outputs: Sequence[torch.Tensor], upstream: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, ...]:
-        """Return the gradients of the leaves."""
-        with global_state.mode_restored():
-            torch.use_deterministic_algorithms(False)
-            return super().differentiate(outputs, upstream)
-
-
-def fill(spec: OpSpec, case: str, **options: Any) -> dict[str, Any]:
-    """Execute a case once with the flag off in the backward phase, so that the cache of this process keeps the code of it.
-
-    Args:
-        spec: What to call.
-        case: Its name.
-        options: Those of ``Execution``: direction, dtype, device and seed.
-
-    Returns:
-        Why nothing was compiled, as ``message``, if so. Whoever takes from the cache sees it too, and says it of the row.
-    """
-    try:
-        _FillingExecution(spec, case, kept=DRAWS, **options)()
-    except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included
-        return {"message": first_line(error)}
-    return {}
-
-
 def _alert_in(error: BaseException | None) -> BaseException | None:
     """Return PyTorch's alert, if that is why an exception was raised."""
     while error is not None and alert_caller(type(error).__name__, str(error)) is None:
@@ -181,15 +130,9 @@ class _Compiler:
         said = next(iter(self._counters["graph_break"]), "")
         return said.strip().split("\n", 1)[0][:300] or "torch.compile found no tensor operation in it"
 
-    @property
-    def hits(self) -> int:
-        """How many graphs were taken out of the cache, with their backward phases."""
-        return int(self._counters["aot_autograd"]["autograd_cache_hit"])
-
     def result(self) -> dict[str, int]:
         """Return the counts, as fields of ``records.Compiled``."""
         return {
-            "hits": self.hits,
             "graphs": self.graphs,
             "breaks": sum(self._counters["graph_break"].values()),
             "kernels": self._metrics.generated_kernel_count,
@@ -216,5 +159,4 @@ EXECUTIONS: dict[ExecutionKind, type[Execution]] = {
     "eager": Execution,
     "switched": SwitchedExecution,
     "compiled": CompiledExecution,
-    "cached": CachedExecution,
 }
