@@ -405,6 +405,7 @@ def direction_of(rows: Sequence[MatrixRow]) -> View:
             {"off": nothing, "on": nothing, "finding": None, "row": None, "doubts": []},
             glyphs=NO_SIGN,
             word=nothing["text"],
+            tint=nothing.tint,
             text=nothing["text"],
         )
     worst = min(
@@ -419,11 +420,14 @@ def direction_of(rows: Sequence[MatrixRow]) -> View:
     doubted = [row.doubt_words() for row in rows]
     doubts = list(dict.fromkeys(text for texts in doubted for text in texts)) if all(doubted) else []
     still, told = ", ".join([on["text"], *doubts]), f" ({', '.join(doubts)})" if doubts else ""
+    # Worse than any finding, of whichever row.
+    beside = next(iter(beside_counts(row.beside for row in rows)), None)
     return View(
         {"off": off, "on": on, "finding": worst.finding, "row": worst.row.id, "doubts": doubts},
         glyphs=f"{off.glyph}/{on.glyph}",
         # What stands below the signs where there is room for little.
-        word=still if worst.finding == "deterministic" else worst.finding,
+        word=BESIDE[beside].phrase if beside else still if worst.finding == "deterministic" else worst.finding,
+        tint=beside or worst.finding,
         text=f"off: {off['text']}; on: {on['text']}{told}",
     )
 

@@ -117,8 +117,7 @@ def _packed(values: Sequence[Hashable]) -> object:
 def _tiles(report: View) -> list[tuple[str, str, int, str]]:
     """Return what switches a finding: its name and meaning, how many ops have it, and how many rows."""
     beside = sum((Counter(run.matrix.beside) for run in report.runs), Counter[str]())
-    # Only scans that asked for other orders of programs have the one.
-    found = [name for name in WORST_FIRST if name != "order_dependent" or report.counts[name]]
+    found = [name for name in WORST_FIRST if report.counts[name]]
     return [
         *(
             (name, report.beside_meanings[name], number, several(beside[name], "row"))
