@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scanner import located_words
-from scanner.errors import RunFileError
 from scanner.locate import locate, places, record, recording
 from scanner.locate.memory import digests
 from scanner.locate.memory.digests import digest
@@ -93,107 +92,67 @@ def test_nothing_is_found_where_runs_agree(held: Hold, program: Any) -> None:
     assert found.propagated == 0
 
 
-def test_roots_are_told_from_what_follows_from_them(held: Hold) -> None:
-    """A product of what differs differs too; through views, in-place changes and gradients."""
-
-    def program() -> None:
-        x = torch.ones(4, 6, requires_grad=True)
-        y = planted.planted.add_count(x.detach())
-        z = (y.t()[1:] * 2).relu_() @ x
-        z.sum().backward()
-        x.detach().sub_(x.grad)
-        (torch.arange(3) + 1).sum()
-
-    found = held(program, program)
-
-    (root,) = found.roots
-    assert (root.site.op, root.cause) == ("detmatrix_planted::add_count", "runs")
-    assert found.propagated == root.reached >= 6
+def _followed() -> None:
+    x = torch.ones(4, 6, requires_grad=True)
+    y = planted.planted.add_count(x.detach())
+    z = (y.t()[1:] * 2).relu_() @ x
+    z.sum().backward()
+    x.detach().sub_(x.grad)
+    (torch.arange(3) + 1).sum()
 
 
-def test_an_unseeded_generator_is_told_at_the_first_op_that_draws(held: Hold) -> None:
-    """Nothing else is to blame."""
-    found = held(unseeded.step, unseeded.step)
-
-    (root,) = found.roots
-    assert root.cause == "generator"
-    assert line(root) in marked(unseeded)
-    assert "torch.manual_seed" in text(found)
+def _other_data() -> None:
+    batch = torch.frombuffer(bytearray([next(NUMBERS)] * 8), dtype=torch.uint8)
+    (batch[2:] + 1).sum()
+    (batch * 2).sum()
 
 
-def test_what_is_written_behind_pytorch_is_told_where_it_is_read(held: Hold) -> None:
-    """The memory was equal in both runs when an op made it."""
-    found = held(behind.step, behind.step)
-
-    (root,) = found.roots
-    assert (root.cause, line(root)) == ("changed", *marked(behind))
+def _partly_equal_data() -> None:
+    batch = torch.frombuffer(bytearray([1, 2, 3, next(NUMBERS)]), dtype=torch.uint8)
+    batch[:2].sum()
+    batch.sum()
 
 
-def test_other_data_is_told_where_it_is_first_read(held: Hold) -> None:
-    """No op that was seen made it."""
-    numbers = itertools.count()
-
-    def program() -> None:
-        batch = torch.frombuffer(bytearray([next(numbers)] * 8), dtype=torch.uint8)
-        (batch[2:] + 1).sum()
-        (batch * 2).sum()
-
-    found = held(program, program)
-
-    assert [(root.site.op, root.cause) for root in found.roots] == [("aten::add.Tensor", "input")]
-    assert found.roots[0].reached == 3
+def _written_by_several() -> None:
+    x = torch.zeros(4, 4)
+    x[0].add_(planted.planted.add_count(torch.ones(4)))
+    x[1].add_(1)
+    x[2].copy_(torch.ones(4))
+    x.sum()
 
 
-def test_other_numbers_of_python_are_told(held: Hold) -> None:
-    """As an input like any other."""
-    numbers = itertools.count()
-    found = held(*[lambda: torch.ones(3) * next(numbers)] * 2)
-
-    assert [(root.site.op, root.cause) for root in found.roots] == [("aten::mul.Tensor", "input")]
-
-
-def test_memory_that_several_ops_wrote_comes_of_all_of_them(held: Hold) -> None:
-    """What an equal write into another part of it leaves there is neither new nor changed behind PyTorch's back."""
-
-    def program() -> None:
-        x = torch.zeros(4, 4)
-        x[0].add_(planted.planted.add_count(torch.ones(4)))
-        x[1].add_(1)
-        x[2].copy_(torch.ones(4))
-        x.sum()
-
-    found = held(program, program)
-
-    assert [root.site.op for root in found.roots] == ["detmatrix_planted::add_count"]
-    assert found.roots[0].reached == 2
+def _behind_one_that_raised() -> None:
+    with pytest.raises(RuntimeError):
+        torch.ones(3) @ torch.ones(4)
+    x = torch.ones(3) * next(NUMBERS)
+    torch.ones(3).sum()
+    (x + 1).sum()
 
 
-def test_data_of_which_a_part_is_equal_are_other_inputs(held: Hold) -> None:
-    """They have not changed since the equal part was read."""
-    numbers = itertools.count()
+NUMBERS = itertools.count(1)
+# What differs by itself, and how many ops were given what came of it.
+ROOTS: dict[str, tuple[Callable[[], Any], str, str, int]] = {
+    "through views, in-place changes and gradients": (_followed, "detmatrix_planted::add_count", "runs", 7),
+    "an unseeded generator": (unseeded.step, "aten::bernoulli_.float", "generator", 12),
+    "memory that numpy wrote": (behind.step, "aten::mul.Tensor", "changed", 3),
+    "other data": (_other_data, "aten::add.Tensor", "input", 3),
+    "data of which a part is equal": (_partly_equal_data, "aten::sum", "input", 0),
+    "a number of Python": (lambda: torch.ones(3) * next(NUMBERS), "aten::mul.Tensor", "input", 0),
+    "memory of several ops": (_written_by_several, "detmatrix_planted::add_count", "runs", 2),
+    "behind an op that raised": (_behind_one_that_raised, "aten::mul.Tensor", "input", 2),
+}
 
-    def program() -> None:
-        batch = torch.frombuffer(bytearray([1, 2, 3, next(numbers)]), dtype=torch.uint8)
-        batch[:2].sum()
-        batch.sum()
 
-    assert [root.cause for root in held(program, program).roots] == ["input"]
-
-
-def test_what_an_op_that_raised_was_given_is_no_line(held: Hold) -> None:
-    """Later ones are still attributed to the op that wrote their memory."""
-    numbers = itertools.count()
-
-    def program() -> None:
-        with pytest.raises(RuntimeError):
-            torch.ones(3) @ torch.ones(4)
-        x = torch.ones(3) * next(numbers)
-        torch.ones(3).sum()
-        (x + 1).sum()
-
+@pytest.mark.parametrize("name", ROOTS)
+def test_roots_are_told_from_what_follows_from_them(held: Hold, name: str) -> None:
+    """The op that first gave, or was given, something else; all that comes of it is counted."""
+    program, op, cause, reached = ROOTS[name]
     (root,) = held(program, program).roots
 
-    assert (root.site.op, root.cause, root.reached) == ("aten::mul.Tensor", "input", 2)
+    assert (root.site.op, root.cause, root.reached) == (op, cause, reached)
+    if program in {unseeded.step, behind.step}:
+        assert line(root) in marked(unseeded if program is unseeded.step else behind)
+    assert (cause == "generator") == ("torch.manual_seed" in located_words.advice(root))
 
 
 def test_an_ignored_op_is_no_root_and_makes_none(recorded: Recorded) -> None:
@@ -460,27 +419,6 @@ def test_alignment_goes_on_behind_what_was_put_in_left_out_or_replaced() -> None
     assert found.gaps == [(500, 500, 500, 507), (9000, 9003, 9007, 9007), (15_000, 15_001, 15_004, 15_005)]
 
 
-@pytest.mark.parametrize(
-    "line_of_a_file",
-    [
-        "[1,2]",
-        "nonsense",
-        "[0,0,0,[],[],[]]",
-        '{"site":{"op":3}}',
-        '{"text":["a"]}',
-        "[0,0,0,[1],[],[]]",
-        "[-1,0,0,[],[],[]]",
-    ],
-)
-def test_a_record_that_cannot_be_one_is_refused(tmp_path: Path, line_of_a_file: str) -> None:
-    """The program runs in the process that writes it, and may have written there, too."""
-    path = tmp_path / "run.jsonl"
-    path.write_text(f'{{"kind":"ops","format":1}}\n{line_of_a_file}\n', encoding="utf-8")
-
-    with pytest.raises(RunFileError, match="line 2: is no line of a record"):
-        RecordedRun(path)
-
-
 def test_a_transformer_is_repeatable_on_one_thread(held: Hold) -> None:
     """From fresh weights, by the same seed."""
     found = held(*[lambda: transformer.Training(width=16, layers=1).step()] * 2)
@@ -593,8 +531,13 @@ def test_a_record_is_cut_short_where_its_job_was_killed(tmp_path: Path) -> None:
         (b"", "no record of a run"),
         (b'{"kind":"ops","format":2}\n', "written in record format 2, this detmatrix reads up to 1"),
         (b'{"kind":"ops","format":1,"torch":[]}\n', "line 1: is no line of a record"),
-        (b'{"kind":"ops","format":1}\n[0,0,0,[],[],[]]\n', "line 2: is no line of a record"),
-        (b'{"kind":"ops","format":1}\n' + b"[" * (1 << 20) + b"\n", "line 2: is no line of a record"),
+        *(
+            (b'{"kind":"ops","format":1}\n%s\n' % line, "line 2: is no line of a record")
+            for line in (
+                *(b"[1,2]", b"nonsense", b"[0,0,0,[],[],[]]", b'{"site":{"op":3}}', b'{"text":["a"]}'),
+                *(b"[0,0,0,[1],[],[]]", b"[-1,0,0,[],[],[]]", b"[" * (1 << 20)),
+            )
+        ),
     ],
 )
 def test_a_record_of_a_stranger_is_refused_in_one_line(

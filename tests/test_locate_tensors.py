@@ -190,10 +190,15 @@ def test_communication_happens_once_and_is_told() -> None:
     assert "1 call to ops that take part in communication: c10d::allreduce_." in str(found)
 
 
-def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of memory that the CPU cannot read."""
+def _on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all memory be that of a device, which the CPU cannot read."""
     monkeypatch.setattr(comparison, "_sorts", {})
     monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+
+
+def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of memory that the CPU cannot read."""
+    _on_device(monkeypatch)
     with locate() as found:
         (X + 1).sum()
         planted.add_count_(planted.second(X)[1])
@@ -209,8 +214,7 @@ def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.Mon
 def test_a_difference_that_shows_once_is_a_root(monkeypatch: pytest.MonkeyPatch, *, device: bool) -> None:
     """Further executions of a device, which tell how far the bits are apart, may all agree with the first."""
     if device:
-        monkeypatch.setattr(comparison, "_sorts", {})
-        monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+        _on_device(monkeypatch)
     calls: list[None] = []
 
     def rare(x: torch.Tensor) -> torch.Tensor:
@@ -233,8 +237,7 @@ def test_a_difference_that_shows_once_is_a_root(monkeypatch: pytest.MonkeyPatch,
 
 def test_memory_that_differs_once_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """The op does not write it: what was there before is there."""
-    monkeypatch.setattr(comparison, "_sorts", {})
-    monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    _on_device(monkeypatch)
     calls: list[None] = []
 
     def some(x: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -109,8 +109,8 @@ class SimulatedOp:
             classes = [name for name in SCHEDULES[2:] if split(LEAST_RUNS + len(SCHEDULES), scopes)[name]]
             orders = [(name, number) for name in classes for number in range(self.times)] + [(MEMORY, 0)]
             self.times = len(orders)
-            self._any_orders = _orders(SCHEDULES[2:], 0)
-            self._orders = _chain(orders, classes or [MEMORY])
+            self._orders = chain(orders, _drawn(classes or [MEMORY], len(orders)))
+            self._any_orders = _drawn(SCHEDULES[2:], 0)
         return result
 
     def _on_cpu(
@@ -150,13 +150,8 @@ def _begin(schedule: str = CANONICAL, number: int = 0, **asked: bool) -> None:
     simulated.begin(schedule, number, _SEED, time.perf_counter() + _SECONDS, **asked)
 
 
-def _orders(classes: Sequence[str], first: int) -> Iterator[tuple[str, int]]:
+def _drawn(classes: Sequence[str], first: int) -> Iterator[tuple[str, int]]:
     return ((name, number) for number in count(first) for name in classes)
-
-
-def _chain(orders: Sequence[tuple[str, int]], classes: Sequence[str]) -> Iterator[tuple[str, int]]:
-    yield from orders
-    yield from _orders(classes, len(orders))
 
 
 def _on_cpu(value: Any) -> Any:
