@@ -426,7 +426,11 @@ def direction_of(rows: Sequence[MatrixRow]) -> View:
         {"off": off, "on": on, "finding": worst.finding, "row": worst.row.id, "doubts": doubts},
         glyphs=f"{off.glyph}/{on.glyph}",
         # What stands below the signs where there is room for little.
-        word=BESIDE[beside].phrase if beside else still if worst.finding == "deterministic" else worst.finding,
+        word=BESIDE[beside].phrase
+        if beside
+        else still
+        if worst.finding == "deterministic"
+        else worst.finding,
         tint=beside or worst.finding,
         text=f"off: {off['text']}; on: {on['text']}{told}",
     )
