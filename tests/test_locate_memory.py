@@ -11,6 +11,7 @@ import torch
 
 from scanner.locate import locate
 from scanner.locate.replay import RepeatedCall
+from tests.programs.planted import define
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,11 +74,9 @@ def test_a_workspace_is_no_root_although_its_memory_looks_the_same_with_the_flag
         workspace[:2] = next(count) if races and not still else 1
         return x * 2, workspace
 
-    with torch.library._scoped_library("detmatrix_workspace", "DEF") as library:
-        library.define("lstm(Tensor x) -> (Tensor, Tensor)")
-        library.impl("lstm", compute, "CPU")
-        with locate() as found:
-            torch.ops.detmatrix_workspace.lstm(torch.ones(3))
+    lstm = define("lstm(Tensor x) -> (Tensor, Tensor)", compute)
+    with locate() as found:
+        lstm(torch.ones(3))
 
     assert [(root.outputs, root.flag) for root in found.roots] == [((1,), "cured")] * races
 
@@ -126,14 +125,12 @@ def test_a_result_that_is_the_same_as_the_fill_is_no_unwritten_memory(*, alerts:
         return torch.tensor([True if still and not alerts else next(values)])
 
     roots: list[Any] = []
-    with torch.library._scoped_library("detmatrix_bool", "DEF") as library:
-        library.define("racer(Tensor x) -> Tensor")
-        library.impl("racer", compute, "CPU")
-        # The first result is True, and then False.
-        for _ in range(2):
-            values = itertools.cycle([True, False] if not roots else [False, True])
-            with locate(replays=1) as found:
-                torch.ops.detmatrix_bool.racer(torch.ones(3))
-            roots += [root.flag for root in found.roots]
+    racer = define("racer(Tensor x) -> Tensor", compute)
+    # The first result is True, and then False.
+    for _ in range(2):
+        values = itertools.cycle([True, False] if not roots else [False, True])
+        with locate(replays=1) as found:
+            racer(torch.ones(3))
+        roots += [root.flag for root in found.roots]
 
     assert roots == ["raises" if alerts else "cured"] * 2

@@ -132,14 +132,14 @@ def test_memory_that_is_overwritten_comes_of_what_was_written_last(
 
 def test_a_root_is_followed_into_memory_that_it_overwrites() -> None:
     """Its own mark is the one that stays."""
-    library = torch.library.Library("detmatrix_out", "DEF")
     counts = iter(range(1, 100))
-    library.define("count(Tensor x, *, Tensor(a!) out) -> ()")
-    library.impl("count", lambda x, *, out: out.copy_(x + next(counts)) and None, "CPU")
+    count = planted.define(
+        "count(Tensor x, *, Tensor(a!) out) -> ()", lambda x, *, out: out.copy_(x + next(counts)) and None
+    )
     x = torch.zeros(())
     with locate() as found:
         planted.planted.add_count_(x)
-        torch.ops.detmatrix_out.count(torch.ones(()), out=x)
+        count(torch.ones(()), out=x)
         x.sum()
 
     assert [root.reached for root in found.roots] == [0, 1]
@@ -170,16 +170,10 @@ class Sine(torch.nn.Module):
 def test_a_backward_op_has_line_and_module_of_the_forward_call() -> None:
     """No line of Python calls it; autograd's number of the node leads back to the forward call."""
     # A kernel of PyTorch's own that differs, on request.
-    library = torch.library.Library("aten", "IMPL")
     counts = iter(range(1, 100))
-    try:
+    with torch.library._scoped_library("aten", "IMPL") as library, locate() as found:
         library.impl("cos", lambda x: x * next(counts), "CPU")
-        with locate() as found:
-            torch.nn.Sequential(torch.nn.Identity(), Sine())(
-                torch.ones(3, requires_grad=True)
-            ).sum().backward()
-    finally:
-        library._destroy()
+        torch.nn.Sequential(torch.nn.Identity(), Sine())(torch.ones(3, requires_grad=True)).sum().backward()
 
     (root,) = found.roots
     assert (root.site.op, root.site.phase, root.site.node) == ("aten::cos", "backward", "SinBackward0")
@@ -238,34 +232,30 @@ def test_an_error_of_an_op_is_the_program_s() -> None:
 
 def test_an_op_that_can_be_executed_once_only_is_told() -> None:
     """What it did the first time is the program's result."""
-    library = torch.library.Library("detmatrix_once", "DEF")
     calls: list[int] = []
 
-    def once(x: torch.Tensor) -> torch.Tensor:
+    def fail_again(x: torch.Tensor) -> torch.Tensor:
         calls.append(1)
         if len(calls) > 1:
             raise ValueError("only once")
         return x + 1
 
-    library.define("once(Tensor x) -> Tensor")
-    library.impl("once", once, "CPU")
+    once = planted.define("once(Tensor x) -> Tensor", fail_again)
     with locate() as found:
-        result = torch.ops.detmatrix_once.once(torch.zeros(2))
+        result = once(torch.zeros(2))
 
     assert result.tolist() == [1, 1]
     assert found.roots == ()
-    assert "raised when they were executed again: detmatrix_once::once" in str(found)
+    assert "raised when they were executed again: detmatrix_planted::once" in str(found)
 
 
 def test_a_change_that_the_schema_keeps_to_itself_happens_once() -> None:
     """The op says that it changes nothing, and does."""
-    library = torch.library.Library("detmatrix_liar", "DEF")
-    library.define("touch(Tensor x) -> Tensor")
-    library.impl("touch", lambda x: x.add_(1) * 2, "CPU")
+    touch = planted.define("touch(Tensor x) -> Tensor", lambda x: x.add_(1) * 2)
     x = torch.zeros(3)
     with locate() as found:
         for _ in range(4):
-            torch.ops.detmatrix_liar.touch(x)
+            touch(x)
 
     assert x.tolist() == [4, 4, 4]
     assert found.roots == ()
@@ -286,15 +276,11 @@ def test_a_change_of_memory_that_is_shared_by_elements_happens_once() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_an_op_that_draws_without_a_tag_is_no_root() -> None:
     """It is told, and its later calls begin with the same state."""
-    library = torch.library.Library("aten", "IMPL")
-    try:
+    with torch.library._scoped_library("aten", "IMPL") as library, locate() as found:
         library.impl("cos", lambda x: x * torch.rand(()), "CPU")
-        with locate() as found:
-            for _ in range(2):
-                torch.ones(3).cos()
-    finally:
-        library._destroy()
-        known(torch.ops.aten.cos.default).random = False
+        for _ in range(2):
+            torch.ones(3).cos()
+    known(torch.ops.aten.cos.default).random = False
 
     assert found.roots == ()
     assert "later calls are restored: aten::cos" in str(found)

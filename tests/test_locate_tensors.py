@@ -16,7 +16,7 @@ from scanner.locate import locate
 from scanner.locate.memory import comparison
 from scanner.locate.mode import LocateMode
 from scanner.programs.runs import RecordedRun
-from tests.programs.planted import planted
+from tests.programs.planted import define, planted
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -155,15 +155,12 @@ def test_composite_ops_compute_the_same_in_inference_mode(name: str, outer: Call
 def test_an_op_has_the_same_name_in_inference_mode() -> None:
     """That of the kernel, by which the matrix knows it, not that of the composite op that calls it; at the same line."""
     # A kernel of PyTorch's own that differs, on request.
-    library = torch.library.Library("aten", "IMPL")
     counts = iter(range(1, 100))
-    try:
+    with torch.library._scoped_library("aten", "IMPL") as library:
         library.impl("addmm", lambda x, *_: x * next(counts), "CPU")
         linear = torch.nn.Linear(8, 8)
         with torch.inference_mode(), locate() as found:
             linear(X)
-    finally:
-        library._destroy()
 
     (root,) = found.roots
     assert (root.site.op, root.site.module) == ("aten::addmm", "Linear")
@@ -217,15 +214,13 @@ def test_a_difference_that_shows_once_is_a_root(monkeypatch: pytest.MonkeyPatch,
         _on_device(monkeypatch)
     calls: list[None] = []
 
-    def rare(x: torch.Tensor) -> torch.Tensor:
+    def add_once(x: torch.Tensor) -> torch.Tensor:
         calls.append(None)
         return x + (len(calls) == 3)
 
-    library = torch.library.Library("detmatrix_rare", "DEF")
-    library.define("rare(Tensor x) -> Tensor")
-    library.impl("rare", rare, "CPU")
+    rare = define("rare(Tensor x) -> Tensor", add_once)
     with locate(replays=4) as found:
-        torch.ops.detmatrix_rare.rare(X) + 1
+        rare(X) + 1
 
     (root,) = found.roots
     assert (root.differing, root.executions, root.outputs, root.reached) == (1, 4, (0,), 1)
@@ -251,11 +246,9 @@ def test_memory_that_differs_once_is_no_root(monkeypatch: pytest.MonkeyPatch) ->
         y[0] = torch.nan if filled else len(calls) == 3
         return y
 
-    library = torch.library.Library("detmatrix_some", "DEF")
-    library.define("some(Tensor x) -> Tensor")
-    library.impl("some", some, "CPU")
+    op = define("some(Tensor x) -> Tensor", some)
     with locate() as found:
-        torch.ops.detmatrix_some.some(X)
+        op(X)
 
     assert len(calls) > 5
     assert found.roots == ()
@@ -291,12 +284,10 @@ def test_generators_of_all_devices_are_put_back(monkeypatch: pytest.MonkeyPatch)
     several = torch.Generator(), torch.Generator()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "default_generators", several)
-    library = torch.library.Library("detmatrix_draws", "DEF")
-    library.define("draw(Tensor x) -> Tensor")
-    library.impl("draw", lambda x: x + torch.rand((), generator=several[1]), "CPU")
+    draw = define("draw(Tensor x) -> Tensor", lambda x: x + torch.rand((), generator=several[1]))
     mode = LocateMode(replays=4, max_bytes=1 << 30)
     with mode:
-        first, second = (torch.ops.detmatrix_draws.draw(X) for _ in range(2))
+        first, second = (draw(X) for _ in range(2))
 
     assert mode.found() == ()
     assert not torch.equal(first, second)

@@ -18,6 +18,14 @@ def _define(schema: str, function: Any) -> None:
     _library.impl(schema.partition("(")[0], function, "CPU")
 
 
+def define(schema: str, function: Any) -> Any:
+    """Return a new op; its name has a number behind it."""
+    name, _, arguments = schema.partition("(")
+    name = f"{name}_{next(_count)}"
+    _define(f"{name}({arguments}", function)
+    return getattr(planted, name)
+
+
 def _in_place(x: Any) -> None:
     x.view(-1)[0] += next(_count)
 
