@@ -353,6 +353,15 @@ def test_a_script_runs_as_python_runs_it(detmatrix_process: Command, tmp_path: P
 START = "import json, sys\nfrom scanner.locate.program import run\nsys.exit(run(json.loads(sys.argv[1])))\n"
 
 
+def requested(folder: Path, **request: Any) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Run a program in a process of its own; return how it ended, and what was found."""
+    place = folder / "located.json"
+    request = {"function": "step", "arguments": [], "settings": {}, "located": str(place), **request}
+    command = [sys.executable, "-c", START, json.dumps(request)]
+    done = tied.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    return done, json.loads(place.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("kind", [pytest.param("module", marks=pytest.mark.nightly), "function"])
 def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
     """As ``python -m`` runs them; a function as often as is asked for, each call being a step."""
@@ -361,21 +370,9 @@ def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
         "if __name__ == '__main__':\n    step()\n    sys.exit(3)\n",
         encoding="utf-8",
     )
-    request = {
-        "kind": kind,
-        "name": "mine" if kind == "module" else "mine.py",
-        "function": "step",
-        "calls": 4,
-        "arguments": ["-x"],
-        "settings": {"skip": 1, "take": 2} if kind == "function" else {},
-        "located": str(tmp_path / "located.json"),
-    }
-    done = tied.run(
-        [sys.executable, "-c", START, json.dumps(request)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    told = json.loads((tmp_path / "located.json").read_text(encoding="utf-8"))
+    name = "mine" if kind == "module" else "mine.py"
+    settings = {"skip": 1, "take": 2} if kind == "function" else {}
+    done, told = requested(tmp_path, kind=kind, name=name, calls=4, arguments=["-x"], settings=settings)
 
     if kind == "module":
         assert (done.returncode, done.stdout) == (3, "__main__ ['-x']\n")

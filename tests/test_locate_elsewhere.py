@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +12,13 @@ import torch
 
 from scanner.locate import locate
 from scanner.located import Located
-from tests import tied
 from tests.programs import amp, behind, checkpointing, collective, graph, nothing, resnet, transformer, unet
+from tests.test_locate_command import requested
 from tests.test_locate_programs import line, marked
 from tests.test_locate_runs import held, recorded  # noqa: F401 - fixtures, found by their names
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 Hold = Callable[..., Located]
-ROOT = Path(__file__).parent.parent
-START = "import json, sys\nfrom scanner.locate.program import run\nsys.exit(run(json.loads(sys.argv[1])))\n"
 
 
 def test_ops_of_other_threads_are_counted() -> None:
@@ -132,18 +127,7 @@ if __name__ == "__main__":
 def test_programs_that_leave_at_once_or_spawn_others(tmp_path: Path, kind: str) -> None:
     """What was found is told behind ``os._exit``; spawned processes find the module of a function, not ours."""
     (tmp_path / "mine.py").write_text(PROGRAM, encoding="utf-8")
-    request = {
-        "kind": kind,
-        "name": "mine.py",
-        "function": "step",
-        "calls": 1,
-        "arguments": [],
-        "settings": {},
-        "located": str(tmp_path / "located.json"),
-    }
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = tied.run([sys.executable, "-c", START, json.dumps(request)], cwd=tmp_path, env=environment)
-    told = json.loads((tmp_path / "located.json").read_text(encoding="utf-8"))
+    done, told = requested(tmp_path, kind=kind, name="mine.py", calls=1)
 
     assert told["ops"] == 2
     if kind == "script":
