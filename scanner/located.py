@@ -136,6 +136,7 @@ class Located:
     settings: dict[str, str] = field(default_factory=dict)  # what was set at its end, as its process says
     device: str | None = None  # the GPU that was used: "sm_90"
     simulated: bool = False  # whether that GPU was simulated
+    race_free: int = 0  # ops no two of whose accesses were without an order there
     outside: int = 0  # ops given memory that something else than an op had written to; in one run
     outside_site: OpSite | None = None  # the first of these
     compiled: tuple[str, ...] = ()  # places that ask for compilation

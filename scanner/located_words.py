@@ -253,6 +253,9 @@ def notes(located: Located) -> list[str]:
             else "The program used no GPU: one would have been"
         )
         found.append(f"{what} simulated: what CUDA permits, and nothing that was measured on a GPU.")
+        found.append(
+            f"{several(located.race_free, 'op')} had no two accesses in conflict there: no order changes their bits, given these inputs."
+        )
     found += sentinel_words(located)
     if located.launches:
         found.append(

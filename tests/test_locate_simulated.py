@@ -40,6 +40,10 @@ def test_orders_are_those_that_can_change_something(gpu: dict[str, Any]) -> None
         ("memory", 0),
     ]
     assert set(gpu["orders"][1::2]) == {("canonical", 0)}
+    gpu["report"] = Report(["kernel"], [], [], [], {"pairs": [0, 0, 0], "doubts": []})
+    free = SimulatedOp(lambda: None, known(ADD), 2)
+    free()
+    assert (op.race_free, free.race_free, free.times) == (False, True, 1)
 
 
 def test_the_cpu_computes_what_a_library_would(gpu: dict[str, Any]) -> None:

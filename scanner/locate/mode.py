@@ -90,7 +90,7 @@ class LocateMode(TorchDispatchMode):
         # Set while the interpreter runs a launch: what it calls is no op of the program.
         self.launching = False
         self.ended = False
-        self.ops = self.replayed = self.launches = 0
+        self.ops = self.replayed = self.launches = self.race_free = 0
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
         self.roots: dict[tuple[SiteKey, str], Root] = {}
         # Outputs of call sites that are left unwritten, wholly or in part.
@@ -307,7 +307,10 @@ class LocateMode(TorchDispatchMode):
         if isinstance(func, SimulatedOp) and func.unjudged:
             self.leave_out(func.unjudged, op.name)
         else:
-            times = func.times if isinstance(func, SimulatedOp) else self.replays
+            times = self.replays
+            if isinstance(func, SimulatedOp):
+                times = func.times
+                self.race_free += func.race_free
             self._again(op, call, times, args, kwargs, key)
         return result
 

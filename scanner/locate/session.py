@@ -208,6 +208,7 @@ class Session:
             if torch.cuda.is_initialized()
             else None,
             simulated=simulated.active(),
+            race_free=mode.race_free,
             roots=mode.found(),
             ended=ended,
         )

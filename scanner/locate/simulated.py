@@ -52,13 +52,14 @@ class SimulatedOp:
         times: Further executions that are asked for.
         schedule: The class of the last one.
         ordered: Whether it launched kernels.
+        race_free: Whether no two of their accesses are without an order.
         unjudged: Why further executions would tell nothing.
     """
 
     def __init__(self, func: Any, op: KnownOverload, replays: int) -> None:
         self._func, self._op = func, op
         self.times, self.schedule, self.unjudged = replays, CANONICAL, ""
-        self._called = self.ordered = False
+        self._called = self.ordered = self.race_free = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Execute it.
@@ -106,6 +107,7 @@ class SimulatedOp:
             scopes: Sequence[str] = SCOPES
             if conflicts is not None and not conflicts["doubts"]:
                 scopes = [one for one, pairs in zip(SCOPES, conflicts["pairs"], strict=True) if pairs]
+            self.race_free = not scopes
             classes = [name for name in SCHEDULES[2:] if split(LEAST_RUNS + len(SCHEDULES), scopes)[name]]
             orders = [(name, number) for name in classes for number in range(self.times)] + [(MEMORY, 0)]
             self.times = len(orders)
