@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from scanner.processes import environment  # noqa: E402
 from scanner.processes.process import WorkerBuild  # noqa: E402
+from scanner.worker import accelerator  # noqa: E402
 from scanner.worker.databases import trials  # noqa: E402
-from scanner.worker.device import accelerator  # noqa: E402
 from tests.stand_in_worker import BUILD  # noqa: E402
 
 GIB = 1 << 30

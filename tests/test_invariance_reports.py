@@ -149,7 +149,7 @@ def test_a_script_shows_it_with_torch_alone(
     """It draws the same inputs, and says of each value that was tried whether the bits are others."""
     torch = pytest.importorskip("torch")
     from opspecs.user import load_specs  # noqa: PLC0415
-    from scanner.worker.invariance.measure import measure  # noqa: PLC0415
+    from scanner.worker.invariance import measure  # noqa: PLC0415
     from scanner.worker.repro.inputs import input_source  # noqa: PLC0415
     from tests.scripts import header, loaded  # noqa: PLC0415
 

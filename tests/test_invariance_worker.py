@@ -15,8 +15,8 @@ from opspecs.model import Batch, Call, Case, OpSpec, call
 from scanner.invariance import PROPERTIES, Property
 from scanner.observations.invariance_records import Invariance
 from scanner.verdicts.invariance import misled
-from scanner.worker.invariance import variants
-from scanner.worker.invariance.measure import measure
+from scanner.worker import invariance as variants
+from scanner.worker.invariance import measure
 
 # One thread of its own has each process of a test run, so that the baseline is known.
 OWN = 1

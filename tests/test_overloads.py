@@ -10,7 +10,7 @@ import torch
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import Mode
 from scanner.observations.runfile import Run, read_run
-from scanner.worker.dispatcher.overloads import Overloads, kernels, record
+from scanner.worker.overloads import Overloads, kernels, record
 from tests import planted
 from tests.commands import Command
 from tests.stand_in import StandIn

@@ -106,7 +106,7 @@ def _build() -> dict[str, Any]:
     """Describe the scanned torch and what it sees of the machine."""
     import torch  # noqa: PLC0415
 
-    from scanner.worker.device import accelerator  # noqa: PLC0415
+    from scanner.worker import accelerator  # noqa: PLC0415
 
     return {
         "torch": torch.__version__,
@@ -139,7 +139,7 @@ def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) 
 
 def _on_device(request: Request) -> None:
     """Let what follows happen on the device that a request names."""
-    from scanner.worker.device import accelerator  # noqa: PLC0415 - needs torch
+    from scanner.worker import accelerator  # noqa: PLC0415 - needs torch
 
     accelerator.select(request.get("device", "cpu"), request.pop("share", 1.0))
 
@@ -175,8 +175,8 @@ def _flag_off() -> AbstractContextManager[None]:
 
 def _kernels(_: Specs, request: Request) -> Request:
     """Return the overloads that the build has kernels for, if asked, and the alerts that are compiled into it."""
-    from scanner.worker.dispatcher.alert_sites import compiled_alerts  # noqa: PLC0415
-    from scanner.worker.dispatcher.overloads import kernels  # noqa: PLC0415
+    from scanner.worker.alert_sites import compiled_alerts  # noqa: PLC0415
+    from scanner.worker.overloads import kernels  # noqa: PLC0415
 
     _on_device(request)
     groups = kernels(request["device"]) if request["overloads"] else []
@@ -193,8 +193,8 @@ def _entries(_: Specs, request: Request) -> Request:
 
 def _enumerate(_: Specs, request: Request) -> Request:
     """Return the rows of a database's entry."""
+    from scanner.worker import accelerator  # noqa: PLC0415
     from scanner.worker.databases.samples import entry_rows  # noqa: PLC0415
-    from scanner.worker.device import accelerator  # noqa: PLC0415
 
     _on_device(request)
     try:
@@ -212,7 +212,7 @@ def _enumerate(_: Specs, request: Request) -> Request:
 
 def _describe(specs: Specs, request: Request) -> Request:
     """Return what a spec leaves to what its inputs are."""
-    from scanner.worker.device import accelerator  # noqa: PLC0415
+    from scanner.worker import accelerator  # noqa: PLC0415
     from scanner.worker.execution import describe  # noqa: PLC0415
 
     _on_device(request)
@@ -222,7 +222,7 @@ def _describe(specs: Specs, request: Request) -> Request:
 
 def _tainted(device: str, answer: dict[str, Any]) -> bool:
     """Tell whether what a case left behind would speak in every later one: a changed flag, a device that is broken."""
-    from scanner.worker.device import accelerator  # noqa: PLC0415
+    from scanner.worker import accelerator  # noqa: PLC0415
 
     if str(answer.get("message", "")).startswith("changed global state"):
         return True
@@ -240,8 +240,8 @@ _HANDLERS: dict[str, Handler] = {
     "observe": _row("observe", "observe"),
     "sentinel": _row("observe", "observe", _flag_off),
     "cost": _row("cost", "measure"),
-    "dispatch": _row("dispatcher.overloads", "record"),
-    "invariance": _row("invariance.measure", "measure"),
+    "dispatch": _row("overloads", "record"),
+    "invariance": _row("invariance", "measure"),
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,

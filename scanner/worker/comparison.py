@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from scanner.worker import bits
-from scanner.worker.device import accelerator
+from scanner.worker import accelerator, bits
 from scanner.worker.difference import SeverityAccumulator
 
 # Outputs kept on a GPU until their flags are read, in bytes and as a share of its memory; the differing ones are then

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from opspecs.model import OpSpec
-from scanner.worker import global_state
-from scanner.worker.device import accelerator
+from scanner.worker import accelerator, global_state
 from scanner.worker.execution import Execution, InvalidCaseError, attempt
 
 _FEWEST, _MOST = 5, 9  # samples of each variant

@@ -19,8 +19,7 @@ from opspecs.inputs import Inputs, SimulatedInputs
 from opspecs.model import Call, MissingError, OpSpec
 from opspecs.pytorch import enlarge
 from opspecs.user import place_of
-from scanner.worker import bits, global_state, simulated
-from scanner.worker.device import accelerator
+from scanner.worker import accelerator, bits, global_state, simulated
 
 # Calls one phase of an execution.
 Around = Callable[[Callable[[], Any]], Any]

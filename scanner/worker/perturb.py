@@ -116,7 +116,7 @@ def _busy_stream(device: str) -> Iterator[Before]:
     """Keep a backlog of work on a stream beside the one the case uses."""
     import torch  # noqa: PLC0415 - this module is imported before it
 
-    from scanner.worker.device import accelerator  # noqa: PLC0415
+    from scanner.worker import accelerator  # noqa: PLC0415
 
     module = accelerator.module_of(device)
     stream = module.Stream(device)

@@ -28,7 +28,7 @@ from opspecs.pytorch import database
 from opspecs.registry import SPECS
 from opspecs.user import SpecFileError, load_specs
 from scanner.worker import bits
-from scanner.worker.device.accelerator import is_there
+from scanner.worker.accelerator import is_there
 from scanner.worker.execution import NotRunnableError, first_line, resolve
 from scanner.worker.repro.codegen import Source, UntraceableError
 from scanner.worker.repro.recorder import Drawing, mapped
