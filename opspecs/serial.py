@@ -9,17 +9,12 @@ and give its bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
     from opspecs.model import Call
-
-# From a call, and the gradient of its output where the direction is backward, to what the op is to return (or its one
-# leaf is to get); None where nothing is known.
-Reference = Callable[..., "torch.Tensor | None"]
 
 
 def last_written(call: Call, *, dim: int = 0) -> torch.Tensor:

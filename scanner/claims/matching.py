@@ -39,7 +39,6 @@ class Measured(Protocol):
         """Such as ``cpu`` or ``cuda:0``."""
 
 
-RAISING_LISTS = frozenset({"raises", "cublas"})  # the lists of what raises
 AnyRow = TypeVar("AnyRow", bound=Measured)
 
 
