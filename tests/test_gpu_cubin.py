@@ -9,6 +9,7 @@ from random import Random
 import lz4.block
 import pytest
 
+from scanner.elf import text
 from scanner.gpu.cubin import EXTERNALS, Cubin, CubinError, architectures, cubins
 from scanner.gpu.device import DEVICES, DeviceError, as_header, blocks_per_multiprocessor, device
 from scanner.gpu.names import shortened, source_of
@@ -160,6 +161,9 @@ def test_what_is_not_there_is_an_error() -> None:
 
     with pytest.raises(CubinError, match="cubin for sm_80: its variables have no place yet"):
         module(80).kernel(STAGED)
+
+    with pytest.raises(ValueError, match="a name does not end"):
+        text(b"name", 0)
 
 
 def test_an_unknown_relocation_is_an_error() -> None:
