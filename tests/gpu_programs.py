@@ -32,7 +32,7 @@ ATOMICS = {
         "f64": "add",
         "f16x2": "add.noftz",
         "b16": "cas",
-    },
+    }
 }
 ATOMICS["shared"] = ATOMICS["generic"] = ATOMICS["global"]
 # Those that return nothing are another opcode.

@@ -110,9 +110,7 @@ def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_
 
 @pytest.mark.parametrize(
     ("torch", "modes", "line"),
-    [
-        ("2.0.1+cpu", "compile_off,compile_on", "compile_off: needs torch 2.1 or newer"),
-    ],
+    [("2.0.1+cpu", "compile_off,compile_on", "compile_off: needs torch 2.1 or newer")],
 )
 def test_a_torch_that_lacks_what_a_mode_needs_is_one_line(
     detmatrix: Command, tmp_path: Path, torch: str, modes: str, line: str

@@ -102,14 +102,7 @@ def test_a_function_of_the_driver_has_an_address_that_says_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "expected"),
-    [
-        (75, []),
-        (80, ["sm_80"]),
-        (86, ["sm_86"]),
-        (89, ["sm_86"]),
-        (90, ["sm_90a", "sm_90"]),
-        (100, []),
-    ],
+    [(75, []), (80, ["sm_80"]), (86, ["sm_86"]), (89, ["sm_86"]), (90, ["sm_90a", "sm_90"]), (100, [])],
 )
 def test_the_code_that_a_device_runs(architecture: int, expected: list[str]) -> None:
     """The same major number, the highest minor number, and code with the features of the device first."""
