@@ -146,17 +146,11 @@ def test_serial_function_has_no_bound(tmp_path: Path) -> None:
         (["none.py:f"], "/none.py: no such file"),
         ([f"{FILE}:varied"], "checked.py: has no function 'varied'; did you mean varies?"),
         ([f"{FILE}:NUMBER"], "checked.py: has no function 'NUMBER'"),
-        (
-            [f"{FILE}:varies"],
-            "varies takes arguments (missing a required argument: 'x'); name a function that returns",
-        ),
+        ([f"{FILE}:varies"], "varies takes arguments (missing a required argument: 'x'); name a function that returns"),
         ([f"{FILE}:varies", "--inputs", "pair"], "'pair' names no function; give FILE.py:FUNCTION"),
-        (
-            [f"{FILE}:varies", "--inputs", f"{FILE}:pear"],
-            "checked.py: has no function 'pear'; did you mean pair?",
-        ),
+        ([f"{FILE}:varies", "--inputs", f"{FILE}:pear"], "checked.py: has no function 'pear'; did you mean pair?"),
     ],
-)
+)  # fmt: skip
 def test_what_a_user_can_get_wrong(detmatrix: Command, arguments: list[str], expected: str) -> None:
     """One line, before anything runs."""
     assert expected in refused(detmatrix("check", *arguments))

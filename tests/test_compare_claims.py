@@ -85,17 +85,11 @@ RAISES, ACTS, SILENT = (shows(finding, PLANNED) for finding in ("raises", "fixed
         (CPU, RAISES, SILENT, "otherwise", True),
         (CPU, ACTS, RAISES, "otherwise", True),
         (CPU, RAISES, RAISES, "same", True),
-        (
-            CPU,
-            shows("fixed_by_mode", PLANNED, often=3),
-            shows("deterministic", PLANNED),
-            "not_comparable",
-            False,
-        ),
+        (CPU, shows("fixed_by_mode", PLANNED, often=3), shows("deterministic", PLANNED), "not_comparable", False),
         (CUDA, RAISES, RAISES, "other_device", False),
         (":func:`torch.kthvalue`", RAISES, RAISES, "not_covered", False),
     ],
-)
+)  # fmt: skip
 def test_documented_beside_measured(
     bullet: str, before: object, after: object, measured: Measured, *, unmeasured: bool
 ) -> None:

@@ -214,17 +214,14 @@ def _run(name: str, bullet: str = "torch.a", torch: str = "2.13.0+cpu", started:
             "the runs document different lists: those of 1 are not those of 0, though both are of torch 2.13.0; give runs of",
         ),
         # Without a docstring and without a table nothing can be called undocumented.
-        (
-            [_run("0", bullet="", torch="9.9.0")],
-            "0: holds no claims (was its torch stripped of docstrings, or",
-        ),
+        ([_run("0", bullet="", torch="9.9.0")], "0: holds no claims (was its torch stripped of docstrings, or"),
         # A run counts once, whatever its files are called.
         (
             [_run("a", started="at noon"), _run("c", started="later"), _run("b", started="at noon")],
             "a and b are the same run, started at noon; give each run once",
         ),
     ],
-)
+)  # fmt: skip
 def test_runs_that_do_not_join(runs: list[Matrix], message: str) -> None:
     """Runs join only where they speak of the same lists; the message names both."""
     with pytest.raises(UsageError) as raised:

@@ -43,18 +43,14 @@ FLAT, DEEP = "args[0]: float32 (64, 3)", "args[0]: float32 (2, 64, 3)"
     ("differ", "still", "said"),
     [
         # An argument that a database's row was called with.
-        (
-            (FLAT, "kwargs['driver']: 'gelsy'"),
-            (FLAT, "kwargs['driver']: 'gels'"),
-            "with ``driver='gelsy'`` when",
-        ),
+        ((FLAT, "kwargs['driver']: 'gelsy'"), (FLAT, "kwargs['driver']: 'gels'"), "with ``driver='gelsy'`` when"),
         # A dtype of the same kind, and one of another.
         (({"dtype": "float32"},), ({"dtype": "float64"},), "and dtype is float32"),
         (({"dtype": "float32"},), ({"dtype": "int64"},), "and dtype is floating point"),
         # A trait of a hand-written case.
         (({"traits": {"reduce": "sum"}},), ({"traits": {"reduce": "amax"}},), "with ``reduce='sum'`` when"),
     ],
-)
+)  # fmt: skip
 def test_what_separates_goes_into_the_bullet(differ: Any, still: Any, said: str) -> None:
     """Rows that could have differed and did not are what the bullet leaves out."""
     rows = [_row("fixed_by_mode", "differs", differ), _row("deterministic", "still", still)]
@@ -88,13 +84,9 @@ def _row(finding: Finding, case: str, said: Any) -> Planned:
         # What a row does not state is no value that a bullet can name.
         ((FLAT,), (FLAT, "kwargs['driver']: 'gels'"), "no single condition tells them apart"),
         # Where a call runs is no condition of its own.
-        (
-            (FLAT, "kwargs['device']: 'a'"),
-            (FLAT, "kwargs['device']: 'b'"),
-            "no single condition tells them apart",
-        ),
+        ((FLAT, "kwargs['device']: 'a'"), (FLAT, "kwargs['device']: 'b'"), "no single condition tells them apart"),
     ],
-)
+)  # fmt: skip
 def test_without_one_condition_there_is_no_bullet(
     differ: tuple[str, ...], still: tuple[str, ...], why: str
 ) -> None:

@@ -230,12 +230,9 @@ def test_a_source_that_cannot_be_patched_is_one_line(
     [
         (["--format", "patch"], "which --source names; give both"),
         (["--source", "a.py"], "which --source names; give both"),
-        (
-            ["--format", "patch", "--source", "a.py", "--into", "a.md"],
-            "is a file of its own; write it with -o",
-        ),
+        (["--format", "patch", "--source", "a.py", "--into", "a.md"], "is a file of its own; write it with -o"),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_fit(detmatrix: Command, run: Path, options: list[str], text: str) -> None:
     """What is missing is said."""
     done = detmatrix("docs", run, *options)

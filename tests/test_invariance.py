@@ -97,13 +97,10 @@ def test_threads_above_the_cores_are_said_in_one_line(detmatrix: Command, tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ("--invariance", "thread"),
-            "unknown property 'thread'; did you mean threads? choose: threads, batch, layout",
-        ),
+        (("--invariance", "thread"), "unknown property 'thread'; did you mean threads? choose: threads, batch, layout"),
         (("--invariance", ","), "none given"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line(detmatrix: Command, words: tuple[str, ...], said: str) -> None:
     """A property that there is not is refused before a worker starts."""
     assert said in refused(detmatrix("scan", "quick", *words))

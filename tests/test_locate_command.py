@@ -182,17 +182,14 @@ def test_no_name_of_a_program_is_markup_or_a_command(
         (["--runs", "2", "--replay", "3", "train.py"], "--replay and --runs: choose one"),
         (["--runs", "2", "--save", "x", "train.py"], "--save and --runs: choose one; with --runs each op is"),
         (["--record", "x", "--runs", "2", "train.py"], "--runs and --record: choose one; with --record each"),
-        (
-            ["--simulate", "sm_80", "--runs", "2", "train.py"],
-            "--simulate and --runs: choose one; with --runs",
-        ),
+        (["--simulate", "sm_80", "--runs", "2", "train.py"], "--simulate and --runs: choose one; with --runs"),
         (["--simulate", "sm_80", "--order", "train.py"], "--order and --simulate: choose one; neither runs"),
         (["--simulate", "sm_80", "train.py"], "is no build of torch for CUDA 13, the only one whose GPU"),
         (["--diff", "train.py"], "--diff: give two records or more, not train.py alone"),
         (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
         ([], "Missing argument"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_told_in_one_line(
     detmatrix: Command, tmp_path: Path, arguments: list[str], message: str
 ) -> None:

@@ -75,30 +75,18 @@ def test_a_page_is_opened(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            "--open --format md",
-            "--open shows the web page; give it without --into, and with no other --format",
-        ),
-        (
-            "--only silnt",
-            "--only: no finding is called 'silnt', did you mean silent? The findings: wrong_with",
-        ),
+        ("--open --format md", "--open shows the web page; give it without --into, and with no other --format"),
+        ("--only silnt", "--only: no finding is called 'silnt', did you mean silent? The findings: wrong_with"),
         ("--only raises,", "--only: no finding is called ''; the findings: wrong_with_flag, "),
         ("--all --format json", "--all is for text and md: json leaves nothing out"),
         ("--level ops", "--level says what a line of csv is about; give it with --format csv"),
-        (
-            "-o nowhere/a.md",
-            "nowhere/a.md: cannot be written (No such file or directory); choose another place with -o",
-        ),
+        ("-o nowhere/a.md", "nowhere/a.md: cannot be written (No such file or directory); choose another place with -o"),
         ("-o .", ".: is a folder; name a file in it with -o"),
         ("-o run.jsonl", "run.jsonl: is one of the run files reported on; choose another place with -o"),
-        (
-            "-o run.jsonl/a.md",
-            "run.jsonl/a.md: cannot be written (Not a directory); choose another place with -o",
-        ),
+        ("-o run.jsonl/a.md", "run.jsonl/a.md: cannot be written (Not a directory); choose another place with -o"),
         ("--format pdf", "Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', "),
     ],
-)
+)  # fmt: skip
 def test_usage_errors(detmatrix: Command, run: Path, arguments: str, message: str) -> None:
     """What cannot be done is one line that says what, where and what else, and exit code 2."""
     before = run.read_bytes()

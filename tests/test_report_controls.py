@@ -50,14 +50,9 @@ def _seen_in(planned: Planned, modes: Sequence[Mode]) -> Planned:
         (OTHER_INPUTS, controls("blind"), _stored("a reason", BLIND), ("a reason", BLIND, *INPUTS)),
         # An unfinished scan may go on; a finished one has passed a control over.
         (quiet_row(), [CONSTANT, PARTLY], None, ()),
-        (
-            quiet_row(),
-            [CONSTANT, PARTLY],
-            CLOSING,
-            ("the control varies was not observed in process 1 of mode on",),
-        ),
+        (quiet_row(), [CONSTANT, PARTLY], CLOSING, ("the control varies was not observed in process 1 of mode on",)),
     ],
-)
+)  # fmt: skip
 def test_a_scan_is_distrusted_for_what_it_shows(
     tmp_path: Path,
     rows: Planned,

@@ -115,23 +115,15 @@ def test_the_worst_of_each_measure_counts() -> None:
     ("dtype", "changes", "lines"),
     [
         ("float32", {}, ("48 of 192 (25 %)", "0.0625", "1.5e-05", "128", "2.5e-07", "0.25")),
-        (
-            "float32",
-            {"max_ulp": 1_234_567},
-            ("48 of 192 (25 %)", "0.0625", "1.5e-05", "1.23e+06", "2.5e-07", "0.25"),
-        ),
+        ("float32", {"max_ulp": 1_234_567}, ("48 of 192 (25 %)", "0.0625", "1.5e-05", "1.23e+06", "2.5e-07", "0.25")),
         ("float64", {"max_ulp": 2**63 - 1}, (None, None, None, "at least 9.22e+18", None, None)),
         ("float64", {"max_rel": 1.7976931348623157e308}, (None, None, "at least 1.8e+308", None, None, None)),
-        (
-            "float32",
-            {"max_rel": None, "v_ermv": None},
-            (None, None, "none comparable", None, "none comparable", None),
-        ),
+        ("float32", {"max_rel": None, "v_ermv": None}, (None, None, "none comparable", None, "none comparable", None)),
         ("int64", {"max_abs": None}, (None, "not subtracted", None, None, None, None)),
         ("uint8", {"max_ulp": None}, (None, None, None, "not subtracted", None, None)),
         ("bool", {"v_ermv": None}, (None, None, None, None, "not subtracted", None)),
     ],
-)
+)  # fmt: skip
 def test_distances_in_words(dtype: str, changes: dict[str, Any], lines: tuple[str | None, ...]) -> None:
     """What cannot be subtracted, compared or represented is a word."""
     output = Output(
@@ -161,15 +153,9 @@ def test_first_differing_execution_is_the_earliest() -> None:
         (under(quiet=(25, 1), stress=(25, 1)), None),
         (under(quiet=(50, 2)), None),
         ((), None),
-        (
-            (
-                *under(quiet=(50, 2)),
-                Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5}),
-            ),
-            None,
-        ),
+        ((*under(quiet=(50, 2)), Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5})), None),
     ],
-)
+)  # fmt: skip
 def test_what_only_some_perturbations_reveal(
     tmp_path: Path, groups: tuple[Group, ...], where: str | None
 ) -> None:

@@ -96,10 +96,7 @@ def test_a_script_of_saved_inputs_tells_what_differed(executed: Any) -> None:
     [
         (b"", "is no file that detmatrix locate --save wrote (EOFError)"),
         (b"PK\x03\x04nothing", "is no file that detmatrix locate --save wrote ("),
-        (
-            _saved(args=[torch.ones(3), Runs()]),
-            "is no file that detmatrix locate --save wrote (UnpicklingError)",
-        ),
+        (_saved(args=[torch.ones(3), Runs()]), "is no file that detmatrix locate --save wrote (UnpicklingError)"),
         (Runs(), "is no file that detmatrix locate --save wrote (UnpicklingError)"),
         ([1, 2], "is no file that detmatrix locate --save wrote (TypeError)"),
         ({"op": "aten::add.Tensor"}, "is no file that detmatrix locate --save wrote (KeyError)"),
@@ -110,7 +107,7 @@ def test_a_script_of_saved_inputs_tells_what_differed(executed: Any) -> None:
         (_saved(op="os::mkdir"), "os::mkdir: this torch has no such op"),
         (_saved(op="aten::__class__"), "aten::__class__: this torch has no such op"),
     ],
-)
+)  # fmt: skip
 def test_a_crafted_file_is_one_line(executed: Any, tmp_path: Path, content: Any, text: str) -> None:
     """Nothing of it is executed but an op of the dispatcher, and no traceback is shown."""
     code, printed, complained = executed(content)
