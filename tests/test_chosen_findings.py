@@ -66,8 +66,11 @@ def test_what_differs_as_off_does_has_a_word_of_its_own() -> None:
 
 @pytest.mark.parametrize("executions", [5, RUNS])
 def test_other_bits_take_enough_executions_in_the_mode_too(executions: int) -> None:
-    """Ten executions of a race that shows in one of a hundred look like other bits."""
+    """Ten executions of a race that shows in one of a hundred look like other bits, with the flag off as well."""
     seen = _row(*_eager(), *ran(POOL, LATE, *[{"b": executions}] * 2)).chosen[LATE]
+    off = _row(*_eager([{"a": executions}] * 2, stable()), *ran(POOL, LATE, *stable("b"))).chosen[LATE]
+
+    assert off.finding == seen.finding
 
     if executions == RUNS:
         assert (seen.finding, seen.finding_reason) == ("mode_dependent", None)

@@ -16,7 +16,6 @@ from scanner.claims.matching import dtype_kind
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.observations.records import Claim, Condition
 from tests.commands import Command
-from tests.conftest import one_line
 
 VERSIONS = documented_versions()
 CLAIMS = {version: documented_claims(version) for version in VERSIONS}
@@ -198,23 +197,6 @@ def test_list_claims_json(detmatrix: Command, version: str) -> None:
     assert [claim.id for claim in claims] == [one["id"] for one in listed["claims"]]
     assert all(one["covered"] and one["specs"] for one in listed["claims"])
     assert all(set(spec["rows"]) <= ids for one in listed["claims"] for spec in one["specs"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--claims", "--torch", "9.9"], "detmatrix: no table of the claims of torch 9.9 "),
-        (["--claims", "--torch", ""], "detmatrix: no table of the claims of torch "),
-        (["--claims", "Conv2d"], "detmatrix: --claims covers the whole catalog; leave the patterns out"),
-        (["--torch", "2.13"], "detmatrix: --torch names the release whose claims are listed; add --claims"),
-    ],
-)
-def test_list_claims_usage_errors(detmatrix: Command, arguments: list[str], expected: str) -> None:
-    """What cannot be listed ends in one line that says what to do."""
-    done = detmatrix("list", *arguments)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert one_line(done.stderr).startswith(expected)
 
 
 def test_every_condition_has_two_sides() -> None:

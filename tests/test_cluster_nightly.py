@@ -19,7 +19,6 @@ from scanner.observations.runfile import read_run
 from tests import tied
 from tests.clusters import NODE, LoopbackCluster, loopback_cluster, observed
 from tests.commands import Command
-from tests.sharded import SERIAL_SPECS, cells
 from tests.stand_in import StandIn, using
 
 pytestmark = pytest.mark.nightly
@@ -62,23 +61,6 @@ def test_eight_shards_on_four_nodes_are_one_scan(
     nodes = {part.environment.variables["off"][NODE] for part in parts}
     assert nodes == {"node-1", "node-2", "node-3", "node-4"}
     _assert_one_at_a_time(tmp_path / "detmatrix.jsonl")
-
-
-def test_real_workers_on_nodes_see_what_they_see_in_one_scan(
-    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
-) -> None:
-    """The same inputs, the same bits, the same cells: torch does not notice that Ray started it."""
-    (tmp_path / "eight.py").write_text(SERIAL_SPECS)
-    options = ("eight", "--specs", "eight.py", "--device", "cpu", "--runs", 5, "--processes", 1)
-    scan = ("scan", *options, "--no-cost", "--no-overloads")
-    assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
-
-    done = detmatrix_process(*scan, "--ray", cluster.address, "--shards", 2)
-
-    assert done.returncode == 0, done.stderr
-    assert len(read_run(tmp_path / "detmatrix.jsonl").header.parts) == 2
-    assert len(cells(tmp_path / "one.jsonl")) == 16
-    assert cells(tmp_path / "detmatrix.jsonl") == cells(tmp_path / "one.jsonl")
 
 
 def _assert_one_at_a_time(path: Path) -> None:

@@ -98,7 +98,7 @@ def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
 )
 def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[str]) -> None:
     """With a GPU the modes of cuDNN are run, of the ops that it computes; the flag is switched where there is a backward."""
-    lstm = replace(_OTHER, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward")
+    lstm = replace(_OTHER, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward", compiled=True)
     planned = [_MM, replace(_OTHER, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"), lstm]
     settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
     path = write_run(tmp_path / "run.jsonl", [(row, []) for row in planned], settings=settings, closing=None)

@@ -135,6 +135,8 @@ _SEEN = f"line 2: the observation of {_ID}"
         *((2, {"executions": executions, "digests": digests},
            (f"{_SEEN} counts {executions} executions but {sum(digests.values())} digests - at `$.digests`; "
             "restore the file")) for executions, digests in ((49, {"a": 50}), (50, {}), (0, {}))),
+        (2, {"executions": 52, "digests": {"a": 52}},
+         f"{_SEEN} counts 52 executions, the scan makes 50 - at `$.executions`; restore the file"),
         *((2, {"first_differing": number}, (f"{_SEEN} names execution {number} of 50 as the first that differed - at "
            "`$.first_differing`; restore the file")) for number in (0, 50)),
         (2, {"forward_differing": 50}, (f"{_SEEN} counts 50 differing of 50 executions, the first included - at "

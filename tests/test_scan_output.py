@@ -117,34 +117,6 @@ def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
     assert unfinished.read_bytes() == damaged
 
 
-@pytest.mark.parametrize(
-    ("option", "expected"),
-    [
-        (("--runs", 3), "--runs is not the one it began with (3, it has 2)"),
-        (("--timeout", 5), "--timeout is not the one it began with (5, it has 60)"),
-        (("--seed", 1), "--seed is not the one it began with (1, it has 0)"),
-        (("--no-cost",), "--cost is not the one it began with (no, it has yes)"),
-        (
-            ("quick.put_",),
-            "the list of patterns is not the one it began with (quick.cumsum quick.put_, it has quick.cumsum)",
-        ),
-    ],
-    ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
-)
-def test_resuming_with_other_settings_is_refused(
-    scan: Command, unfinished: Path, option: tuple[object, ...], expected: str
-) -> None:
-    """One run, one set of settings: what differs is named with both values."""
-    before = unfinished.read_bytes()
-
-    text = refused(scan(*option, "--resume", "-o", "run.jsonl"))
-
-    assert text == (
-        f"run.jsonl: cannot be resumed, {expected}; start over with --force, or choose another place with -o"
-    )
-    assert unfinished.read_bytes() == before
-
-
 def test_complete_run_stays_where_nothing_is_scanned(scan: Command, tmp_path: Path, complete: bytes) -> None:
     """A slip in a pattern moves nothing."""
     path = tmp_path / "run.jsonl"
