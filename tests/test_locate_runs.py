@@ -473,6 +473,29 @@ def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detm
     assert not root or root[0]["in_runs"] == [3]
 
 
+def _shifting(module: Any, _: Any) -> Any:
+    """Compile, as a backend of the compiler, to what gives other bits."""
+    return lambda *given: [one + 1e-3 for one in module.forward(*given)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_is_one_op_beside_an_eager_one(tmp_path: Path) -> None:
+    """What comes of it is reached; the same backend gives the same."""
+    for name, backend in (("eager", "eager"), ("again", "eager"), ("other", _shifting)):
+        torch.manual_seed(0)
+        with record(str(tmp_path / name)):
+            net = torch.compile(torch.nn.Linear(4, 4), backend=backend)
+            net(torch.ones(2, 4)).relu().sum()
+    same = hold([str(tmp_path / "eager"), str(tmp_path / "again")])
+    found = hold([str(tmp_path / "eager"), str(tmp_path / "other")])
+
+    assert (same.roots, same.partings, same.compared) == ((), (), same.ops)
+    assert [(one.site.op, one.site.module, one.reached) for one in found.roots] == [
+        ("compiled::Linear", "Linear", 2)
+    ]
+    assert "rounds in other places" in text(found)
+
+
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])
 def test_a_callback_records_a_training(tmp_path: Path, framework: str) -> None:
     """Of the class that the framework knows, with the trainer's own number of the first step."""

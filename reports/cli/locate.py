@@ -166,6 +166,7 @@ def locate(
             "replays": 0 if suspects else replays,
             "save": save and str(Path(save).resolve()),
             "progress": True,
+            "regions": record is not None,
             "record": record and str(Path(record).resolve()),
         },
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections import defaultdict
@@ -9,12 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from scanner.locate.dispatching import eval_frame, not_compiled
 from scanner.locate.memory.downstream import Downstream
 from scanner.locate.memory.outside import OutsideWrites
-from scanner.locate.overloads import EFFECTS, FAKE, OWN, KnownOverload, among, known, owner, tensors, words
+from scanner.locate.overloads import (
+    EFFECTS,
+    FAKE,
+    OWN,
+    KnownOverload,
+    OpaqueOperator,
+    among,
+    known,
+    owner,
+    tensors,
+    words,
+)
 from scanner.locate.places import CallPlaces, SiteKey, call_site
 from scanner.locate.recorder import RunRecorder
 from scanner.locate.replay import (
@@ -281,6 +293,32 @@ class LocateMode(TorchDispatchMode):
         result = call.first()
         self._open[key] = frozenset(self._opened(op, call))
         recorder.end([*call.returned, *call.changed], self._open[key])
+        return result
+
+    def region(self, name: str, function: Any) -> Any:
+        """Return a compiled function that runs as one op of a record, whether or not it is compiled in this run."""
+        op = OpaqueOperator(f"compiled::{name}")
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self.recorder is None or self.paused or self.ended:
+                return function(*args, **kwargs)
+            return self._run_region(self.recorder, op, function, args, kwargs)
+
+        return run
+
+    def _run_region(
+        self, recorder: RunRecorder, op: KnownOverload, function: Any, args: Any, kwargs: Any
+    ) -> Any:
+        key = self.places.of(op.name)
+        self._count(key)
+        with _disable_current_modes():
+            with torch.no_grad():
+                recorder.begin(op, args, kwargs, among(args, kwargs), key)
+            with self.places.unfollowed():
+                result = function(*args, **kwargs)
+            with torch.no_grad():
+                recorder.end(tensors(result), _NONE)
         return result
 
     def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:

@@ -10,7 +10,8 @@ import sysconfig
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -45,6 +46,8 @@ _BETWEEN = (_OURS, "<frozen", *(f"{path}triton/" for path in _INSTALLED))
 # A module that is younger, and lies among temporary files, was written by a library: torch_geometric makes such.
 _BEGAN = time.time()
 _TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
+# Holds the module in what torch.compile makes of one.
+_ORIGINAL = "_orig_mod"
 _USER, _LIBRARY, _INNER, _ENGINE, _CHECKPOINT = range(5)
 _kinds: dict[CodeType, int] = {}
 
@@ -68,7 +71,7 @@ def _kind(code: CodeType) -> int:
 
 def _generated(name: str) -> bool:
     """Tell whether a file holds code that was written while the program ran."""
-    if name.startswith("<eval_with_key>"):  # by torch.fx
+    if name.startswith("<eval_with_key>") or "/torchinductor_" in name:  # by torch.fx, or the compiler
         return True
     try:
         return os.path.realpath(name).startswith(_TEMPORARY) and os.stat(name).st_mtime >= _BEGAN  # noqa: PTH116
@@ -131,7 +134,15 @@ class CallPlaces:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        self._stack.clear()
+
+    @contextmanager
+    def unfollowed(self) -> Iterator[None]:
+        """Follow no modules within the block, which the compiler would trace."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
 
     def _enter(self, module: torch.nn.Module, _: Any) -> None:
         if self._stack:
@@ -141,11 +152,12 @@ class CallPlaces:
                 # Not among the modules of the outermost one when it was first called: added since, or held elsewhere.
                 name = f"{self._stack[-1][1]}.{type(module).__name__}"
         else:
-            name = type(module).__name__
+            name = type(getattr(module, _ORIGINAL, module)).__name__
             if module not in self._names:
-                self._names[module] = {
-                    id(one): f"{name}.{path}" if path else name for path, one in module.named_modules()
-                }
+                paths = [
+                    (path.removeprefix(_ORIGINAL).lstrip("."), one) for path, one in module.named_modules()
+                ]
+                self._names[module] = {id(one): f"{name}.{path}" if path else name for path, one in paths}
         self._stack.append((module, name))
 
     def _leave(self, module: torch.nn.Module, _: Any, __: Any) -> None:

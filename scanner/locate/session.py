@@ -54,6 +54,7 @@ class LocateSettings:
     record: str | None = (
         None  # where digests are written, to be held against another run; nothing is replayed then
     )
+    regions: bool = False  # what torch.compile compiles is compiled, and is one op of the record
     max_ops: int | None = None
     only_first: bool = False
     skip: int = 0  # steps that are not observed
@@ -138,7 +139,14 @@ class Session:
             caller = sys._getframe(1)  # noqa: SLF001 - one frame, without a list of all
             if not caller.f_code.co_filename.startswith(_TORCH):
                 self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
-            return compiled(*args, **kwargs)
+            made = compiled(*args, **kwargs)
+            if not (self._settings.regions and args and callable(args[0])):
+                return made
+            name = getattr(args[0], "__name__", type(args[0]).__name__)
+            if isinstance(made, torch.nn.Module):
+                made.forward = self.mode.region(name, made.forward)
+                return made
+            return self.mode.region(name, made)
 
         torch.compile = noted
         self._undo.append(lambda: setattr(torch, "compile", compiled))
@@ -272,7 +280,7 @@ def record(path: str, *, first_step: int = 0, skip: int = 0, take: int | None = 
         skip: Steps of an optimizer to leave out first.
         take: Steps to record, then.
     """
-    session = Session(LocateSettings(record=path, first_step=first_step, skip=skip, take=take))
+    session = Session(LocateSettings(record=path, regions=True, first_step=first_step, skip=skip, take=take))
     session.start()
     ended: str | None = "the block raised"
     try:
