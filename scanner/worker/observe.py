@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -87,14 +87,8 @@ def observe(
         EXECUTIONS[execution], spec, case, direction=direction, dtype=dtype, device=device, seed=seed
     )
     try:
-        _observe(
-            observed,
-            prepare,
-            Budget(runs, perturbations or ["quiet"], max_time),
-            count_threads=count_threads and device == "cpu",
-            gpu=gpu,
-            sample=sample,
-        )
+        budget = Budget(runs, perturbations or ["quiet"], max_time)
+        _observe(observed, _Asked(prepare, budget, count_threads and device == "cpu", gpu, sample))
     except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
         observed.update(failed(error))
         if observed["outcome"] == "raised":
@@ -227,18 +221,20 @@ def _message(error: BaseException, file: str) -> str:
     return f"{text}{place_of(error, file)}".removeprefix(", ")
 
 
-def _observe(
-    observed: dict[str, Any],
-    prepare: Prepare,
-    budget: Budget,
-    *,
-    count_threads: bool,
-    gpu: SimulatedGpu | None = None,
-    sample: bool = False,
-) -> None:
+class _Asked(NamedTuple):
+    """What is asked of a case, and of which GPU if that is simulated."""
+
+    prepare: Prepare
+    budget: Budget
+    count_threads: bool
+    gpu: SimulatedGpu | None
+    sample: bool
+
+
+def _observe(observed: dict[str, Any], asked: _Asked) -> None:
     """Fill in *observed* step by step, so that what was seen before an exception is kept."""
-    started = time.perf_counter()
-    execution = prepare(kept=DRAWS)
+    started, gpu = time.perf_counter(), asked.gpu
+    execution = asked.prepare(kept=DRAWS)
     inputs = execution.inputs()
     said = execution.said()
     inputs_digest = bits.digest(inputs, said)
@@ -251,15 +247,13 @@ def _observe(
     try:
         if gpu:
             gpu.check()
-        repetition = _Repetition(
-            execution, budget, observed, count_threads=count_threads, gpu=gpu, prepare=prepare, sample=sample
-        )
+        repetition = _Repetition(execution, observed, asked)
         observed.update(repetition.run())
     finally:
         observed.update(execution.facts(), seconds=time.perf_counter() - started)
     if gpu:
         if execution.smaller:
-            observed["simulated"] |= real_size(prepare, repetition.launched, gpu.seed)
+            observed["simulated"] |= real_size(asked.prepare, repetition.launched, gpu.seed)
         gpu.begin()
     expected = _expected(execution)
     if expected is not None:
@@ -302,31 +296,16 @@ def _summary(name: str, tensor: torch.Tensor) -> str:
 class _Repetition:
     """The executions of one case, compared with the first, group by group."""
 
-    def __init__(
-        self,
-        execution: Execution,
-        budget: Budget,
-        observed: dict[str, Any],
-        *,
-        count_threads: bool,
-        gpu: SimulatedGpu | None,
-        prepare: Prepare,
-        sample: bool,
-    ) -> None:
-        self._sample = sample
-        self._execution = execution
-        self._prepare = prepare
+    def __init__(self, execution: Execution, observed: dict[str, Any], asked: _Asked) -> None:
+        self._execution, self._observed, self._asked = execution, observed, asked
+        self._gpu, self._budget = asked.gpu, asked.budget
         # On a simulated GPU by the first execution: kernels, and the most blocks of each.
         self.launched: dict[str, int] = {}
-        self._gpu = gpu
         self._schedule: dict[str, Any] | None = None  # under which an execution first differed
         self._returned: Any = None  # by the last execution, on the host
         # Of its tensors on the device: where, bytes, bytes of an element.
         self._places: list[tuple[int, int, int]] = []
         self._differed: Any = None  # by that one
-        self._count_threads = count_threads
-        self._budget = budget
-        self._observed = observed
         self._index = 0
         self._threads: int | None = None
 
@@ -379,12 +358,14 @@ class _Repetition:
             }
             if self._schedule and self._schedule["name"] not in (CANONICAL, MEMORY):
                 witness = observed["simulated"].get("witness")
-                observed["simulated"] |= exactness(self._prepare, self._schedule, witness, self._gpu.deadline)
+                observed["simulated"] |= exactness(
+                    self._asked.prepare, self._schedule, witness, self._gpu.deadline
+                )
             if self._schedule and self._schedule["name"] == CANONICAL:
                 raise InvalidCaseError(
                     "the simulation itself is not reproducible: two canonical executions differ"
                 )
-        result = self._main.result(sample=self._sample)
+        result = self._main.result(sample=self._asked.sample)
         result["groups"] = [group for group in groups if group]
         result["threads"] = self._threads
         if self._forward:
@@ -565,7 +546,7 @@ class _Repetition:
                 before(self._index)
                 self._execution.reseed()
                 forward, judged = self._execute(
-                    count_threads=self._count_threads and name == "quiet" and done == 1
+                    count_threads=self._asked.count_threads and name == "quiet" and done == 1
                 )
                 if compare is None:
                     compare = OutputComparison(judged, share)
