@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from scanner.locate.dispatching import eval_frame, not_compiled
 from scanner.locate.memory.downstream import Downstream
@@ -312,7 +313,7 @@ class LocateMode(TorchDispatchMode):
     ) -> Any:
         key = self.places.of(op.name)
         self._count(key)
-        with _disable_current_modes():
+        with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
                 recorder.begin(op, args, kwargs, among(args, kwargs), key)
             with self.places.unfollowed():
