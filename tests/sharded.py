@@ -24,21 +24,6 @@ OPS = (
 )
 OPTIONS = (*OPS, "--device", "cpu", "--runs", 8, "--processes", 1)
 SHARDS = 8
-# Eight ops, of which every scan by real workers sees the same.
-SERIAL_SPECS = """
-from opspecs.model import Case, OpSpec, call
-
-SPECS = tuple(
-    OpSpec(
-        name=f"eight.cumsum_{n}",
-        op="torch.cumsum",
-        why="Serial at this size.",
-        cases={"small": Case(inputs=lambda t, n=n: call(t.leaf(t.normal(100 + n)), 0))},
-        directions=("forward", "backward"),
-    )
-    for n in range(8)
-)
-"""
 
 
 def scanned_in_shards(folder: Path) -> Path:

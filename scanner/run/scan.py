@@ -40,7 +40,6 @@ from scanner.processes.process import WorkerEndedError, WorkerProcess
 from scanner.processes.sandbox import ImportSandbox
 from scanner.processes.supervisor import WorkerSupervisor
 from scanner.run.invariance import InvariancePass
-from scanner.run.passes import PassRunner
 from scanner.run.progress import Progress
 from scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
 from scanner.run.resume import begun, check_header, continued
@@ -117,8 +116,8 @@ class _Scan:
             plan.settings.perturb,
             simulation=simulation_for(plan.settings, plan.python, progress),
         )
-        self._passes: PassRunner | Shares
-        self._shares: Shares | None = None
+        self._passes: Shares
+        self._workers = contextlib.ExitStack()  # that are stopped in the end
         self._timed: set[tuple[str, ...]] = set()
         self._dispatched: set[tuple[str, ...]] = set()
 
@@ -146,15 +145,13 @@ class _Scan:
                 + len(self._dispatched)
                 + self._invariance.asked,
             )
-            if isinstance(self._passes, PassRunner):
-                self._observe(self._passes)
-            else:
-                self._passes.observe()
-                for mode in FURTHER_MODES:
-                    if MODE_TABLE[mode].concern == "cured":
-                        self._passes.observe_cured()
-                    self._passes.observe_further(mode, self._missing(mode))
-                self._passes.retire()
+            self._passes.observe()
+            for mode in FURTHER_MODES:
+                # Which rows the flag cures is known when all processes of the other modes have spoken.
+                if MODE_TABLE[mode].concern == "cured":
+                    self._passes.observe_cured()
+                self._passes.observe_further(mode, self._missing(mode))
+            self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
                 self._pass_aside("cost", Cost, self._timed, "cost", max_seconds=_COST_SECONDS)
@@ -167,8 +164,7 @@ class _Scan:
                 self._invariance.run(self._rows_seen())
         finally:
             self._supervisor.retire()
-            if self._shares is not None:
-                self._shares.retire()
+            self._workers.close()
         writer.write(
             Closing(
                 seconds=round(time.monotonic() - started, 3),
@@ -181,21 +177,6 @@ class _Scan:
                 distrust=(*self._passes.distrust, *self._invariance.distrust),
             )
         )
-
-    def _observe(self, passes: PassRunner) -> None:
-        """Observe all rows, one worker after the other."""
-        settings = self._header.settings
-        last = [mode for mode in settings.modes if MODE_TABLE[mode].concern == "cured"]
-        for process in range(settings.processes):
-            for mode in settings.modes:
-                if mode not in last:
-                    passes.run(mode, process)
-        for mode in FURTHER_MODES:
-            # Which rows the flag cures is known when all processes of the other modes have spoken.
-            if mode in last:
-                for process in range(settings.processes):
-                    passes.run(mode, process)
-            passes.run(mode, settings.processes, self._missing(mode))
 
     def _first_worker(self) -> WorkerProcess:
         """Start the worker that says which torch there is.
@@ -260,7 +241,6 @@ class _Scan:
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
-        settings = self._header.settings
         known = frozenset[str]() if self._begun is None else self._begun.entries
         known |= {group for group, shard in self._header.groups.items() if shard != self._header.shard}
         for entry in self._planner.entries(self._progress.enumerating, known):
@@ -276,12 +256,8 @@ class _Scan:
         # A plan that cannot be read is told before anything is measured, not behind it.
         self._header = read_run(self._plan.output).header
         options = (self._header, self._supervisor, self._progress, self._writer.write)
-        if settings.workers > 1 or settings.device != "cpu":
-            # The one that described the build would hold memory of the device beside them.
-            self._supervisor.retire()
-            self._passes = self._shares = Shares(*options)
-        else:
-            self._passes = PassRunner(*options)
+        self._passes = Shares(*options)
+        self._workers.callback(self._passes.retire)
         if self._begun is not None:
             self._passes.recall(self._begun)
             self._timed = {cost.key for cost in self._begun.costs}

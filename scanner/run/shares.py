@@ -1,7 +1,8 @@
 """Workers side by side: each observes its share of the rows, in either mode by turns, and answers for itself.
 
 A share has its own processes, controls and sentinels, so that what is said of its rows rests on them alone. The modes take
-turns every few dozen rows: a scan that is cut short has whole rows. One file is written, a line at a time.
+turns every few dozen rows: a scan that is cut short has whole rows. One file is written, a line at a time. On the CPU, where workers
+would be load to one another, there is one share, and one process at a time.
 """
 
 from __future__ import annotations
@@ -42,12 +43,19 @@ class Shares:
         """
         self._header = header
         self._workers = header.settings.workers
+        self._alone = self._workers == 1 and header.settings.device == "cpu"
         # Which rows the flag cures is known when all processes of the other modes have spoken.
         self._last = [mode for mode in header.settings.modes if MODE_TABLE[mode].concern == "cured"]
         # Of a small scan as many as give each share some.
         self._turn = max(1, min(_TURN, -(-len(header.planned) // self._workers)))
         self._lock = threading.Lock()
         self._stopped = False
+        if self._alone:
+            self._supervisors = [dict.fromkeys(MODES, supervisor)]
+            self._passes = [PassRunner(header, supervisor, progress, write)]
+            return
+        # The one that described the build would hold memory of the device beside them.
+        supervisor.retire()
         guarded: Any = _Guarded(progress, self._guarded)
         # A share has a worker of either mode, which takes turns with the other.
         self._supervisors = [{mode: supervisor.another() for mode in MODES} for _ in range(self._workers)]
@@ -85,13 +93,13 @@ class Shares:
     def _observe(self, number: int) -> None:
         settings, passes, ours = self._header.settings, self._passes[number], self._supervisors[number]
         for process in range(settings.processes):
-            for mode in MODES:
+            for mode in () if self._alone else MODES:
                 ours[mode].renew(mode)
-            for places in self._places(number):
+            for places in () if self._alone else self._places(number):
                 for mode in MODES:
                     passes.run(mode, process, places=places, supervisor=ours[mode])
             for mode in settings.modes:
-                if mode not in (*MODES, *self._last):
+                if mode not in self._last and (self._alone or mode not in MODES):
                     self._whole(number, mode, process)
 
     def _observe_cured(self, number: int) -> None:
@@ -102,7 +110,10 @@ class Shares:
     def _whole(
         self, number: int, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None
     ) -> None:
-        """Make a pass that few rows need, in one process."""
+        """Make a pass in one process."""
+        if self._alone:
+            self._passes[number].run(mode, process, runs)
+            return
         supervisor = self._supervisors[number][MODES[0]]
         supervisor.renew(mode)
         for places in self._places(number):
@@ -118,6 +129,9 @@ class Shares:
 
     def _side_by_side(self, work: Callable[[int], None]) -> None:
         """Do something in all shares at once; where one fails, or the scan is interrupted, all of them end."""
+        if self._alone:
+            work(0)
+            return
         with ThreadPoolExecutor(self._workers) as pool:
             working = [pool.submit(work, number) for number in range(self._workers)]
             try:
