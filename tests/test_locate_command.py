@@ -187,6 +187,8 @@ def test_no_name_of_a_program_is_markup_or_a_command(
         (["--simulate", "sm_80", "train.py"], "is no build of torch for CUDA 13, the only one whose GPU"),
         (["--diff", "train.py"], "--diff: give two records or more, not train.py alone"),
         (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
+        (["--steps", "3:3", "train.py"], "'3:3' names no step; give A:B, such as 10:12"),
+        (["--steps", "3", "train.py"], "'3' names no step; give A:B, such as 10:12"),
         ([], "Missing argument"),
     ],
 )  # fmt: skip
@@ -368,7 +370,7 @@ def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
         encoding="utf-8",
     )
     name = "mine" if kind == "module" else "mine.py"
-    settings = {"skip": 1, "take": 2} if kind == "function" else {}
+    settings = {"steps": [1, 3]} if kind == "function" else {}
     done, told = requested(tmp_path, kind=kind, name=name, calls=4, arguments=["-x"], settings=settings)
 
     if kind == "module":

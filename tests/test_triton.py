@@ -143,7 +143,7 @@ print(kernels.step().double().item().hex())
     path.write_text(lines, encoding="utf-8")
     printed = [
         detmatrix_process("locate", "--order", *words, path).stdout.splitlines()[0]
-        for words in ((), ("--max-ops", "1"))
+        for words in ((), ("--only-first",))
     ]
 
     assert printed[0] == printed[1]

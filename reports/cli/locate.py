@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import click
 
 from reports.cli.writing import Place, writes
 from reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environment_of, suspects_of, view_of
-from scanner.cli.options import Whole, python_option
+from scanner.cli.options import ParamType, Whole, python_option
 from scanner.cli.settings import Architecture
 from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
 from scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
@@ -25,6 +26,24 @@ from scanner.programs.process import (
 )
 from scanner.programs.runs import hold
 from scanner.run.simulation import simulated_gpu
+
+
+class Steps(ParamType):
+    """Numbers of steps, ``A:B``, of which either may be left out."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what names no step."""
+        if isinstance(value, tuple):
+            return value
+        numbers = re.fullmatch(r"([0-9]{0,18}):([0-9]{0,18})", str(value))
+        first, end = (int(text) if text else None for text in numbers.groups()) if numbers else (1, 0)
+        if end is not None and end <= (first or 0):
+            self.fail(
+                f"{value!r} names no step; give A:B, such as 10:12 for the two behind the tenth", param, ctx
+            )
+        return first or 0, end
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -85,15 +104,13 @@ from scanner.run.simulation import simulated_gpu
     metavar="OP",
     help="Do not look at this op (aten::index_put_) or kernel (triton::NAME). May be given more than once.",
 )
-@click.option("--max-ops", type=Whole(1), metavar="N", help="Look at the first N ops.")
 @click.option(
-    "--skip",
-    type=Whole(0),
-    default=0,
-    metavar="N",
-    help="Steps to leave out first: of an optimizer, or calls of FILE.py:FUNCTION.",
+    "--steps",
+    type=Steps(),
+    default=":",
+    metavar="A:B",
+    help="Look at the steps from A on and before B, as Python counts: of an optimizer, or calls of FILE.py:FUNCTION. Default: all.",
 )
-@click.option("--take", type=Whole(1), metavar="N", help="Steps to look at, then.")
 @click.option(
     "--max-bytes",
     type=Whole(1),

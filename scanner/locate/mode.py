@@ -83,14 +83,13 @@ class LocateMode(TorchDispatchMode):
         max_bytes: int,
         ignored: frozenset[str] = frozenset(),
         record: str | None = None,
-        max_ops: int | None = None,
         only_first: bool = False,
         progress: bool = False,
         save: str | None = None,
     ) -> None:
         super().__init__()
         self.replays, self._max_bytes, self._ignored = replays, max_bytes, ignored
-        self._max_ops, self._only_first, self._progress = max_ops, only_first, progress
+        self._only_first, self._progress = only_first, progress
         self._save = save
         self.places = CallPlaces()
         self.unwritten = UnwrittenMemory()
@@ -234,8 +233,6 @@ class LocateMode(TorchDispatchMode):
     def _count(self, key: SiteKey) -> None:
         self.ops += 1
         self.calls[key] += 1
-        if self.ops == self._max_ops:
-            self.ended = True
         if self._progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
             self._told = time.monotonic()
             rate = self.ops / (self._told - self._began)

@@ -55,10 +55,8 @@ class LocateSettings:
         None  # where digests are written, to be held against another run; nothing is replayed then
     )
     regions: bool = False  # what torch.compile compiles is compiled, and is one op of the record
-    max_ops: int | None = None
     only_first: bool = False
-    skip: int = 0  # steps that are not observed
-    take: int | None = None  # steps that are, then
+    steps: tuple[int, int | None] = (0, None)  # that are observed: from the first on, and before the second
     first_step: int = (
         0  # number of the first step in the record: a run that is resumed begins with another one
     )
@@ -76,7 +74,6 @@ class Session:
             max_bytes=settings.max_bytes,
             ignored=frozenset(settings.ignored),
             record=settings.record,
-            max_ops=settings.max_ops,
             only_first=settings.only_first,
             progress=settings.progress,
             save=settings.save,
@@ -120,8 +117,8 @@ class Session:
 
     def _enter_step(self) -> None:
         """Find out whether the step that begins is to be observed."""
-        skip, take = self._settings.skip, self._settings.take
-        within = self.steps >= skip and (take is None or self.steps < skip + take)
+        first, end = self._settings.steps
+        within = self.steps >= first and (end is None or self.steps < end)
         self.mode.paused = self._forked or not within
         if self.mode.recorder is not None and not self.mode.paused:
             self.mode.recorder.step(self._settings.first_step + self.steps)
@@ -271,16 +268,15 @@ class Found:
 
 
 @contextmanager
-def record(path: str, *, first_step: int = 0, skip: int = 0, take: int | None = None) -> Iterator[None]:
+def record(path: str, *, first_step: int = 0, steps: tuple[int, int | None] = (0, None)) -> Iterator[None]:
     """Write down what each op of the block was given and gave, as digests, for ``detmatrix locate --diff``.
 
     Args:
         path: The file; compressed if its name ends in ``.gz``. Of several ranks each adds its number to the name.
         first_step: The number of the first step: a run that is resumed goes on with another one than 0.
-        skip: Steps of an optimizer to leave out first.
-        take: Steps to record, then.
+        steps: Of an optimizer, which are recorded: from the first number on, and before the second.
     """
-    session = Session(LocateSettings(record=path, regions=True, first_step=first_step, skip=skip, take=take))
+    session = Session(LocateSettings(record=path, regions=True, first_step=first_step, steps=steps))
     session.start()
     ended: str | None = "the block raised"
     try:
@@ -290,13 +286,13 @@ def record(path: str, *, first_step: int = 0, skip: int = 0, take: int | None = 
         session.stop(ended)
 
 
-def recording(base: type[Any], path: str, *, take: int | None = None) -> Any:
+def recording(base: type[Any], path: str, *, steps: tuple[int, int | None] = (0, None)) -> Any:
     """Return a callback that records a training: ``callbacks=[recording(TrainerCallback, "run.ops.gz")]``.
 
     Args:
         base: Whose callback it is: ``TrainerCallback`` of transformers, or ``Callback`` of Lightning.
         path: As for ``record``.
-        take: As for ``record``.
+        steps: As for ``record``.
     """
 
     class Recording(base):
@@ -305,7 +301,7 @@ def recording(base: type[Any], path: str, *, take: int | None = None) -> Any:
         _block: Any = None
 
         def _begin(self, step: int) -> None:
-            self._block = record(path, first_step=step, take=take)
+            self._block = record(path, first_step=step, steps=steps)
             self._block.__enter__()
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
