@@ -10,6 +10,7 @@ import ast
 import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,7 @@ from reports.locate import view_of as view_of_program
 from reports.matrix.model import Matrix, load, parse_findings
 from reports.report.export import frames
 from scanner.cli.options import form_of
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
 from scanner.located import Located
 from scanner.observations.settings import SETTINGS
 from scanner.programs.process import ProgramSettings, observe_program, program_of
@@ -82,8 +83,9 @@ class Answer:
         Raises:
             UsageError: The command has no such format, or the file cannot be written.
         """
-        form = form_of(form, str(path), self._renderers)
-        deliver([self.render(form)], form, str(path))
+        (path,) = _texts("path", path)
+        form = form_of(form, path, self._renderers)
+        deliver([self.render(form)], form, path)
 
 
 class Runs(Answer):
@@ -183,7 +185,7 @@ class CallSites(Answer):
         return pd.DataFrame(lines, columns=[*self._view.heads, "to do"])
 
 
-def read(*paths: str | Path, only: Sequence[str] = (), rows: Sequence[str] = ()) -> Runs:
+def read(*paths: str | Path, only: str | Sequence[str] = (), rows: str | Sequence[str] = ()) -> Runs:
     """Read run files.
 
     Args:
@@ -197,7 +199,9 @@ def read(*paths: str | Path, only: Sequence[str] = (), rows: Sequence[str] = ())
     """
     if not paths:
         raise UsageError("read: name one run file or more")
-    return Runs(load([str(path) for path in paths], parse_findings(only), tuple(rows)))
+    return Runs(
+        load(_texts("path", paths), parse_findings(_texts("only", only)), tuple(_texts("rows", rows)))
+    )
 
 
 def scan(
@@ -214,9 +218,9 @@ def scan(
     Raises:
         UsageError: The scan cannot be done as asked, or was interrupted. It says why.
     """
-    path = _kept(output)
-    words = ["scan", "--force", "--python", python, "-o", str(path), *_words(settings)]
-    _command([*words, "--", *patterns], path)
+    path, _ = _command(
+        "scan", ["--python", python, *_words(settings), "--", *_texts("pattern", patterns)], output
+    )
     return read(path)
 
 
@@ -242,13 +246,12 @@ def check(
     Raises:
         UsageError: The function or its inputs cannot be handed to another process, or cannot be run. It says why.
     """
-    path = _kept(output)
-    words = ["check", "--python", python, "-o", str(path), *_words(settings)]
+    words = ["--python", python, *_words(settings)]
     if inputs is not None:
         words += ["--inputs", inputs if isinstance(inputs, str) else _inputs_file(inputs)]
     named = function if isinstance(function, str) else _function_file(function)
-    text = _command([*words, "--", named], path)
-    return Checked(load([str(path)]), text)
+    path, text = _command("check", [*words, "--", named], output)
+    return Checked(load([path]), text)
 
 
 def explain(op: str, *runs: str | Path) -> Explained:
@@ -262,7 +265,10 @@ def explain(op: str, *runs: str | Path) -> Explained:
         UsageError: No op has this name.
         RunFileError: A file cannot be read.
     """
-    view, _ = explain_command.view_of(op, tuple(map(str, runs)))
+    (name, *others) = _texts("op", op)
+    if others:
+        raise UsageError("explain: name one op")
+    view, _ = explain_command.view_of(name, tuple(_texts("run", runs)))
     return Explained(view)
 
 
@@ -275,7 +281,7 @@ def compare(*runs: str | Path) -> Changes:
     """
     if len(runs) < 2:  # noqa: PLR2004 - a comparison is of two
         raise UsageError("compare: name two run files or more")
-    return Changes(compare_matrices(load([str(run) for run in runs])))
+    return Changes(compare_matrices(load(_texts("run", runs))))
 
 
 def locate(
@@ -304,16 +310,28 @@ def locate(
         UsageError: There is no such program.
         UntrustedScanError: A process ended before it could say what was found.
     """
-    what = program_of((str(program), *arguments), module=module, calls=None)
+    for name, number in (("runs", runs), ("replays", replays)):
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise UsageError(f"{name}: {number!r} is no number of executions; give 1 or more")
+    words = _texts("argument", (program, *arguments))
+    what = program_of(tuple(words), module=module, calls=None)
     settings = ProgramSettings(python=python, quiet=True, observation={"replays": replays})
-    return CallSites(observe_program(what, settings, runs), [str(path) for path in matrices])
+    return CallSites(observe_program(what, settings, runs), _texts("matrices", matrices))
 
 
-def _kept(output: str | Path | None) -> Path:
-    """Return where a run file goes."""
-    if output is not None:
-        return Path(output)
-    return _folder() / "run.jsonl"
+def _texts(name: str, given: object) -> list[str]:
+    """Return one text or several as a list.
+
+    Raises:
+        UsageError: There is something else among them.
+    """
+    several = [given] if isinstance(given, (str, Path)) else given
+    if not isinstance(several, (list, tuple)):
+        raise UsageError(f"{name}: {given!r} is no text; give one, or a list of them")
+    for one in several:
+        if not isinstance(one, (str, Path)) or "\0" in str(one):
+            raise UsageError(f"{name}: {one!r} is no text; give one, or a list of them")
+    return [str(one) for one in several]
 
 
 def _folder() -> Path:
@@ -327,16 +345,28 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
     for name, value in settings.items():
         if name not in SETTINGS or not SETTINGS[name].option:
             raise UsageError(f"no setting is called {name!r}; see detmatrix scan --help")
-        words += SETTINGS[name].words(tuple(value) if isinstance(value, list) else value)
+        setting = SETTINGS[name]
+        if isinstance(value, bool):
+            words.append(setting.option if value else setting.negated)
+            continue
+        # What it may be is the command's to say.
+        items = list(value) if isinstance(value, (list, tuple)) else [value]
+        texts = [str(item) for item in items]
+        words += [
+            word
+            for text in (texts if setting.several else [",".join(texts)])
+            for word in (setting.option, text)
+        ]
     return words
 
 
-def _command(words: Sequence[str], path: Path) -> str:
-    """Run a command in a process of its own; return what it prints. Progress is shown where the caller shows standard error.
+def _command(name: str, words: Sequence[str], output: str | Path | None) -> tuple[str, str]:
+    """Run a command in a process of its own; return its run file, and what it prints. Progress goes to our standard error.
 
     Raises:
-        UsageError: It ended without a run file; what it said last.
+        UsageError: It did not do what was asked; what it said last.
     """
+    path = _folder() / "run.jsonl"
     if _CALLED in os.environ:
         raise UsageError(
             "a file that is being checked calls detmatrix itself; do so under if __name__ == '__main__'"
@@ -344,7 +374,7 @@ def _command(words: Sequence[str], path: Path) -> str:
     last = ""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
         with subprocess.Popen(
-            [sys.executable, str(_ENTRY), *words],
+            [sys.executable, str(_ENTRY), name, "-o", str(path), *words],
             stdout=printed,
             stderr=subprocess.PIPE,
             text=True,
@@ -361,9 +391,16 @@ def _command(words: Sequence[str], path: Path) -> str:
         code = process.returncode
         printed.seek(0)
         text = printed.read()
-    if code not in {EXIT_DONE, EXIT_CHECK_FAILED} and not (path.is_file() and path.stat().st_size):
+    # What cannot be trusted is no error: the result says so.
+    if code not in {EXIT_DONE, EXIT_CHECK_FAILED, EXIT_UNTRUSTED} or not path.exists():
         raise UsageError(last.removeprefix("detmatrix: "))
-    return text.rstrip("\n")
+    if output is None:
+        return str(path), text.rstrip("\n")
+    try:
+        shutil.copyfile(path, output)
+    except (OSError, TypeError, ValueError) as error:
+        raise UsageError(f"{output}: {error}") from error
+    return str(output), text.rstrip("\n")
 
 
 def _inputs_file(inputs: object) -> str:
@@ -371,7 +408,10 @@ def _inputs_file(inputs: object) -> str:
     import torch  # noqa: PLC0415 - only arguments that are tensors need it
 
     folder = _folder()
-    torch.save(inputs, folder / "inputs.pt")
+    try:
+        torch.save(inputs, folder / "inputs.pt")
+    except Exception as error:  # whatever an object's own pickling raises
+        raise UsageError(f"inputs: cannot be handed to another process: {one_line(str(error))}") from error
     code = f"import torch\n\n\ndef inputs():\n    return torch.load({str(folder / 'inputs.pt')!r}, weights_only=True)\n"
     (folder / "inputs.py").write_text(code, encoding="utf-8")
     return f"{folder / 'inputs.py'}:inputs"

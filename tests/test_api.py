@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ import detmatrix as dm
 ROOT = Path(__file__).parent.parent
 RECORDED = [str(ROOT / f"reports/runs/torch-{release}-cpu.jsonl.gz") for release in ("2.13.0", "2.15.0")]
 GUIDE = (ROOT / "reports" / "README.md").read_text(encoding="utf-8")
+# What is no text.
+FIVE: Any = 5
 # A call such as ``step(x)`` of one that a module, a number and itself are all that it needs.
 CELL = "import torch\nSIZE = 8\ndef step(x):\n    return torch.ones(SIZE) + x if x else step(1)\n"
 
@@ -84,6 +87,18 @@ def test_results_are_what_the_commands_write(tmp_path: Path) -> None:
         (lambda: dm.explain("no_such_op"), "no_such_op"),
         (lambda: dm.scan("put_", rums=3), "no setting is called 'rums'"),
         (lambda: dm.scan("no_such_op"), "no op matches 'no_such_op'"),
+        (lambda: dm.scan("no_such_op", output=RECORDED[0]), "no op matches 'no_such_op'"),
+        (lambda: dm.scan("put_", runs="many"), "'many' is not a valid"),
+        (lambda: dm.scan("put_", runs=-1), "-1 is not in the range"),
+        (lambda: dm.scan(FIVE), "pattern: 5 is no text"),
+        (lambda: dm.explain(FIVE), "op: 5 is no text"),
+        (lambda: dm.read("a\0b"), "is no text"),
+        (lambda: dm.read(RECORDED[0], rows=FIVE), "rows: 5 is no text"),
+        (lambda: dm.read(RECORDED[0], rows="no_such_op"), "'no_such_op'"),
+        (lambda: dm.read(RECORDED[0], only="nothing"), "'nothing'"),
+        (lambda: dm.read(RECORDED[0]).write(FIVE), "path: 5 is no text"),
+        (lambda: dm.locate("tests/programs/nothing.py", runs=0), "runs: 0 is no number of executions"),
+        (lambda: dm.locate("tests/programs/nothing.py", replays=-1), "replays: -1 is no number"),
         (lambda: dm.check(lambda: 1), "a function made by def"),
         (lambda: dm.locate("nowhere.py"), "there is no such file"),
     ],

@@ -410,6 +410,11 @@ class Simulation(Record, frozen=True):
     real_size_why: str = ""
 
     @property
+    def raced(self) -> bool:
+        """Whether a schedule gave other values: not where small integers, which do not round, show no difference."""
+        return self.value_race and self.exact != "vanishes"
+
+    @property
     def contradiction(self) -> str:
         """Why the witness and small integers say the opposite of one another, which may be a fault of the simulation."""
         kinds = set(self.witness.kinds) if self.witness else None

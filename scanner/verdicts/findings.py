@@ -132,7 +132,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
         holds = {
             "wrong_with_flag": agree == (True, False),
             "wrong_without_flag": agree == (False, True),
-            "value_race": any(cell.simulated and cell.simulated.value_race for cell in self.cells.values()),
+            "value_race": any(cell.simulated and cell.simulated.raced for cell in self.cells.values()),
             "contradiction": any(
                 cell.simulated and cell.simulated.contradiction for cell in self.cells.values()
             ),

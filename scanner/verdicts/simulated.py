@@ -32,7 +32,7 @@ def cell_words(known: Simulation) -> list[str]:
     cpu = known.cpu
     return [
         *([cpu.words] if cpu and not cpu.agrees else []),
-        *([BESIDE["value_race"].phrase] if known.value_race else []),
+        *([BESIDE["value_race"].phrase] if known.raced else []),
         *(["approximation-sensitive"] if known.approximation_sensitive else []),
         *([f"look at it: {known.contradiction}"] if known.contradiction else []),
         *([f"the CPU computed {', '.join(known.products)}"] if known.products else []),
