@@ -30,7 +30,7 @@ from tests.documented import (
     simulated,
     weak,
 )
-from tests.runs import row
+from tests.runs import Planned, row
 
 
 def agreements(docs: Docs) -> dict[str, Agreement]:
@@ -151,7 +151,7 @@ def test_runs_of_two_devices_fill_different_cells() -> None:
     }
 
 
-KINDS = "dtype (fails for integer, not for floating, complex, bool)"
+KINDS = "dtype (fails for integer, not for floating)"
 REDUCE = "reduce (fails for prod, not for sum)"
 ROWS = "fails in raises forward float32; holds in fixed_by_mode forward float32"
 
@@ -373,23 +373,56 @@ def test_nothing_hangs_on_the_simulated_gpu() -> None:
     assert bullets(regenerate(agreeing).regenerated) == ([f":func:`torch.a` {CUDA}"], [])
     assert bullets(regenerate(differing).regenerated) == ([], [])
     assert "sm_80 with 20 multiprocessors" in only(differing).reason
+    # What one of them holds back is no evidence of the other either.
+    held = join([simulated(text, *few), simulated(text, *few, multiprocessors=20, schedule="lanes")])
+    assert [one.held for one in held.rows] == ["shown by lanes alone"] * 2
+    assert bullets(regenerate(held).regenerated) == ([], [])
 
 
-def test_a_wrong_result_moves_no_bullet() -> None:
-    """What acts deterministically and is wrong with the flag on is reported before the list says that it acts."""
-    text = docstring([], [f":func:`torch.a` {CUDA}"])
-    one = simulated(text, shown("torch.a", "fixed_by_mode", SIMULATED))
-    wrong = CpuComparison(agrees=False, elements=1, of=9, output="output", pair=("7", "9"))
+WRONG = CpuComparison(agrees=False, elements=1, of=9, output="output", pair=("7", "9"))
+NINTH = (
+    "with the flag on its result is not the CPU's (torch.a:faulty:forward:float32: in the canonical order, 1 of 9 "
+    "elements of output are not the CPU's (7, the CPU has 9))"
+)
+ACTS = shown("torch.a", "fixed_by_mode", SIMULATED, direction="backward", traits={"reduce": "sum"})
+RAISES = shown("torch.a", "raises", SIMULATED, direction="backward", traits={"reduce": "prod"})
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "fault", "told"),
+    [
+        (docstring([], [f":func:`torch.a` {CUDA}"]), [], {"cpu": WRONG}, f"left as it is: {NINTH}; report"),
+        # The bullet speaks of the backward, which keeps a part of it, and the forward is wrong.
+        (
+            docstring([":func:`torch.a` when attempting to differentiate a CUDA tensor"]),
+            [ACTS, RAISES],
+            {"cpu": WRONG},
+            f"left as it is: {NINTH}; report",
+        ),
+        (docstring(["torch.z"]), [ACTS], {"cpu": WRONG}, f"not added to the list 'deterministic': {NINTH}"),
+        (
+            docstring(["torch.z"]),
+            [ACTS],
+            {"value_race": True},
+            "not added to the list 'deterministic': value race (torch.a:faulty:forward:float32)",
+        ),
+    ],
+)
+def test_a_fault_keeps_an_op_from_being_said_to_act(
+    text: str, rows: list[Planned], fault: dict[str, Any], told: str
+) -> None:
+    """Any row of it that is wrong with the flag on is reported before the list says that it acts; a value race adds no bullet."""
+    one = simulated(text, *rows, shown("torch.a", "fixed_by_mode", SIMULATED, case="faulty"))
     seen = tuple(
-        replace(it, simulated=replace(it.simulated, cpu=wrong)) if it.mode == "on" and it.simulated else it
+        replace(it, simulated=replace(it.simulated, **fault))
+        if it.mode == "on" and it.simulated and it.case == "faulty"
+        else it
         for it in one.run.observations
     )
-    docs = join([matrix_of(one.name, replace(one.run, observations=seen))])
-    found = regenerate(docs)
+    found = regenerate(join([matrix_of(one.name, replace(one.run, observations=seen))]))
 
-    assert only(docs).label == "contradicted (simulated)"
     assert found.regenerated == found.documented
-    assert "report that first" in found.changes[0]
+    assert told in " ".join(found.notes)
 
 
 def test_a_note_documents_memory_that_overlaps() -> None:

@@ -118,6 +118,23 @@ def _of(op: str, finding: Finding, case: str = "", **fields: Any) -> Planned:
             [], [f"torch.a {SUM} {CUDA}"], [_of("torch.a", "raises", "p", reduce="prod"), _of("torch.a", "raises", "bare")],
             [], [f"torch.a {SUM} {CUDA}"],
         ),
+        # Of what all rows share it says the one condition that does alone, and both where either would do.
+        (
+            [], [f"torch.a {PROD} {CUDA}"],
+            [_of("torch.a", "raises", "s", reduce="sum", half="True"), _of("torch.a", "raises", "p", reduce="prod", half="True")],
+            [], [f"torch.a {PROD} {CUDA}", f"{A} {SUM} {CUDA}"],
+        ),
+        (
+            [], [f"torch.a {PROD} {CUDA}"],
+            [_of("torch.a", "raises", "s", reduce="sum", half="True"), _of("torch.a", "raises", "p", reduce="prod", half="False")],
+            [], [f"torch.a {PROD} {CUDA}", f"{A} with ``half=True`` and ``reduce='sum'`` {CUDA}"],
+        ),
+        # What differs with the flag on keeps its op from being said to act, in either list.
+        ([], [], [_of("torch.new_", "fixed_by_mode", reduce="sum"), _of("torch.new_", "silent", reduce="prod")], [], []),
+        (
+            [], [f"torch.a {SUM} {CUDA}"], [_of("torch.a", "fixed_by_mode", reduce="sum"), _of("torch.a", "silent", reduce="prod")],
+            [], [f"torch.a {SUM} {CUDA}"],
+        ),
         # A bullet that was not understood may say what a new one would.
         (["torch.a on Tuesdays"], [], [_of("torch.a", "raises")], ["torch.a on Tuesdays"], []),
         # Both lists of 2.15 speak of scatter_reduce: it raises for what it raises for.
@@ -135,7 +152,7 @@ def _of(op: str, finding: Finding, case: str = "", **fields: Any) -> Planned:
         ),
         (
             [f"torch.a {CUDA}"], [], [_of("torch.a", "fixed_by_mode", dtype="float16"), _of("torch.a", "raises", dtype="int64")],
-            [f"{A} {CUDA} and dtype is floating point, complex or bool"], [f"{A} {CUDA} and dtype is integer"],
+            [f"{A} {CUDA} and dtype is floating point"], [f"{A} {CUDA} and dtype is integer"],
         ),
         # Its own condition decides first, though another would do; what was not measured of it stays.
         (

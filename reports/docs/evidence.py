@@ -84,12 +84,23 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return "wrong_with_flag" in self.row.beside
 
     @property
+    def fault(self) -> str:
+        """Say why its op is not said to act deterministically, though other rows do; empty if nothing forbids it."""
+        if self.wrong:
+            return f"with the flag on its result is not the CPU's ({self.witness})"
+        if "value_race" in self.row.beside:
+            return f"{BESIDE['value_race'].phrase} ({self.row.row.id})"
+        return f"it differs with the flag on ({self.row.row.id})" if self.behaviour == "differs" else ""
+
+    @property
     def witness(self) -> str:
-        """Name what shows a simulated row: the alert of host code, or the class, number, seed and kernel of a schedule."""
+        """Name what shows a simulated row: the alert of host code, elements, or the class, number, seed and kernel of a schedule."""
         cell = self.row.on if self.behaviour in {"raises", "differs"} else self.row.off
         known = cell.simulated
         if self.behaviour == "raises":
             return f"{self.row.row.id}: host code raises the alert of {cell.alert}"
+        if self.wrong and (on := self.row.on.simulated) and on.cpu:
+            return f"{self.row.row.id}: in the canonical order, {on.cpu.words}"
         if known is None or known.schedule is None:
             return f"{self.row.row.id}: no alert, {cell.counted}"
         kernel = f", kernel {known.witness.kernel}" if known.witness else ""
@@ -256,8 +267,6 @@ def _unmeasured(claim: Claim, name: str, measured: Iterable[str | None]) -> tupl
     for condition in claim.conditions:
         if condition.name == name:
             return condition.values
-    if name == "dtype":
-        return _DTYPES
     if name == "direction":
         return ("forward", "backward")
     return _SWITCH if set(measured) <= {*_SWITCH, None} else ()

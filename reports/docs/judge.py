@@ -249,10 +249,9 @@ def _rows(matrices: Iterable[Matrix]) -> list[Evidence]:
         for row, found in shown.items()
         if len({*found.values()}) > 1
     }
-    return [
-        replace(one, held=hanging[one.row.row.id]) if one.gpu and one.row.row.id in hanging else one
-        for one in rows
-    ]
+    # What is held back on one simulated GPU is held back on all of them.
+    held = {one.row.row.id: one.held for one in rows if one.held} | hanging
+    return [replace(one, held=held.get(one.row.row.id, "")) if one.gpu else one for one in rows]
 
 
 def _evidence(one: Matrix, row: MatrixRow) -> Evidence:

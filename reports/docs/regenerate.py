@@ -175,20 +175,22 @@ class _Writer:
         found = splits(claim, rows)
         failing = [one for one in evidence if effect_of(claim, one.behaviour) == "contradicts"]
         rests_on = witness_words([one for one in failing if not one.held] or failing)
-        wrong = [one for one in self._docs.rows if one.wrong and matches(one.row.row, claim)]
-        wrong *= there == "deterministic"
-        if action == "move" and not found and not wrong:
-            why = "it acts deterministically" if there == "deterministic" else "it raises"
+        acting = there == "deterministic"
+        arrives = acting and (action == "move" or any(split.values["move"] for split in found))
+        faults = [one for one in self._faults(claim.targets[0], claim.device) if one.wrong or arrives]
+        whole = not found and not (acting and faults)
+        if action == "move" and whole:
+            why = "it acts deterministically" if acting else "it raises"
             return [], [replace(claim, section=there)], f"{what} moves to the list {there!r}: {why}{rests_on}"
-        if action == "drop" and not found and not wrong:
+        if action == "drop" and whole:
             why = "never differed, in either mode" if shown == {"nothing"} else "differs with the flag on"
             why = "is not known to act deterministically" if any(one.held for one in evidence) else why
             return [], [], f"{what} goes: it {why}, and nothing is raised{rests_on}"
         # Where a condition without words may decide as well, the one that has words is not known to.
-        if wrong or len(found) != 1 or not _has_words(claim, found[0], source):
+        if faults or len(found) != 1 or not _has_words(claim, found[0], source):
             text = (
-                f"with the flag on its result is not the CPU's ({wrong[0].witness}); report that first"
-                if wrong
+                f"{faults[0].fault}; report that first"
+                if faults
                 else "several conditions may decide"
                 if len(found) > 1
                 else "no condition that the lists have words for decides"
@@ -215,6 +217,11 @@ class _Writer:
     def _speaking(self, claim: Claim) -> list[Evidence]:
         return [one for one in self._seen if one.behaviour and matches(one.row.row, claim)]
 
+    def _faults(self, op: str, device: str) -> list[Evidence]:
+        """Return the rows for which an op is not said to act deterministically, first those of wrong results."""
+        rows = [one for one in self._docs.rows if one.device == device and op in names_of(one.row.row)]
+        return sorted((one for one in rows if one.fault), key=lambda one: not one.wrong)
+
     def _written(self, parts: Sequence[Claim], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
         written = []
@@ -235,10 +242,8 @@ class _Writer:
             rows = [with_arguments(one) for one in evidence if one.behaviour == behaviour]
             if not rows:
                 continue
-            if where == "deterministic" and any(
-                one.wrong for one in self._docs.rows if op in names_of(one.row.row)
-            ):
-                yield f"not added to the list {where!r}: with the flag on it gives another result than the CPU"
+            if where == "deterministic" and (faults := self._faults(op, device)):
+                yield f"not added to the list {where!r}: {faults[0].fault}"
                 continue
             measured = [
                 with_arguments(one) for one in self._evidence.get(op, ()) if where == "raises" or not one.held
@@ -348,7 +353,10 @@ def addition(
     backward = all(one.row.row.direction == "backward" for one in rows)
     claim = replace(claim, device=device, direction="backward" if backward else "any")
     evidence: Rows = [(one.row.row, one.behaviour) for one in measured if one.behaviour]
-    for attempt in (claim, _shared(claim, rows)):
+    shared = _shared(claim, rows)
+    each = [replace(claim, conditions=(condition,)) for condition in shared.conditions]
+    alone = [one for one in each if _fitting(one, rows, evidence, standing) == one]
+    for attempt in (claim, *(alone if len(alone) == 1 else ()), shared):
         found = _fitting(attempt, rows, evidence, standing)
         if found is not None:
             break

@@ -36,6 +36,7 @@ PATH = "torch/__init__.py"
 FUNCTION = "use_deterministic_algorithms"
 _LARGEST = 16 << 20  # bytes of a file; torch/__init__.py has 100 kB
 MOST_LINES = 15  # of a repro
+_NEAR = 1e-05  # by which any element of a right result may be off
 _NO_END = "\n\\ No newline at end of file\n"
 
 
@@ -269,8 +270,8 @@ def _standing(one: Evidence) -> str:
     return f"{'CUDA permits this; s' if schedule else 'S'}hown on {gpu} code in simulation{by}; not observed on a GPU."
 
 
-def _code(code: InputSource) -> list[str]:
-    """Return lines that make the inputs and define ``run``."""
+def _code(code: InputSource, *, anywhere: bool = False) -> list[str]:
+    """Return lines that make the inputs and define ``run``, which makes them itself where it is told the device."""
     plain = code.args[1:-1].rstrip(",") if code.args.startswith("(") and not code.in_place else ""
     arguments = plain or ("args[0].clone(), *args[1:]" if code.in_place else f"*{code.args}")
     arguments += "".join(f", {text}" for text in _keywords(code.kwargs))
@@ -289,14 +290,12 @@ def _code(code: InputSource) -> list[str]:
     else:
         body.append("    return o if isinstance(o, tuple) else (o,)")
     whole = [f"args = {code.args}"] if code.in_place else []
-    return [
-        *code.imports,
-        *"\n".join(code.definitions).splitlines(),
-        *code.lines,
-        *whole,
-        "def run():",
-        *body,
-    ]
+    inputs = [*code.definitions, *code.lines, *whole]
+    if anywhere:
+        made = textwrap.indent("\n".join(inputs), "    ")
+        made = "\n".join([made, *body]).replace('"cuda"', "device")
+        return [*code.imports, "def run(device):", *made.splitlines()]
+    return [*code.imports, *"\n".join(inputs).splitlines(), "def run():", *body]
 
 
 def _keywords(source: str) -> Iterator[str]:
@@ -309,22 +308,30 @@ def _keywords(source: str) -> Iterator[str]:
         yield f"**{source}"
 
 
+def _relative(one: Evidence) -> float:
+    """Return by which share of the CPU's a right element may be off."""
+    return 0.01 if one.row.row.dtype in {"float16", "bfloat16"} else 0.001
+
+
 def _repro(kind: str, one: Evidence, code: InputSource) -> str:
     """Return a script of at most 15 lines; a longer one is left to ``detmatrix repro``."""
     on = "torch.use_deterministic_algorithms(True)"
     differing = 'print(sum(not all(map(torch.equal, run(), first)) for _ in range(100)), "of 100 differed")'
+    relative = _relative(one)
     end = {
         "raises": [
             on,
             f"run()  # RuntimeError: {one.row.on.alert} does not have a deterministic implementation",
         ],
         "wrong": [
-            "off = run()",
+            'cpu = run("cpu")',
             on,
-            "print(max((a - b).abs().max().item() for a, b in zip(off, run())))  # not 0",
+            f'same = [torch.isclose(a.cpu(), b, {relative}, {_NEAR}, True) for a, b in zip(run("cuda"), cpu)]',
+            "off = sum((~one).sum().item() for one in same)",
+            f'print(off, "elements are not the CPU\'s by more than a relative {relative}; 0 after the fix")',
         ],
     }.get(kind, [on, "first = run()", differing])
-    script = ["import torch", *_code(code), *end]
+    script = ["import torch", *_code(code, anywhere=kind == "wrong"), *end]
     if len(script) > MOST_LINES:
         return f"# detmatrix repro {one.run} {one.row.row.id}"
     return "\n".join(script)
@@ -345,13 +352,19 @@ def _test(op: str, kind: str, one: Evidence, code: InputSource) -> str:
             "expected = run()",
             "with DeterministicGuard(True):",
             "    for _ in range(5):",
-            f"        self.assertEqual(run(), expected{', atol=0, rtol=0' if kind != 'wrong' else ''})",
+            "        self.assertEqual(run(), expected, atol=0, rtol=0)",
         ]
     )
+    if kind == "wrong":
+        end = [
+            'expected = run("cpu")',
+            "with DeterministicGuard(True):",
+            f"    self.assertEqual(run(device), expected, rtol={_relative(one)}, atol={_NEAR})",
+        ]
     if kind in {"acts", "nothing"}:
         end[:2] = ["with DeterministicGuard(True):", "    expected = run()"]
     what = "nondeterministic_alert" if last else "deterministic"
-    body = [line.replace('"cuda"', "device") for line in _code(code)] + end
+    body = [line.replace('"cuda"', "device") for line in _code(code, anywhere=kind == "wrong")] + end
     only = "@onlyCUDA" if one.device == "cuda" else "@onlyCPU"
     return "\n".join([only, f"def test_{what}_{name}(self, device):", *(f"    {line}" for line in body)])
 

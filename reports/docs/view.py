@@ -301,7 +301,7 @@ def drift_lines(docs: Docs) -> Iterator[str]:
                 )
         for judged in docs.judged:
             if judged.agreement == agreement:
-                yield f"{agreement}: {judged.claim.id}: {judged.reason}"
+                yield f"{judged.label}: {judged.claim.id}: {judged.reason}"
 
 
 # A sign, and the finding whose colour it has: a state is told by its word, too.
