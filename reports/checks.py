@@ -177,11 +177,12 @@ def render_junit(matrices: Sequence[Matrix], fails: Sequence[str] = FAILS) -> It
 
 
 def _annotations(one: Matrix, fails: Sequence[str], at: tuple[str, int] | None) -> Iterator[str]:
+    place = at or (one.run.path,)
     for state, text in states(one):
         level: Level = "error" if state == "untrusted" else "warning"
-        yield annotation(level, "detmatrix", f"{one.name}: {text}", one.run.path)
+        yield annotation(level, "detmatrix", f"{one.name}: {text}", *place)
     if serial := serial_words(one):
-        yield annotation("notice", "detmatrix", f"{one.name}: {serial}", one.run.path)
+        yield annotation("notice", "detmatrix", f"{one.name}: {serial}", *place)
     for (finding, op), rows in _groups(one.rows).items():
         if finding in fails or finding in WARNS:
             text = f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {_MEANINGS[finding]}"
@@ -189,7 +190,7 @@ def _annotations(one: Matrix, fails: Sequence[str], at: tuple[str, int] | None) 
             yield annotation(level, f"{finding}: {op}", text, *(at or (_file(one, rows[0]),)))
     for found, column, op, some in _in_columns(one, fails):
         text = f"{named([row.row.id for row in some])}: {column.words(some[0])}. {column.findings[found]}"
-        yield annotation("error", f"{found} {column.where}: {op}", text, _file(one, some[0]))
+        yield annotation("error", f"{found} {column.where}: {op}", text, *(at or (_file(one, some[0]),)))
 
 
 def _cases(one: Matrix, fails: Sequence[str]) -> Iterator[Case]:

@@ -13,6 +13,7 @@ from reports.matrix.model import Matrix
 from reports.matrix.words import bullet_words, state_words
 from reports.render.json import View, object_pieces, one_or_several
 from reports.render.markdown import generate
+from scanner.accelerators import label_of
 from scanner.claims.matching import claimed_kind, device_kind, matches
 from scanner.observations.overload_records import Dispatch, Kernel, Writes
 from scanner.observations.records import Claim
@@ -46,6 +47,7 @@ SEES = (
     "overloads: it does not prove which of them differs."
 )
 UNSEEN = "code above the recorder"
+UNKNOWN = "overloads were not recorded"
 DOCUMENTED = ("documented to raise", "alert caller", "raised by", "matching rows")
 NOT_RECORDED = "not recorded"
 _CUT = "the scan was interrupted before it"
@@ -116,6 +118,7 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
     left = [_left_out(one) for one in matrices if not one.run.header.settings.overloads]
     messages = [one.run.kernels.message for one in matrices if one.run.kernels and one.run.kernels.message]
     unknown = dict.fromkeys([*left, *messages])
+    unseen = UNSEEN if recorded else UNKNOWN
     found = {
         "torch": torch,
         "device": device,
@@ -141,18 +144,19 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         found,
         states=[(it.name, state) for it in matrices for state in state_words(it)],
         sees=SEES,
-        unseen=UNSEEN,
+        label=label_of(device),
+        unseen=unseen,
         summary=_summary(found),
         count_lines=_count_lines(groups, namespaces),
         alert_lines=[
-            (one["caller"], ", ".join(one["overloads"]) or UNSEEN, len(one["rows"])) for one in alerts
+            (one["caller"], ", ".join(one["overloads"]) or unseen, len(one["rows"])) for one in alerts
         ],
         documented_heads=DOCUMENTED,
         documented_lines=[
             (
                 one["bullet"],
                 ", ".join(one["callers"]) or ("not triggered" if one["rows"] else "not tried"),
-                ", ".join(one["overloads"]) or (UNSEEN if one["callers"] else "none"),
+                ", ".join(one["overloads"]) or (unseen if one["callers"] else "none"),
                 str(one["rows"]),
             )
             for one in documented

@@ -9,8 +9,8 @@ from typing import Any
 
 from reports.matrix.columns import NOTHING, Column, PropertyColumn, Said, all_columns, column_cell, outranking
 from reports.matrix.listed import SECTION_WORDS, hands_out
-from reports.matrix.model import Matrix
-from reports.matrix.ops import RunRow, ops_view
+from reports.matrix.model import Matrix, beside_counts
+from reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from reports.matrix.rows import row_view
 from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from reports.matrix.words import span as span_of
@@ -77,7 +77,7 @@ def explained(
     measured = list(_measured(matrices, paths))
     views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
-    actions = list(_advices(worst, by_op, cells, libraries)) if worst else []
+    actions = list(_advices(by_op, cells, libraries)) if worst else []
     where = {device_kind(one.run.header.settings.device) for one in matrices if one.rows}
     latest = list(lists.values())[-1] if lists else []
     unmeasured = {
@@ -108,27 +108,40 @@ def explained(
     )
 
 
-def _advices(worst: Finding, by_op: View, cells: Sequence[View], libraries: Sequence[View]) -> Iterator[str]:
-    """Yield what to do, by what off and on show, and by further columns where they were asked for."""
+def _advices(by_op: View, cells: Sequence[View], libraries: Sequence[View]) -> Iterator[str]:
+    """Yield what to do on each kind of device, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
-    if unlike := sum(one.unlike_reference for one in by_op.ops):
-        yield f"In {several(unlike, 'row')} it did not match the reference of the case, which holds in every mode."
-    for name, meaning in BESIDE_MEANING.items():
-        if count := sum(one.beside.get(name, 0) for one in by_op.ops):
-            yield f"In {several(count, 'row')}: {meaning} {BESIDE[name].advice}"
-    if any("wrong_with_flag" in one.beside for one in by_op.ops):
-        return  # whatever the flag is good for otherwise
-    if worst == "deterministic" and not op.doubts and not op.is_clean:
-        yield "No difference was seen with the flag off and on."
-    else:
-        devices: dict[str, list[MatrixRow]] = {}
-        for row in _latest(by_op):
-            devices.setdefault(label_of(row.row.device), []).append(row)
-        for label, rows in devices.items():
-            # What helps on one kind of device may not on another.
-            advice = _advice(min((row.finding for row in rows), key=WORST_FIRST.index), op, rows, libraries)
-            yield f"On {label}: {advice}" if len(devices) > 1 else advice
+    devices: dict[str, list[MatrixRow]] = {}
+    for row in _latest(by_op):
+        devices.setdefault(label_of(row.row.device), []).append(row)
+    kinds = dict.fromkeys(label_of(column["device"]) for column in by_op.columns)
+    for label in kinds:
+        where = "" if [*kinds] == ["CPU"] else f"On {label}"
+        # What helps on one kind of device may not on another.
+        yield from (
+            _advices_on(where, op, devices[label], libraries)
+            if label in devices
+            else [f"{where}: {UNSCANNED}."]
+        )
     yield from further_advice(by_op.further, cells)
+
+
+def _advices_on(where: str, op: View, rows: Sequence[MatrixRow], libraries: Sequence[View]) -> Iterator[str]:
+    """Yield what to do on one kind of device, which *where* names unless that is clear."""
+    start, within = (f"{where}: ", f"{where}, in") if where else ("", "In")
+    if unlike := sum(bool(row.unlike_reference) for row in rows):
+        yield f"{within} {several(unlike, 'row')} it did not match the reference of the case, which holds in every mode."
+    beside = beside_counts(row.beside for row in rows)
+    for name, count in beside.items():
+        yield f"{within} {several(count, 'row')}: {BESIDE_MEANING[name]} {BESIDE[name].advice}"
+    worst = min((row.finding for row in rows), key=WORST_FIRST.index)
+    if "wrong_with_flag" in beside:  # whatever the flag is good for otherwise
+        if raising := _named(row for row in rows if row.on.verdict == "raises"):
+            yield f"{start}Cases that raise with the flag on: {raising}."
+    elif op.finding == "deterministic" and not op.doubts and not op.is_clean:
+        yield f"{start}No difference was seen with the flag off and on."
+    else:
+        yield start + _advice(worst, op, rows, libraries)
 
 
 def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequence[View]) -> str:
@@ -254,6 +267,7 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
             },
             head="CUDA, SIMULATED" if one.simulated else f"MEASURED on {one.device}",
             where=one.device,
+            same_words=", ".join(_named_run(matrices[place]) for place in same[1:]),
             n_words=f"up to {one.executions} schedules per mode; not measured on a GPU"
             if one.simulated
             else f"n = {span_of(sorted(counts))} per mode"
@@ -265,6 +279,12 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
 
 def _torch(one: Matrix) -> str:
     return one.run.header.environment.torch
+
+
+def _named_run(one: Matrix) -> str:
+    """Return the release of a run, with the architecture of a simulated GPU: there may be several of one release."""
+    simulated = one.run.header.environment.simulated
+    return f"{_torch(one)} ({simulated.architecture})" if simulated else _torch(one)
 
 
 def _cases(rows: Sequence[MatrixRow]) -> list[View]:
@@ -480,7 +500,7 @@ def _measured_lines(view: View) -> Iterator[str]:
 
 
 def _run_lines(run: View) -> Iterator[str]:
-    same = f"; the same findings in {', '.join(run['same'])}" if run["same"] else ""
+    same = f"; the same findings in {run.same_words}" if run["same"] else ""
     yield from wrapped(
         f"{run.head}, torch {run['torch']}, {run['machine']}{f', {run.n_words}' if run.n_words else ''} "
         f"({run['run']}){same}",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import Command
 from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +40,10 @@ def runner(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("fail_on", "code"), [("silent", 1), ("", 0)])
+DEFAULT = ACTION.split("  fail-on:\n")[1].split("default: ")[1].split("\n")[0]
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(DEFAULT, 1), ("", 0)])
 def test_the_action_scans_tells_and_fails(
     runner: dict[str, str], tmp_path: Path, fail_on: str, code: int
 ) -> None:
@@ -59,6 +63,16 @@ def test_the_action_scans_tells_and_fails(
     assert "torch.bmm" in (tmp_path / "summary.md").read_text()
     assert {path.suffix for path in tmp_path.glob("detmatrix.*")} == {".jsonl", ".html", ".xml"}
     assert "<failure" in (tmp_path / "detmatrix.xml").read_text()
+
+
+def test_wrong_results_fail_without_being_asked_for(detmatrix: Command) -> None:
+    """They are worse than what is silent, and rows are named for what they are."""
+    done = detmatrix(
+        "report", ROOT / "tests/data/simulated.jsonl.gz", "--rows", "ReflectionPad2d", "--fail-on", DEFAULT
+    )
+
+    assert done.returncode == 1
+    assert "wrong_with_flag: torch.nn.ReflectionPad2d" in done.stderr
 
 
 def test_the_lines_that_use_the_action_name_inputs_it_has() -> None:

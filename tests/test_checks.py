@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.checks import annotation
+from reports.checks import annotation, render_github
 from reports.compare.checks import failing
 from reports.compare.judge import CHANGES
 from reports.compare.runs import compare
+from reports.matrix.model import load
+from scanner.observations.records import MODES
 from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import run_of, shows
 from tests.conftest import one_line
-from tests.runs import CLOSING, Planned, ended, ran, row, write_run
+from tests.runs import CLOSING, Planned, ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 
@@ -67,6 +69,17 @@ def test_a_class_that_there_is_not_is_refused(
 
     assert done.returncode == 2
     assert all(text in one_line(done.stderr) for text in ("unknown ", repr(asked), names))
+
+
+def test_every_annotation_of_a_function_stands_at_its_line(run: Path) -> None:
+    """Of `check`, whose run file is thrown away; what is untrusted or serial too."""
+    planned = row("torch.cumsum", "few")
+    serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
+    path = write_run(run.with_name("serial.jsonl"), [shows("silent", row("torch.bmm")), (planned, serial)])
+    notes = list(render_github(load([str(path)]), at=("my.py", 3)))
+
+    assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}
+    assert all(" file=my.py,line=3,title=" in note for note in notes)
 
 
 def test_what_a_run_file_says_is_no_command_of_github() -> None:

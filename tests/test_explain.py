@@ -17,6 +17,7 @@ from tests.conftest import refused
 from tests.runs import ran, row, stable, write_run
 
 ROOT = Path(__file__).parent.parent
+SIMULATED = ROOT / "tests" / "data" / "simulated.jsonl.gz"
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 
 
@@ -41,6 +42,28 @@ def test_every_name_of_an_op_tells_the_same(detmatrix: Command, name: str) -> No
     assert {row for case in found["measured"][0]["cases"]["backward"] for row in case["rows"]} >= {
         "torch.nn.Conv2d:weight_grad:backward:float32"
     }
+
+
+_WRONG = "On CUDA, simulated, in 1 row: With the flag on the result is not the CPU's"
+
+
+@pytest.mark.parametrize(
+    ("op", "runs", "expected"),
+    [
+        ("ReflectionPad2d", (RUN, SIMULATED), ["On CPU: Nothing to do", _WRONG]),
+        ("ReflectionPad2d", (SIMULATED, "other.jsonl"), ["On CPU: not scanned.", _WRONG]),
+        ("MaxPool3d", (), ["On CPU: ", "On CUDA, simulated: Cases that raise with the flag on: overlapping"]),
+        ("sum", (), ["On CPU: No difference", "On CUDA, simulated: No difference"]),
+    ],
+)
+def test_each_device_is_told_apart(
+    detmatrix: Command, tmp_path: Path, op: str, runs: tuple[object, ...], expected: list[str]
+) -> None:
+    """What is wrong on one kind of device hides nothing of another, nor what raises; recorded runs of all ops stand in for the CPU."""
+    write_run(tmp_path / "other.jsonl", [shows("deterministic", row("torch.cumsum"))])
+    action = explained(detmatrix, op, *runs)["action"]
+
+    assert [text for text in expected if text in action] == expected
 
 
 def test_runs_of_one_release_are_told_together(detmatrix: Command, tmp_path: Path) -> None:

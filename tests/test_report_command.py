@@ -173,6 +173,9 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
     assert (
         elsewhere == "detmatrix: --rows: no row matches 'Dropout'; that is an op which was not scanned here\n"
     )
+    check = ("--fail-on", "silent", "--except", "put_")
+    excepted = detmatrix("report", run, "--rows", "cumsum", *check).stderr
+    assert excepted == "detmatrix: --except: no row is 'put_'; detmatrix report shows what there is\n"
 
 
 def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> None:

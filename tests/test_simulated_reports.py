@@ -115,6 +115,17 @@ def test_simulated_runs_are_compared(run: Path, tmp_path: Path) -> None:
     assert [one.reason for one in pair.obstacles] == ["other_perturbations"]
 
 
+def test_recorded_simulations_confirm_each_change(detmatrix: Command) -> None:
+    """The first sentence names ops of one change together; none needs a second look."""
+    folder = Path(__file__).parent.parent / "reports" / "runs"
+    paths = [str(folder / f"torch-{release}-simulated-sm_80.jsonl.gz") for release in ("2.11.0", "2.13.0")]
+    (pair,) = json.loads(detmatrix("compare", *paths, "--format", "json").stdout)["pairs"]
+
+    assert sum(pair["counts"][kind] for kind in ("regressed", "improved", "changed")) > 0
+    assert pair["unconfirmed"] == 0
+    assert "raises → fixed_by_mode: torch.nn.MaxPool3d" in detmatrix("compare", *paths).stdout
+
+
 def test_script_for_a_gpu_says_where_it_was_seen(detmatrix: Command, run: Path) -> None:
     """It draws what was simulated, needs torch and a GPU alone, and says that nobody saw it on one."""
     done = detmatrix("repro", run.name, "AdaptiveMaxPool3d:smaller_output")

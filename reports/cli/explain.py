@@ -13,6 +13,7 @@ from reports.matrix.listed import is_about
 from reports.matrix.model import Matrix, narrowed, recorded
 from reports.render.json import View
 from scanner.cases.known import KnownOp, op_called
+from scanner.claims.matching import device_kind
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.cli.options import complete_op
 from scanner.observations import versions
@@ -57,10 +58,13 @@ def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
 
 
 def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
-    """Return the recorded runs of the documented ops and, of an op that none of them has, those of all ops."""
+    """Return the recorded runs of the documented ops, and those of all ops where the CPU has no row in them."""
     whole = recorded(what="cpu-all")
-    for paths in ([path for path in recorded() if path not in whole], whole):
-        matrices = narrowed(paths, [read_run(path) for path in paths], known.is_about)
-        if any(one.rows for one in matrices):
-            return tuple(paths), matrices
-    return (), []
+    documented = [path for path in recorded() if path not in whole]
+    runs = {path: read_run(path) for path in documented}
+    matrices = narrowed(documented, [*runs.values()], known.is_about)
+    found = [one for one in matrices if one.rows]
+    if not any(device_kind(one.run.header.settings.device) == "cpu" for one in found):
+        runs = (runs if found else {}) | {path: read_run(path) for path in whole}
+        matrices = narrowed([*runs], [*runs.values()], known.is_about)
+    return (tuple(runs), matrices) if any(one.rows for one in matrices) else ((), [])

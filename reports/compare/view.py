@@ -42,7 +42,7 @@ STEP = (
 _DIGESTS = 5
 
 
-_NAMED = 5  # changes in the first sentence
+_NAMED = 8  # ops in the first sentence
 
 
 def labels(matrices: Sequence[Matrix]) -> list[str]:
@@ -448,7 +448,10 @@ def by_op(pair: Pair) -> list[dict[str, Any]]:
 def _lead(pair: Pair) -> str:
     """Say in a sentence what changed between two runs, and on which device."""
     moved = [one for one in by_op(pair) if one["kind"] in MOVES]
-    named = [f"{one['kind']}: {one['op']} ({one['finding']})" for one in moved[:_NAMED]]
+    same: dict[str, dict[str, None]] = {}
+    for one in moved[:_NAMED]:
+        same.setdefault(f"{one['kind']}: {one['finding']}", {})[one["op"]] = None
+    named = [f"{change}: {', '.join(ops)}" for change, ops in same.items()]
     more = f"; {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
     old, new = (versions.release(one.run.header.environment.torch) for one in (pair.old, pair.new))
     device = pair.new.device if pair.new.simulated else pair.new.device.upper()

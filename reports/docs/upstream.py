@@ -244,7 +244,7 @@ def pull_requests(
     if strange := [op for op in ops if op.partition(":")[0] not in known]:
         told = f"there is of: {', '.join(known)}" if known else "nor of any other op"
         raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")
-    for op in ops or known:
+    for op in dict.fromkeys(ops) or known:
         if (view := report(docs, op, source, drawn)) is not None:
             yield from generate("docs_pr", view)
         elif ops:

@@ -132,7 +132,9 @@ def without(matrices: Sequence[Matrix], patterns: Sequence[str]) -> list[Matrix]
     """
     if not patterns:
         return list(matrices)
-    ids = selected_rows(patterns, [row.row for one in matrices for row in one.rows], "--except: no row is")
+    rows = [row.row for one in matrices for row in one.rows]
+    scanned = [row.row for one in matrices for row in one.scanned]
+    ids = selected_rows(patterns, rows, "--except: no row is", scanned)
     return [
         msgspec.structs.replace(one, rows=tuple(row for row in one.rows if row.row.id not in ids))
         for one in matrices

@@ -14,13 +14,16 @@ def names_of_row(row: Row) -> OpNames:
     return op_names(row.spec, row.family, row.op, row.documented)
 
 
-def selected_rows(patterns: Sequence[str], rows: Sequence[Row], where: str) -> set[str]:
+def selected_rows(
+    patterns: Sequence[str], rows: Sequence[Row], where: str, scanned: Sequence[Row] = ()
+) -> set[str]:
     """Return the ids of the rows that patterns select.
 
     Args:
         patterns: Each selects at least one row.
         rows: What there is.
         where: Stands before what is said of a pattern that selects none.
+        scanned: What there is besides.
 
     Raises:
         UsageError: A pattern selects nothing; near matches are named.
@@ -33,7 +36,8 @@ def selected_rows(patterns: Sequence[str], rows: Sequence[Row], where: str) -> s
         if not matching:
             close = near(pattern, named)
             hint = f"did you mean {' or '.join(close)}?" if close else "detmatrix report shows what there is"
-            if not ops_of(pattern, [op for op, _ in named]) and ops_of(pattern, _known()):
+            there = [*(op for op, _ in named), *map(names_of_row, scanned)]
+            if not ops_of(pattern, there) and ops_of(pattern, _known()):
                 hint = "that is an op which was not scanned here"
             raise UsageError(f"{where} {pattern!r}; {hint}")
         found |= matching

@@ -73,7 +73,7 @@ def refuse_newer(
 
     Args:
         path: The file.
-        what: What is numbered: ``"run file format"``, ``"trace rule set"``.
+        what: What is numbered: ``"run file format"``.
         written: The number that the file says it has.
         newest: The newest that this detmatrix reads.
         failure: What to raise.
