@@ -223,6 +223,11 @@ END: st.global.u32 [%d4], %r7;""",
         "calls": f"""{each} ld.global.u32 %r4, [%d3]; mov.u32 %r5, 7; setp.lt.s32 %p1, %r4, 0; @%p1 bra SKIP;
 {{ .param .b32 x; .param .b32 y; st.param.b32 [x], %r4; call (y), fold, (x); ld.param.b32 %r5, [y]; }}
 SKIP: bar.warp.sync -1; st.global.u32 [%d4], %r5;""",
+        # Lanes that took a loop and lanes that did not meet, and hand each other what they have.
+        "meets": f"""{each} ld.global.u32 %r4, [%d3]; mov.u32 %r5, 7; mov.u32 %r8, 0; and.b32 %r9, %r4, 3; setp.lt.s32 %p1, %r4, 0; @%p1 bra SKIP;
+AGAIN: ld.volatile.global.u32 %r6, [%d3]; add.u32 %r5, %r5, %r6; setp.lt.u32 %p2, %r8, %r9; add.u32 %r8, %r8, 1; @%p2 bra AGAIN;
+st.volatile.global.u32 [%d4], %r5; ld.volatile.global.u32 %r5, [%d4]; add.u32 %r5, %r5, 1;
+SKIP: bar.warp.sync -1; shfl.sync.bfly.b32 %r7, %r5, 1, 31, -1; st.global.u32 [%d4], %r7;""",
         "trap": "setp.eq.u32 %p1, %r0, 5; @%p1 trap;",
         "asserts": """{ .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4; st.param.b64 [p0], %d0; st.param.b64 [p1], %d0; st.param.b32 [p2], 3;
 st.param.b64 [p3], %d0; st.param.b64 [p4], 1; setp.ne.u32 %p1, %r0, 5; @%p1 bra SKIP; call.uni __assertfail, (p0, p1, p2, p3, p4); SKIP: }""",

@@ -439,6 +439,17 @@ def test_uniform_registers(given: int) -> None:
     assert found.tolist() == [(small ^ d9 ^ d8 >> x) & (1 << 64) - 1] * 32
 
 
+@pytest.mark.parametrize("paths", range(4))
+def test_lanes_wait_for_one_another(paths: int) -> None:
+    """What lanes hand over behind a synchronization is what all have then; under every order of paths."""
+    given = np.random.default_rng(4).integers(-9, 9, 64, np.int32)
+    found = np.zeros(64, np.int32)
+    run(PROGRAMS, "meets", given, found, block=(64, 1, 1), orders={"paths": paths, "seed": 7})
+
+    held = np.where(given < 0, 7, 8 + ((given & 3) + 1) * given)
+    assert np.array_equal(found, held[np.arange(64) ^ 1])
+
+
 # ---- barriers ----
 
 
@@ -486,6 +497,11 @@ def test_an_address_that_is_not_aligned() -> None:
     assert "are not aligned" in str(fault("misaligned", given, found, 2))
     run(PROGRAMS, "misaligned", given, found, 4)
     assert found[0] == given[1]
+
+
+def test_a_store_that_goes_on_behind_the_end() -> None:
+    """Its address is inside, and its last word is not."""
+    assert "no memory of the device" in str(fault("specials", np.zeros(32 * 16 - 5, np.uint32)))
 
 
 @pytest.mark.parametrize(("name", "size"), [("outside_shared", 64), ("outside_local", 64)])
