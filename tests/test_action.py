@@ -52,7 +52,7 @@ def test_the_action_scans_tells_and_fails(
     options = f"--device cpu --python {standing.python} --no-overloads --no-cost"
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", _script()],
-        cwd=tmp_path, env=runner | {"OPS": "torch.bmm", "OPTIONS": options, "FAIL_ON": fail_on},
+        cwd=tmp_path, env=runner | {"OPS": "torch.bmm", "OPTIONS": options, "FAIL_ON": fail_on, "EXCEPT": ""},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     notes = done.stdout.rpartition("::detmatrix-")[2].splitlines()[1:]
@@ -101,3 +101,19 @@ def test_a_job_that_is_run_again_keeps_its_files() -> None:
     assert len(files) == 3
     assert len(steps) == 4
     assert all("overwrite: true" in step for step in steps)
+
+
+def test_rows_that_are_allowed_are_allowed_wherever_it_checks(runner: dict[str, str], tmp_path: Path) -> None:
+    """Patterns on several lines; the scan itself is asked for no check."""
+    command, log = tmp_path / "bin" / "detmatrix", tmp_path / "log"
+    command.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    given = {"OPS": "a*", "OPTIONS": "", "FAIL_ON": "raises", "EXCEPT": "put_\ntake"}
+    script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", _script()]
+    subprocess.run(script, cwd=tmp_path, env=runner | given, check=True, capture_output=True)
+    lines = log.read_text().splitlines()
+
+    assert lines[0].endswith("-- a*")
+    assert [line for line in lines if "--fail-on" in line] == [
+        line for line in lines if "--fail-on raises --except put_ --except take" in line
+    ]
+    assert sum("--except" in line for line in lines) == 2

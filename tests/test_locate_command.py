@@ -103,6 +103,7 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),), replays=12), 0),
         (replace(FOUND, roots=(), ended="ValueError: no"), 4),
         (replace(FOUND, roots=(), ops=0), 4),
+        (replace(FOUND, roots=(), runs=2, compared=0), 4),
     ],
     ids=[
         "a root",
@@ -113,6 +114,7 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
         "executed often enough",
         "the program failed",
         "no ops",
+        "nothing was compared",
     ],
 )
 def test_exit_codes_tell_what_was_found(

@@ -224,7 +224,8 @@ def _told(located: Located, to: Place, matrices: tuple[str, ...]) -> int:
     to.write(view_of(located, matrices), matrices)
     if located.roots or located.partings:
         return EXIT_CHECK_FAILED
-    blind = located.ended is not None or not located.could_see or not located.ops
+    alone = located.runs > 1 and not located.compared
+    blind = located.ended is not None or not located.could_see or not located.ops or alone
     return EXIT_UNTRUSTED if blind else EXIT_DONE
 
 

@@ -41,8 +41,11 @@ def settings_now(first_seed: int, loaders: dict[bool, int]) -> dict[str, str]:
     found = {"torch.use_deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled())}
     for name in _SWITCHES:
         value: Any = torch.backends
-        for part in name.split("."):
-            value = getattr(value, part, None)
+        try:
+            for part in name.split("."):
+                value = getattr(value, part, None)
+        except RuntimeError:  # the program said it by fp32_precision, and torch refuses to mix both
+            value = "said by fp32_precision"
         found[f"torch.backends.{name}"] = str(value)
     enabled = [one for one in _SDPA if getattr(torch.backends.cuda, f"{one}_sdp_enabled", bool)()]
     found["scaled_dot_product_attention"] = ", ".join(enabled) or "unknown"
