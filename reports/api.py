@@ -265,10 +265,7 @@ def explain(op: str, *runs: str | Path) -> Explained:
         UsageError: No op has this name.
         RunFileError: A file cannot be read.
     """
-    (name, *others) = _texts("op", op)
-    if others:
-        raise UsageError("explain: name one op")
-    view, _ = explain_command.view_of(name, tuple(_texts("run", runs)))
+    view, _ = explain_command.view_of(" ".join(_texts("op", op)), tuple(_texts("run", runs)))
     return Explained(view)
 
 
@@ -349,9 +346,7 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(setting.option if value else setting.negated)
             continue
-        # What it may be is the command's to say.
-        items = list(value) if isinstance(value, (list, tuple)) else [value]
-        texts = [str(item) for item in items]
+        texts = [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
         words += [
             word
             for text in (texts if setting.several else [",".join(texts)])

@@ -85,9 +85,8 @@ class Root:
     # The op that handed out unwritten memory; Python's generators that were in another state; the orders that first differed.
     origin: str | None = None
     argument: str | None = None  # what differed of that which it was given, as both runs have it
-    in_runs: tuple[
-        int, ...
-    ] = ()  # numbers of the runs in which it differs from the first, or of ranks in which it differs
+    # Numbers of the runs in which it differs from the first, or of ranks in which it differs.
+    in_runs: tuple[int, ...] = ()
     saved: str | None = None  # the file that holds its inputs
 
 
@@ -142,15 +141,13 @@ class Located:
     compiled: tuple[str, ...] = ()  # places that ask for compilation
     sentinels: tuple[SentinelSeen, ...] = ()
     roots: tuple[Root, ...] = ()
-    records: tuple[
-        str, ...
-    ] = ()  # of the runs that were held against each other, if they were recorded before
+    # Of the runs that were held against each other, if they were recorded before.
+    records: tuple[str, ...] = ()
     ranks: int = 0  # of a program of several processes, each of which was observed; 0: it is one
     runs: int = 1
     compared: int = 0  # ops of the first run that had their like in another one
-    propagated: int = (
-        0  # of these, calls that were given something else because an earlier op gave something else
-    )
+    # Of these, calls that were given something else because an earlier op gave something else.
+    propagated: int = 0
     partings: tuple[Parting, ...] = ()
     ended: str | None = None  # how the program ended, if not at its end
 

@@ -51,15 +51,13 @@ class LocateSettings:
     replays: int | None = None  # of each op; None: as many as the sentinel asks for; 0: ops are only counted
     max_bytes: int = 1 << 30
     ignored: tuple[str, ...] = ()
-    record: str | None = (
-        None  # where digests are written, to be held against another run; nothing is replayed then
-    )
+    # Where digests are written, to be held against another run; nothing is replayed then.
+    record: str | None = None
     regions: bool = False  # what torch.compile compiles is compiled, and is one op of the record
     only_first: bool = False
     steps: tuple[int, int | None] = (0, None)  # that are observed: from the first on, and before the second
-    first_step: int = (
-        0  # number of the first step in the record: a run that is resumed begins with another one
-    )
+    # Number of the first step in the record: a run that is resumed begins with another one.
+    first_step: int = 0
     progress: bool = False
     save: str | None = None
 

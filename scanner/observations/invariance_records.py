@@ -30,9 +30,8 @@ class Invariance(Record, frozen=True, tag="invariance", tag_field="kind"):
     what: Property = field(name="property")
     outcome: Outcome
     message: str | None = None  # why it was not tried
-    baseline: str | None = (
-        None  # what the values are held against: "2 threads", "48 items", "the inputs as drawn"
-    )
+    # What the values are held against: "2 threads", "48 items", "the inputs as drawn".
+    baseline: str | None = None
     left_out: tuple[str, ...] = ()  # gradients that are summed over the batch
     executions: Count = 0  # of the baseline, before and behind those of the values
     differing: Count = 0  # of those, from the first one

@@ -390,9 +390,8 @@ class Witness(Record, frozen=True):
 class Simulation(Record, frozen=True):
     """What is known of executions on a simulated GPU alone."""
 
-    schedule: Schedule | None = (
-        None  # the first that gave other bits, in the weakest class that shows it by itself
-    )
+    # The first that gave other bits, in the weakest class that shows it by itself.
+    schedule: Schedule | None = None
     cpu: CpuComparison | None = None  # None: no execution ended
     value_race: bool = False  # that schedule gave other values than the CPU, not only other rounding
     # With another last bit in what the GPU approximates (MUFU) it is no more as on the CPU.
@@ -471,9 +470,8 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     simulated: Simulation | None = None  # on a simulated GPU
     exception: str | None = None  # type name
     message: str | None = None
-    worker: Count = (
-        0  # of those side by side the one whose share the row is in, or which answered the control
-    )
+    # Of those side by side the one whose share the row is in, or which answered the control.
+    worker: Count = 0
     seconds: Seconds = 0.0  # in the executions and their comparison
     setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
 

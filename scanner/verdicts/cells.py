@@ -102,16 +102,13 @@ class Cell(Struct, frozen=True, kw_only=True):
     # without other thread counts. Which came first makes no difference.
     rarer: int = 0
     rarer_processes: int = 0
-    differing_processes: int = (
-        0  # in which some differed from the first of all, or from the first of their own set
-    )
-    compiled: Compiled | None = (
-        None  # the least that torch.compile made of it in a process; None: not asked to
-    )
+    # In which some differed from the first of all, or from the first of their own set.
+    differing_processes: int = 0
+    # The least that torch.compile made of it in a process; None: not asked to.
+    compiled: Compiled | None = None
     blank: Blank | None = None  # of an error: every output was that
-    simulated: Simulation | None = (
-        None  # on a simulated GPU: of the first process that differed, else of the first
-    )
+    # On a simulated GPU: of the first process that differed, else of the first
+    simulated: Simulation | None = None
     refused: bool = False  # in every process PyTorch refused to run what was compiled with another flag
     # Of a mode that ``--modes`` chose: what differs from the flag off; None: it has nothing to say of the row.
     finding: ModeFinding | None = None
