@@ -125,7 +125,7 @@ def test_locate_finds_the_launch(detmatrix_process: Command) -> None:
     )
 
     assert (root["cause"], root["site"]["op"]) == ("order", "triton::add_up")
-    assert root["site"]["line"] == {"file": str(program), "line": line, "function": "step"}
+    assert root["site"]["line"].items() >= {"file": str(program), "line": line, "function": "step"}.items()
     assert root["site"]["library"] is None
     assert (root["executions"], root["calls"]) == (4, 1)
     assert root["differing"] == 4
