@@ -80,6 +80,8 @@ def run(
         ("add_onto_stored", 1, 128, "warps"),
         ("store_two_sizes", 2, 32, "blocks"),
         ("least_of_two_types", 2, 32, "blocks"),
+        ("least_then_most", 2, 32, "blocks"),
+        ("store_then_store", 2, 32, "blocks"),
         ("count_in_two_sizes", 2, 32, "blocks"),
         ("add_two_sizes", 2, 32, "blocks"),
         ("add_onto_half", 1, 64, "warps"),

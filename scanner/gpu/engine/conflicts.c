@@ -22,7 +22,7 @@ typedef struct {
 enum Sort { READING, STORING, UPDATING, ADDING, SORTS };
 typedef struct {
     uint32_t block, epoch, warp, warp_epoch, lanes, together, kind;
-    bool several, blocks, warps, mixed; /* mixed: not all of one kind, or not all of the same bytes */
+    bool several, blocks, warps, mixed, ever; /* mixed: not all of one kind, or not all of the same bytes; ever: whatever barriers lie between */
     uint64_t step, bytes; /* bytes: what was stored; of what changes memory otherwise its type */
     Access last, before, far; /* the last by different threads, and the last by another warp than that, to be told; those of several */
 } Set;
@@ -164,16 +164,17 @@ static uint32_t scopes_against(const Set *s, const Access *now) {
 static void insert(Set *s, const Access *now, uint64_t bytes, bool first) {
     uint32_t warp = now->thread / LANES, bit = 1u << now->thread % LANES;
     if (first) {
-        s->blocks = s->warps = s->mixed = s->several = false;
+        s->blocks = s->warps = s->mixed = s->ever = s->several = false;
         s->lanes = bit, s->together = now->together;
     } else {
         bool same_block = s->block == now->block, same_time = same_block && s->epoch == now->epoch;
         bool same_warp = same_time && s->warp == warp && s->warp_epoch == now->warp_epoch;
         s->blocks |= !same_block;
         s->warps = same_time && (s->warps || s->warp != warp);
-        /* What is behind a barrier of the only block there is no longer in conflict with anything. */
-        if (!same_time && !s->blocks) s->mixed = false;
-        else s->mixed |= s->kind != now->kind || s->bytes != bytes;
+        bool unlike = s->kind != now->kind || s->bytes != bytes;
+        s->ever |= unlike;
+        /* What lies before a barrier of the only block there is in conflict with none of its threads; with another block's it is. */
+        s->mixed = (same_time || s->blocks) && (s->mixed || unlike);
         s->lanes = same_warp ? s->lanes | bit : bit;
         s->together = same_warp ? s->together & now->together : now->together;
         bool other = s->last.block != now->block || s->last.thread != now->thread;
@@ -225,7 +226,7 @@ static void compare(Machine *m, Cell *c, uint64_t address, enum Sort sort, const
     const Set *s = set_of(m->log, c->set[sort]);
     uint32_t scopes = scopes_against(s, now);
     if (!scopes) return;
-    bool alike = !s->mixed && s->kind == now->kind && s->bytes == bytes;
+    bool alike = !(scopes & 1u << SCOPE_BLOCKS ? s->ever : s->mixed) && s->kind == now->kind && s->bytes == bytes;
     if (alike && (sort == STORING || (sort == UPDATING && commutes(now->kind)))) {
         launch->commuting++;
         return;
@@ -300,7 +301,7 @@ void note(Machine *m, const Warp *w, int lane, const void *at, int size, uint32_
         log->held += blank;
         if (sort == STORING) memcpy(&bytes, (const uint8_t *)at + k, unit);
         const Set *added = sort == ADDING && c->set[ADDING] ? set_of(log, c->set[ADDING]) : NULL;
-        bool same_type = !added || (added->bytes == bytes && !added->mixed);
+        bool same_type = !added || (added->bytes == bytes && !added->ever);
         if (sort == ADDING && !k) {
             uint32_t digits = m->now->op == O_RED || m->now->op == O_ATOM || m->now->op == O_ATOMG || m->now->op == O_UBLKRED ? (size == 8 ? 53u : HAS(m->now, M_F32) ? 24u : 0u) : 0u;
             double a = digits == 24 ? as_float((uint32_t)old) : as_double(old), b = digits == 24 ? as_float((uint32_t)value) : as_double(value);

@@ -119,6 +119,17 @@ __global__ void least_of_two_types(int *out, const float *) {
     if (blockIdx.x) atomicMin((unsigned *)out, 7u);
     else atomicMin(out, -1);
 }
+// One block changes its mind behind a barrier; another one does as it does then.
+__global__ void least_then_most(int *out, const float *) {
+    if (threadIdx.x == 0 && blockIdx.x == 0) atomicMin(out, -5);
+    __syncthreads();
+    if (threadIdx.x == 0) atomicMax(out, blockIdx.x ? 10 : -2);
+}
+__global__ void store_then_store(volatile int *out, const float *given) {
+    if (threadIdx.x == 0 && blockIdx.x == 0) *out = 5;
+    __syncthreads();
+    if (threadIdx.x == 0) *out = 7;
+}
 __global__ void count_in_two_sizes(unsigned *out, const float *) {
     if (threadIdx.x) return;
     if (blockIdx.x) atomicAdd(out, 0xffffffffu);
