@@ -7,6 +7,7 @@ executes ops is a command in a process of its own, so that the caller's process 
 from __future__ import annotations
 
 import ast
+import dis
 import inspect
 import json
 import os
@@ -18,10 +19,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from reports.cli import explain as explain_command
+from reports.cli.check import view_of_function
 from reports.cli.report import RENDERERS as OF_RUNS
 from reports.cli.writing import deliver
 from reports.compare.page import RENDERERS as OF_CHANGES
@@ -38,6 +40,7 @@ from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageEr
 from scanner.located import Located
 from scanner.observations.settings import SETTINGS
 from scanner.programs.process import ProgramSettings, observe_program, program_of
+from scanner.run.simulation import simulated_gpu
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,19 +132,24 @@ class Explained(Answer):
 
 
 class Checked(Runs):
-    """What a function of the user's showed; ``text`` is what the command ``check`` says of it."""
+    """What a function of the user's showed: tables as of any run, and as text what the command ``check`` says of it."""
 
-    def __init__(self, matrices: Sequence[Matrix], text: str) -> None:
+    def __init__(self, matrices: Sequence[Matrix], output: str | Path | None) -> None:
         super().__init__(matrices)
-        self.text = text
+        self._said = Explained(view_of_function(matrices[0], output, scripted=None))
 
     def __str__(self) -> str:
-        return self.text
+        return str(self._said)
 
     @property
-    def finding(self) -> str:
+    def finding(self) -> str | None:
         """The worst finding of its rows."""
-        return str(self.ops["op_finding"].iloc[0])
+        return self._said.finding
+
+    @property
+    def action(self) -> str | None:
+        """What to do."""
+        return self._said.action
 
 
 class Changes(Answer):
@@ -218,10 +226,8 @@ def scan(
     Raises:
         UsageError: The scan cannot be done as asked, or was interrupted. It says why.
     """
-    path, _ = _command(
-        "scan", ["--python", python, *_words(settings), "--", *_texts("pattern", patterns)], output
-    )
-    return read(path)
+    words = ["--python", python, *_words(settings), "--", *_texts("pattern", patterns)]
+    return read(_command("scan", words, output))
 
 
 def check(
@@ -250,8 +256,7 @@ def check(
     if inputs is not None:
         words += ["--inputs", inputs if isinstance(inputs, str) else _inputs_file(inputs)]
     named = function if isinstance(function, str) else _function_file(function)
-    path, text = _command("check", [*words, "--", named], output)
-    return Checked(load([path]), text)
+    return Checked(load([_command("check", [*words, "--", named], output)]), output)
 
 
 def explain(op: str, *runs: str | Path) -> Explained:
@@ -287,6 +292,7 @@ def locate(
     module: bool = False,
     runs: int = 1,
     replays: int | None = None,
+    simulate: str | None = None,
     matrices: Sequence[str | Path] = (),
     python: str = sys.executable,
 ) -> CallSites:
@@ -300,6 +306,7 @@ def locate(
         module: Whether it is a module, as for ``python -m``.
         runs: How often the program is run; with 2 and more its runs are held against each other.
         replays: Further executions of each op. ``None``: as many as the machine needs to show a race.
+        simulate: The architecture of a GPU that is simulated, ``"sm_80"``.
         matrices: Run files in which ops are looked up. Default: the recorded run of the release.
         python: The interpreter that runs it.
 
@@ -312,7 +319,8 @@ def locate(
             raise UsageError(f"{name}: {number!r} is no number of executions; give 1 or more")
     words = _texts("argument", (program, *arguments))
     what = program_of(tuple(words), module=module, calls=None)
-    settings = ProgramSettings(python=python, quiet=True, observation={"replays": replays})
+    gpu = simulated_gpu(simulate, python) if simulate else None
+    settings = ProgramSettings(python=python, quiet=True, gpu=gpu, observation={"replays": replays})
     return CallSites(observe_program(what, settings, runs), _texts("matrices", matrices))
 
 
@@ -355,47 +363,44 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _command(name: str, words: Sequence[str], output: str | Path | None) -> tuple[str, str]:
-    """Run a command in a process of its own; return its run file, and what it prints. Progress goes to our standard error.
+def _command(name: str, words: Sequence[str], output: str | Path | None) -> str:
+    """Run a command in a process of its own; return its run file. Progress goes to our standard error.
 
     Raises:
         UsageError: It did not do what was asked; what it said last.
     """
+    # Whatever lies there stays until there is another.
     path = _folder() / "run.jsonl"
     if _CALLED in os.environ:
         raise UsageError(
             "a file that is being checked calls detmatrix itself; do so under if __name__ == '__main__'"
         )
     last = ""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as printed:
-        with subprocess.Popen(
-            [sys.executable, str(_ENTRY), name, "-o", str(path), *words],
-            stdout=printed,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {_CALLED: "1"},
-        ) as process:
-            assert process.stderr is not None
-            try:
-                for line in process.stderr:
-                    last = line.strip()
-                    print(last, file=sys.stderr)
-            except KeyboardInterrupt:
-                process.terminate()
-                raise
-        code = process.returncode
-        printed.seek(0)
-        text = printed.read()
+    with subprocess.Popen(
+        [sys.executable, str(_ENTRY), name, "-o", str(path), *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {_CALLED: "1"},
+    ) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                last = line.strip()
+                print(last, file=sys.stderr)
+        except KeyboardInterrupt:
+            process.terminate()
+            raise
     # What cannot be trusted is no error: the result says so.
-    if code not in {EXIT_DONE, EXIT_CHECK_FAILED, EXIT_UNTRUSTED} or not path.exists():
+    if process.returncode not in {EXIT_DONE, EXIT_CHECK_FAILED, EXIT_UNTRUSTED} or not path.exists():
         raise UsageError(last.removeprefix("detmatrix: "))
     if output is None:
-        return str(path), text.rstrip("\n")
+        return str(path)
     try:
         shutil.copyfile(path, output)
     except (OSError, TypeError, ValueError) as error:
         raise UsageError(f"{output}: {error}") from error
-    return str(output), text.rstrip("\n")
+    return str(output)
 
 
 def _inputs_file(inputs: object) -> str:
@@ -430,16 +435,29 @@ def _function_file(function: Callable[..., Any]) -> str:
         body = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
         raise UsageError(f"{function.__name__}: its source is not known; write it into a file") from error
-    lines = [_defined(name, function.__globals__[name]) for name in _globals(body, function)]
+    used = sorted(_globals(function.__code__) | _defaults(body))
+    lines = [_defined(name, function.__globals__[name]) for name in used if name in function.__globals__]
     path = _folder() / f"{function.__name__}.py"
-    path.write_text("\n".join([*lines, "", "", body]), encoding="utf-8")
+    code = ["from __future__ import annotations", "", *lines, "", "", body]
+    path.write_text("\n".join(code), encoding="utf-8")
     return f"{path}:{function.__name__}"
 
 
-def _globals(body: str, function: FunctionType) -> list[str]:
-    """Return the names of a function's module that its source uses."""
-    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    return sorted(used & function.__globals__.keys() - {function.__name__})
+def _globals(code: CodeType) -> set[str]:
+    """Return the names that code reads of its module, that of functions within it too."""
+    found = {
+        str(one.argval) for one in dis.get_instructions(code) if one.opname in {"LOAD_GLOBAL", "LOAD_NAME"}
+    }
+    inner = [_globals(one) for one in code.co_consts if isinstance(one, CodeType)]
+    return found.union(*inner) - {code.co_name}
+
+
+def _defaults(body: str) -> set[str]:
+    """Return the names that a function is defined with: in its decorators and the defaults of its arguments."""
+    (made,) = ast.parse(body).body
+    assert isinstance(made, (ast.FunctionDef, ast.AsyncFunctionDef))
+    parts = [*made.decorator_list, *made.args.defaults, *filter(None, made.args.kw_defaults)]
+    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
 
 
 def _defined(name: str, value: object) -> str:
@@ -450,7 +468,9 @@ def _defined(name: str, value: object) -> str:
     """
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}"
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if type(value) is float:  # what is not finite has no literal
+        return f"{name} = float({str(value)!r})"
+    if value is None or type(value) in {bool, int, str}:
         return f"{name} = {value!r}"
     raise UsageError(
         f"the function uses {name}, which another process does not have; hand it over as an argument, or write both into a file"

@@ -111,10 +111,31 @@ def test_what_cannot_be_done_is_said_in_a_line(asked: object, says: str) -> None
     assert "\n" not in str(caught.value)
 
 
-def test_a_function_that_needs_more_than_modules_is_refused() -> None:
+@pytest.mark.parametrize("size", ["[8]", "np.float64(8)"])
+def test_a_function_that_needs_more_than_modules_is_refused(size: str) -> None:
     """A cell's function takes what it needs as arguments; another process has no others."""
-    space: dict[str, object] = {"__name__": "__main__"}
-    exec(_as_cells(CELL.replace("SIZE = 8", "SIZE = [8]")), space)
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(_as_cells(CELL.replace("SIZE = 8", f"import numpy as np\nSIZE = {size}")), space)
 
     with pytest.raises(dm.DetmatrixError, match="uses SIZE, which another process does not have"):
-        dm.check(space["step"])  # type: ignore[arg-type]
+        dm.check(space["step"])
+
+
+def test_what_a_cell_has_of_the_same_names_does_not_matter(tmp_path: Path) -> None:
+    """Arguments and locals are the function's own; numbers go with it, those that no literal writes too."""
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text("of an earlier scan")
+    space: dict[str, Any] = {"__name__": "__main__"}
+    code = """import torch
+LIMIT, x, y = float("inf"), [8], [9]
+def step(x: "Nothing", most=LIMIT) -> None:
+    y = [x[z] for z in range(4)]
+    return torch.stack(y).clamp(max=most) + 1
+x = torch.ones(4)
+"""
+    exec(_as_cells(code), space)
+    checked = dm.check(space["step"], (space["x"],), device="cpu", runs=2, output=kept)
+
+    assert checked.finding == "deterministic"
+    assert f"({kept})" in " ".join(str(checked).split())
+    assert dm.read(kept).rows["spec"].tolist() == ["step.step"]

@@ -15,9 +15,8 @@ from opspecs.functions import named_function
 from opspecs.inputs import Inputs
 from opspecs.model import Call
 from opspecs.user import load_specs
-from reports.cli.check import _for_a_function
+from reports.cli.check import view_of_function
 from reports.explain import RENDERERS as EXPLAINED
-from reports.explain import explained
 from reports.matrix.model import load
 from scanner.observations.records import MODES
 from scanner.worker.execution import describe
@@ -128,9 +127,7 @@ def test_serial_function_has_no_bound(tmp_path: Path) -> None:
             )
         ]
     )[0]
-    view = explained("checked.constant", (), (), {}, [one], ["run.jsonl"], libraries=())
-
-    _for_a_function(view, one)
+    view = view_of_function(one, "run.jsonl", None)
 
     text = " ".join("".join(EXPLAINED["text"](view)).split())
     assert (

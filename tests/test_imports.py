@@ -166,7 +166,7 @@ def test_light_commands_import_little(arguments: list[str], needed: list[str]) -
         "import sys; before = set(sys.modules); from scanner.cli.main import main\n"
         f"try: main({arguments!r})\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'pandas', 'jinja2', 'tabulate', 'rich', 'msgspec', 'capstone', 'elftools', 'packaging',\n"
+        "heavy = {'torch', 'pandas', 'jinja2', 'tabulate', 'rich', 'msgspec', 'packaging',\n"
         "         'importlib.metadata', 'hashlib', 'json'} & set(sys.modules) - before\n"
         "print(sorted(heavy), file=sys.stderr)"
     )

@@ -86,14 +86,7 @@ def check(
         )
         run = scan(plan, progress_for("check"))
         matrices = load([run.path])
-    view = explained(name, (name,), (), {}, matrices, [str(output or "not kept")], libraries=())
-    _for_a_function(view, matrices[0])
-    # Without a run file there is nothing to make a script of, and not all inputs can be written into one.
-    view["commands"] = (
-        []
-        if output is None or inputs
-        else [one.replace("FILE.py", shlex.quote(named)) for one in view["commands"]]
-    )
+    view = view_of_function(matrices[0], output, scripted=named if not inputs else None)
     if form == "junit":
         write_to_stdout(checks.render_junit(matrices, fail_on or checks.FAILS))
     elif form == "github":
@@ -106,13 +99,19 @@ def check(
     return _code(matrices[0])
 
 
-def _for_a_function(view: View, one: Matrix) -> None:
-    """Say what is true of a function of the user's, which can be mended, and is the only one that was run.
+def view_of_function(one: Matrix, output: str | Path | None, scripted: str | None) -> View:
+    """Return what a function of the user's shows, which can be mended, and is the only one that was run.
 
     Args:
-        view: What is said of any op; changed in place.
         one: What was measured.
+        output: Where its run file is kept. ``None``: nowhere.
+        scripted: How the function is named for a script. ``None``: its inputs cannot be written into one.
     """
+    name = one.run.header.planned[0].spec
+    view = explained(name, (name,), (), {}, [one], [str(output or "not kept")], libraries=())
+    # Without a run file there is nothing to make a script of.
+    kept = view["commands"] if output and scripted else []
+    view["commands"] = [text.replace("FILE.py", shlex.quote(scripted or "")) for text in kept]
     if view["finding"] == "inconclusive":
         failed = any(
             seen.exception and not alert_caller(seen.exception, seen.message) for seen in one.run.observations
@@ -125,6 +124,7 @@ def _for_a_function(view: View, one: Matrix) -> None:
     for found in (it for run in view["measured"] for some in run["cases"].values() for it in some):
         if found["doubts"].get("serial") == len(found["rows"]) and not found.differ:
             found["reasons"].append(_SERIAL)
+    return view
 
 
 def _code(one: Matrix) -> int:
