@@ -132,24 +132,15 @@ class Explained(Answer):
 
 
 class Checked(Runs):
-    """What a function of the user's showed: tables as of any run, and as text what the command ``check`` says of it."""
+    """What a function of the user's showed: tables as of any run; ``finding`` and ``action``; as text what ``check`` says."""
 
     def __init__(self, matrices: Sequence[Matrix], output: str | Path | None) -> None:
         super().__init__(matrices)
         self._said = Explained(view_of_function(matrices[0], output, scripted=None))
+        self.finding, self.action = self._said.finding, self._said.action
 
     def __str__(self) -> str:
         return str(self._said)
-
-    @property
-    def finding(self) -> str | None:
-        """The worst finding of its rows."""
-        return self._said.finding
-
-    @property
-    def action(self) -> str | None:
-        """What to do."""
-        return self._said.action
 
 
 class Changes(Answer):
@@ -438,8 +429,7 @@ def _function_file(function: Callable[..., Any]) -> str:
     used = sorted(_globals(function.__code__) | _defaults(body))
     lines = [_defined(name, function.__globals__[name]) for name in used if name in function.__globals__]
     path = _folder() / f"{function.__name__}.py"
-    code = ["from __future__ import annotations", "", *lines, "", "", body]
-    path.write_text("\n".join(code), encoding="utf-8")
+    path.write_text("\n".join(["from __future__ import annotations", *lines, body]), encoding="utf-8")
     return f"{path}:{function.__name__}"
 
 

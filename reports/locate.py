@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from reports.matrix.model import Matrix, load
+from reports.matrix.model import Matrix, load, recorded
 from reports.matrix.words import bullet_words
 from reports.render.json import View, json_of
 from reports.render.markdown import generate
@@ -41,7 +40,6 @@ _FINDINGS: dict[WithFlag | None, Finding] = {
     "raises": "raises",
     "differs": "silent",
 }
-_RECORDED = Path(__file__).parent / "runs"
 
 
 def view_of(located: Located, runs: Sequence[str] = ()) -> View:
@@ -189,8 +187,7 @@ def _plain(name: str) -> str:
 def recorded_simulations(located: Located) -> list[str]:
     """Return the recorded simulated runs of a release: of the GPU that was used, or of all there are."""
     release = located.torch.partition("+")[0]
-    found = sorted(_RECORDED.glob(f"torch-{release}-simulated-*.jsonl.gz"))
-    return [str(one) for one in found if f"-{located.device}." in one.name] or [str(one) for one in found]
+    return recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
 
 
 def _simulated_rows(simulated: Sequence[Matrix], named: Sequence[Matrix]) -> dict[str, list[MatrixRow]]:
@@ -269,10 +266,9 @@ class OverloadIndex:
 
 def recorded_run(torch: str) -> list[str]:
     """Return the recorded run of a release, if this is a checkout that has one; a GPU's rows are in none."""
-    release = f"torch-{torch.partition('+')[0]}-cpu"
+    release = torch.partition("+")[0]
     # That of all databases of PyTorch reaches most overloads.
-    paths = (_RECORDED / f"{release}{which}.jsonl.gz" for which in ("-all", ""))
-    return [str(path) for path in paths if path.is_file()][:1]
+    return recorded(release, "cpu-all") or recorded(release, "cpu")
 
 
 def index_of(runs: Sequence[str], torch: str) -> OverloadIndex:

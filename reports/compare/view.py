@@ -461,11 +461,8 @@ def _lead(pair: Pair) -> str:
     ulps = [one.at_least_ulp for change in bits for one in change.moved.values() if one.at_least_ulp]
     far = f", by at least {max(ulps)} ULP in one" if ulps else ""
     other = f"{several(len(bits), 'deterministic row')} gave other bits{far}" if bits else ""
-    dear = (
-        f"the flag's cost may have changed in {several(len(pair.cost.listed), 'row')}"
-        if pair.cost and pair.cost.listed
-        else ""
-    )
+    costs = pair.cost.listed if pair.cost else []
+    dear = f"the flag's cost may have changed in {several(len(costs), 'row')}" if costs else ""
     also = "".join(f"; {text}" for text in (lists, other, dear) if text)
     return f"{device}, torch {old} → {new}: {'; '.join(named) or still}{more}{also}."
 
