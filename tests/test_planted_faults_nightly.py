@@ -78,7 +78,7 @@ FAULTS: dict[str, Fault] = {
     "all sums are exact": Fault("conflicts.c", "s->magnitude >= ldexp(1, (int)digits + s->unit)", "0"),
     "sums that are flushed are exact": Fault("conflicts.c", "(HAS(m->now, M_FTZ) && s->unit < -126)", "0"),
     "atomics whose result is used commute": Fault("memory.c", "if (used || HAS(i, M_EXCH)", "if (HAS(i, M_EXCH)"),
-    "a swap that holds up nobody": Fault("machine.c", "if (swap->scope == SCOPE_BLOCKS) w->block->held = 1;\n    w->held = 1;", ""),
+    "a swap that holds up nobody": Fault("machine.c", "w->held = 1;\n    return true;", "return false;"),
     "marks of the wrong thread": Fault("conflicts.c", "one->thread == w->first_thread + (uint32_t)lane && ", ""),
 }  # fmt: skip
 
