@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reports.checks import failing_line
 from reports.cli.report import LONG
 from reports.cli.report import RENDERERS as REPORTS
-from reports.compare.checks import FAILS, failing
+from reports.compare.page import FAILS, failures
 from reports.compare.page import RENDERERS as COMPARISONS
 from reports.compare.runs import compare as compare_runs
 from reports.coverage import RENDERERS as COVERAGES
@@ -282,7 +282,7 @@ def actions() -> dict[str, Action]:
     found["explain, whose op"] = lambda one, _: _known(one)
     found["report --fail-on"] = lambda one, _: failing_line([one], FINDINGS) or ""
     found["compare --fail-on"] = lambda one, base: (
-        [*failing(compare_runs([base, one]), FAILS["change"])] or "nothing"
+        [*map(str, failures(compare_runs([base, one]), FAILS["change"]))] or "nothing"
     )
     found["docs --check"] = lambda one, _: list(drift_lines(join([one])))
     for name, cover in COVERAGES.items():

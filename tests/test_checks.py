@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from reports.checks import annotation, render_github
-from reports.compare.checks import failing
 from reports.compare.judge import CHANGES
+from reports.compare.page import failures
 from reports.compare.runs import compare
 from reports.matrix.model import load
 from scanner.observations.records import MODES
@@ -116,14 +116,14 @@ def test_rows_of_one_op_count_together_and_samples_count_once() -> None:
         run_of(*old, *_samples("torch.qr", "same", "a", "b"), name="old"),
         run_of(*new, *_samples("torch.qr", "same", "c"), *_samples("torch.cdist", "d"), name="new"),
     ]
-    lines = list(failing(compare(pair), CHANGES))
+    lines = [*map(str, failures(compare(pair), CHANGES))]
 
     assert [line.partition(":")[0] for line in lines] == ["improved (likely)", "other samples"]
     assert lines[0].startswith(
         "improved (likely): torch.linalg.lstsq: 4 rows together: off: 16 of 76 → 0 of 76 further executions differed"
     )
     assert lines[1].startswith("other samples: 2 rows added, 2 rows removed, of 2 entries")
-    assert not list(failing(compare(pair), ("regressed",)))
+    assert not list(failures(compare(pair), ("regressed",)))
 
 
 def test_rows_of_several_ops_do_not_count_together() -> None:
@@ -131,4 +131,4 @@ def test_rows_of_several_ops_do_not_count_together() -> None:
     old = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 4) for place in range(4))]
     new = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 0) for place in range(4))]
 
-    assert not list(failing(compare([run_of(*old, name="old"), run_of(*new, name="new")]), CHANGES))
+    assert not list(failures(compare([run_of(*old, name="old"), run_of(*new, name="new")]), CHANGES))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.checks import failing
 from reports.compare.comparable import Reason, of_rows
 from reports.compare.confirm import open_to_doubt
 from reports.compare.judge import Kind
+from reports.compare.page import failures
 from reports.compare.runs import compare
 from reports.compare.view import notes
 from reports.matrix.model import Matrix
@@ -81,7 +81,7 @@ def test_two_runs_of_low_power_compare_nothing() -> None:
     (pair,) = comparison.pairs
 
     assert pair.compared == 0
-    assert [line.partition(":")[0] for line in failing(comparison, ("regressed",))] == ["nothing compared"]
+    assert [one.title for one in failures(comparison, ("regressed",))] == ["nothing compared"]
     assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from reports.cli.writing import deliver
-from reports.compare.checks import FAILS, failing, render_github, render_junit
 from reports.compare.confirm import measure_again
 from reports.compare.judge import CHANGES, Kind
+from reports.compare.page import FAILS, failures, render_github, render_junit
 from reports.compare.page import RENDERERS as FOR_PEOPLE
 from reports.compare.page import block as compare_block
 from reports.compare.runs import Comparison
@@ -155,9 +155,9 @@ def compare(
         comparison = compare_runs(matrices, again)
     for text in build_notes(comparison):
         click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
-    failures = [f"{one_line(line)}\n" for line in failing(comparison, fail_on)] if fail_on else []
-    _write(comparison, fail_on, form, outputs, runs, failures)
-    return EXIT_CHECK_FAILED if failures else EXIT_DONE
+    failed = [f"{one_line(str(one))}\n" for one in failures(comparison, fail_on)] if fail_on else []
+    _write(comparison, fail_on, form, outputs, runs, failed)
+    return EXIT_CHECK_FAILED if failed else EXIT_DONE
 
 
 def _write(

@@ -1,25 +1,28 @@
-"""A comparison in every format: Markdown, JSON, a block of a Markdown file, and the page with a timeline of all runs.
+"""A comparison in every format: Markdown, JSON, a block of a Markdown file, what CI reads, and the page with a timeline of all runs.
 
 Every row of the runs is in the page, in which the filters at first show those that changed. What a row's panel shows
-stands beside it as JSON, as in the page of the matrix.
+stands beside it as tables of records, as in the page of the matrix.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 
 from msgspec import Struct
 
+from reports.checks import Case, State, annotation, case_of, errors_first, junit, named
 from reports.compare.comparable import kind_of
 from reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind
 from reports.compare.runs import Comparison, Pair
 from reports.compare.view import (
     NOT_PLANNED,
     STEP,
+    arrow,
+    build_notes,
     by_op,
     caveats,
     finding_notes,
@@ -32,10 +35,10 @@ from reports.matrix import cost, words
 from reports.matrix.listed import RunLists, documented
 from reports.matrix.model import Matrix
 from reports.matrix.ops import direction_of
-from reports.render.json import View, object_pieces
+from reports.render.json import View, fields_of, object_pieces
 from reports.render.markdown import NONE
 from reports.render.markdown import generate as generate_markdown
-from reports.render.page import Pool, generate
+from reports.render.page import Tables, generate
 from scanner.modes import DEFAULT_MODES
 from scanner.plurals import several
 from scanner.verdicts.findings import MatrixRow
@@ -154,6 +157,7 @@ def _timeline(pairs: Sequence[Pair]) -> View:
         differing=[row for row in rows if row.differed],
         device=matrices[-1].device,
         labels=labels(matrices),
+        ops=_ops(rows),
     )
 
 
@@ -189,9 +193,9 @@ def as_json(comparison: Comparison) -> Iterator[str]:
 
 def block(comparison: Comparison) -> Iterator[str]:
     """Yield two small tables for a Markdown file that is about something else: each step, and what changed in it."""
+    told = map(_steps, timelines(comparison))
     return generate_markdown(
-        "compare_block",
-        View({}, caveats=caveats(comparison), heads=STEP, timelines=map(_steps, timelines(comparison))),
+        "compare_block", View({}, caveats=caveats(comparison), heads=STEP, timelines=told)
     )
 
 
@@ -214,9 +218,7 @@ def render(comparison: Comparison) -> Iterator[str]:
     """Yield the page in pieces."""
     report = _for_people(comparison)
     rows = [row for table in report.tables for row in table.rows]
-    anchors = _anchors(rows)
     counts = Counter(chain.from_iterable(row.choices for row in rows))
-    pool = Pool()
     return generate(
         "compare",
         words,
@@ -226,16 +228,10 @@ def render(comparison: Comparison) -> Iterator[str]:
             {},
             matrices=comparison.matrices,
             rows=len(rows),
-            anchors=anchors,
-            ops=[_ops(table) for table in report.tables],
-            anchor_of={
-                (one.row.row.key, one.row.row.device): anchor
-                for one, anchor in zip(rows, anchors, strict=True)
-            },
+            anchors=_anchors(rows),
             choices=[(choice, meaning, counts[choice]) for choice, meaning in _CHOICES.items()],
             families=sorted({one.row.row.family for one in rows}),
-            facts=_facts(report.tables, pool),
-            pool=pool,
+            facts=_facts(report.tables),
             wide=_WIDE,
             step_heads=STEP,
             class_sign=CLASS_SIGN,
@@ -246,20 +242,13 @@ def render(comparison: Comparison) -> Iterator[str]:
     )
 
 
-RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
-    "md": markdown,
-    "html": render,
-    "json": as_json,
-}
-
-
-def _ops(table: View) -> list[View]:
+def _ops(rows: Iterable[TimelineRow]) -> list[View]:
     """Return the ops that changed, the worst first, then those of which most rows did."""
-    rows: dict[str, list[TimelineRow]] = {}
-    for row in table.rows:
-        rows.setdefault(row.row.row.spec, []).append(row)
+    of_op: dict[str, list[TimelineRow]] = {}
+    for row in rows:
+        of_op.setdefault(row.row.row.spec, []).append(row)
     # The rows that changed stand first.
-    ops = [_op(name, some) for name, some in rows.items() if some[0].differed]
+    ops = [_op(name, some) for name, some in of_op.items() if some[0].differed]
     return sorted(ops, key=lambda op: (_rank(op.worst), -len(op.changed)))
 
 
@@ -295,43 +284,53 @@ def _rank(change: Change) -> tuple[int, bool]:
     return _WORST.index(change.judged.apparent or change.kind), change.judged.apparent is not None
 
 
-def _anchors(rows: Iterable[TimelineRow]) -> list[str]:
+def _anchors(rows: Iterable[TimelineRow]) -> dict[tuple[object, str], str]:
     """Return what an address names each row by: its id, numbered where several kinds of device have it."""
-    known = Counter[str]()
-    anchors = []
-    for one in rows:
-        name = re.sub(r"\s+", "_", one.row.row.id)
+    known, anchors = Counter[str](), dict[tuple[object, str], str]()
+    for row in (one.row.row for one in rows):
+        name = re.sub(r"\s+", "_", row.id)
         known[name] += 1
-        anchors.append(name if known[name] == 1 else f"{name}@{known[name]}")
+        anchors[row.key, row.device] = name if known[name] == 1 else f"{name}@{known[name]}"
     return anchors
 
 
-def _facts(tables: Iterable[View], pool: Pool) -> Iterator[list[object]]:
-    """Yield what the script knows of each row, in the page's order: compare.js names the fields."""
+_FACTS = ("family", "spec", "op", "case", "direction", "dtype", "device", "provokes", "why")
+
+
+def _facts(tables: Iterable[View]) -> dict[str, dict[str, object]]:
+    """Return what the script knows of each row, in the page's order."""
+    facts = Tables()
     for number, table in enumerate(tables):
         for one in table.rows:
-            row = one.row.row
-            told = (row.family, row.spec, row.op, row.case, row.direction, row.dtype, row.device)
-            places = [*map(pool.place, (*told, row.provokes, row.why))]
-            moments = [_moment(moment, pool) for moment in one.moments]
-            yield [number, one.changed, one.differed, *places, moments]
+            moments = tuple(_moment(moment, facts) for moment in one.moments)
+            facts.place("rows", table=number, **fields_of(one.row.row, *_FACTS), moments=moments)
+    return facts.columns()
 
 
-def _moment(one: View, pool: Pool) -> list[object]:
+def _moment(one: View, facts: Tables) -> int:
     """Return one row in one run: what it shows, what it costs, what became of it."""
-    shown: Hashable = None
-    price: Hashable = None
-    text: Hashable = None
-    if (row := one.row) is not None:
-        verdicts = tuple(row.cell(mode).verdict for mode in DEFAULT_MODES)
-        serial = words.serial_word(row.serial)
-        shown = (row.finding, one.note, *one.cells, verdicts, one.documented, row.reason, row.weak, serial)
-        price = (cost.cost_words(row), cost.ratio_of(row.cost))
-    if one.change is not None:
-        judged = one.change.judged
-        classes = (judged.kind, one.change.words, judged.apparent)
-        text = (*classes, judged.detail, judged.reason, one.change.bits_words, one.redocumented)
-    return [pool.place(shown), pool.place(price), pool.place(text)]
+    row, change, shown, became = one.row, one.change, None, None
+    if row is not None:
+        shown = facts.place(
+            "shown",
+            **fields_of(row, "finding", "reason", "weak"),
+            **fields_of(one, "note", "documented"),
+            off=one.cells[0],
+            on=one.cells[1],
+            verdicts=tuple(row.cell(mode).verdict for mode in DEFAULT_MODES),
+            serial=words.serial_word(row.serial),
+        )
+    if change is not None:
+        became = facts.place(
+            "became",
+            **fields_of(change.judged, "kind", "detail", "reason"),
+            seems=change.judged.apparent,
+            words=change.words,
+            bits=change.bits_words,
+            redocumented=one.redocumented,
+        )
+    price = (cost.cost_words(row), cost.ratio_of(row.cost)) if row else (None, None)
+    return facts.place("moments", shown=shown, became=became, cost=price[0], ratio=price[1])
 
 
 def _circumstances(matrices: Sequence[Matrix]) -> list[tuple[str, list[str], bool]]:
@@ -340,3 +339,123 @@ def _circumstances(matrices: Sequence[Matrix]) -> list[tuple[str, list[str], boo
     names = dict.fromkeys(name for one in phrases for name in one)
     lines = [(name, [one.get(name, NONE) for one in phrases]) for name in names if name != "run file"]
     return [(name, texts, len(set(texts)) > 1) for name, texts in lines]
+
+
+# --- What CI is told: which rows fail a check, what is likely before what is churn
+
+# What a check may be told to fail on: a class, or a word for several.
+FAILS: dict[str, tuple[Kind, ...]] = {
+    "regression": ("regressed",),
+    "change": CHANGES,
+    **{kind: (kind,) for kind in CHANGES},
+}
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """One thing that fails a check: a row, rows of one op together, or all samples that came and went."""
+
+    pair: Pair
+    title: str
+    text: str
+    op: str
+    ids: tuple[str, ...]  # empty: nothing could be compared
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.text}"
+
+
+def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]:
+    """Yield what is of the classes asked for, the worst first.
+
+    A row that cannot be compared counts as what it seems, unless the exact test takes its difference for chance; rows
+    of one op that all seem to have changed in one way count if the test does not take them all together for chance.
+    Samples of PyTorch's databases that only one release has count once. A check that could not compare anything has
+    not passed.
+    """
+    order = [kind for kind in CHANGES if kind in kinds]
+    for kind in order:
+        for pair in comparison.pairs:
+            for change in pair.changes:
+                seems = change.judged.apparent == kind and not change.judged.chance
+                if not _is_churn(change) and (change.kind == kind or seems):
+                    yield _of_row(pair, change)
+            for one in (it for it in pair.likely if it.kind == kind):
+                ids = tuple(change.id for change in one.changes)
+                tests = "; ".join(map(str, one.tests))
+                text = f"{one.op}: {len(ids)} rows together: {tests} ({pair.name}): {named(ids)}"
+                yield Failure(pair=pair, title=f"{kind} (likely)", text=text, op=one.op, ids=ids)
+    for pair in comparison.pairs:
+        yield from _churn(pair, order)
+    for pair in (it for it in comparison.pairs if not it.compared):
+        reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
+        counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
+        why = why or (f"no row can be compared ({counts})" if counts else "no row is in both")
+        text = f"{pair.name}: {why}"
+        yield Failure(pair=pair, title="nothing compared", text=text, op="detmatrix", ids=())
+
+
+def render_github(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
+    """Return annotations: errors of what fails, warnings of what else changed and of builds of other kinds."""
+    latest = comparison.matrices[-1].run.path
+    others = failures(comparison, [kind for kind in CHANGES if kind not in kinds])
+    warned = [("detmatrix", text, latest) for text in build_notes(comparison)]
+    warned += [(one.title, one.text, one.pair.new.run.path) for one in others if one.ids]
+    failed = dict.fromkeys(
+        (one.title, one.text, one.pair.new.run.path) for one in failures(comparison, kinds)
+    )
+    told = [annotation("error", *it) for it in failed]
+    return errors_first([*told, *(annotation("warning", *it) for it in dict.fromkeys(warned))])
+
+
+def render_junit(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
+    """Yield test cases: one for each failure, and for each row that is in none."""
+    failed = list(failures(comparison, kinds))
+    pairs = ((pair, [one for one in failed if one.pair is pair]) for pair in comparison.pairs)
+    return junit([(pair.name, list(_cases(pair, some))) for pair, some in pairs])
+
+
+def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
+    for one in failed:
+        name = one.ids[0].removeprefix(f"{one.op}:") if len(one.ids) == 1 else one.title
+        yield case_of(one.op, name, "failed" if one.ids else "error", str(one))
+    told = {id_ for one in failed for id_ in one.ids}
+    for change in (change for change in pair.changes if change.id not in told):
+        row = change.row.row
+        text = f"{change.words}: {change.judged.reason}: {change.judged.detail}"
+        state: State = "skipped" if change.kind == "not_comparable" else "passed"
+        yield case_of(row.spec, row.id.removeprefix(f"{row.spec}:"), state, text)
+
+
+def _is_churn(change: Change) -> bool:
+    """Tell whether a row came or went because PyTorch's databases draw other samples in another release."""
+    return change.kind in {"added", "removed"} and bool(change.row.row.provoked)
+
+
+def _of_row(pair: Pair, change: Change) -> Failure:
+    row = change.row.row
+    findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
+    detail = f"; {change.judged.detail}" if change.judged.detail else ""
+    text = f"{row.id}: {findings} ({pair.name}){detail}"
+    return Failure(pair=pair, title=change.words, text=text, op=row.spec, ids=(row.id,))
+
+
+def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
+    """Yield one failure for all samples that only one of two releases has, if that is asked for."""
+    found = [change for change in pair.changes if _is_churn(change) and change.kind in kinds]
+    if not found:
+        return
+    counts = Counter(change.kind for change in found)
+    what = ", ".join(f"{counts[kind]} rows {kind}" for kind in kinds if counts[kind])
+    entries = len({change.row.row.spec for change in found})
+    of = f"{entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases"
+    text = f"{what}, of {of}: each release draws its own samples ({pair.name})"
+    ids = tuple(change.id for change in found)
+    yield Failure(pair=pair, title="other samples", text=text, op="samples", ids=ids)
+
+
+RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
+    "md": markdown,
+    "html": render,
+    "json": as_json,
+}

@@ -30,7 +30,6 @@ from reports.render import markdown as of_markdown
 from reports.render import page as of_page
 from reports.render.json import View, fields_of, object_pieces
 from reports.render.markdown import NONE
-from reports.render.page import Pool
 from scanner.claims.matching import device_kind, matches, names_of
 from scanner.errors import one_line, safe_lines
 from scanner.observations.parts import parts_of
@@ -336,7 +335,6 @@ def page_of(docs: Docs) -> Iterator[str]:
             claims=len(report["claims"]),
             parts=_parts,
             worst_first=lambda claims: sorted(claims, key=lambda claim: list(_MARKS).index(claim.label)),
-            pool=Pool(),
         ),
     )
 

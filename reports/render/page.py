@@ -1,4 +1,4 @@
-"""What the web pages share: templates in which everything is escaped, one script, and values that stand once."""
+"""What the web pages share: templates in which everything is escaped, one script, and tables of records."""
 
 from __future__ import annotations
 
@@ -10,23 +10,43 @@ from types import ModuleType
 import jinja2
 import msgspec
 
+from reports.render.json import json_of
 from scanner.plurals import several
 from scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT, WORST_FIRST
 
 
-class Pool:
-    """Values that rows share, each kept once."""
+class Tables:
+    """Records, each once in its table."""
 
     def __init__(self) -> None:
-        self._places: dict[Hashable, int] = {}
+        self._fields: dict[str, tuple[str, ...]] = {}
+        self._records: dict[str, dict[tuple[Hashable, ...], int]] = {}
 
-    def place(self, value: Hashable) -> int:
-        """Return the place of *value* among the shared values."""
-        return self._places.setdefault(value, len(self._places))
+    def place(self, table: str, /, **fields: Hashable) -> int:
+        """Return the place of a record in its table, whose records all have the same fields."""
+        self._fields.setdefault(table, tuple(fields))
+        records = self._records.setdefault(table, {})
+        return records.setdefault(tuple(fields.values()), len(records))
 
-    def values(self) -> list[Hashable]:
-        """Return the shared values, each at its place."""
-        return list(self._places)
+    def columns(self) -> dict[str, dict[str, object]]:
+        """Return the tables, each as its columns by name."""
+        return {
+            table: {
+                name: _packed([record[place] for record in self._records[table]])
+                for place, name in enumerate(fields)
+            }
+            for table, fields in self._fields.items()
+        }
+
+
+def _packed(values: Sequence[Hashable]) -> object:
+    """Return a column, or where that is shorter what it holds, and of each record which of these, if there are several."""
+    of = list(dict.fromkeys(values))
+    if len(of) == 1:
+        return {"of": of}
+    places = {value: place for place, value in enumerate(of)}
+    packed = {"of": of, "at": [places[value] for value in values]}
+    return packed if len(json_of(packed)) < len(json_of(values)) else values
 
 
 def generate(

@@ -22,8 +22,8 @@ from reports.matrix.model import Matrix
 from reports.matrix.ops import LISTED_MEANING, RunRow
 from reports.matrix.rows import differences, row_view
 from reports.matrix.words import bound_words, percent, serial_word
-from reports.render.json import View, json_of
-from reports.render.page import generate
+from reports.render.json import View
+from reports.render.page import Tables, generate
 from reports.report.view import report_view
 from scanner.claims.matching import claimed_kind
 from scanner.modes import MODE_TABLE
@@ -78,40 +78,6 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         listed_meaning=LISTED_MEANING,
         styles=("ops",),
     )
-
-
-class Tables:
-    """Records, each once in its table."""
-
-    def __init__(self) -> None:
-        self._fields: dict[str, tuple[str, ...]] = {}
-        self._records: dict[str, dict[tuple[Hashable, ...], int]] = {}
-
-    def place(self, table: str, **fields: Hashable) -> int:
-        """Return the place of a record in its table, whose records all have the same fields."""
-        self._fields.setdefault(table, tuple(fields))
-        records = self._records.setdefault(table, {})
-        return records.setdefault(tuple(fields.values()), len(records))
-
-    def columns(self) -> dict[str, dict[str, object]]:
-        """Return the tables, each as its columns by name."""
-        return {
-            table: {
-                name: _packed([record[place] for record in self._records[table]])
-                for place, name in enumerate(fields)
-            }
-            for table, fields in self._fields.items()
-        }
-
-
-def _packed(values: Sequence[Hashable]) -> object:
-    """Return a column, or where that is shorter what it holds, and of each record which of these, if there are several."""
-    of = list(dict.fromkeys(values))
-    if len(of) == 1:
-        return {"of": of}
-    places = {value: place for place, value in enumerate(of)}
-    packed = {"of": of, "at": [places[value] for value in values]}
-    return packed if len(json_of(packed)) < len(json_of(values)) else values
 
 
 def _tiles(report: View) -> list[tuple[str, str, int, str]]:

@@ -2,21 +2,14 @@
 (() => {
   const labels = data("labels");
 
-  // The fields of a row, of what it shows in a run, and of what became of it, as reports/compare/page.py writes them.
-  const ROW = shape("table changed differed family* spec* op* case* direction* dtype* device* provokes* why* moments");
-  const MOMENT = shape("shown* cost* became*");
-  const SHOWN = shape("finding note off on verdicts documented reason weak serial");
-  const BECAME = shape("kind words seems detail reason bits redocumented");
-
-  const elements = all("tr.row");
-  const rows = data("rows").map((values, place) => {
-    const row = read(ROW, values);
+  // What a row shows in a run, and what became of it since the run before; of what is not there null.
+  const known = (table, place) => (place === null ? null : record(table, place));
+  const rows = all("tr.row").map((element, place) => {
+    const row = { ...record("rows", place), place, element };
     row.moments = row.moments.map((moment) => {
-      const { shown, cost, became } = read(MOMENT, moment);
-      return { cost, shown: shown && read(SHOWN, shown), became: became && read(BECAME, became) };
+      const { shown, became, ...cost } = record("moments", moment);
+      return { ...cost, shown: known("shown", shown), became: known("became", became) };
     });
-    row.place = place;
-    row.element = elements[place];
     row.button = $(".open", row.element);
     row.id = [row.spec, row.case, row.direction, row.dtype].join(":");
     row.text = [row.id, row.family, row.op, row.device]
@@ -39,12 +32,12 @@
     return choice === "same" ? steps.every(is) : steps.some(is);
   };
   // A run in which the row is all that is asked of one.
-  const shows = ({ shown, cost }, { finding, verdict, power, slower }) =>
+  const shows = ({ shown, ratio }, { finding, verdict, power, slower }) =>
     shown !== null &&
     (!finding || shown.finding === finding) &&
     (!verdict || judged(shown.verdicts, verdict)) &&
     powered(shown, power) &&
-    (!slower || COSTS[slower](cost[1]));
+    (!slower || COSTS[slower](ratio));
   const matches = (row, values, chosen, words) => {
     const { step, family, direction, device } = values;
     const [table, place] = step ? step.split(":").map(Number) : [0, 0];
@@ -85,7 +78,7 @@
     const lines = row.moments.map(({ shown, cost, became }, place) => [
       labels[row.table][place],
       ...(became ? [became.words, word(restsOn(became))] : [place ? "not planned" : "the first run", "none"]),
-      ...(shown ? [shown.note ? `${shown.finding} (${shown.note})` : shown.finding, shown.off, shown.on, shown.documented, cost[0]] : Array(5).fill("not planned")),
+      ...(shown ? [shown.note ? `${shown.finding} (${shown.note})` : shown.finding, shown.off, shown.on, shown.documented, cost] : Array(5).fill("not planned")),
     ]);
     const reasons = row.moments.flatMap(({ shown }, place) =>
       shown ? [shown.reason, shown.weak].filter(Boolean).map((told) => `${labels[row.table][place]}: ${told}`) : []);

@@ -5,11 +5,11 @@ const $ = (selector, from = document) => from.querySelector(selector);
 const all = (selector, from = document) => [...from.querySelectorAll(selector)];
 const data = (id) => JSON.parse($("#" + id).textContent);
 
-// The fields of a record, as the page's module writes them; * stands for a place in the pool.
-const pool = $("#pool") ? data("pool") : [];
-const shape = (names) => names.split(" ").map((name) => [name.replace("*", ""), name.endsWith("*")]);
-const read = (fields, values) =>
-  Object.fromEntries(fields.map(([name, shared], place) => [name, shared ? pool[values[place]] : values[place]]));
+// A table has a column for each field of its records; a column that holds few values has each once, and where it stands.
+const unpacked = (column) => (Array.isArray(column) ? (place) => column[place] : (place) => column.of[column.at ? column.at[place] : 0]);
+const tables = Object.fromEntries(Object.entries($("#tables") ? data("tables") : {}).map(([name, table]) =>
+  [name, Object.entries(table).map(([field, column]) => [field, unpacked(column)])]));
+const record = (table, place) => Object.fromEntries(tables[table].map(([field, column]) => [field, column(place)]));
 
 // Filters of what a row shows in one run: a verdict, in either mode or in one of them, and a cost.
 const MODES = ["off", "on", "warn_only", "unfilled", "no_workspace"];

@@ -4,12 +4,6 @@
   const signs = data("signs");
   const FURTHER = signs.columns || []; // The columns beside off and on, each with what it means.
 
-  // A table has a column for each field of its records; a column that holds few values has each once, and where it stands.
-  const unpacked = (column) => (Array.isArray(column) ? (place) => column[place] : (place) => column.of[column.at ? column.at[place] : 0]);
-  const tables = Object.fromEntries(Object.entries(data("tables")).map(([name, table]) =>
-    [name, Object.entries(table).map(([field, column]) => [field, unpacked(column)])]));
-  const record = (table, place) => Object.fromEntries(tables[table].map(([field, column]) => [field, column(place)]));
-
   const rowOf = (op, place) => {
     const row = record("rows", place);
     Object.assign(row, record("results", row.result), { cost: record("costs", row.cost) });
