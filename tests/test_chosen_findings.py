@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.confirm import Again
 from reports.compare.judge import Change, judge
-from reports.compare.runs import compare
+from reports.compare.runs import Again, compare
 from reports.matrix.model import Matrix
 from scanner.modes import Mode
 from scanner.observations.records import Compiled, HeldReference, Observation, Sentinel

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.confirm import Again, confirm, open_to_doubt
 from reports.compare.judge import CHANGES, JudgedRow, Kind, few_processes, judge
 from reports.compare.page import block as excerpt
 from reports.compare.page import failures, timelines
 from reports.compare.page import markdown as render
-from reports.compare.runs import compare
+from reports.compare.runs import Again, compare, confirm, open_to_doubt
 from reports.matrix.model import Matrix
 from scanner.observations.records import MODES, Header, Observation, Sentinel
 from scanner.run.remeasure import powerful, rounds_for

@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from reports.compare.comparable import Reason, of_rows
-from reports.compare.confirm import open_to_doubt
 from reports.compare.judge import Kind
 from reports.compare.page import failures
-from reports.compare.runs import compare
+from reports.compare.runs import compare, open_to_doubt
 from reports.compare.view import notes
 from reports.matrix.model import Matrix
 from scanner.claims.tables import parse_claims

@@ -91,7 +91,7 @@ def test_nothing_is_measured_again_by_specs_that_nobody_named(
 ) -> None:
     """The comparison stands as it would without measuring, and says what to add."""
     # That this is another machine than the run's is not what matters here.
-    monkeypatch.setattr("reports.compare.confirm.of_environments", lambda *_: [])
+    monkeypatch.setattr("reports.compare.runs.of_environments", lambda *_: [])
     python = StandIn(tmp_path, build={"torch": "2.13.0+cpu", "torch_git": "0123456789abcdef"}).python
 
     done = detmatrix("compare", "old.jsonl", "new.jsonl", "--confirm", "--python", python, "--python", python)

@@ -12,12 +12,11 @@ from typing import Any
 import click
 
 from reports.cli.writing import deliver
-from reports.compare.confirm import measure_again
 from reports.compare.judge import CHANGES, Kind
 from reports.compare.page import FAILS, failures, render_github, render_junit
 from reports.compare.page import RENDERERS as FOR_PEOPLE
 from reports.compare.page import block as compare_block
-from reports.compare.runs import Comparison
+from reports.compare.runs import Comparison, measure_again
 from reports.compare.runs import compare as compare_runs
 from reports.compare.view import build_notes
 from reports.matrix.model import load

@@ -59,6 +59,11 @@ class JudgedRow(Struct, frozen=True, kw_only=True):
     of_flag: Kind | None = None  # the class that the flag off and on alone give; None: the same one
 
     @property
+    def seeming(self) -> Kind:
+        """What the row seems, where it is not proven."""
+        return self.apparent or self.kind
+
+    @property
     def chance(self) -> bool:
         """Whether the exact test takes for chance that the row seems to have changed."""
         return self.reason == "too_few_executions" and all(test.chance for test in self.tests)
@@ -121,8 +126,7 @@ class Change(Struct, frozen=True, kw_only=True):
         """The modes in which both runs were deterministic and, computing the same, gave bits that are not the same."""
         if self.old is None or self.new is None or not self.alike:
             return ()
-        pairs = ((mode, self.old.cell(mode), self.new.cell(mode)) for mode in MODES)
-        return tuple(mode for mode, old, new in pairs if _apart(old, new))
+        return tuple(mode for mode in MODES if _apart(self.old.cell(mode), self.new.cell(mode)))
 
     @property
     def moved(self) -> dict[Mode, Moved]:
@@ -231,19 +235,14 @@ def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]
 
     def badness(one: tuple[JudgedRow, Sequence[Mode]]) -> tuple[bool, int, bool, bool]:
         # What only seems so stands behind what is so, and chance behind all.
-        judged, kind = one[0], MOVES.index(_seeming(one[0]))
+        judged, kind = one[0], MOVES.index(one[0].seeming)
         return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
 
-    changed = sorted((one for one in found if _seeming(one[0]) in MOVES), key=badness)
-    untold = [one for one in found[1:] if _seeming(one[0]) not in MOVES]
+    changed = sorted((one for one in found if one[0].seeming in MOVES), key=badness)
+    untold = [one for one in found[1:] if one[0].seeming not in MOVES]
     told = [*(changed or [one for one in found[:1] if one[0].kind != "same" or not untold]), *untold]
     (worst, modes), *_ = told
     return replace(worst, detail="; ".join(one.detail for one, _ in told), of_flag=of_flag.kind), modes
-
-
-def _seeming(judged: JudgedRow) -> Kind:
-    """Return what a row seems, where it is not proven."""
-    return judged.apparent or judged.kind
 
 
 def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, Cell, Cell]]:
@@ -362,8 +361,8 @@ def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRo
     """Say of a row that something stands against comparing it, and what its findings would make of it."""
     tests = tuple(_tests(old, new))
     others = [*(_of_mode(*moved, tests) for moved in _moved(old, new)), *_of_reference(old, new, tests)]
-    kinds = [kind for kind in (class_of(old.finding, new.finding), *map(_seeming, others)) if kind in MOVES]
-    kind: Kind = min(kinds, key=MOVES.index) if kinds else "same"
+    kinds = {class_of(old.finding, new.finding), *(one.seeming for one in others)}
+    kind: Kind = next((one for one in MOVES if one in kinds), "same")
     return doubted(kind, obstacle.reason, obstacle.detail, tests)
 
 
@@ -459,16 +458,16 @@ def _alerts_changed(old: MatrixRow, new: MatrixRow) -> str:
 
 
 def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
-    """Judge a change that rests on what was seen to differ."""
-    if texts := _schedules_changed(_flag_modes(old, new), old, new):
+    """Judge a change that rests on what was seen to differ: on how often executions did, or on schedules of a simulated GPU."""
+    carrying = _flag_modes(old, new)
+    pairs = {mode: [row.cell(mode) for row in (old, new)] for mode in carrying}
+    if texts := [
+        f"{mode}: {' → '.join(cell.counted or cell.verdict for cell in pair)}"
+        for mode, pair in pairs.items()
+        if all(cell.simulated for cell in pair)
+    ]:
         # The same schedules show the same again: neither load nor chance speaks out of them.
         return JudgedRow(kind=kind, confirmed=True, detail="; ".join(texts))
-    return _by_rates(kind, old, new, tests)
-
-
-def _by_rates(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
-    """Judge one that rests on how often executions differed."""
-    carrying = _flag_modes(old, new)
     for side, row in (("before", old), ("after", new)):
         # It rests on the row's not having differed, in a mode that carries the change, or in both.
         still = not carrying or any(row.cell(mode).verdict == "deterministic" for mode in carrying)
@@ -482,23 +481,13 @@ def _by_rates(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest,
         return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
     decisive = [test for test in tests if test.mode in carrying]
     text = "; ".join(map(str, decisive))
-    if any(test.differ for test in decisive):
-        return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
     if decisive:
-        return doubted(kind, "too_few_executions", text, tests)
+        differ = any(test.differ for test in decisive)
+        proven = JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
+        return proven if differ else doubted(kind, "too_few_executions", text, tests)
     warn_only = f"warn_only: {old.warn_only.verdict} → {new.warn_only.verdict}"
     reasons = [row.warn_only.reason for row in (old, new) if row.warn_only.reason]
     return doubted(kind, "warn_only_missing", f"{warn_only} ({'; '.join(reasons)})", tests)
-
-
-def _schedules_changed(modes: Sequence[Mode], old: MatrixRow, new: MatrixRow) -> list[str]:
-    """Say what schedules of a simulated GPU gave in modes whose verdicts changed; of what was measured nothing."""
-    pairs = {mode: [row.cell(mode) for row in (old, new)] for mode in modes}
-    return [
-        f"{mode}: {' → '.join(cell.counted or cell.verdict for cell in pair)}"
-        for mode, pair in pairs.items()
-        if all(cell.simulated for cell in pair)
-    ]
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
@@ -517,13 +506,8 @@ def _flag_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
 def _bounds_apart(old: MatrixRow, new: MatrixRow) -> str | None:
     """Say where neither run saw a difference and one looked so much less that the two are not comparable."""
     for mode in MODES:
-        cells = old.cell(mode), new.cell(mode)
-        bounds = [cell.bound for cell in cells]
-        if (
-            bounds[0] is None
-            or bounds[1] is None
-            or max(bounds[0], bounds[1]) <= _BOUNDS_FACTOR * min(bounds[0], bounds[1])
-        ):
-            continue
-        return f"{mode}: 0 of {cells[0].runs} → 0 of {cells[1].runs} differed"
+        before, after = old.cell(mode), new.cell(mode)
+        bounds = sorted(one.bound for one in (before, after) if one.bound is not None)
+        if len(bounds) > 1 and bounds[1] > _BOUNDS_FACTOR * bounds[0]:
+            return f"{mode}: 0 of {before.runs} → 0 of {after.runs} differed"
     return None

@@ -1,4 +1,7 @@
-"""Runs compared in the order given: each with the one before it on the same kind of device, row by row."""
+"""Runs compared in the order given: each with the one before it on the same kind of device, row by row.
+
+Rows that seem to differ can be measured again, both runs in turns; what comes out is compared like any two runs, and decides.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,47 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
+import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.comparable import NotComparable, kind_of, of_absence, of_machines, of_rows, of_runs
-from reports.compare.confirm import Again, settle
-from reports.compare.judge import CLASS_MEANING, MOVES, Change, JudgedRow, Kind, blocked, judge
+from reports.compare.comparable import (
+    NotComparable,
+    Reason,
+    kind_of,
+    of_absence,
+    of_environments,
+    of_machines,
+    of_rows,
+    of_runs,
+)
+from reports.compare.judge import (
+    CLASS_MEANING,
+    MOVES,
+    Change,
+    JudgedRow,
+    Kind,
+    blocked,
+    carrying_modes,
+    doubted,
+    few_processes,
+    judge,
+)
 from reports.compare.rates import RateTest, together
 from reports.matrix.cost import ratio_words, spread_words, timed, times
 from reports.matrix.listed import RunLists, lists_of
-from reports.matrix.model import Matrix
+from reports.matrix.model import Matrix, matrix_of
 from reports.render.json import View, fields_of
 from scanner.accelerators import label_of
 from scanner.claims.matching import matches, names_of
-from scanner.errors import UsageError
+from scanner.errors import UsageError, one_line
 from scanner.observations import versions
-from scanner.observations.records import Claim, Section
+from scanner.observations.parts import parts_of
+from scanner.observations.records import MODES, Claim, Section
+from scanner.plurals import several
+from scanner.processes.sandbox import ImportSandbox
+from scanner.run.progress import progress_for
+from scanner.run.remeasure import Key, Side, examine, measure, rounds_for, rows_here
 from scanner.verdicts.findings import MatrixRow
 
 ClaimKind = Literal["moved", "added", "dropped", "reworded"]
@@ -226,191 +254,241 @@ def compare_costs(changes: Iterable[Change]) -> View:
     )
 
 
-# By what joins it, the latest finding of a row and the run that has it.
-Found = dict[tuple[str, str, str, str], tuple[Matrix, MatrixRow]]
+# --- Rows measured again, both runs in turns, and what that makes of what the scans suggest
+
+# Reasons for which the runs suggest a change and cannot prove it, and which measuring again may remove.
+_OPEN: tuple[Reason, ...] = ("low_power", "too_few_executions", "warn_only_missing")
 
 
-class LikelyChange(Struct, frozen=True, kw_only=True):
-    """Rows of one op that seem to have changed in one way: each by chance for all that is known, but not all together."""
-
-    kind: Kind
-    op: str
-    tests: tuple[RateTest, ...]  # of all rows of the op together, in each mode in which they are told apart
-    changes: tuple[Change, ...]  # the rows that seem to have changed
-
-
-class Pair(Struct, frozen=True, kw_only=True):
-    """Two runs on one kind of device, the second held against the first."""
+class Again(Struct, frozen=True, kw_only=True):
+    """Rows of two runs that were measured again in turns, as two runs of their own."""
 
     old: Matrix
     new: Matrix
-    lists: tuple[RunLists, RunLists]
-    obstacles: tuple[NotComparable, ...]  # what keeps every row from being compared
-    changes: tuple[Change, ...]  # every row, those that are gone last
-    claims: tuple[ClaimChange, ...]
-    undocumented: tuple[Change, ...]  # measured changes that no changed claim is about
-    cost: View | None  # None: ratios on other hardware or settings are not comparable
-    again: Again | None = None  # what was measured again to confirm the changes; None: nothing
+    left: Mapping[Key, str]  # rows that should have been, and why they could not
 
     @property
-    def name(self) -> str:
-        """The names of both."""
-        return f"{self.old.name} → {self.new.name}"
+    def rows(self) -> dict[Key, tuple[MatrixRow, MatrixRow]]:
+        """What was measured, by what joins it."""
+        after = {row.row.key: row for row in self.new.rows}
+        return {row.row.key: (row, after[row.row.key]) for row in self.old.rows}
 
     @property
-    def counts(self) -> dict[Kind, int]:
-        """How many rows are of each class."""
-        counts = Counter(change.kind for change in self.changes)
-        return {kind: counts[kind] for kind in CLASS_MEANING}
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many changes are still to be confirmed."""
-        return sum(change.judged.confirmed is False for change in self.changes)
-
-    @property
-    def compared(self) -> int:
-        """How many rows have a finding in both runs that could be compared."""
-        kinds: tuple[Kind, ...] = ("same", *MOVES)
-        return sum(change.kind in kinds and change.row.finding != "inconclusive" for change in self.changes)
-
-    @property
-    def likely(self) -> list[LikelyChange]:
-        """The ops of which several rows seem to have changed in one way, and together are no chance."""
-        seeming: dict[tuple[Kind, str], list[Change]] = {}
-        for change in self.changes:
-            if change.judged.apparent is not None and change.judged.chance:
-                seeming.setdefault((change.judged.apparent, change.row.row.op), []).append(change)
-        found = []
-        for (kind, op), changes in seeming.items():
-            # All rows of the op count, not those alone that were picked because they differ.
-            every = [
-                test for change in self.changes if change.row.row.op == op for test in change.judged.tests
-            ]
-            modes = dict.fromkeys(test.mode for change in changes for test in change.judged.tests)
-            tests = [together([test for test in every if test.mode == mode]) for mode in modes]
-            apart = tuple(test for test in tests if test is not None and test.differ)
-            if apart and len(changes) > 1:
-                found.append(LikelyChange(kind=kind, op=op, tests=apart, changes=tuple(changes)))
-        return found
-
-    def of(self, kind: Kind) -> list[Change]:
-        """Return the rows of one class."""
-        return [change for change in self.changes if change.kind == kind]
+    def rounds(self) -> int:
+        """How many processes of each mode each run had."""
+        return self.new.run.header.settings.processes
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
-    """All runs, and what became of their rows from one to the next."""
+def open_to_doubt(change: Change) -> bool:
+    """Tell whether a row seems to differ between two runs, in its class or in its rates, without proof."""
+    judged = change.judged
+    if change.old is None or change.new is None:
+        return False
+    if judged.kind == "same":
+        return any(test.differ for test in judged.tests)
+    return judged.confirmed is False or (judged.apparent is not None and judged.reason in _OPEN)
 
-    matrices: tuple[Matrix, ...]
-    pairs: tuple[Pair, ...]
-    alone: tuple[Matrix, ...]  # the only one of its kind of device
 
-
-def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] | None = None) -> Comparison:
-    """Compare each run with the one before it on the same kind of device.
+def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again | None) -> JudgedRow:
+    """Join what the scans suggest of a row with what measuring both again in turns shows.
 
     Args:
-        matrices: The runs, in the order in which they are to be compared.
-        again: What was measured again, by the names of the two runs.
+        first: What ``judge`` made of the rows of the scans.
+        before: The row of the earlier scan.
+        after: That of the later one.
+        again: What was measured again.
+    """
+    if again is not None and (why := again.left.get(after.row.key)):
+        return _unsettled(first, f"not measured again: {why}")
+    measured = again.rows.get(after.row.key) if again is not None else None
+    if again is None or measured is None:
+        return first
+    found = _judge_in_turns(measured)
+    if vain := _in_vain(before, after, measured, found, again):
+        return _unsettled(first, f"measured again without result, {vain}")
+    return confirm(first, found)
+
+
+def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
+    """Join what the scans suggest of a row with what measuring both again in turns shows: the latter decides.
+
+    Args:
+        first: What ``judge`` made of the rows of the scans.
+        again: What it made of those that were measured again.
+    """
+    if again.kind == "same":
+        text = f"the scans suggest {first.seeming if first.seeming != 'same' else 'unequal rates'}"
+        shown = again.detail or "both show the same"
+        return replace(again, detail=f"{text}; measured again in turns, {shown}")
+    if again.kind == "not_comparable":
+        # What was seen to differ in the scans is not undone by a measurement that saw too little of it.
+        kept = again.reason == "too_few_executions" and first.confirmed is None
+        why = f"measured again without result, {again.reason}: {again.detail}"
+        return again if kept else _unsettled(first, why)
+    if again.kind == first.seeming:
+        return replace(again, confirmed=True, detail=f"{again.detail}; measured again in turns")
+    text = f"the scans suggest {first.seeming}, measured again it is {again.kind}: {again.detail}"
+    if again.confirmed:
+        return replace(again, detail=text)
+    # Without proof the worse one stands, so that no check for regressions passes because of it.
+    stays = first.confirmed is False and again.kind != "regressed"
+    unsettled = _unsettled(first, f"not_reproduced: {text}")
+    return unsettled if stays else doubted(again.kind, "not_reproduced", text, again.tests)
+
+
+def _unsettled(first: JudgedRow, why: str) -> JudgedRow:
+    """Leave a row as the scans show it, and say why."""
+    return replace(first, detail=f"{first.detail}; {why}" if first.detail else why)
+
+
+def _in_vain(
+    before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow], found: JudgedRow, again: Again
+) -> str | None:
+    """Say why a measurement neither confirms nor drops anything; ``None`` if nothing is against it."""
+    obstacle = (
+        next(of_runs(again.old, again.new), None)
+        or of_rows(before, measured[0])
+        or of_rows(after, measured[1])
+    )
+    if obstacle is not None:
+        return f"{obstacle.reason}: {obstacle.detail}"
+    if found.kind == "same" and (fewer := _fewer(before, after, measured)):
+        return f"too_few_executions: {fewer}"
+    if found.kind == "same" and (weak := _unproven(before, after, measured)):
+        return f"low_power: {weak}"
+    return few_processes(*measured) if found.confirmed is False else None
+
+
+def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
+    """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
+    found = judge(*measured)
+    raising = {row.on.verdict == "raises" for row in measured}
+    # Rows of which both show the same are left to ``_unproven``.
+    alike = measured[0].finding == measured[1].finding
+    if found.reason != "low_power" or len(raising) > 1 or not (alike or carrying_modes(*measured)):
+        return found
+    old, new = (
+        replace(row, weak=None, cells={mode: replace(it, weak=None) for mode, it in row.cells.items()})
+        for row in measured
+    )
+    return judge(old, new)
+
+
+def _fewer(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
+    """Say where a row did not differ in fewer executions than a scan made of it; ``None`` if it does not say less."""
+    for mode in carrying_modes(before, after) or MODES:
+        had = max(row.cell(mode).runs for row in (before, after))
+        for cell in (row.cell(mode) for row in measured):
+            if cell.verdict == "deterministic" and cell.runs < had:
+                return f"{mode}: 0 of {cell.runs}, and the scans made {had} executions"
+    return None
+
+
+def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
+    """Say why it proves little that both did not differ; ``None`` if nothing is against it.
+
+    Where both differ in the modes in which the scans disagree, that is proof whatever could race elsewhere. Of a mode that was
+    chosen its cell tells, of those of the flag the row.
+    """
+    modes = carrying_modes(before, after)
+    if modes and all(row.cell(mode).verdict == "nondeterministic" for mode in modes for row in measured):
+        return None
+    found = [row.chosen[mode].weak for row in measured for mode in modes if mode in row.chosen]
+    found += [row.weak for row in measured if not modes or not set(modes) <= row.chosen.keys()]
+    return next((why for why in found if why is not None), None)
+
+
+def measure_again(
+    comparison: Comparison,
+    pythons: Sequence[str],
+    runs: int | None,
+    rounds: int | None = None,
+    spec_files: Sequence[str] = (),
+) -> dict[tuple[str, str], Again]:
+    """Measure the rows again that seem to differ, and return them by the names of the two runs.
+
+    Args:
+        comparison: What the runs show.
+        pythons: An interpreter for each run, in their order.
+        runs: Executions per process; ``None``: as many as the scans had.
+        rounds: Processes of each run in each mode; ``None``: as many as the test takes.
+        spec_files: Files of the user's own specs that the command line names; those of run files do not run.
 
     Raises:
-        UsageError: No two runs are of one kind of device.
+        UsageError: There is not one interpreter for each run, or one of them cannot measure its run again.
     """
-    latest: dict[str, Matrix] = {}
-    found: dict[str, Found] = {}
-    pairs = []
-    for one in matrices:
-        kind = kind_of(one)
-        before, known = latest.get(kind), found.setdefault(kind, {})
-        if before is not None:
-            pairs.append(compare_pair(before, one, (again or {}).get((before.name, one.name)), known))
-        latest[kind] = one
-        known |= {row.row.key: (one, row) for row in one.rows if row.finding != "inconclusive"}
-    if not pairs:
-        text = ", ".join(f"{one.name} is of {label_of(kind_of(one))}" for one in matrices)
-        simulated = "; what is simulated is never compared with what was measured" * any(
-            one.simulated for one in matrices
+    matrices = comparison.matrices
+    if len(pythons) != len(matrices):
+        raise UsageError(
+            f"--confirm needs one --python for each run, in their order: {len(matrices)} runs, "
+            f"{len(pythons)} --python"
         )
-        raise UsageError(f"nothing to compare: {text}{simulated}; give two runs of one kind of device")
-    kinds = Counter(kind_of(one) for one in matrices)
-    return Comparison(
-        matrices=tuple(matrices),
-        pairs=tuple(pairs),
-        alone=tuple(one for one in matrices if kinds[kind_of(one)] == 1),
-    )
+    alone = {one.name for one in comparison.alone}
+    with ImportSandbox() as sandbox:
+        # All are examined before the first is measured: what is wrong is told at once.
+        sides = {
+            one.name: _side(one, python, sandbox)
+            for one, python in zip(matrices, pythons, strict=True)
+            if one.name not in alone
+        }
+        return {
+            (pair.old.name, pair.new.name): _again(
+                pair, (sides[pair.old.name], sides[pair.new.name]), sandbox, runs, rounds, spec_files
+            )
+            for pair in comparison.pairs
+        }
 
 
-def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Found | None = None) -> Pair:
-    """Compare two runs of one kind of device.
+def _side(one: Matrix, python: str, sandbox: ImportSandbox) -> Side:
+    """Return a run with its interpreter.
 
-    Args:
-        old: The run before.
-        new: The run after.
-        again: Rows of both that were measured again.
-        found: For rows of which the run before has no finding, the latest run that has one.
+    Raises:
+        UsageError: The interpreter, or this machine, is another than that of the run.
     """
-    obstacles = tuple(of_runs(old, new))
-    before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
-    rows: list[tuple[MatrixRow | None, MatrixRow | None]]
-    rows = [(before.get(key), row) for key, row in after.items()]
-    rows += [(row, None) for key, row in before.items() if key not in after]
-    changes = []
-    for earlier, later in rows:
-        judged = _judged(old, new, obstacles, earlier, later, again)
-        judged = _across(judged, new, earlier, later, found or {})
-        changes.append(Change(old=earlier, new=later, judged=judged))
-    lists = lists_of(old), lists_of(new)
-    claims = compare_claims(lists[0].claims, lists[1].claims, changes)
-    return Pair(
-        old=old,
-        new=new,
-        lists=lists,
-        obstacles=obstacles,
-        changes=tuple(changes),
-        claims=claims,
-        undocumented=undocumented(claims, changes),
-        # A build for CUDA is compiled otherwise for the CPU, too.
-        cost=None
-        if obstacles or len({versions.build_kind(one.run.header.environment.torch) for one in (old, new)}) > 1
-        else compare_costs([change for change in changes if change.alike]),
-        again=again,
+    here = examine(one.run, python, sandbox)
+    machines = [part.environment for part in parts_of(one.run.header)]
+    for obstacle in (it for machine in machines for it in of_environments(kind_of(one), machine, here)):
+        raise UsageError(
+            f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; compare "
+            f"without --confirm, or scan here"
+        )
+    return Side(one.run, python, here)
+
+
+def _again(
+    pair: Pair,
+    sides: tuple[Side, Side],
+    sandbox: ImportSandbox,
+    runs: int | None,
+    rounds: int | None,
+    spec_files: Sequence[str],
+) -> Again:
+    """Measure the rows of one pair again that seem to differ."""
+    doubtful = [change for change in pair.changes if open_to_doubt(change)]
+    keys = [change.key for change in doubtful]
+    (old, left), (new, also_left) = (rows_here(side.run, keys, spec_files) for side in sides)
+    there = [key for key in keys if key in old and key in new]
+    rows = [old[key] for key in there], [new[key] for key in there]
+    old_settings, new_settings = (side.run.header.settings for side in sides)
+    between = any(
+        test.unit == "processes" for change in doubtful for test in change.judged.tests if change.key in there
     )
-
-
-def _judged(
-    old: Matrix,
-    new: Matrix,
-    obstacles: Sequence[NotComparable],
-    before: MatrixRow | None,
-    after: MatrixRow | None,
-    again: Again | None,
-) -> JudgedRow:
-    """Say what became of a row that at least one run has."""
-    if before is None or after is None:
-        one, other = (old, new) if before is None else (new, old)
-        row = after or before
-        if row is not None and (absence := of_absence(one, other, row.row)) is not None:
-            return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
-        return JudgedRow(kind="added" if before is None else "removed")
-    obstacle = next(iter(obstacles), None) or of_machines(old, new, before, after) or of_rows(before, after)
-    if obstacle is not None:
-        return blocked(before, after, obstacle)
-    return settle(judge(before, after), before, after, again)
-
-
-def _across(
-    judged: JudgedRow, new: Matrix, before: MatrixRow | None, after: MatrixRow | None, found: Found
-) -> JudgedRow:
-    """Say what a row seems since the latest run that has a finding of it, where the run before has none."""
-    if after is None or after.finding == "inconclusive" or after.row.key not in found:
-        return judged
-    if before is not None and before.finding != "inconclusive":
-        return judged
-    one, earlier = found[after.row.key]
-    since = _judged(one, new, tuple(of_runs(one, new)), earlier, after, None)
-    apparent = since.kind if since.kind in MOVES else since.apparent
-    if apparent is None:
-        return judged
-    text = f"since {one.name}: {earlier.finding} → {after.finding}" + f"; {since.detail}" * bool(since.detail)
-    return replace(judged, apparent=apparent, detail=f"{judged.detail}; {text}" if judged.detail else text)
+    rounds = rounds or rounds_for(old_settings, new_settings, between=between)
+    click.echo(
+        f"compare: {pair.name}: {several(len(there), 'row')} to measure again"
+        + (f", in {rounds} rounds" if there else ""),
+        err=True,
+    )
+    left |= also_left
+    for why in dict.fromkeys(left.values()):
+        count = sum(one == why for one in left.values())
+        click.echo(
+            f"compare: {several(count, 'row')} {'is' if count == 1 else 'are'} not: {one_line(why)}", err=True
+        )
+    progress = progress_for(command="compare")
+    measured = measure(
+        sides, (rows[0], rows[1]), sandbox, progress, rounds=rounds, runs=runs, spec_files=spec_files
+    )
+    return Again(
+        old=matrix_of(pair.old.name, measured[0]), new=matrix_of(pair.new.name, measured[1]), left=left
+    )

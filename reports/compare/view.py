@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reports.compare.comparable import REASON_MEANING, Reason, hardware, kind_of
@@ -87,25 +88,6 @@ def arrow(before: str, after: str) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def again_words(again: Mapping[str, Any]) -> str:
-    """Return how many rows were measured again, how often, and what came out."""
-    if not again["rows"] and not again["left"]:
-        return "Nothing to confirm: no comparable row seems to differ without proof."
-    parts, outcome = [], again["outcome"]
-    if again["rows"]:
-        parts.append(
-            f"{several(again['rows'], 'row')} that seemed to differ {'was' if again['rows'] == 1 else 'were'} measured again, both runs in turns: {again['rounds']} "
-            f"rounds of fresh processes, up to {again['executions']} executions of each run in each mode. Of these rows, "
-            f"{outcome['confirmed']} changed (confirmed), {outcome['same']} did not, {outcome['undecided']} are undecided. Processes "
-            f"in which hardly anything could race count only if the row differed."
-        )
-    if outcome["left"]:
-        parts.append(f"{several(outcome['left'], 'row')} could not be measured again.")
-    if again["distrust"]:
-        parts.append(f"The measurement cannot be trusted: {'; '.join(again['distrust'])}.")
-    return " ".join(parts)
-
-
 def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
@@ -118,15 +100,10 @@ def caveats(comparison: Comparison) -> Iterator[str]:
 def notes(comparison: Comparison) -> Iterator[str]:
     """Yield what else is missing from the runs."""
     for one in comparison.matrices:
+        blind = not one.run.header.controls, not (one.run.sentinels or one.simulated)
         missing = [
-            *(
-                ["no controls: nothing shows that the scan could see a difference"]
-                * (not one.run.header.controls)
-            ),
-            *(
-                ["no sentinel: nothing shows whether anything could race"]
-                * (not (one.run.sentinels or one.simulated))
-            ),
+            *["no controls: nothing shows that the scan could see a difference"] * blind[0],
+            *["no sentinel: nothing shows whether anything could race"] * blind[1],
         ]
         if missing:
             yield f"{one.name}: {'; '.join(missing)}."
@@ -273,7 +250,7 @@ def _pair(pair: Pair) -> View:
         versions=[one.run.header.environment.torch for one in (pair.old, pair.new)],
         lead=_lead(pair),
         step=step_counts(pair),
-        again_words=again and again_words(again),
+        again_words=again and again.words,
         # Rows that were measured again: id, what came out, finding and both cells, of one run and the other.
         measured_again=[
             (old.row.id, [words_of[key], arrow(old.finding, new.finding), *_modes(old, new)])
@@ -348,8 +325,8 @@ def _test(test: RateTest) -> dict[str, object]:
     return {**fields_of(test, "mode", "unit"), **sides, **fields_of(test, "p", "differ")}
 
 
-def _again(pair: Pair) -> dict[str, Any] | None:
-    """Return what was measured again of a pair, and what came out; ``None`` if nothing should have been."""
+def _again(pair: Pair) -> View | None:
+    """Return what was measured again of a pair, how often, and what came out; ``None`` if nothing should have been."""
     again = pair.again
     if again is None:
         return None
@@ -357,19 +334,31 @@ def _again(pair: Pair) -> dict[str, Any] | None:
     judged = [changes[key] for key in again.rows]
     confirmed = sum(one.confirmed is True for one in judged)
     same = sum(one.kind == "same" for one in judged)
-    return {
-        "rows": len(again.rows),
-        "rounds": again.rounds,
-        "executions": again.new.executions,
-        "outcome": {
-            "confirmed": confirmed,
-            "same": same,
-            "undecided": len(judged) - confirmed - same,
-            "left": len(again.left),
+    undecided, rows, left = len(judged) - confirmed - same, len(again.rows), len(again.left)
+    distrust, executions = [*again.old.distrust, *again.new.distrust], again.new.executions
+    measured = (
+        f"{several(rows, 'row')} that seemed to differ {'was' if rows == 1 else 'were'} measured again, both runs in turns: "
+        f"{again.rounds} rounds of fresh processes, up to {executions} executions of each run in each mode. Of these rows, "
+        f"{confirmed} changed (confirmed), {same} did not, {undecided} are undecided. Processes in which hardly anything could "
+        f"race count only if the row differed."
+    )
+    texts = (
+        (measured, rows),
+        (f"{several(left, 'row')} could not be measured again.", left),
+        (f"The measurement cannot be trusted: {'; '.join(distrust)}.", distrust and (rows or left)),
+        ("Nothing to confirm: no comparable row seems to differ without proof.", not (rows or left)),
+    )
+    return View(
+        {
+            "rows": rows,
+            "rounds": again.rounds,
+            "executions": executions,
+            "outcome": {"confirmed": confirmed, "same": same, "undecided": undecided, "left": left},
+            "distrust": distrust,
+            "left": {":".join(key): reason for key, reason in again.left.items()},
         },
-        "distrust": [*again.old.distrust, *again.new.distrust],
-        "left": {":".join(key): reason for key, reason in again.left.items()},
-    }
+        words=" ".join(text for text, is_so in texts if is_so),
+    )
 
 
 def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
@@ -472,15 +461,15 @@ def _only_one(pair: Pair) -> list[View]:
     ops: dict[str, list[Change]] = {}
     for change in (*pair.of("added"), *pair.of("removed")):
         ops.setdefault(change.row.row.spec, []).append(change)
+    found = ((op, some, Counter(it.kind for it in some)) for op, some in ops.items())
     return [
         View(
-            {
-                "op": op,
-                "counts": [sum(it.judged.kind == kind for it in some) for kind in ("added", "removed")],
-                "worst": min((it.row.finding for it in some), key=WORST_FIRST.index),
-            }
+            {},
+            op=op,
+            counts=[counts["added"], counts["removed"]],
+            worst=min((it.row.finding for it in some), key=WORST_FIRST.index),
         )
-        for op, some in ops.items()
+        for op, some, counts in found
     ]
 
 
