@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.comparable import REASON_MEANING, Reason
-from reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind, class_of
+from reports.compare.comparable import Reason
+from reports.compare.judge import CHANGES, Change, Kind, class_of
 from reports.compare.page import timelines
 from reports.compare.runs import compare
 from reports.matrix.model import load, matrix_of
@@ -86,12 +86,6 @@ def test_table_of_findings(findings: tuple[Finding, Finding], kind: Kind) -> Non
     assert kind == only(shows(findings[0]), shows(findings[1])).kind
 
 
-def test_words_are_explained() -> None:
-    """Each class and each reason has its sentence."""
-    assert set(get_args(Kind)) == set(CLASS_MEANING)
-    assert set(get_args(Reason)) == set(REASON_MEANING)
-
-
 @pytest.mark.parametrize("findings", [pair for pair, kind in EXPECTED.items() if kind in CHANGES])
 def test_only_an_alert_is_proof_by_itself(findings: tuple[Finding, Finding]) -> None:
     """That an op raises is proof, and that it differs where it raised; whatever else seems to have changed is not."""
@@ -100,15 +94,6 @@ def test_only_an_alert_is_proof_by_itself(findings: tuple[Finding, Finding]) -> 
     proof = raised_before != raised_after and (raised_after or findings[1] == "silent")
 
     assert proof is change.judged.confirmed
-
-
-@pytest.mark.parametrize("finding", FINDINGS)
-def test_one_run_twice_is_the_same(finding: Finding) -> None:
-    """Nothing changed between a run and itself, and nothing is left to confirm."""
-    change = only(shows(finding), shows(finding))
-
-    assert (change.kind, change.judged.confirmed, change.judged.reason) == ("same", None, None)
-    assert change.other_bits == ()
 
 
 def _on(*observations: Observation, off: Sequence[Mapping[str, int]] = ()) -> Planned:

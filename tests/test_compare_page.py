@@ -103,17 +103,6 @@ def test_the_page_shows_what_changed(page: Page) -> None:
 
 
 @pytest.mark.nightly
-def test_a_tile_is_the_entry_of_a_list(page: Page) -> None:
-    """Both choose a class, and tell which is chosen."""
-    page.one('.tile[data-class="regressed"]').click()
-    page.shows("2 of 5 rows")
-    assert page.one("#class").get_attribute("value") == "regressed"
-    page.select("class", "improved")
-    page.shows("1 of 5 rows")
-    assert page.one('.tile[data-class="improved"]').get_attribute("aria-pressed") == "true"
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("filters", "ops"),
     [
@@ -156,18 +145,6 @@ def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str])
     page.shows(f"{len(ops)} of 5 rows")
     assert page.rows() == ops
     assert page.errors() == []
-
-
-def test_search_among_all_rows(page: Page) -> None:
-    """A word that stands in no changed row leads to all of them; reset goes back."""
-    page.one("#q").send_keys("torch.sort")
-    page.shows("0 of 5 rows")
-    page.one("#everything").click()
-    page.shows("1 of 5 rows")
-    assert page.rows() == ["sort"]
-
-    page.one("#reset").click()
-    page.shows("3 of 5 rows")
 
 
 def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from reports.explain import span
 from scanner.observations.records import MODES
 from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
@@ -127,21 +126,3 @@ def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
 def test_names_that_mean_no_op(detmatrix: Command, name: str, expected: str) -> None:
     """One line, which names what is meant."""
     assert refused(detmatrix("explain", name, RUN)).startswith(expected)
-
-
-@pytest.mark.parametrize(
-    "name", ["torch.take:collisions:backward:float32", "opinfo:take:sample_0:forward:float32"]
-)
-def test_a_row_means_its_op(detmatrix: Command, name: str) -> None:
-    """What other reports name can be pasted."""
-    found = explained(detmatrix, name, RUN)
-
-    assert found == explained(detmatrix, "take", RUN)
-
-
-def test_releases_are_told_as_spans() -> None:
-    """What follows one another is joined, gaps show."""
-    releases = ["2.0.1", "2.1.2", "2.2.2", "2.3.1", "2.10.0"]
-
-    assert span(releases, releases) == "2.0-2.10"
-    assert span(["2.0.1", "2.2.2", "2.3.1"], releases) == "2.0, 2.2-2.3"

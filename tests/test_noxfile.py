@@ -52,16 +52,6 @@ def _session(*posargs: str, listed: str = LISTED) -> Any:
     )
 
 
-@pytest.mark.parametrize("pattern", [["--ops", "a b"], ["--ops=a b"]])
-def test_comparison_takes_versions_and_options_in_any_order(noxfile: ModuleType, pattern: list[str]) -> None:
-    """An option may be written with = or without; what is named twice is scanned once."""
-    session = _session("2.13.0", *pattern, "v2.15.0+cpu", "--fail-on", "regression", "2.13.0", "--ops", "c")
-
-    text = noxfile._compared(session)
-
-    assert text == (["2.13.0", "2.15.0+cpu"], ["a b", "c"], ["--fail-on", "regression"])
-
-
 @pytest.mark.parametrize(
     ("posargs", "listed", "text"),
     [
@@ -79,11 +69,6 @@ def test_wrong_arguments_end_the_session_in_a_line(
     """What is wrong is named before anything is installed."""
     with pytest.raises(SessionError, match=re.escape(text)):
         noxfile._compared(_session(*posargs.split(), listed=listed))
-
-
-def test_newest_and_previous_are_releases(noxfile: ModuleType) -> None:
-    """Pre-releases and builds of the same release are not the one before it."""
-    assert noxfile._compared(_session("previous", "newest"))[0] == ["2.14.1", "2.15.0"]
 
 
 @pytest.fixture
@@ -184,46 +169,6 @@ def test_record_takes_versions_first_and_passes_on_options(
     assert [command[-len(words) :] for command in session.ran] == [tuple(words)] * 2
     assert ("cuda-2.7" in session.ran[1]) == ("--simulate" in words)
     assert sorted(path.name for path in kept.iterdir()) == [f"{name}.gz" for name in names]
-
-
-def test_record_refuses_options_in_front_of_versions(noxfile: ModuleType) -> None:
-    """What stands behind an option could be its value, and would be taken for a version of torch."""
-    session = _session("--runs", "20", "2.5.1")
-
-    with pytest.raises(SessionError, match="VERSION"):
-        noxfile.record.func(session)
-
-
-def test_recorded_runs_are_in_order_of_release(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timeline begins with the oldest release, which is not the first by name."""
-    monkeypatch.chdir(ROOT)
-
-    runs = [Path(run).name for run in noxfile.recorded(noxfile.RUNS[0])]
-
-    assert runs[0] == "torch-2.1.2-cpu.jsonl.gz"
-    assert runs[-1] == "torch-2.15.0-cpu.jsonl.gz"
-    assert len(runs) >= 8
-
-
-def test_environment_has_what_the_databases_import(noxfile: ModuleType, tmp_path: Path) -> None:
-    """NumPy and expecttest beside torch; one that was made without them is made anew, any other is kept."""
-    (tmp_path / "torch-2.15.0").mkdir()
-    (tmp_path / "torch-2.15.0" / "ready").touch()
-    ran: list[tuple[str, ...]] = []
-    session = SimpleNamespace(
-        virtualenv=SimpleNamespace(location=str(tmp_path / "record")),
-        log=lambda _: None,
-        run=lambda *command, **_: ran.append(command),
-    )
-
-    python = noxfile.environment_of(session, "2.15.0")
-
-    (installed,) = (command for command in ran if "install" in command)
-    assert installed == (python, "-m", "pip", "install", "torch==2.15.0", *noxfile.DATABASES)
-    assert {name.partition(">")[0] for name in noxfile.DATABASES} == {"numpy", "expecttest"}
-    ran.clear()
-    assert noxfile.environment_of(session, "2.15.0") == python
-    assert not ran
 
 
 def _simulating(folder: Path, requires: list[str]) -> Any:

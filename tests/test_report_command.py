@@ -39,18 +39,6 @@ def test_same_bytes_every_time(detmatrix: Command, run: Path) -> None:
         assert str(run.parent) not in text
 
 
-@pytest.mark.parametrize("form", RENDERERS)
-def test_written_file_is_what_stdout_shows(detmatrix: Command, run: Path, form: str) -> None:
-    """-o writes the same bytes, and leaves no temporary file behind."""
-    shown = detmatrix("report", run, "--format", form).stdout
-    written = detmatrix("report", run, "--format", form, "-o", "report.out")
-
-    said = "Wrote report.out\n" if form == "html" else ""
-    assert (written.returncode, written.stdout, written.stderr) == (0, "", said)
-    assert shown == (run.parent / "report.out").read_bytes().decode()
-    assert sorted(path.name for path in run.parent.iterdir()) == ["report.out", "run.jsonl"]
-
-
 @pytest.mark.parametrize("found", [True, False])
 def test_a_page_is_opened(
     detmatrix: Command, run: Path, monkeypatch: pytest.MonkeyPatch, found: bool
@@ -97,19 +85,6 @@ def test_usage_errors(detmatrix: Command, run: Path, arguments: str, message: st
     assert before == run.read_bytes()
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not a run file\n"])
-def test_unreadable_run_file(detmatrix: Command, tmp_path: Path, content: bytes | None) -> None:
-    """A run file that is not there or is none ends with exit code 3, whichever place it has."""
-    good, bad = write_run(tmp_path / "good.jsonl"), tmp_path / "bad.jsonl"
-    if content is not None:
-        bad.write_bytes(content)
-    done = detmatrix("report", good, bad, "-o", "report.md")
-
-    assert (done.returncode, done.stdout) == (3, "")
-    assert one_line(done.stderr).startswith(f"detmatrix: {bad}: ")
-    assert not (tmp_path / "report.md").exists()
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("form", RENDERERS)
 def test_full_disk(detmatrix: Command, detmatrix_process: Command, run: Path, form: str) -> None:
@@ -145,17 +120,6 @@ def test_failed_write_loses_nothing(tmp_path: Path) -> None:
     assert [path] == list(tmp_path.iterdir())
 
 
-def test_output_through_a_link(tmp_path: Path, run: Path) -> None:
-    """A link stays a link; the file it names is replaced."""
-    target, link = tmp_path / "target.md", tmp_path / "link.md"
-    target.write_text("before")
-    link.symlink_to(target)
-    write_report(link, ["after"], [str(run)])
-
-    assert link.is_symlink()
-    assert target.read_text() == "after"
-
-
 def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
     """Only matching rows are shown, the counts stay those of the whole scan, and a pattern without a row is an error."""
     row = json.loads(detmatrix("report", run, "--format", "json").stdout)["rows"][0]
@@ -176,24 +140,3 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
     check = ("--fail-on", "silent", "--except", "put_")
     excepted = detmatrix("report", run, "--rows", "cumsum", *check).stderr
     assert excepted == "detmatrix: --except: no row is 'put_'; detmatrix report shows what there is\n"
-
-
-def test_a_block_of_a_file_holds_an_excerpt(detmatrix: Command, run: Path) -> None:
-    """The block is written between its markers, is then fresh, and is stale once the rows asked for are others."""
-    page = run.parent / "page.md"
-    page.write_text("before\n<!-- detmatrix matrix:begin -->\n<!-- detmatrix matrix:end -->\nafter\n")
-    command = ("report", run.name, "--only", "raises", "--into", "page.md")
-
-    stale = detmatrix(*command, "--check")
-    done = detmatrix(*command)
-    fresh = detmatrix(*command, "--check")
-    other = detmatrix("report", run.name, "--only", "silent", "--into", "page.md", "--check")
-
-    assert [message.returncode for message in (stale, done, fresh, other)] == [1, 0, 0, 1]
-    text = page.read_text()
-    assert text.startswith(
-        "before\n<!-- detmatrix matrix:begin detmatrix report run.jsonl --only raises --into page.md"
-    )
-    assert text.endswith("<!-- detmatrix matrix:end -->\nafter\n")
-    assert "| no fix: raises " in text
-    assert "differs silently" not in text

@@ -10,66 +10,10 @@ import pytest
 from scanner.observations.records import MODES
 from tests.browser import NEEDS_BROWSER, Opener, Page
 from tests.evidence_runs import evidence_run
-from tests.runs import ran, row, stable, two_runs, write_run
+from tests.runs import ran, row, stable, write_run
 from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
 
 pytestmark = [*NEEDS_BROWSER, pytest.mark.nightly]
-
-
-def test_filter_by_text(page: Page) -> None:
-    """Every word typed must stand in the op's name or in one of its rows: its id, its reason, its alert caller."""
-    page.one("#q").send_keys("put_ ALERT")
-    page.shows("0 of 9 ops")
-    assert page.one(".nothing").is_displayed()
-
-    page.one("#q").clear()
-    page.one("#q").send_keys("Forward put_")
-    page.shows("1 of 9 ops")
-    assert page.shown() == ["put_"]
-
-    page.one("#q").clear()
-    page.one("#q").send_keys("signal 11")
-    page.shows("1 of 9 ops")
-    assert page.shown() == ["cumsum"]
-
-
-def test_filter_by_finding(page: Page) -> None:
-    """The counts are switches: one finding, two, none; the list beside them follows."""
-    page.one('.tile[data-finding="silent"]').click()
-    page.shows("1 of 9 ops")
-    assert page.shown() == ["index_put_"]
-    assert page.one("#finding").get_attribute("value") == "silent"
-
-    page.one('.tile[data-finding="inconclusive"]').click()
-    page.shows("4 of 9 ops")
-    pressed = [tile.get_attribute("data-finding") for tile in page.all('.tile[aria-pressed="true"]')]
-    assert pressed == ["silent", "inconclusive"]
-
-    page.select("finding", "raises")
-    page.shows("1 of 9 ops")
-    assert page.shown() == ["put_"]
-
-    page.one('.tile[data-finding=""]').click()
-    page.shows("8 of 9 ops")
-
-
-def test_filter_by_device_and_run(open_page: Opener, tmp_path: Path) -> None:
-    """Rows of several runs can be told apart by device and by run."""
-    page = open_page(*two_runs(tmp_path))
-    page.shows("9 of 9 ops")
-    assert len(page.unfold()) == 14
-
-    page.select("device", "cuda:0")
-    page.shows("3 of 9 ops")
-    assert len(page.unfold()) == 4
-    page.select("device", "")
-    page.select("run", "1")
-    page.shows("9 of 9 ops")
-    assert len(page.unfold()) == 10
-    page.one("#reset").click()
-    page.shows("9 of 9 ops")
-    assert len(page.unfold()) == 14
-    assert "cuda.jsonl: Incomplete" in page.one(".alarm").text
 
 
 def _threads(path: Path) -> Path:
@@ -149,17 +93,6 @@ def test_address_of_another_report(open_page: Opener, tmp_path: Path) -> None:
 
     page.shows("1 of 9 ops")
     assert page.errors() == []
-
-
-def test_links_keep_the_filters(open_page: Opener, tmp_path: Path) -> None:
-    """Jumping to why a row is of low power moves the focus there and leaves the filters in the address."""
-    page = open_page(evidence_run(tmp_path / "run.jsonl"), hash_="#power=low")
-    page.shows("2 of 6 ops")
-    page.unfold()
-    page.all("a.weak")[-1].click()
-
-    assert page.driver.current_url.endswith("#power=low")
-    page.focused("1 row: the sentinel")
 
 
 def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:

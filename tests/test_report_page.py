@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Opener, Page
-from tests.evidence_runs import controls, evidence_run, quiet_row
+from tests.evidence_runs import controls, evidence_run
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, two_runs, write_run
 
 pytestmark = NEEDS_BROWSER
@@ -69,31 +69,6 @@ def test_an_address_names_an_op_or_a_row(page: Page) -> None:
     assert [button.text for button in page.all(".row .open")] == ["wide"]
 
 
-def test_ops_match_by_name_first(open_page: Opener, tmp_path: Path) -> None:
-    """What is typed is looked for in names before it is in reasons, and only rows that match are unfolded."""
-    named, other = row("torch.crash_report"), row("torch.aaa")
-    rest = row("torch.aaa", "calm")
-    page = open_page(
-        write_run(
-            tmp_path / "run.jsonl",
-            [
-                (other, ended(other, "off", "crash", "signal 11")),
-                quiet_row(rest),
-                quiet_row(named),
-            ],
-        )
-    )
-    page.one("#q").send_keys("crash")
-    page.shows("2 of 2 ops")
-    assert page.shown() == ["crash_report", "aaa"]
-    assert [button.text for button in page.unfold()] == ["collisions", "collisions"]
-
-    page.one("#reset").click()
-    page.shows("1 of 2 ops")
-    assert page.shown() == ["aaa"]
-    assert [button.text for button in page.unfold()] == ["collisions", "calm"]
-
-
 def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
     """A pair of columns for each device and release; what a run does not have is no row; rows say their run."""
     page = open_page(*two_runs(tmp_path))
@@ -113,22 +88,6 @@ def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
     ]
     links = [link.get_attribute("href").partition("#")[2] for link in page.all(".row .here")]
     assert links == [f"torch.Tensor.index_put_:duplicates:backward:float64@{number}" for number in (1, 2)]
-
-
-def test_a_phone_shows_one_column(open_page: Opener, tmp_path: Path) -> None:
-    """Where not all columns have room one is chosen, and what is unfolded is as wide as the table."""
-    page = open_page(*two_runs(tmp_path))
-    page.resize(390)
-    heads = [head.text for head in page.all(".ops thead .of") if head.is_displayed()]
-    page.select("column", "1")
-    page.all("tbody.op .open")[0].click()
-
-    assert heads == ["2.11.0 CUDA"]
-    assert [head.text for head in page.all(".ops thead .of") if head.is_displayed()] == ["2.13.0 CPU"]
-    assert page.driver.current_url.endswith("#column=1")
-    assert page.run(
-        "return Math.abs(document.querySelector('.rows > td').offsetWidth - document.querySelector('.ops').clientWidth) < 4"
-    )
 
 
 def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
@@ -196,20 +155,6 @@ def test_panel_by_keyboard(page: Page) -> None:
     button.send_keys(Keys.SPACE)
     assert button.get_attribute("aria-expanded") == "false"
     assert not panel.is_displayed()
-
-
-def test_panel_follows_its_row(page: Page) -> None:
-    """A panel disappears with its row and comes back with it, still open."""
-    (collisions, no_collisions) = [one for one in page.unfold() if "collisions" in one.text]
-    collisions.click()
-    page.one("#q").send_keys("no_collisions")
-    page.shows("1 of 9 ops")
-    assert no_collisions.is_displayed()
-    assert not page.one(".panel").is_displayed()
-
-    page.one("#reset").click()
-    page.shows("8 of 9 ops")
-    assert page.one(".panel").is_displayed()
 
 
 def test_rerun_command_quotes_the_row(open_page: Opener, tmp_path: Path) -> None:

@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from reports.matrix import cost as costs
-from reports.matrix import trust, words
+from reports.matrix import trust
 from reports.matrix.cost import costs as slow
-from reports.matrix.rows import distance
 from scanner.observations.records import Cost, Group, Output, Timing
-from scanner.perturbations import DEFAULT
 from scanner.verdicts.cells import cell_of
 from scanner.verdicts.findings import MatrixRow
-from tests.evidence_runs import ONE, SEVERITY, cost, one_row, only, quiet_row, timing, under
-from tests.runs import RUNS, SETTINGS, drifting, ran, row, stable, write_run
+from tests.evidence_runs import ONE, SEVERITY, cost, one_row, only, quiet_row, under
+from tests.runs import RUNS, drifting, ran, row, stable, write_run
 
 
 def _timed_row(path: Path, cost_: Cost | None) -> MatrixRow:
@@ -45,31 +42,6 @@ def _timed_row(path: Path, cost_: Cost | None) -> MatrixRow:
 def test_cost_in_words(tmp_path: Path, seen: Cost | None, shown_text: str) -> None:
     """A ratio is marked where the quartiles overlap; filling is told where it matters; absence is a word."""
     assert shown_text == costs.cost_words(_timed_row(tmp_path, seen))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown_text"),
-    [
-        (2.5, "2.5 s"),
-        (0.25, "250 ms"),
-        (1e-3, "1 ms"),
-        (9.99e-4, "999 µs"),
-        (4e-8, "40 ns"),
-        (4e-10, "0.4 ns"),
-    ],
-)
-def test_durations(seconds: float, shown_text: str) -> None:
-    """A time is told in the largest unit of which it is at least one, its quartiles in the same."""
-    assert costs.duration(timing(seconds)).startswith(f"{shown_text} (")
-
-
-@pytest.mark.parametrize(
-    ("count", "shown_text"),
-    [(None, "not measured"), (0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 30, "5 GiB")],
-)
-def test_memory(count: int | None, shown_text: str) -> None:
-    """Bytes are told in the largest unit of which there is at least one."""
-    assert shown_text == costs.memory(count)
 
 
 def test_what_takes_twice_as_long_is_listed(tmp_path: Path) -> None:
@@ -111,29 +83,6 @@ def test_the_worst_of_each_measure_counts() -> None:
     assert cell_of(processes[2:]).severity is None
 
 
-@pytest.mark.parametrize(
-    ("dtype", "changes", "lines"),
-    [
-        ("float32", {}, ("48 of 192 (25 %)", "0.0625", "1.5e-05", "128", "2.5e-07", "0.25")),
-        ("float32", {"max_ulp": 1_234_567}, ("48 of 192 (25 %)", "0.0625", "1.5e-05", "1.23e+06", "2.5e-07", "0.25")),
-        ("float64", {"max_ulp": 2**63 - 1}, (None, None, None, "at least 9.22e+18", None, None)),
-        ("float64", {"max_rel": 1.7976931348623157e308}, (None, None, "at least 1.8e+308", None, None, None)),
-        ("float32", {"max_rel": None, "v_ermv": None}, (None, None, "none comparable", None, "none comparable", None)),
-        ("int64", {"max_abs": None}, (None, "not subtracted", None, None, None, None)),
-        ("uint8", {"max_ulp": None}, (None, None, None, "not subtracted", None, None)),
-        ("bool", {"v_ermv": None}, (None, None, None, None, "not subtracted", None)),
-    ],
-)  # fmt: skip
-def test_distances_in_words(dtype: str, changes: dict[str, Any], lines: tuple[str | None, ...]) -> None:
-    """What cannot be subtracted, compared or represented is a word."""
-    output = Output(
-        name="output", shape=(192,), dtype=dtype, differing=1, severity=replace(SEVERITY, **changes)
-    )
-    _, *found = distance(output)
-
-    assert [said for said in lines if said] == [said for said, want in zip(found, lines, strict=True) if want]
-
-
 def test_first_differing_execution_is_the_earliest() -> None:
     """Of several processes the earliest execution counts, and its process is named."""
     seen = ran(ONE, "off", {"a": 9, "b": 1}, {"a": 4, "b": 6}, {"a": 10})
@@ -164,13 +113,6 @@ def test_what_only_some_perturbations_reveal(
 
     lines = trust.revealed([found]).lines
     assert [line[2] for line in lines] == ([where] if where else [])
-
-
-def test_rerun_is_disturbed_alike() -> None:
-    """The command for a row names the perturbations where they are not the default, and the time limit."""
-    assert "--perturb quiet -o" in words.rerun_options(SETTINGS)
-    assert "--seed 0 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT))
-    assert "--seed 0 --max-time 2 -o" in words.rerun_options(replace(SETTINGS, perturb=DEFAULT, max_time=2.0))
 
 
 @pytest.mark.parametrize(

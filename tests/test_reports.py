@@ -11,9 +11,7 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from reports.cli.report import RENDERERS
-from reports.matrix.model import load
 from reports.render.markdown import code, plain
-from reports.report import export
 from scanner.observations.records import MODES
 from scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import (
@@ -27,7 +25,6 @@ from tests.runs import (
     Planned,
     drifting,
     ended,
-    every_finding,
     raised,
     ran,
     row,
@@ -47,26 +44,6 @@ def run(tmp_path: Path) -> Path:
 def hostile_rows() -> list[Planned]:
     bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
     return [(bad, [*ended(bad, "off", "crash", HOSTILE), *ran(bad, "on", *stable())])]
-
-
-def test_deterministic_never_without_n(run: Path) -> None:
-    """No cell of the matrix, the finding included, says "deterministic" without its n."""
-    table = [line for line in text("md", run).splitlines() if line.startswith("| `")]
-
-    said = [cell.strip() for line in table for cell in line.split(" | ") if "deterministic" in cell]
-    assert said
-    assert all(" of 100 differed" in cell or "(n = 100 per mode)" in cell for cell in said)
-
-
-@pytest.mark.parametrize("form", RENDERERS)
-def test_compressed_run_reads_the_same(tmp_path: Path, form: str) -> None:
-    """A run file in gzip gives the same report but for its name."""
-    named = write_run(tmp_path / "named.jsonl")
-    packed = write_run(tmp_path / "packed.jsonl.gz")
-
-    assert text(form, packed).replace("packed.jsonl.gz", "NAME") == text(form, named).replace(
-        "named.jsonl", "NAME"
-    )
 
 
 @pytest.mark.parametrize(
@@ -125,16 +102,6 @@ def test_html_is_self_contained(run: Path) -> None:
         assert loading not in message
 
 
-@pytest.mark.parametrize("form", RENDERERS)
-def test_only_may_leave_nothing(tmp_path: Path, form: str) -> None:
-    """A finding that no row has leaves an empty matrix, not an error."""
-    message = text(form, write_run(tmp_path / "run.jsonl", every_finding()[:1]), only=("silent",))
-
-    assert "torch.Tensor.scatter_add_" not in message
-    if form in ("md", "html"):
-        assert "Shown: 0 of 1 rows" in message
-
-
 def test_empty_plan(tmp_path: Path) -> None:
     """A run without rows gives every report, each saying that there is nothing."""
     path = write_run(tmp_path / "run.jsonl", [])
@@ -143,13 +110,6 @@ def test_empty_plan(tmp_path: Path) -> None:
     assert "No row to show." in text("html", path)
     assert as_json(path)["rows"] == []
     assert text("csv", path).count("\n") == 1
-
-
-def test_markdown_pieces_are_lazy(run: Path) -> None:
-    """Reports come in pieces, so that ten thousand rows need not be held as one text."""
-    for form in RENDERERS.values():
-        assert next(iter(form(load([str(run)]))))
-    assert len(list(export.render_json(load([str(run)])))) > 1
 
 
 def test_serial_rows_are_counted(tmp_path: Path) -> None:
@@ -201,10 +161,3 @@ def test_cells_of_csv_stay_cells(tmp_path: Path, name: str) -> None:
         assert not found[field].startswith(("=", "+", "-", "@", "\t", "\r"))
         assert found[field].isprintable()
     assert message.replace("\n", "").isprintable()
-
-
-def test_frame_has_nullable_counts(run: Path) -> None:
-    """The counts of the flat table stay integers though some cells have none."""
-    table, _ = export.frames(load([str(run)]))
-
-    assert str(table["on_differing"].dtype) == "Int64"
