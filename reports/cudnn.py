@@ -65,36 +65,31 @@ def labels(some: Collection[Way], every: Collection[Way]) -> list[str]:
     layouts: defaultdict[str, set[str]] = defaultdict(set)
     for dtype, layout in some:
         layouts[dtype].add(layout)
+    whole = {
+        dtype for dtype, found in layouts.items() if found >= {it for name, it in every if name == dtype}
+    }
     return sorted(
-        dtype if all((dtype, one) in some for name, one in every if name == dtype)
-        else f"{dtype} ({', '.join(sorted(found))})"
+        dtype if dtype in whole else f"{dtype} ({', '.join(sorted(found))})"
         for dtype, found in layouts.items()
-    )  # fmt: skip
+    )
 
 
 def first_lines(table: EngineTable, gpus: Sequence[str]) -> list[list[str]]:
     """Return for each layer with a nondeterministic engine first its dtypes by GPU, and those that are not known."""
     sure, every = known(table), asked(table)
+
+    def text(place: tuple[str, str], gpu: str, first: set[Way]) -> str:
+        answered, all_ = sure.get(place, {}).get(gpu, set()), every[place].get(gpu, set())
+        if not answered:
+            return "not known"
+        told = ", ".join(labels(first, all_)) or "none"
+        unknown = all_ - answered
+        return f"{told}; not known: {', '.join(labels(unknown, all_))}" if unknown else told
+
     return [
-        [
-            *place,
-            *(
-                _first_text(
-                    on.get(gpu, set()), sure.get(place, {}).get(gpu, set()), every[place].get(gpu, set())
-                )
-                for gpu in gpus
-            ),
-        ]
+        [*place, *(text(place, gpu, on.get(gpu, set())) for gpu in gpus)]
         for place, on in met_first(table).items()
     ]
-
-
-def _first_text(first: set[Way], sure: set[Way], every: set[Way]) -> str:
-    if not sure:
-        return "not known"
-    told = ", ".join(labels(first, every)) or "none"
-    unknown = every - sure
-    return f"{told}; not known: {', '.join(labels(unknown, every))}" if unknown else told
 
 
 def places(table: EngineTable) -> list[dict[str, Any]]:
@@ -134,15 +129,15 @@ def _ranks(ranks: Sequence[tuple[int, int]]) -> str:
     if not ranks:
         return "none"
     at, of = (sorted(column) for column in zip(*ranks, strict=True))
-    return f"{_range(*map(_ordinal, (at[0], at[-1])))} of {_range(str(of[0]), str(of[-1]))}"
+    ends = [
+        f"{it}th" if it % 100 in range(11, 14) else f"{it}{_SUFFIXES.get(it % 10, 'th')}"
+        for it in (at[0], at[-1])
+    ]
+    return f"{_range(*ends)} of {_range(str(of[0]), str(of[-1]))}"
 
 
 def _range(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
-
-
-def _ordinal(number: int) -> str:
-    return f"{number}th" if number % 100 in range(11, 14) else f"{number}{_SUFFIXES.get(number % 10, 'th')}"
 
 
 LIMITS = (
@@ -209,35 +204,31 @@ def _figures_text(table: EngineTable) -> str:
 
 def sentence(table: EngineTable) -> str:
     """Return a table in one sentence."""
-    numbers: defaultdict[str, set[int]] = defaultdict(set)
-    accepting = set()
-    for cell in table.cells:
-        operation = _asked(table, cell)
-        numbers[operation] |= {one.number for one in cell.engines if one.nondeterministic}
-        accepting |= {operation} if cell.engines else set()
     found = "; ".join(
-        f"{operation}: {', '.join(map(str, sorted(some))) or ('none' if operation in accepting else 'refused')}"
-        for operation, some in numbers.items()
+        f"{operation}: {', '.join(map(str, _numbers(cells))) or ('none' if any(it.engines for it in cells) else 'refused')}"
+        for operation, cells in _by_operation(table).items()
     )
     return f"cuDNN {table.cudnn}: engines with the numerical note NONDETERMINISTIC: {found}."
 
 
-def _asked(table: EngineTable, cell: EngineCell) -> str:
-    return cudnn_operation(cell.operation, transposed=table.problems[cell.problem].transposed)
+def _by_operation(table: EngineTable) -> dict[Operation, list[EngineCell]]:
+    """Return the cells by the operation of cuDNN that was asked about."""
+    cells: dict[Operation, list[EngineCell]] = {}
+    for cell in table.cells:
+        transposed = table.problems[cell.problem].transposed
+        cells.setdefault(cudnn_operation(cell.operation, transposed=transposed), []).append(cell)
+    return cells
 
 
 def accepted_engines(table: EngineTable, gpus: Sequence[str]) -> list[dict[str, Any]]:
     """Return for each of cuDNN's operations how many engines each GPU accepts, and which are nondeterministic."""
-    cells: defaultdict[str, list[EngineCell]] = defaultdict(list)
-    for cell in table.cells:
-        cells[_asked(table, cell)].append(cell)
     return [
         {
             "operation": operation,
             "engines": max(cell.total for cell in some),
             "on": {gpu: _on([cell for cell in some if cell.gpu == gpu and cell.engines]) for gpu in gpus},
         }
-        for operation, some in cells.items()
+        for operation, some in _by_operation(table).items()
     ]
 
 
@@ -245,11 +236,13 @@ def _text_of(on: dict[str, Any]) -> str:
     """Return in words how many engines one GPU accepts, and which are nondeterministic."""
     if not on["cells"]:
         return "none accepted"
-    range_ = f"{on['fewest']} to {on['most']}" if on["fewest"] < on["most"] else str(on["most"])
-    numbers = ", ".join(map(str, on["nondeterministic"]))
+    accepted, numbers = (
+        _range(str(on["fewest"]), str(on["most"])),
+        ", ".join(map(str, on["nondeterministic"])),
+    )
     if not numbers:
-        return f"{range_}; none"
-    return f"{range_}; engine {numbers} in {on['cells_nondeterministic']} of {on['cells']} cells"
+        return f"{accepted}; none"
+    return f"{accepted}; engine {numbers} in {on['cells_nondeterministic']} of {on['cells']} cells"
 
 
 def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
@@ -257,9 +250,7 @@ def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
     return {
         "fewest": min(counts, default=0),
         "most": max(counts, default=0),
-        "nondeterministic": sorted(
-            {one.number for cell in cells for one in cell.engines if one.nondeterministic}
-        ),
+        "nondeterministic": _numbers(cells),
         "cells": len(cells),
         "cells_nondeterministic": sum(any(one.nondeterministic for one in cell.engines) for cell in cells),
     }
@@ -267,10 +258,7 @@ def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
 
 def _refused(table: EngineTable) -> list[tuple[str, str, str, int]]:
     """Return what cuDNN refused, by operation and GPU, and how often."""
-    counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-    for cell in table.cells:
-        if cell.refused is not None:
-            counts[cell.operation, cell.gpu, cell.refused] += 1
+    counts = Counter((it.operation, it.gpu, it.refused) for it in table.cells if it.refused is not None)
     return [(*key, count) for key, count in counts.items()]
 
 
@@ -379,6 +367,7 @@ def _only(table: EngineTable, first: LayerWays, other: LayerWays, sure: LayerWay
 
 
 _RECORDED = Path(__file__).parent / "engines"
+_read = cache(read_table)
 # The cuDNN that the wheel of a build requires, by its metadata on PyPI, where its table is recorded. Wheels of the same
 # release for another CUDA may require another, those for CPUs and ROCm none.
 _REQUIRED = {
@@ -429,23 +418,15 @@ def expected_engines(row: Row, torch: str) -> RowEngines:
 
 
 @cache
-def _recorded(cudnn: str) -> EngineTable:
-    return read_table(_RECORDED / f"cudnn-{cudnn}.json.gz")
-
-
-@cache
 def _alike(
     cudnn: str, operation: Operation, kind: LayerKind, dtype: str, layout: str
 ) -> tuple[EngineCell, ...]:
     """Return the recorded cells of one of cuDNN's operations for layers of a kind."""
-    table = _recorded(cudnn)
-    problems = table.problems
+    table = _read(_RECORDED / f"cudnn-{cudnn}.json.gz")
     return tuple(
         cell
-        for cell in table.cells
-        if (cell.dtype, cell.layout) == (dtype, layout)
-        and cudnn_operation(cell.operation, transposed=problems[cell.problem].transposed) == operation
-        and problems[cell.problem].kind == kind
+        for cell in _by_operation(table).get(operation, ())
+        if (cell.dtype, cell.layout) == (dtype, layout) and table.problems[cell.problem].kind == kind
     )
 
 
@@ -473,12 +454,6 @@ def _engines_words(operation: Operation, kind: LayerKind, cells: Sequence[Engine
     )
     engines = f"engine{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
     return f"{of}: {engines} noted nondeterministic, tried first for recorded layers like it: {counts}"
-
-
-def _json(tables: Sequence[EngineTable]) -> str:
-    """Return the record of one release, to be read again, or what changed between several."""
-    several_ = len(tables) > 1
-    return msgspec.json.format(json_of(changes(tables)), indent=1) + "\n" if several_ else encode(tables[0])
 
 
 def _text(tables: Sequence[EngineTable]) -> Iterator[str]:
@@ -565,5 +540,10 @@ RENDERERS: dict[str, Callable[[Sequence[EngineTable]], Iterable[str]]] = {
     "html": lambda tables: page.generate(
         "cudnn", script=False, report=view(tables[-1]), changes=changes(tables) if len(tables) > 1 else None
     ),
-    "json": lambda tables: [_json(tables)],
+    # The record of one release, to be read again, or what changed between several.
+    "json": lambda tables: [
+        msgspec.json.format(json_of(changes(tables)), indent=1) + "\n"
+        if len(tables) > 1
+        else encode(tables[0])
+    ],
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
-from reports.matrix.columns import NOTHING, Column, PropertyColumn, Said, all_columns, column_cell, outranking
+from reports.matrix.columns import NOTHING, Column, PropertyColumn, Said, all_columns, cell_of, outranking
 from reports.matrix.listed import SECTION_WORDS, hands_out
 from reports.matrix.model import Matrix, beside_counts
 from reports.matrix.ops import UNSCANNED, RunRow, ops_view
@@ -73,18 +74,15 @@ def explained(
     """
     by_op = ops_view(matrices)
     ops = by_op.ops
-    cells = [_joined(it, [op.further[place] for op in ops]) for place, it in enumerate(by_op.further)]
+    latest = _latest(by_op)
+    cells = [cell_of(column, latest) for column in by_op.further]
     measured = list(_measured(matrices, paths))
     views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
-    actions = list(_advices(by_op, cells, libraries)) if worst else []
+    actions = list(_advices(by_op, latest, cells, libraries)) if worst else []
     where = {device_kind(one.run.header.settings.device) for one in matrices if one.rows}
-    latest = list(lists.values())[-1] if lists else []
-    unmeasured = {
-        kind: count
-        for kind in dict.fromkeys(claim.device for claim in latest)
-        if kind not in {"any", *where} and (count := sum(claim.device == kind for claim in latest))
-    }
+    claims = Counter(claim.device for claim in (list(lists.values())[-1] if lists else ()))
+    unmeasured = {kind: count for kind, count in claims.items() if kind not in {"any", *where}}
     return View(
         {
             "op": name,
@@ -108,11 +106,13 @@ def explained(
     )
 
 
-def _advices(by_op: View, cells: Sequence[View], libraries: Sequence[View]) -> Iterator[str]:
+def _advices(
+    by_op: View, latest: Sequence[MatrixRow], cells: Sequence[View], libraries: Sequence[View]
+) -> Iterator[str]:
     """Yield what to do on each kind of device, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
     devices: dict[str, list[MatrixRow]] = {}
-    for row in _latest(by_op):
+    for row in latest:
         devices.setdefault(label_of(row.row.device), []).append(row)
     kinds = dict.fromkeys(label_of(column["device"]) for column in by_op.columns)
     for label in kinds:
@@ -248,11 +248,10 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
         environment, settings = one.run.header.environment, one.run.header.settings
         machines = (machine_of_row(one.run.header, it.row) for it in rows)
         counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.compared}
-        directions = {
-            direction: _cases([row for row in rows if row.row.direction == direction])
-            for direction in ("forward", "backward")
-            if any(row.row.direction == direction for row in rows)
-        }
+        directions: dict[str, list[View]] = {}
+        for direction, finding in product(("forward", "backward"), WORST_FIRST):
+            if some := [it for it in rows if (it.row.direction, it.finding) == (direction, finding)]:
+                directions.setdefault(direction, []).append(_finding(finding, some))
         yield View(
             {
                 "run": paths[same[0]],
@@ -267,7 +266,13 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
             },
             head="CUDA, SIMULATED" if one.simulated else f"MEASURED on {one.device}",
             where=one.device,
-            same_words=", ".join(_named_run(matrices[place]) for place in same[1:]),
+            # The release of each, with the architecture of a simulated GPU: there may be several of one release.
+            same_words=", ".join(
+                f"{_torch(it)} ({of.architecture})"
+                if (of := it.run.header.environment.simulated)
+                else _torch(it)
+                for it in (matrices[place] for place in same[1:])
+            ),
             n_words=f"up to {one.executions} schedules per mode; not measured on a GPU"
             if one.simulated
             else f"n = {span_of(sorted(counts))} per mode"
@@ -279,20 +284,6 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
 
 def _torch(one: Matrix) -> str:
     return one.run.header.environment.torch
-
-
-def _named_run(one: Matrix) -> str:
-    """Return the release of a run, with the architecture of a simulated GPU: there may be several of one release."""
-    simulated = one.run.header.environment.simulated
-    return f"{_torch(one)} ({simulated.architecture})" if simulated else _torch(one)
-
-
-def _cases(rows: Sequence[MatrixRow]) -> list[View]:
-    """Return what rows of one direction show, those of one finding together, the worst first."""
-    found: dict[Finding, list[MatrixRow]] = {}
-    for row in rows:
-        found.setdefault(row.finding, []).append(row)
-    return [_finding(finding, found[finding]) for finding in WORST_FIRST if finding in found]
 
 
 def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
@@ -310,15 +301,10 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
         "with threads not counted": sum(one.serial is None for one in rows),
         "low power": sum(one.weak is not None for one in rows),
         UNLIKE_REFERENCE: sum(bool(one.unlike_reference) for one in rows),
-        **{
-            text: sum(name in one.beside for one in rows)
-            for name, text in ((name, word.phrase) for name, word in BESIDE.items())
-        },
+        **{word.phrase: sum(name in one.beside for one in rows) for name, word in BESIDE.items()},
     }
     known = [(one, cell.simulated) for one in rows for cell in (one.off, one.on) if cell.simulated]
-    proof = {one.row.id for one, it in known if it.race_free} - {
-        one.row.id for one, it in known if not it.race_free
-    }
+    proof = {one.row.id for one, _ in known} - {one.row.id for one, it in known if not it.race_free}
     elsewhere: dict[str, set[str]] = {}
     for one, it in known:
         for text in others(it):
@@ -445,15 +431,6 @@ def _listed(places: Sequence[str]) -> str:
     first, *others = (place.partition(" ") for place in places)
     *names, last = [first[2], *(other[2] for other in others)]
     return f"{first[0]} {', '.join(names)} and {last}" if names else f"{first[0]} {last}"
-
-
-def _joined(column: Column, cells: Sequence[View]) -> View:
-    """Return what a column says of all specs of an op: the worst that it finds of any."""
-    order = [*column.findings, None]
-    worst = min(cells, key=lambda cell: order.index(cell.finding))
-    rows = sum(cell.rows for cell in cells if cell.finding == worst.finding)
-    of = sum(cell.of for cell in cells)
-    return column_cell(column, worst.finding, rows, of, worst.compiled, worst.among)
 
 
 def _lines(view: View) -> Iterator[str]:

@@ -194,36 +194,24 @@ def libraries_view(table: LibraryTable, asked: Sequence[str]) -> View:
 
 def _library(table: LibraryTable, name: str) -> View:
     entries = [_entry(one, table.calling(one)) for one in table.entries if one.library == name]
-    missing = [one for one in table.nothing_found if one.library == name]
-    return View(
-        {
-            "library": name,
-            "entries": entries,
-            "nothing_found": [{"area": one.area, "looked": one.looked} for one in missing],
-        }
-    )
+    missing = [fields_of(one, "area", "looked") for one in table.nothing_found if one.library == name]
+    return View({"library": name, "entries": entries, "nothing_found": missing})
 
 
 def _entry(entry: LibraryEntry, calls: Sequence[LibraryCall]) -> View:
     fields = asdict(entry)
     del fields["library"]
     called = [fields_of(one, "ops", "device", "condition", "source", "quotation") for one in calls]
+    ops: dict[str, dict[str, None]] = {}  # each once for each device
+    for call in calls:
+        ops.setdefault(call.device, {}).update(dict.fromkeys(call.ops))
     return View(
         {**fields, "called_by": called},
         when=entry.when,
         said=entry.said,
         setting_words=entry.setting or "none",
-        ops_words="; ".join(f"{device}: {', '.join(ops)}" for device, ops in _by_device(calls).items()),
+        ops_words="; ".join(f"{device}: {', '.join(some)}" for device, some in ops.items()),
     )
-
-
-def _by_device(calls: Iterable[LibraryCall]) -> dict[str, list[str]]:
-    """Return the ops that call, each once for each device."""
-    found: dict[str, list[str]] = {}
-    for call in calls:
-        ops = found.setdefault(call.device, [])
-        ops += [op for op in call.ops if op not in ops]
-    return found
 
 
 def libraries_of(names: Collection[str]) -> list[View]:

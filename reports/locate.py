@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -196,15 +196,20 @@ def _simulated_rows(simulated: Sequence[Matrix], named: Sequence[Matrix]) -> dic
     for row in (row for one in simulated for row in one.rows):
         rows.setdefault((row.row.spec, row.row.case, row.row.direction), []).append(row)
     found: dict[str, dict[str, MatrixRow]] = {}
-    for one in named:
-        keys = {row.row.key: row.row for row in one.rows}
-        for dispatch in one.run.dispatches:
-            if (planned := keys.get(dispatch.key)) is None:
-                continue
-            for name in {name for mode in dispatch.modes.values() for name in mode.overloads}:
-                for row in rows.get((planned.spec, planned.case, planned.direction), ()):
-                    found.setdefault(name, {})[row.row.id] = row
+    for name, _, _, one in _reaching(named):
+        for row in rows.get((one.row.spec, one.row.case, one.row.direction), ()):
+            found.setdefault(name, {})[row.row.id] = row
     return {name: list(one.values()) for name, one in found.items()}
+
+
+def _reaching(matrices: Iterable[Matrix]) -> Iterator[tuple[str, int, Matrix, MatrixRow]]:
+    """Yield the overloads that rows reach: the name of one, among how many, the run and the row."""
+    for matrix in matrices:
+        rows = {row.row.key: row for row in matrix.rows}
+        for dispatch in matrix.run.dispatches:
+            if (row := rows.get(dispatch.key)) is not None:
+                names = {name for mode in dispatch.modes.values() for name in mode.overloads}
+                yield from ((name, len(names), matrix, row) for name in names)
 
 
 def matrix_words(place: dict[str, Any]) -> str:
@@ -224,16 +229,9 @@ class OverloadIndex:
 
     def __init__(self, matrices: Sequence[Matrix]) -> None:
         self._rows: dict[str, list[tuple[int, int, int, Matrix, MatrixRow]]] = {}
-        for matrix in matrices:
-            rows = {row.row.key: row for row in matrix.rows}
-            for dispatch in matrix.run.dispatches:
-                row = rows.get(dispatch.key)
-                if row is None:
-                    continue
-                names = {name for mode in dispatch.modes.values() for name in mode.overloads}
-                for name in names:
-                    places = self._rows.setdefault(name, [])
-                    places.append((FINDINGS.index(row.finding), len(names), len(places), matrix, row))
+        for name, among, matrix, row in _reaching(matrices):
+            places = self._rows.setdefault(name, [])
+            places.append((FINDINGS.index(row.finding), among, len(places), matrix, row))
 
     def place(self, root: Root) -> dict[str, Any] | None:
         """Return the row that says most of an op: of its direction, that does as it did, with the worst finding."""

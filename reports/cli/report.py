@@ -14,7 +14,7 @@ from reports import checks
 from reports.cli.writing import deliver
 from reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
 from reports.render import blocks
-from reports.render.output import open_option, place_of, write_page, write_to_stdout
+from reports.render.output import open_option, place_of, write_report, write_to_stdout
 from reports.render.terminal import columns
 from reports.report import export, page, text
 from reports.report.view import excerpt, markdown, report_view
@@ -124,7 +124,7 @@ def report(
     if output is None and form == "text":
         show(matrices, whole=whole)
     elif opens and output is not None:
-        write_page(Path(output), render(matrices), runs, opens=True)
+        write_report(Path(output), render(matrices), runs, page=True, opens=True)
     else:
         deliver(render(judged if form in FOR_CI else matrices), form, output, runs)
     failure = checks.failing_line(judged, fail_on) if fail_on else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from reports.render.output import check_place, write_page, write_report, write_to_stdout
+from reports.render.output import check_place, write_report, write_to_stdout
 from scanner.cli.options import form_of, format_option, output_option
 from scanner.errors import EXIT_DONE
 
@@ -43,7 +43,7 @@ def deliver(pieces: Iterable[str], form: str, path: str | None, sources: Sequenc
     if path is None:
         write_to_stdout(pieces)
     else:
-        (write_page if form == "html" else write_report)(Path(path), pieces, sources)
+        write_report(Path(path), pieces, sources, page=form == "html")
 
 
 def writes(

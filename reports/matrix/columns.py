@@ -218,34 +218,6 @@ Column = ModeColumn | PropertyColumn
 COLUMN_FIELDS = ("finding", "rows", "of", "notable", "compiled", "among")
 
 
-def column_cell(
-    column: Column, finding: str | None, rows: int, of: int, compiled: int | None, among: int
-) -> View:
-    """Return what a column says of an op.
-
-    Args:
-        column: The column.
-        finding: The worst of its rows; ``None``: it says nothing of any.
-        rows: That have it.
-        of: Rows of which it says something.
-        compiled: Rows of which something was compiled, of a mode under torch.compile.
-        among: Rows that it was asked of and could say something of.
-    """
-    parts = [f"in {rows} of {of}"] * (rows != of)
-    if finding is not None and compiled is not None:
-        # Which rows were compiled is a choice, and told.
-        parts.append(f"{compiled} of {among} rows compiled")
-    counts = "; ".join(parts)
-    separator = "; " if rows == of and counts else " "
-    notable = finding not in {None, [*column.findings][-1]}
-    return View(
-        dict(zip(COLUMN_FIELDS, (finding, rows, of, notable, compiled, among), strict=True)),
-        settled=finding is not None and finding not in UNSETTLED,
-        counts=counts,
-        text=NOTHING if finding is None else f"{finding}{separator}{counts}".rstrip(),
-    )
-
-
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
     """Return the columns that any of the runs was asked for."""
     scans = [one.run.header.settings for one in matrices]
@@ -311,12 +283,28 @@ def pointer(columns: Sequence[Column], cells: Sequence[View]) -> str | None:
 
 
 def cell_of(column: Column, rows: Iterable[MatrixRow]) -> View:
-    """Return what a column says of the rows of an op."""
+    """Return what a column says of the rows of an op.
+
+    Its fields: the worst finding, or ``None`` where it says nothing of any; how many rows have it, of how many of which it says
+    something; whether it needs attention; of a mode under torch.compile in how many something was compiled, among how many.
+    """
     rows = [row for row in rows if column.asked(row) and column.why_not(row.row) is None]
     found = Counter(one for row in rows if (one := column.finding(row)) is not None)
     finding = next((one for one in column.findings if found[one]), None)
-    count = found[finding] if finding else 0
-    return column_cell(column, finding, count, found.total(), column.compiled(rows), len(rows))
+    count, of, compiled = found[finding] if finding else 0, found.total(), column.compiled(rows)
+    parts = [f"in {count} of {of}"] * (count != of)
+    if finding is not None and compiled is not None:
+        # Which rows were compiled is a choice, and told.
+        parts.append(f"{compiled} of {len(rows)} rows compiled")
+    counts = "; ".join(parts)
+    separator = "; " if count == of and counts else " "
+    notable = finding not in {None, [*column.findings][-1]}
+    return View(
+        dict(zip(COLUMN_FIELDS, (finding, count, of, notable, compiled, len(rows)), strict=True)),
+        settled=finding is not None and finding not in UNSETTLED,
+        counts=counts,
+        text=NOTHING if finding is None else f"{finding}{separator}{counts}".rstrip(),
+    )
 
 
 def _short(one: PropertyVerdict) -> str:

@@ -19,13 +19,6 @@ from scanner.observations.writer import cannot_write
 _PIECE = 1 << 16  # bytes per write, roughly
 
 
-def write_report(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
-    """Write a report as ``write_whole`` does, and say where it is to whoever waits at a terminal."""
-    write_whole(path, pieces, runs)
-    if sys.stderr.isatty():
-        click.echo(one_line(f"Wrote {path}"), err=True)
-
-
 def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
     """Write a report through a temporary file beside it, so that a failure leaves what was there before.
 
@@ -117,20 +110,24 @@ def place_of(runs: Sequence[str]) -> str:
     return f"{name.removesuffix('.gz').removesuffix('.jsonl')}.html"
 
 
-def write_page(path: Path, pieces: Iterable[str], runs: Sequence[str] = (), *, opens: bool = False) -> None:
-    """Write a page whole, say where it is, and open it if that is asked for.
+def write_report(
+    path: Path, pieces: Iterable[str], runs: Sequence[str] = (), *, page: bool = False, opens: bool = False
+) -> None:
+    """Write a report whole, and say where it is: of a page always, of others to whoever waits at a terminal.
 
     Args:
         path: Where to.
         pieces: The text.
         runs: The files it was made from, which it must not replace.
+        page: Whether it is a web page.
         opens: Whether a browser is to show it; that there is none is told, and no failure.
 
     Raises:
         UsageError: The place cannot be written, or a run file lies there.
     """
     write_whole(path, pieces, runs)
-    click.echo(one_line(f"Wrote {path}"), err=True)
+    if page or sys.stderr.isatty():
+        click.echo(one_line(f"Wrote {path}"), err=True)
     if opens and not _opened(path.resolve().as_uri()):
         click.echo(f"detmatrix: no web browser was found; open {path.resolve().as_uri()}", err=True)
 
