@@ -9,7 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opspecs.model import Case, OpSpec, call  # noqa: E402
 from scanner.worker import bits  # noqa: E402
 
 NAN = float("nan")
@@ -91,18 +90,3 @@ def test_what_holds_no_information(output: Any, expected: tuple[str | None, str 
     found = bits.blank(bits.parts(output, "output"), inputs)
 
     assert found == expected
-
-
-def test_rows_are_planned_once() -> None:
-    """A dtype or direction that is named twice makes one row: two would void the run file at its end."""
-    spec = OpSpec(
-        name="twice",
-        op="torch.neg",
-        why="Test.",
-        cases={"one": Case(inputs=lambda t: call(t.normal(4)))},
-        directions=("forward", "forward"),
-        dtypes=("float32", "float16"),
-        cuda_dtypes=("float16",),
-    )
-
-    assert [row.id for row in spec.rows("cuda")] == ["twice:one:forward:float32", "twice:one:forward:float16"]

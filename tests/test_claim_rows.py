@@ -12,7 +12,6 @@ import pytest
 from opspecs.model import OpSpec
 from opspecs.registry import SPECS
 from scanner.claims.coverage import Planning, plain, planning, rows_by_spec
-from scanner.claims.matching import dtype_kind
 from scanner.claims.tables import documented_claims, documented_versions
 from scanner.observations.records import Claim, Condition
 from tests.commands import Command
@@ -121,57 +120,6 @@ def test_traits_are_conditions() -> None:
 
 REDUCTIONS = {"sum", "mean", "prod", "amax", "amin"}
 MODES = {"nearest", "nearest-exact", "area", "linear", "bilinear", "bicubic", "trilinear"}
-ACCUMULATE = {"True", "False"}
-
-# Each documented condition of an op, with the values it could have.
-BOTH_SIDES = {
-    ("torch.Tensor.index_put", "accumulate"): ACCUMULATE,
-    ("torch.Tensor.put_", "accumulate"): ACCUMULATE,
-    ("torch.Tensor.__getitem__", "index"): {"list of tensors", "slice"},
-    ("torch.Tensor.scatter", "src"): {"Tensor", "value"},
-    ("torch.Tensor.scatter_reduce", "reduce"): REDUCTIONS,
-    ("torch.Tensor.index_reduce", "reduce"): REDUCTIONS - {"sum"},
-    ("torch.bincount", "weights"): {"given", "none"},
-    ("torch.bmm", "layout"): {"sparse-dense", "dense"},
-    ("torch.median", "output"): {"indices", "value"},
-    ("torch.Tensor.resize_", "quantized"): {"True", "False"},
-    ("torch.nn.functional.interpolate", "mode"): MODES,
-    ("torch.nn.EmbeddingBag", "mode"): {"sum", "mean", "max"},
-}
-
-
-def spoken_of(target: str) -> list[Planning]:
-    """Return the rows that speak of an op by this name."""
-    return [row for row in ROWS if target in (row.documented or (row.spec,))]
-
-
-@pytest.mark.parametrize(("target", "name"), BOTH_SIDES)
-def test_both_sides_of_a_condition_are_measured(target: str, name: str) -> None:
-    """Where a bullet of an op holds under a condition, its opposite is measured too, of that op."""
-    measured = {row.traits[name] for row in spoken_of(target) if name in row.traits}
-
-    assert BOTH_SIDES[target, name] == measured
-
-
-def test_both_sides_of_a_dtype_are_measured() -> None:
-    """A bullet about floating or complex dtypes has an integer row of its op, and one about integers a floating."""
-    stated = {
-        (target, value)
-        for claims in CLAIMS.values()
-        for claim in claims
-        for target in claim.targets
-        for condition in claim.conditions
-        if condition.kind == "dtype"
-        for value in condition.values
-    }
-    opposite = {"floating": "integer", "complex": "integer", "integer": "floating"}
-
-    assert stated
-    assert not [
-        (target, value)
-        for target, value in stated
-        if opposite[value] not in {dtype_kind(row.dtype) for row in spoken_of(target)}
-    ]
 
 
 def test_list_claims_shows_every_bullet(detmatrix: Command) -> None:
@@ -197,18 +145,3 @@ def test_list_claims_json(detmatrix: Command, version: str) -> None:
     assert [claim.id for claim in claims] == [one["id"] for one in listed["claims"]]
     assert all(one["covered"] and one["specs"] for one in listed["claims"])
     assert all(set(spec["rows"]) <= ids for one in listed["claims"] for spec in one["specs"])
-
-
-def test_every_condition_has_two_sides() -> None:
-    """No release states a condition of an op whose opposite nobody asks for."""
-    stated = {
-        (target, condition.name)
-        for claims in CLAIMS.values()
-        for claim in claims
-        for target in claim.targets
-        for condition in claim.conditions
-        # What the flag fills with depends on the dtype alone, and "some cases" have no opposite.
-        if condition.kind not in {"dtype", "fill", "unspecified"} and condition.name != "requires_grad"
-    }
-
-    assert stated == set(BOTH_SIDES)

@@ -63,35 +63,6 @@ def test_run_that_a_report_does_not_trust_is_none_to_trust(
     assert f"cannot be trusted: {reasons[0]} ({len(reasons)} such)" in done.stderr
 
 
-def test_no_more_shards_than_ops(detmatrix: Command, cluster: FakeCluster, tmp_path: Path) -> None:
-    """Where nobody says how many, several nodes have nothing to divide of one op; nor are they waited for."""
-    ray = cluster({"CPU": 2.0}, {"CPU": 2.0}, {"CPU": 2.0})
-    ray.prepared = tmp_path
-    one = ("scan", "quick.cumsum", *OPTIONS[1:])
-    done = detmatrix(*one, "--python", StandIn(tmp_path).python, "-o", "1-of-1.jsonl")
-    assert done.returncode == 0, done.stderr
-
-    done = detmatrix(*one, "--ray")
-
-    assert done.returncode == 0, done.stderr
-    assert [(options["scheduling_strategy"][1], words[1]) for options, words in ray.asked] == [
-        ([{"CPU": 2}], "1/1")
-    ]
-
-
-def test_interpreter_is_the_one_of_the_folder_where_the_command_runs(
-    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
-) -> None:
-    """A task has a folder of its own; a name alone is looked up where the task runs."""
-    ray = cluster()
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--python", "./env/python", "--python", "python3.12")
-
-    assert done.returncode == 0, done.stderr
-    asked = {words[words.index("--python") + 1] for _, words in ray.asked}
-    assert asked == {f"{tmp_path}/env/python", "python3.12"}
-
-
 def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
     detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:

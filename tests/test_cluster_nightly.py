@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +16,7 @@ from scanner.observations.runfile import read_run
 from tests import tied
 from tests.clusters import NODE, LoopbackCluster, loopback_cluster, observed
 from tests.commands import Command
-from tests.stand_in import StandIn, using
+from tests.stand_in import StandIn
 
 pytestmark = pytest.mark.nightly
 pytest.importorskip("ray", reason="Ray is not installed; nox -s nightly has it")
@@ -72,63 +69,6 @@ def _assert_one_at_a_time(path: Path) -> None:
         by_node.setdefault(part.environment.variables["off"][NODE], []).append((began, part.closing.seconds))
     for spans in by_node.values():
         assert all(second[0] > first[0] + first[1] - 1 for first, second in pairwise(sorted(spans))), by_node
-
-
-def test_interpreters_and_kinds_of_gpu_have_files_of_their_own(
-    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
-) -> None:
-    """One call gives files that are ready to compare; each task has a whole GPU, of the kind of its file."""
-    gpu = {"kind": "cuda", "name": "Pretended GPU", "capability": "8.0", "memory": 80 << 30}
-    pythons = []
-    for torch in ("2.13.0", "2.15.0"):
-        (tmp_path / torch).mkdir()
-        pythons += ["--python", StandIn(tmp_path / torch, build={"torch": torch, "devices": [gpu]}).python]
-    scan = ("scan", *OPTIONS, "--device", "cuda", "--ray", cluster.address, "--shards", 2)
-
-    done = detmatrix_process(*scan, *pythons)
-
-    assert done.returncode == 0, done.stderr
-    runs = [
-        f"detmatrix-torch-{torch}-{gpu}.jsonl" for gpu in ("A100", "H100") for torch in ("2.13.0", "2.15.0")
-    ]
-    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == sorted(runs)
-    for run, node in zip(runs, ("node-3", "node-3", "node-4", "node-4"), strict=True):
-        for part in read_run(tmp_path / run).header.parts:
-            variables = part.environment.variables["off"]
-            assert (variables[NODE], variables["CUDA_VISIBLE_DEVICES"]) == (node, "0")
-    compared = json.loads(detmatrix_process("compare", *runs[:2], "--format", "json").stdout)
-    assert "2.15.0" in json.dumps(compared)
-
-
-def test_interrupted_scan_goes_on(
-    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
-) -> None:
-    """Ctrl-C stops what runs on nodes and says how to go on; no shard that was complete is scanned again."""
-    waits = tmp_path / "waits"
-    waits.touch()
-    # An op of the first shard.
-    first = {"do": "observe", "spec": "torch.Tensor.index_reduce", "mode": "on"}
-    standing = StandIn(tmp_path, first | {"wait": str(waits)})
-    scan = ("scan", *CPU, "--python", standing.python, "--ray", cluster.address, "--shards", 4)
-    driver = tied.start([sys.executable, "-m", "scanner", *scan], cwd=tmp_path, stderr=subprocess.PIPE)
-    shards = [tmp_path / "detmatrix.shards" / f"python-1-{number}-of-4.jsonl" for number in (2, 3, 4)]
-    _wait_until(lambda: all(path.exists() for path in shards))
-
-    driver.send_signal(signal.SIGINT)
-    said = driver.communicate()[1]
-
-    assert driver.returncode == 130, said
-    assert "detmatrix.shards holds the complete shards, go on with: detmatrix scan --ray" in said
-    _wait_until(lambda: not using(standing))
-    waits.unlink()
-    standing.forget()
-    command = shlex.split(said.partition("go on with: ")[2])
-    done = detmatrix_process(*command[1:])
-    assert done.returncode == 0, done.stderr
-    complete = {row.id for row in read_run(tmp_path / "detmatrix.jsonl").header.planned if row.part}
-    again = {row for _, row in standing.asked("observe")}
-    assert again
-    assert not complete & again
 
 
 def test_node_that_dies_costs_time_alone(

@@ -87,25 +87,6 @@ def test_what_lacks_a_shard_is_no_run(
     assert kept.read_bytes() == (prepared / "1-of-2.jsonl").read_bytes()
 
 
-def test_other_number_of_shards_is_refused(detmatrix: Command, cluster: FakeCluster, tmp_path: Path) -> None:
-    """What is complete would be left behind; --force says that it may be."""
-    ray = cluster()
-    ray.ends["1/2"] = NodeDiedError()
-    assert detmatrix("scan", *OPTIONS, "--ray", "--shards", 2).returncode == 4
-    ray.asked.clear()
-    ray.ends.clear()
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 3, "--resume")
-
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        2,
-        "detmatrix: detmatrix.shards: holds shards of 2; give --shards 2, or start over with --force",
-    )
-    assert ray.asked == []
-    assert len([*(tmp_path / "detmatrix.shards").iterdir()]) == 1
-    assert detmatrix("scan", *OPTIONS, "--ray", "--shards", 2, "--resume").returncode == 0
-
-
 def test_all_runs_are_merged_before_any_is_written(
     detmatrix: Command, cluster: FakeCluster, tmp_path: Path
 ) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from reports.compare.page import markdown
 from reports.compare.runs import Measured, Pair, compare, compare_claims
-from reports.matrix.listed import NOT_LISTED, documented, lists_of
 from scanner.claims.tables import documented_claims, parse_claims
 from scanner.observations.records import MODES, Claim
 from scanner.verdicts.invariance import PropertyVerdict
@@ -61,15 +60,6 @@ def test_what_became_of_bullets(old: tuple[Claim, ...], new: tuple[Claim, ...], 
     ]
 
     assert found == kinds.split()
-
-
-def test_releases_of_pytorch() -> None:
-    """Between 2.13 and 2.14 one bullet moved and one came, as the release says."""
-    found = compare_claims(documented_claims("2.13"), documented_claims("2.14"), ())
-
-    assert {("moved", "torch.cumsum"), ("added", "torch.nn.Embedding")} == {
-        (one.kind, one.claim.targets[0]) for one in found
-    }
 
 
 CPU = ":func:`torch.Tensor.put_` when called on a CPU tensor"
@@ -136,17 +126,6 @@ def test_what_bits_depend_on_is_in_no_list() -> None:
     assert (pair.counts["regressed"], pair.undocumented) == (1, ())
 
 
-def test_reworded_alone_promises_nothing() -> None:
-    """Other words need no measured change."""
-    old = run_of(
-        RAISES, name="a", claims=claims([], [f"{PUT} with ``accumulate=True`` when called on a CPU tensor"])
-    )
-    new = run_of(RAISES, name="b", claims=claims([], [CPU]))
-    (one,) = pair_of(old, new).claims
-
-    assert (one.kind, one.measured, one.unmeasured) == ("reworded", "same", False)
-
-
 def _changed(old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding = "raises") -> Pair:
     rows = row("torch.Tensor.put_"), row("my.own_op")
     return pair_of(
@@ -190,25 +169,3 @@ def test_a_documented_change_is_one_in_the_same_direction(
     undocumented = [one.row.row.spec for one in _changed(old, new, after).undocumented]
 
     assert undocumented == ([] if documented_too else ["torch.Tensor.put_"])
-
-
-def test_documented_section_of_a_row() -> None:
-    """A row's op is said to act, to raise, both, or it is not listed."""
-    planned = row("torch.Tensor.put_")
-
-    assert documented(planned, claims([CPU])) == "acts"
-    assert documented(planned, claims([CPU], [PUT])) == "acts and raises"
-    assert documented(planned, claims([CUDA], [TAKE])) == NOT_LISTED
-
-
-def test_runs_without_lists() -> None:
-    """The tabled lists of the release stand in for those of the run, and it is told; where there are none, that is."""
-    tabled = lists_of(run_of(RAISES, name="a.jsonl"))
-    missing = lists_of(run_of(RAISES, name="b.jsonl", torch="9.9.9"))
-
-    assert documented_claims("2.13") == tabled.claims
-    assert tabled.note == "a.jsonl holds no claims; those tabled for torch 2.13.0+cpu stand in for them."
-    assert (
-        missing.claims,
-        missing.note,
-    ) == ((), "b.jsonl holds no claims, and there is no table of those of torch 9.9.9.")

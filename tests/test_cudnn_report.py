@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.cudnn import changes, labels, met_first, places, view
+from reports.cudnn import changes, view
 from scanner.cudnn.problems import Problem
 from scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
 from tests.commands import Command
@@ -52,27 +52,6 @@ def test_what_pytorch_tries() -> None:
     assert (first_place(both[TF32]), first_place(both["float32"]), first_place((DOWN,))) == (2, 1, None)
 
 
-def test_layout_is_told_where_only_one_is_so() -> None:
-    """A dtype that meets the engine first in one layout alone is followed by it."""
-    table = _table(_cell(), _cell(layout="channels_last", order=(2, 1)))
-
-    (found,) = (on["H100"] for on in met_first(table).values())
-    asked = {(dtype, layout) for dtype in ("float32", TF32) for layout in ("contiguous", "channels_last")}
-    assert labels(found, asked) == ["float32", f"{TF32} (channels_last)"]
-    assert labels(asked, asked) == ["float32", TF32]
-
-
-def test_place_of_the_first_nondeterministic_engine() -> None:
-    """Among those that PyTorch tries, over the layers and layouts; layers without one say nothing of it."""
-    orders = [(3, 1, 2), (2, 1), (1,)]
-    shown = [places(_table(*(_cell("float16", order=order) for order in orders[:count]))) for count in (1, 3)]
-    shown += [places(_table(_cell("float16", order=order))) for order in ((1,), ())]
-
-    told = [one["ranks"] for found in shown for one in found]
-    assert told == ["2nd of 2", "1st to 2nd of 2", "none", "not known"]
-    assert [(one["first"], one["later"], one["never"]) for one in shown[1]] == [(1, 1, 1)]
-
-
 def test_unknown_order_is_not_never_first() -> None:
     """What the heuristics do not answer, or leave to the fallback list, is told as not known, and not counted."""
     first, listed, silent = (_cell("float16", order=order) for order in ((2, 1), (), ()))
@@ -90,13 +69,6 @@ def test_unknown_order_is_not_never_first() -> None:
         ("H100", "bfloat16", 0, 1, 0),
         ("B200", "float16", 0, 0, 1),
     ]  # fmt: skip
-
-
-def test_what_is_refused_is_not_said_to_be_deterministic() -> None:
-    """Without an accepted engine there is none that could carry the note."""
-    ((_, _, *told),) = view(_table(replace(_cell(), engines=(), order=()))).engine_lines
-
-    assert told == ["none accepted"]
 
 
 @pytest.mark.parametrize("form", ["text", "md", "html"])

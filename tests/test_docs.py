@@ -12,11 +12,10 @@ from reports.docs.judge import Agreement, Docs, join
 from reports.docs.regenerate import regenerate
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.matching import matches
-from scanner.claims.tables import documented_claims, documented_notes, parse_claims
+from scanner.claims.tables import parse_claims
 from scanner.errors import UsageError
 from scanner.observations.records import Claim, CpuComparison
 from scanner.verdicts.vocabulary import Finding
-from tests.compared import shows
 from tests.documented import (
     CUDA,
     SIMULATED,
@@ -31,10 +30,6 @@ from tests.documented import (
     weak,
 )
 from tests.runs import Planned, row
-
-
-def agreements(docs: Docs) -> dict[str, Agreement]:
-    return {judged.claim.id: judged.agreement for judged in docs.judged}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -140,17 +135,6 @@ def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
     assert docs.rows[0].row.finding == "inconclusive"
 
 
-def test_runs_of_two_devices_fill_different_cells() -> None:
-    """A CPU run and a CUDA run together judge the two claims of one bullet."""
-    text = docstring(["torch.a when called on a CPU or CUDA tensor"])
-    docs = docs_of(text, [shown("torch.a", "fixed_by_mode", "cpu")], [shown("torch.a", "raises", "cuda:0")])
-
-    assert agreements(docs) == {
-        "deterministic/torch.a/cpu": "confirmed",
-        "deterministic/torch.a/cuda": "contradicted",
-    }
-
-
 KINDS = "dtype (fails for integer, not for floating)"
 REDUCE = "reduce (fails for prod, not for sum)"
 ROWS = "fails in raises forward float32; holds in fixed_by_mode forward float32"
@@ -181,20 +165,6 @@ def test_over_broad_bullets_say_what_decides(
     assert judged.reason == (
         f"says too much: raises in 1 row; holds in 1 row (0 of 100 differed with the flag on). {text}"
     )
-
-
-def test_both_lists_of_2_15_contradict_each_other() -> None:
-    """scatter_reduce stands in both lists of 2.15, which a run without claims takes from the table."""
-    docs = join([run_of((), [shown("torch.b", "deterministic")], torch="2.15.0+cpu")])
-
-    assert [tuple(claim.id for claim in pair) for pair in docs.self_contradictory] == [
-        (
-            "deterministic/torch.Tensor.scatter_reduce/cuda/reduce=mean,sum",
-            "raises/torch.Tensor.scatter_reduce/cuda",
-        )
-    ]
-    assert docs.claims == (*documented_claims("2.15.0"), *documented_notes("2.15.0"))
-    assert "those tabled for torch 2.15.0 stand in" in (docs.note or "")
 
 
 def _run(name: str, bullet: str = "torch.a", torch: str = "2.13.0+cpu", started: str | None = None) -> Matrix:
@@ -230,15 +200,6 @@ def test_runs_that_do_not_join(runs: list[Matrix], message: str) -> None:
     assert str(raised.value).startswith(message)
 
 
-def test_what_an_unparsed_bullet_names_is_not_undocumented() -> None:
-    """A bullet that was not understood may be about the rows: it is told, and so is the op it names, and no other."""
-    text = docstring(["torch.a on Tuesdays"])
-    docs = docs_of(text, [shown("torch.a", "raises"), shown("torch.a_b", "raises")])
-
-    assert [one.op for one in docs.unread] == ["torch.a"]
-    assert [one.op for one in docs.undocumented] == ["torch.a_b"]
-
-
 @pytest.mark.parametrize(
     ("finding", "expected"),
     [
@@ -256,40 +217,6 @@ def test_undocumented_rows_raise_or_differ(finding: Finding, expected: bool) -> 
     docs = docs_of(docstring(["torch.b"]), [shown("torch.a", finding)])
 
     assert expected == bool(docs.undocumented)
-
-
-@pytest.mark.parametrize(("finding", "missing"), [("fixed_by_mode", []), ("silent", ["torch.empty"])])
-def test_memory_that_the_flag_fills_misses_no_bullet(finding: Finding, missing: list[str]) -> None:
-    """What uninitialised memory shows is documented elsewhere; that it still differs with the flag on is not."""
-    planned = row("torch.empty", "floating", "forward", "float32", traits={"fill": "floating:NaN"})
-
-    docs = docs_of(docstring(), [shows(finding, planned)])
-
-    assert missing == [one.op for one in docs.undocumented]
-    assert len(docs.filled) == (not missing)
-
-
-def test_undocumented_rows_are_grouped() -> None:
-    """Rows of one op, device, direction and finding stand together; claims that name the op are mentioned."""
-    text = docstring(["torch.a with ``x=True``", "torch.b on Tuesdays"])
-    rows = [
-        shown("torch.a", "raises", case="one"),
-        shown("torch.a", "raises", case="two"),
-        shown("torch.a", "raises", case="one", direction="backward"),
-        shown("torch.a", "fixed_by_mode", traits={"x": "True"}),
-        shown("mine.a", "raises"),
-    ]
-    docs = docs_of(text, rows)
-    groups = [
-        (one.op, one.device, one.direction, one.finding, len(one.evidence)) for one in docs.undocumented
-    ]
-
-    assert groups == [
-        ("torch.a", "cuda", "backward", "raises", 1),
-        ("torch.a", "cuda", "forward", "raises", 2),
-    ]
-    assert [claim.text for claim in docs.undocumented[0].named] == ["torch.a with ``x=True``"]
-    assert [claim.text for claim in docs.unparsed] == ["torch.b on Tuesdays"]
 
 
 def claim_of(bullet: str) -> Claim:
@@ -423,22 +350,3 @@ def test_a_fault_keeps_an_op_from_being_said_to_act(
 
     assert found.regenerated == found.documented
     assert told in " ".join(found.notes)
-
-
-def test_a_note_documents_memory_that_overlaps() -> None:
-    """What a note of the docstring says of ops in place on overlapping memory is not missing, and of no other row."""
-    note = (
-        "    .. note:: This flag does not detect or prevent nondeterministic behavior caused\n"
-        "        by calling an inplace operation on a tensor with an internal memory\n        overlap or by giving such.\n"
-    )
-    rows = [
-        shown("torch.Tensor.copy_", "silent", family="overlap"),
-        shown("torch.Tensor.put_", "silent", family="scatter"),
-    ]
-
-    assert [one.op for one in docs_of(docstring() + note, rows).undocumented] == ["torch.Tensor.put_"]
-    # A run of before notes were read stands beside one that has them.
-    texts = {"cpu.jsonl": docstring(), "cuda.jsonl": docstring() + note}
-    assert (
-        len(join([run_of(parse_claims(text), rows, name=name) for name, text in texts.items()]).matrices) == 2
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from reports.docs.entries import INDENT, kind_of, lists, role_of, write
 from reports.docs.judge import Docs, join
 from reports.docs.regenerate import regenerate
-from reports.docs.view import render_diff, render_rst
+from reports.docs.view import render_rst
 from reports.matrix.model import Matrix, matrix_of
 from scanner.claims.matching import matches
 from scanner.claims.tables import documented_claims, documented_versions, parse_claims
-from scanner.errors import UsageError
 from scanner.modes import with_chosen
 from scanner.observations.records import ClaimDirection, Condition
 from scanner.verdicts.vocabulary import Finding
@@ -191,44 +190,6 @@ def test_what_the_lists_become(
     text = docstring(["torch.y", *acting], ["torch.x", *raising])
 
     assert regenerated(text, rows) == (["torch.y", *acting_then], ["torch.x", *raising_then])
-
-
-def test_nested_lists_keep_their_blank_lines() -> None:
-    """A bullet with a list of its own moves whole, and a blank line follows it where another bullet does."""
-    nested = (
-        ":func:`torch.a` when attempting to differentiate a CUDA tensor\n"
-        "  and one of the following modes is used:\n\n  - ``p``\n  - ``q``\n"
-    )
-    text = docstring([":func:`torch.a` with ``x=1``", "torch.z"], [nested, "torch.b"])
-    found = regenerate(docs_of(text, [shown("torch.a", "mode_dependent", direction="backward", traits={"mode": "p"}),
-                                      shown("torch.a", "fixed_by_mode", direction="backward", traits={"mode": "q"})]))  # fmt: skip
-
-    assert found.documented in text
-    assert (
-        "        * :func:`torch.a` when attempting to differentiate a CUDA tensor\n"
-        "          and one of the following modes is used:\n\n          - ``p``\n          - ``q``\n\n"
-        "        * torch.z\n\n"
-    ) in found.regenerated
-    assert found.regenerated.endswith("``mode=True``:\n\n        * torch.b\n")
-
-
-def test_tabled_claims_cannot_be_written_again() -> None:
-    """A run without claims has no docstring to regenerate; the message says what else can be done."""
-    docs = docs_of("", [shown("torch.b", "deterministic")])
-
-    with pytest.raises(UsageError, match=r"do not hold the docstring's lines.*--format md or json"):
-        regenerate(docs)
-
-
-@pytest.mark.parametrize("render", [render_rst, render_diff])
-def test_no_bullet_commands_a_terminal(render: Callable[[Docs], Iterator[str]]) -> None:
-    """A run file may hold any docstring; what is printed of it are lines of text."""
-    bullet = ":func:`torch.put_` with \x1b[2J and \u202e"
-    docs = docs_of(docstring([bullet]), [shown("torch.add", "fixed_by_mode")])
-    text = "".join(render(docs))
-
-    assert "\\x1b[2J and \\u202e" in text
-    assert all(line.isprintable() for line in text.split("\n"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from scanner.cases.settings import DTYPES
-from scanner.worker.databases.samples import _dtypes
 from tests.commands import Command
 
 
@@ -54,19 +53,3 @@ def test_entry_without_the_dtype_keeps_a_row(detmatrix: Command) -> None:
         assert row[mode]["reason"].startswith(
             "the database declares no float32 for this device, only int16, int32, int64, int8, uint8"
         )
-
-
-@pytest.mark.parametrize(
-    ("declared", "wanted", "expected"),
-    [
-        (["int8", "int64"], ["int64", "float32"], ["int64"]),
-        (["int8", "int64"], ["float32", "bool"], ["float32"]),
-        (["int8", "int64"], ["all"], ["int8", "int64"]),
-        (["int8", "int64"], ["all", "float32"], ["int8", "int64"]),
-        ([], ["all"], ["float32"]),
-        (["int8", "int64"], None, ["int64"]),
-    ],
-)
-def test_dtypes_of_an_entry(declared: list[str], wanted: list[str] | None, expected: list[str]) -> None:
-    """At least one row stands for every entry."""
-    assert _dtypes(declared, wanted) == expected

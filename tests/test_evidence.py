@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from itertools import pairwise
 from operator import attrgetter
@@ -17,7 +16,6 @@ from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import MatrixRow
 from scanner.verdicts.power import has_power
 from tests.commands import command_in
-from tests.conftest import lines
 from tests.evidence_scans import rows_by_name, scan
 from tests.stand_in import StandIn
 
@@ -47,29 +45,6 @@ def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
     assert run.closing is not None
     assert run.closing.distrust == ()
     assert not [one.message for one in run.observations if str(one.message).startswith("not trustworthy")]
-
-
-def test_rare_control_shows_its_schedule(run: Run) -> None:
-    """The control with a known rate differs exactly as often as its schedule says, and that is not never."""
-    (rare,) = {
-        check.expected for check in check_controls(run.header, run.controls) if check.control == "rare"
-    }
-
-    assert rare not in (f"0 of {RUNS} differed", f"{RUNS} of {RUNS} differed")
-
-
-def test_unfinished_scan_is_judged_by_its_controls_too(run: Run, tmp_path: Path) -> None:
-    """A run file cut off before its closing line tells of a control that misbehaved all the same."""
-    kept = []
-    for record in lines(Path(run.path))[:-1]:
-        if record.get("spec") == "control.constant" and record["mode"] == "on":
-            record["digests"] = {"other": record["executions"]}
-        kept.append(json.dumps(record))
-    (tmp_path / "cut.jsonl").write_text("\n".join(kept) + "\n")
-
-    text = command_in(tmp_path)("report", "cut.jsonl").stdout
-
-    assert "Not trustworthy: the control constant in process 0 of mode on" in text
 
 
 def test_sentinel_runs_before_between_and_after(run: Run) -> None:
@@ -206,16 +181,6 @@ def test_thread_counts_are_compared_among_themselves(run: Run, rows: dict[str, M
     assert row.off.runs == sum(first[:4]) - stress + sum(second[:3])
 
 
-def test_what_is_left_out_is_not_seen(tmp_path: Path) -> None:
-    """Asked for thread counts alone, a scan has quiet executions too, and what takes stress looks deterministic."""
-    names = ("circumstance.by_threads", "circumstance.under_stress")
-    run = scan(tmp_path, *names, "--perturb", "threads", "--processes", 1)
-
-    assert run.header.settings.perturb == ("quiet", "threads")
-    rows = rows_by_name(run)
-    assert {rows[name].finding for name in ("by_threads", "under_stress")} == {"deterministic"}
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -245,13 +210,3 @@ def test_rows_say_what_they_show(rows: dict[str, MatrixRow], name: str, expected
 
     assert {field: attrgetter(field)(row) for field in expected} == expected
     assert name != "ends_when_forced" or str(row.reason).startswith("warn_only: crash")
-
-
-def test_few_executions_are_no_false_alarm(tmp_path: Path) -> None:
-    """With one execution per process, and a short timeout for the rows, the controls still answer rightly."""
-    options = ("--runs", 1, "--perturb", "poison", "--timeout", 0.02, "--processes", 1)
-    run = scan(tmp_path, "circumstance.doubles", *options)
-
-    assert run.closing is not None
-    assert run.closing.distrust == ()
-    assert not [one.message for one in run.observations if str(one.message).startswith("not trustworthy")]

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from scanner.observations.records import MODES
-from scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import shows
 from tests.conftest import refused
-from tests.runs import ran, row, stable, write_run
+from tests.runs import row, write_run
 
 ROOT = Path(__file__).parent.parent
 SIMULATED = ROOT / "tests" / "data" / "simulated.jsonl.gz"
@@ -65,19 +63,6 @@ def test_each_device_is_told_apart(
     assert [text for text in expected if text in action] == expected
 
 
-def test_runs_of_one_release_are_told_together(detmatrix: Command, tmp_path: Path) -> None:
-    """A case that raises may stand in one run, and the one that the flag fixes in another."""
-    cases: dict[str, Finding] = {"overwrite": "raises", "accumulate": "fixed_by_mode"}
-    runs = [
-        write_run(tmp_path / f"{case}.jsonl", [shows(finding, row("torch.Tensor.put_", case))])
-        for case, finding in cases.items()
-    ]
-
-    assert explained(detmatrix, "put", *runs)["action"].endswith(
-        "Cases that raise: overwrite. The flag fixes: accumulate."
-    )
-
-
 def test_no_line_of_a_run_file_leaves_the_code_of_markdown(detmatrix: Command, tmp_path: Path) -> None:
     """A carriage return ends a line of Markdown too, and with it the code that commands stand in."""
     path = write_run(tmp_path / "run.jsonl", [shows("silent", row("torch.take", "a\r<b>c"))])
@@ -85,16 +70,6 @@ def test_no_line_of_a_run_file_leaves_the_code_of_markdown(detmatrix: Command, t
     shown = detmatrix("explain", "take", path, "--format", "md").stdout
     assert "\r" not in shown
     assert f"    detmatrix repro {path} 'torch.take:a <b>c:forward:float32'" in shown
-
-
-def test_doubts_come_with_the_advice(detmatrix: Command, tmp_path: Path) -> None:
-    """That nothing differed where one thread did all the work is no reason to be at ease; n is that of the rows."""
-    planned = row("torch.cumsum", "few")
-    serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
-    path = write_run(tmp_path / "run.jsonl", [(planned, serial)])
-
-    assert "every row of a direction is serial" in explained(detmatrix, "cumsum", path)["action"]
-    assert "n = 100 per mode" in " ".join(detmatrix("explain", "cumsum", path).stdout.split())
 
 
 def test_a_run_file_here_goes_before_those_recorded(detmatrix: Command, tmp_path: Path) -> None:

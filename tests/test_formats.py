@@ -74,12 +74,3 @@ def test_run_file_under_the_name_of_a_report(
         f"{name}: -o names the run file, which is not written as {name[4:]}; choose a name"
     )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_name_without_a_format(detmatrix: Command, tmp_path: Path) -> None:
-    """It is Markdown, and that of explain the text of the terminal."""
-    detmatrix("report", RUN, "--rows", "take", "-o", "out")
-    detmatrix("explain", "take", RUN, "-o", "out.txt")
-
-    assert (tmp_path / "out").read_text(encoding="utf-8").startswith("#")
-    assert (tmp_path / "out.txt").read_text(encoding="utf-8").startswith("torch.take\n")

@@ -85,15 +85,6 @@ def test_nothing_is_asked_that_nobody_asked_for(detmatrix: Command, tmp_path: Pa
     assert '"invariance": {' not in detmatrix("report", "run.jsonl", "--format", "json").stdout
 
 
-def test_threads_above_the_cores_are_said_in_one_line(detmatrix: Command, tmp_path: Path) -> None:
-    """They are tried all the same: kernels split their work by the number that they are told."""
-    done = detmatrix("scan", "quick.put_", *OPTIONS, *ASKED, "--python", StandIn(tmp_path).python)
-
-    told = [line for line in done.stderr.splitlines() if "--invariance threads" in line]
-    assert len(told) == 1
-    assert "more than the" in told[0]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -87,40 +87,6 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, limits: dict[s
     assert counted.drawn > drawn
 
 
-def test_what_is_asked_for_again_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two keys the one goes that nobody asked for since."""
-    kept, counted = KeptDraws(keys=2), Counted(monkeypatch)
-    for key in "abac":
-        _all(_inputs(kept, key=key))
-    drawn = counted.drawn
-    _all(_inputs(kept, key="a"))
-
-    assert counted.drawn == drawn
-
-
-def test_cases_of_the_catalog_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a case does with what it draws."""
-    monkeypatch.setattr(Inputs, "size", lambda _, **sizes: sizes["cpu"])
-    kept = KeptDraws()
-    for spec in SPECS[::15]:
-        name, case = next(iter(spec.cases.items()))
-        if "cpu" not in case.devices:
-            continue
-        options: dict[str, Any] = {
-            "dtype": (case.dtypes or spec.dtypes)[0],
-            "device": "cpu",
-            "direction": "backward",
-        }
-        wanted, *again = (case.inputs(Inputs(name, kept=some, **options)) for some in (None, kept, kept))
-        for one in again:
-            pairs = zip(wanted.args, one.args, strict=True)
-            assert all(
-                torch.equal(left.to_dense(), right.to_dense())
-                for left, right in pairs
-                if isinstance(left, torch.Tensor) and not left.is_quantized
-            ), spec.name
-
-
 def test_a_worker_draws_a_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its backward row takes what its forward row drew; both say the same digest of their inputs."""
     monkeypatch.setattr(execution, "DRAWS", kept := KeptDraws())

@@ -13,13 +13,10 @@ from pathlib import Path
 import pytest
 
 from scanner.errors import UsageError
-from scanner.observations.writer import RunWriter
 from scanner.processes.sandbox import ImportSandbox
 from tests import tied
 from tests.commands import Command
-from tests.conftest import refused
 from tests.in_process import Requests, in_process, small_scan
-from tests.runs import ran, row, stable
 from tests.stand_in import StandIn, using
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -124,18 +121,3 @@ def test_an_output_that_changes_is_noticed_at_the_next_write(
     assert path.exists() == (name != "removed")
     if name == "replaced":
         assert path.read_bytes() == b"x"
-
-
-def test_an_output_that_is_replaced_at_the_end_is_not_told_of(tmp_path: Path, detmatrix: Command) -> None:
-    """Between the last line and the summary there is time too: what is told is of the scan, or nothing is."""
-    path = tmp_path / "run.jsonl"
-    one = row("torch.cumsum")
-    with RunWriter(path) as writer:
-        writer.begin(0)
-        writer.write(ran(one, "off", *stable())[0])
-        path.unlink()
-        path.write_bytes(b"another")
-        with pytest.raises(UsageError, match="was replaced by another file"):
-            writer.check()
-    assert path.read_bytes() == b"another"
-    assert refused(detmatrix("report", path), 3)

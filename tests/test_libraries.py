@@ -55,13 +55,6 @@ def test_a_call_has_its_place_in_the_source(call: LibraryCall) -> None:
     assert call.quotation.strip()
 
 
-def test_no_call_leads_to_the_documentation_of_another_interface() -> None:
-    """PyTorch calls MKL by its interface for C, of which the reference for SYCL says nothing."""
-    called = {name for call in TABLE.calls for name in call.entries}
-
-    assert [entry.id for entry in TABLE.entries if entry.id in called and "dpcpp" in entry.link] == []
-
-
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -111,27 +104,3 @@ def test_a_library_that_is_not_there(detmatrix: Command) -> None:
 def test_libraries_that_an_op_calls(names: list[str], expected: list[str]) -> None:
     """By its dotted names, each with its device."""
     assert [one.title.partition(" (")[0] for one in libraries_of(names)] == expected
-
-
-@pytest.mark.parametrize("name", ["torch.geqrf", "torch.linalg.qr", "torch.linalg.eigh", "torch.linalg.svd"])
-def test_what_cusolver_does_not_guarantee_is_told_of_each_op(name: str) -> None:
-    """The functions that its documentation names are those that these ops call."""
-    told = [entry["id"] for one in libraries_of([name]) for entry in one["entries"]]
-
-    assert told == ["cusolver-deterministic", "cusolver-nondeterministic"]
-
-
-def test_an_op_that_calls_another_one_says_so() -> None:
-    """With the place where it does, under the condition of the other one, and without what sparse tensors alone call."""
-    titles = [one.title for one in libraries_of(["torch.addbmm"])]
-    through = {
-        one["source"] for name in ("torch.tensordot", "torch.nn.Bilinear") for one in libraries_of([name])
-    }
-
-    assert titles[:2] == [
-        "cuBLAS on cuda (by way of addmm)",
-        "MKL on cpu (by way of addmm; float32 and float64, in a build whose BLAS is MKL)",
-    ]
-    assert {source.rpartition("/")[2] for source in through} == {"Linear.cpp"}
-    assert "cuSPARSE" in {one["library"] for one in libraries_of(["torch.bmm"])}
-    assert "cuSPARSE" not in {one["library"] for one in libraries_of(["torch.einsum"])}

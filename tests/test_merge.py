@@ -82,35 +82,6 @@ def test_missing_shards_are_told(in_shards: Path, tmp_path: Path, detmatrix: Com
     assert resumed.returncode == 2
 
 
-def test_json_of_a_merged_run_has_the_environment_in_common(in_shards: Path, tmp_path: Path) -> None:
-    """No machine stands for the others: what differs is null, and each part says its own."""
-    run, merged = command_in(in_shards), tmp_path / "all.jsonl"
-    run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", merged)
-
-    found = json.loads(run("report", merged, "--format", "json").stdout)
-
-    parts, common = [part["environment"] for part in found["parts"]], found["environment"]
-    assert common["torch"] == "2.13.0+standin"
-    assert (common["cpu"], common["threads"]) == (None, None)
-    assert all(part[name] == value for part in parts for name, value in common.items() if value is not None)
-    assert {part["cpu"] for part in parts} > {"Another CPU"}
-
-
-def test_a_merged_run_compares_row_by_row(in_shards: Path, tmp_path: Path) -> None:
-    """Rows of one machine are compared with those of the same; those of another are not comparable."""
-    run = command_in(in_shards)
-    run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", tmp_path / "all.jsonl")
-
-    done = run("compare", "whole.jsonl", tmp_path / "all.jsonl", "--format", "json")
-
-    assert done.returncode == 0, done.stderr
-    (rows,) = [pair["rows"] for pair in _pairs(json.loads(done.stdout))]
-    parts = {row.id: row.part for row in read_run(tmp_path / "all.jsonl").header.planned}
-    for row in rows:
-        elsewhere = parts[f"{row['spec']}:{row['case']}:{row['direction']}:{row['dtype']}"] >= 5
-        assert (row["reason"] == "other_device") == elsewhere
-
-
 def _pairs(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from found.get("pairs", [found])
 

@@ -8,14 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from reports.matrix.model import Matrix
-from reports.matrix.ops import MISSING
 from reports.render.json import View
 from reports.report.view import report_view
-from scanner.observations.records import MODES, Cost, HeldReference, Mode
+from scanner.observations.records import MODES, Cost, Mode
 from scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
 from tests.compared import OFTEN, run_of, shows
 from tests.evidence_runs import cost
-from tests.runs import SETTINGS, Planned, drifting, ended, raised, ran, row, stable
+from tests.runs import Planned, drifting, raised, ran, row, stable
 
 
 def view(*matrices: Matrix) -> View:
@@ -121,15 +120,6 @@ def test_an_op_is_sent_to_a_column_that_shows_worse(
     assert op.cost_words.startswith("fill") == (finding == "uninitialized")
 
 
-def test_a_row_that_is_not_its_reference_is_sent_to_what_is_worse_too() -> None:
-    """Neither stands for the other."""
-    planned, seen = shows("deterministic", row("torch.some"))
-    unlike = [replace(one, reference=HeldReference(digest="b", elements=1)) for one in seen]
-    op = op_of((planned, [*unlike, *ran(planned, "compile_on", *drifting(OFTEN))]))
-
-    assert op.action == "not its reference: 1 row; see compile_on"
-
-
 @pytest.mark.parametrize(
     ("finding", "times", "shown"),
     [
@@ -154,56 +144,6 @@ def test_cost_of_an_op(finding: Finding, times: list[tuple[float, float, float |
     assert op.cost_words == shown
 
 
-@pytest.mark.parametrize(
-    ("planned", "listed"),
-    [
-        (shows("fixed_by_mode", row("torch.take", "c", "backward")), MISSING),
-        (shows("raises", row("torch.nn.MaxUnpool2d", "c")), "raises"),
-        (shows("fixed_by_mode", row("torch.Tensor.put_", "c", traits={"accumulate": "True"})), "acts"),
-        (shows("deterministic", row("torch.take", "c", "backward")), "–"),
-        (shows("uninitialized", row("torch.empty", "c")), "–"),
-        (shows("fixed_by_mode", row("mine.op", "c")), "–"),
-    ],
-)
-def test_what_the_lists_say_is_known_without_a_build(planned: Planned, listed: str) -> None:
-    """Of a run that holds no claims the recorded table of its release speaks; what it lacks is missing."""
-    assert op_of(planned).listed == listed
-
-
-def test_lists_of_other_devices_are_told() -> None:
-    """What is documented of a device that no run is on stands beside what was measured, and is counted."""
-    on_cpu = view(run_of(shows("deterministic", row("torch.index_add"))))
-    settings = replace(SETTINGS, device="cuda:0")
-    on_cuda = run_of(shows("deterministic", row("torch.index_add", device="cuda:0")), settings=settings)
-
-    assert on_cpu.ops[0].cells[0].documented == {"cpu": [], "cuda": ["acts"]}
-    assert on_cpu.unmeasured_words == ["CUDA NOT MEASURED: 39 documented claims"]
-    assert view(on_cuda).unmeasured_words == ["THE CPU NOT MEASURED: 4 documented claims"]
-    assert view(on_cuda).ops[0].listed == "acts"
-
-
-def test_a_release_without_lists_is_unknown() -> None:
-    """No list, no claim: neither missing nor not listed."""
-    op = view(run_of(shows("fixed_by_mode", row("torch.take")), torch="9.9.9")).ops[0]
-
-    assert (op.listed, op.cells[0].documented) == ("?", None)
-
-
-def test_several_runs_stand_in_columns() -> None:
-    """A column for each release, the oldest first; finding and action are those of the latest, and a run more joins its column."""
-    planned = row("torch.take", "c", "backward")
-    old, new = (shows(finding, planned) for finding in ("silent", "fixed_by_mode"))
-    runs = [run_of(new, name="b", torch="2.10.0"), run_of(old, name="a", torch="2.9.1+cu128")]
-    ops = view(*runs)
-    joined = view(*runs, run_of(shows("raises", planned), name="c", torch="2.10.0+cpu"))
-
-    assert [column.title for column in ops.columns] == ["2.9.1 CPU", "2.10.0 CPU"]
-    assert [cell.finding for cell in ops.ops[0].cells] == ["silent", "fixed_by_mode"]
-    assert (ops.ops[0].finding, ops.ops[0].action) == ("fixed_by_mode", "set the flag")
-    assert [cell.finding for cell in joined.ops[0].cells] == ["silent", "raises"]
-    assert joined.columns[1]["runs"] == [0, 2]
-
-
 def test_an_op_that_is_gone_keeps_what_it_last_showed() -> None:
     """What a release no longer has, or a scan left out, is told by the latest that has it."""
     new = run_of(shows("deterministic", row("torch.other")), torch="2.10.0")
@@ -212,20 +152,3 @@ def test_an_op_that_is_gone_keeps_what_it_last_showed() -> None:
 
     assert (op.name, op.finding) == ("torch.take", "silent")
     assert [cell.forward.glyphs for cell in op.cells] == ["=/≠", "·"]
-
-
-def test_names_are_as_short_as_they_may_be() -> None:
-    """The last part of a name, more where another op ends so; those of databases stay whole."""
-    names = ("torch.Tensor.put", "torch.put", "torch.nn.Conv2d", "opinfo:a.b")
-    ops = view(run_of(*(shows("raises", row(name)) for name in names)))
-
-    assert [op.short for op in ops.ops] == ["Tensor.put", "torch.put", "Conv2d", "opinfo:a.b"]
-
-
-def test_what_could_not_be_run_is_not_measured() -> None:
-    """An op without a single verdict is not settled, says why, and is marked as not measured."""
-    planned = row("torch.some")
-    op = op_of((planned, ended(planned, "off", "crash", "killed")))
-
-    assert (op.finding, op.cells[0].forward.glyphs) == ("inconclusive", "?/?")
-    assert op.action == "not settled: crash"

@@ -10,8 +10,7 @@ import torch
 from scanner.observations.overload_records import Dispatch
 from scanner.observations.records import Mode
 from scanner.observations.runfile import Run, read_run
-from scanner.worker.overloads import Overloads, kernels, record
-from tests import planted
+from scanner.worker.overloads import Overloads, kernels
 from tests.commands import Command
 from tests.stand_in import StandIn
 
@@ -65,16 +64,6 @@ def test_only_what_raises_is_made_to_run(run: Run) -> None:
         "recorded.put_",
         "recorded.unpool",
     }
-
-
-def test_a_crash_costs_its_row_alone(run: Run) -> None:
-    """What dies under the recorder has its evidence, and the rows behind it have their overloads."""
-    dead = _dispatch(run, "dies")
-
-    assert (dead.outcome, dead.modes) == ("crash", {})
-    assert "killed by SIGKILL" in (dead.message or "")
-    assert {one.outcome for one in run.observations if one.spec == "recorded.dies"} == {"ran"}
-    assert [one.spec for one in run.dispatches] == [row.spec for row in run.header.planned]
 
 
 def test_why_nothing_was_reached(run: Run) -> None:
@@ -148,15 +137,3 @@ def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path
     assert text.returncode == 0
     assert "Overloads are not recorded: run.jsonl was scanned with --no-overloads." in text.stdout
     assert "0 of" not in text.stdout
-
-
-def test_an_op_that_changes_the_process_taints_it() -> None:
-    """The worker is told in the words by which it knows to end."""
-    (spec,) = (spec for spec in planted.SPECS if spec.name == "planted.sets_default_dtype")
-    try:
-        recorded = record(spec, "only", direction="forward", dtype="float32", device="cpu", seed=0)
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-    assert recorded["outcome"] == "invalid"
-    assert recorded["message"] == "changed global state (default dtype: torch.float32 -> torch.float64)"

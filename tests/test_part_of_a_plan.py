@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from reports.compare.runs import compare
-from reports.compare.view import notes
 from reports.coverage import coverages
 from reports.matrix.model import load
 from reports.matrix.words import named_machines
-from scanner.observations.records import Part
 from scanner.observations.runfile import read_run
 from tests.commands import Command, command_in
-from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, write_run
 from tests.sharded import SHARDS, changed, shard_name
 
 # What ``scanner.worker.repro.inputs`` would say of inputs, with torch.
@@ -108,28 +103,6 @@ def test_all_machines_of_a_run_are_named(detmatrix: Command, merged: Path) -> No
     assert f"| {kinds} |" in compared
     assert one["hardware"] == named_machines([cpu, "Another CPU"])
     assert one["threads"] is None
-
-
-def test_drivers_are_those_of_all_machines(tmp_path: Path) -> None:
-    """That the first machine has the same as before says nothing of the second."""
-
-    def run_on(name: str, *drivers: str) -> str:
-        machines = [replace(ENVIRONMENT, gpu="Example GPU", driver=driver) for driver in drivers]
-        parts = [
-            Part(shard=shard, file=1, started="2026", environment=one, workers=1, closing=CLOSING)
-            for shard, one in enumerate(machines, start=1)
-        ]
-        settings = replace(SETTINGS, device="cuda:0")
-        path = write_run(tmp_path / name, environment=machines[0], settings=settings, parts=tuple(parts))
-        return str(path)
-
-    runs = [run_on("a.jsonl", "550", "550"), run_on("b.jsonl", "550", "560"), run_on("c.jsonl", "560", "550")]
-    told = [*notes(compare(load(runs)))]
-
-    text = "the driver differs, 550 → 2 kinds of machines: 550; 560"
-    assert [one for one in told if "the driver" in one] == [
-        f"a.jsonl → b.jsonl: {text}; changes may be due to that."
-    ]
 
 
 @pytest.mark.parametrize("shard", [1, 6])

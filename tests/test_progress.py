@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import sys
 import time
-from typing import Any
 
 import pytest
 
-from scanner.run.progress import LiveProgress, PlainProgress
+from scanner.run.progress import PlainProgress
 from tests.runs import row
 
 ROW = row("torch.take")
@@ -50,28 +48,3 @@ def test_plain_lines(clock: list[float]) -> None:
     )
     assert lines[-1] == "scan: 101/400 observations; 100 deterministic, 50 nondeterministic; about 7 min left"
     assert all("/400 observations" in line for line in lines[1:])
-
-
-def test_live_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a terminal the same stands beside a bar, and what is to be known stays above it."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    live = LiveProgress()
-    console: Any = live._live.console
-    console.file = stream
-
-    live.doing("starting torch: python")
-    live.note("run.jsonl: the earlier run is kept as [run.jsonl.1]")
-    live.begin(4, 0)
-    live.saw("deterministic")
-    live.further(1)
-    live.saw("raises")
-    live.end()
-
-    text = stream.getvalue()
-    assert "starting torch: python" in text or "1/4 observations" in text
-    assert "kept as [run.jsonl.1]\n" in text
-    assert "1/4 observations" in text
-    assert "1 deterministic, 1 raises" in text

@@ -11,50 +11,10 @@ from msgspec.structs import replace
 from reports.matrix import cost as costs
 from reports.matrix import trust
 from reports.matrix.cost import costs as slow
-from scanner.observations.records import Cost, Group, Output, Timing
+from scanner.observations.records import Group, Output, Timing
 from scanner.verdicts.cells import cell_of
-from scanner.verdicts.findings import MatrixRow
 from tests.evidence_runs import ONE, SEVERITY, cost, one_row, only, quiet_row, under
 from tests.runs import RUNS, drifting, ran, row, stable, write_run
-
-
-def _timed_row(path: Path, cost_: Cost | None) -> MatrixRow:
-    """Return the one row of a run."""
-    return only(write_run(path / "one.jsonl", [quiet_row()], costs=[cost_] if cost_ else [])).rows[0]
-
-
-@pytest.mark.parametrize(
-    ("seen", "shown_text"),
-    [
-        (cost(ONE, 1e-5, 1.02e-5), "≈1.02×"),
-        (cost(ONE, 1e-5, 3.4e-5), "3.40×"),
-        (cost(ONE, 1e-5, 3.4e-5, 3.3e-5), "3.40×"),
-        (cost(ONE, 1e-5, 3.4e-5, 1.1e-5), "3.40× (fill off: 1.10×)"),
-        (cost(ONE, 1e-5, 5e-6), "0.50×"),
-        (cost(ONE, 1e-5, 1.234e-4), "12.3×"),
-        (cost(ONE, 1e-5, 1.234e-3), "123×"),
-        (cost(ONE, 0.0, 1e-5), "not measured"),
-        (cost(ONE, outcome="raised", message="ValueError"), "none: error"),
-        (cost(ONE, outcome="timeout"), "none: timeout"),
-        (None, "not measured"),
-    ],
-)
-def test_cost_in_words(tmp_path: Path, seen: Cost | None, shown_text: str) -> None:
-    """A ratio is marked where the quartiles overlap; filling is told where it matters; absence is a word."""
-    assert shown_text == costs.cost_words(_timed_row(tmp_path, seen))
-
-
-def test_what_takes_twice_as_long_is_listed(tmp_path: Path) -> None:
-    """The slowest first."""
-    ratios = (1.0, 4.0, 0.5, 2.0)
-    planned = [quiet_row(row(f"torch.op{number}")) for number in range(len(ratios))]
-    timed = [cost(one, 1e-3, 1e-3 * ratio) for (one, _), ratio in zip(planned, ratios, strict=True)]
-    rows = only(write_run(tmp_path / "r.jsonl", planned, costs=timed)).rows
-
-    assert [(line[0], line[3]) for line in slow(rows).lines] == [
-        ("torch.op1:collisions:forward:float32", "4.00×"),
-        ("torch.op3:collisions:forward:float32", "2.00×"),
-    ]
 
 
 def test_a_cost_whose_quartiles_overlap_is_not_slow(tmp_path: Path) -> None:

@@ -8,22 +8,17 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from msgspec.structs import replace
 
 from reports.cli.report import RENDERERS
 from reports.render.markdown import code, plain
-from scanner.observations.records import MODES
 from scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import (
     as_json,
-    only,
     quiet_row,
     text,
 )
 from tests.runs import (
-    ENVIRONMENT,
     Planned,
-    drifting,
     ended,
     raised,
     ran,
@@ -110,29 +105,6 @@ def test_empty_plan(tmp_path: Path) -> None:
     assert "No row to show." in text("html", path)
     assert as_json(path)["rows"] == []
     assert text("csv", path).count("\n") == 1
-
-
-def test_serial_rows_are_counted(tmp_path: Path) -> None:
-    """Rows that did not differ and that one thread did are counted, and those not known to be so are not; ``report-serial.*`` shows them."""
-    alone, several, raced, innocent = (
-        row("torch.cumsum", case, provokes=provokes)
-        for case, provokes in (("alone", "much"), ("several", "much"), ("raced", "much"), ("innocent", ""))
-    )
-    rows = [
-        (alone, [one for mode in MODES for one in ran(alone, mode, *stable(), threads=1)]),
-        (several, [one for mode in MODES for one in ran(several, mode, *stable(), threads=2)]),
-        (raced, [*ran(raced, "off", *drifting(4), threads=1), *ran(raced, "on", *stable(), threads=1)]),
-        (innocent, [*ran(innocent, "off", *stable(), threads=1), *ran(innocent, "on", *stable(), threads=2)]),
-    ]
-    one = only(write_run(tmp_path / "run.jsonl", rows))
-
-    assert [it.serial for it in one.rows] == [True, False, False, True]
-    assert (one.serial, one.serial_provoking) == (2, 1)
-    # What was scanned before this was measured says of no row that it is serial; with one thread all are of low power.
-    unknown = [(planned, [replace(it, threads=None) for it in seen]) for planned, seen in rows]
-    assert only(write_run(tmp_path / "old.jsonl", unknown)).serial == 0
-    single = replace(ENVIRONMENT, threads=1)
-    assert only(write_run(tmp_path / "single.jsonl", rows, environment=single)).serial == 0
 
 
 @pytest.mark.parametrize("form", RENDERERS)

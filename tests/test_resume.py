@@ -183,18 +183,6 @@ def test_another_machine(
     assert (f"cannot be resumed, the {name} here is not the one it began with" in done.stderr) == (code != 0)
 
 
-def test_sentinel_behind_the_last_row_is_made_up_for(requests: Requests, whole: Path) -> None:
-    """Cut off before the sentinel that ends a pass, a scan runs it when it goes on."""
-    records = whole.read_bytes().splitlines(keepends=True)
-    last = max(place for place, line in enumerate(records) if b'"kind":"sentinel"' in line)
-    whole.write_bytes(b"".join(records[:last]))
-
-    run = small_scan(whole, resume=True)
-
-    assert max(sentinel.before for sentinel in run.sentinels if sentinel.mode == "on") == 2
-    assert next(one["do"] for one in requests.asked) == "sentinel"
-
-
 # Killed
 
 

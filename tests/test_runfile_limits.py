@@ -54,15 +54,6 @@ def test_counts_are_held_against_the_settings(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["runs", "processes", "seed"])
-def test_settings_have_limits(tmp_path: Path, name: str) -> None:
-    """So have the settings themselves."""
-    path = write_run(tmp_path / "run.jsonl", [])
-    _edited(path, 1, lambda header: header["settings"].update({name: 2**64}))
-
-    assert f"at `$.settings.{name}`" in refusal(path)
-
-
 def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading stops at the limit, and the line says what to do with a file that one trusts."""
     monkeypatch.setattr(files, "MOST_UNPACKED", 1 << 20)

@@ -43,22 +43,6 @@ def test_growing_what_is_hardly_read_is_no_enlargement(name: str) -> None:
     assert [row for row in _enlarged(name) if row["case"] in {"enlarged_2", "enlarged_3", "enlarged_7"}] == []
 
 
-@pytest.mark.parametrize(
-    "name", ["opinfo:sum", "opinfo:amax", "opinfo:amin", "opinfo:median", "opinfo:linalg.det"]
-)
-def test_what_reads_all_of_its_input_is_enlarged(name: str) -> None:
-    """A reduction gives as few elements as before, of many more."""
-    assert _enlarged(name)
-
-
-def test_a_scalar_index_into_a_grown_table_does_not_count() -> None:
-    """Of embedding the row with many indices is taken, which repeat, and not the one that reads one line."""
-    fields = {row["case"]: row["provokes"] for row in _enlarged("opinfo:nn.functional.embedding")}
-
-    assert set(fields) == {"enlarged_2"}
-    assert fields["enlarged_2"] == "large enough for kernels to run in parallel; indices repeat"
-
-
 @pytest.mark.parametrize("name", ["nn.functional.embedding", "grid_sampler_2d", "index_add"])
 def test_what_threads_share_is_taken_rather_than_what_one_does(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -92,20 +76,6 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
         assert worked == [2]
 
 
-def test_one_row_has_indices_that_repeat() -> None:
-    """Where the samples that are least alike index by lists, one more is enlarged, whose index is a tensor."""
-    assert any("indices repeat" in row["provokes"] for row in _enlarged("opinfo:__getitem__"))
-
-
-def test_nothing_is_said_to_repeat_that_does_not() -> None:
-    """Sines have no indices and distinct values, sorted values are made to repeat."""
-    assert {row["provokes"] for row in _enlarged("opinfo:sin")} == {
-        "large enough for kernels to run in parallel"
-    }
-    assert all(row["provokes"].endswith("; values repeat") for row in _enlarged("opinfo:sort"))
-    assert {row["provokes"] for row in _rows("opinfo:sort") if row["provoked"] == "samples"} == {""}
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "expected"),
     [
@@ -129,14 +99,6 @@ def test_traits_are_those_of_the_lists(name: str, dtype: str, expected: list[dic
     found = {tuple(sorted(row["traits"].items())) for row in _rows(name, dtype)}
 
     assert sorted(found) == [tuple(sorted(traits.items())) for traits in expected]
-
-
-def test_what_writes_is_one_entry() -> None:
-    """zero_ and resize_ write as they are; there is no zero__."""
-    entries = database.entries("opinfo")
-
-    assert not [name for name in entries if name.endswith("__") and not name.startswith("opinfo:__")]
-    assert {"opinfo:zero_", "opinfo:resize_", "opinfo:put_"} <= entries.keys()
 
 
 @pytest.mark.parametrize("name", ["opinfo:repeat_interleave", "opinfo:__getitem__", "opinfo:index_put"])

@@ -17,7 +17,6 @@ from reports.matrix.model import load
 from reports.report import page as page_
 from scanner.cases.rows import planned_rows
 from scanner.observations.runfile import read_run
-from scanner.verdicts.power import PowerCheck
 from tests.large import SETTINGS, catalog, write_large
 from tests.page_data import results
 
@@ -87,41 +86,6 @@ def test_planning_is_linear() -> None:
     assert many / few < LIMIT
 
 
-def test_the_count_sees_what_is_not_linear(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at every sentinel for each observation would be found out, although there are few sentinels."""
-    # Lines of this file are not counted, so the loop is put where reports are.
-    loop = compile(
-        "def near(self, place, observation):\n"
-        "    found = []\n"
-        "    for sentinels in self._around.values():\n"
-        "        for sentinel in sentinels:\n"
-        "            found.append(sentinel)\n"
-        "    return found[:1]\n",
-        "/scanner/near.py",
-        "exec",
-    )
-    names: dict[str, Any] = {}
-    exec(loop, names)
-    monkeypatch.setattr(PowerCheck, "_near", names["near"])
-    few, many = (lines_of(lambda run=run: load([str(run)])) for run in runs)  # type: ignore[misc]
-
-    assert many / few > LIMIT
-
-
-def test_shared_values_are_held_once(runs: tuple[Path, Path]) -> None:
-    """What the observations of a row have in common is one object, whichever line it was read from."""
-    run = read_run(runs[0])
-    first, second, *_ = run.observations
-    row = run.header.planned[0]
-
-    assert first.spec is second.spec is row.spec
-    assert first.inputs is second.inputs
-    assert first.digests is second.digests
-    assert run.costs[0].spec is row.spec
-    names = {id(name) for one in run.dispatches for mode in one.modes.values() for name in mode.overloads}
-    assert len(names) == len({name for one in run.dispatches for name in one.modes["on"].overloads})
-
-
 def test_a_page_holds_what_a_browser_can(runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many rows the worst findings are shown, in their order, and the page says so; counts are of all."""
     monkeypatch.setattr(page_, "MOST_ROWS", 100)
@@ -142,11 +106,3 @@ def test_a_page_of_six_thousand_rows_stays_near_a_megabyte() -> None:
 
     assert len(results(page)) == len(matrix.rows) > 6000
     assert len(page.encode()) < 1_200_000
-
-
-def test_a_page_of_few_rows_leaves_nothing_out(runs: tuple[Path, Path]) -> None:
-    """Nothing is said of a limit that was not met."""
-    page = "".join(page_.render(load([str(runs[0])])))
-
-    assert len(results(page)) == 300
-    assert "A page holds" not in page

@@ -115,14 +115,3 @@ def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
         "and scan --resume"
     )
     assert unfinished.read_bytes() == damaged
-
-
-def test_complete_run_stays_where_nothing_is_scanned(scan: Command, tmp_path: Path, complete: bytes) -> None:
-    """A slip in a pattern moves nothing."""
-    path = tmp_path / "run.jsonl"
-    path.write_bytes(complete)
-
-    refused(scan("quick.nothing", "-o", "run.jsonl"))
-
-    assert path.read_bytes() == complete
-    assert not (tmp_path / "run.jsonl.1").exists()

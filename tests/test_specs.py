@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from opspecs.inputs import Inputs
 from opspecs.model import Call, OpSpec, Planned
-from opspecs.registry import FAMILIES, SPECS, NoMatchError, select
+from opspecs.registry import SPECS, NoMatchError, select
 from scanner.cases.rows import planned_rows
 from scanner.observations.runfile import read_run
 from scanner.worker.bits import digest, parts
@@ -113,13 +113,6 @@ def ids(*patterns: str) -> list[str]:
     return [planned.id for _, planned in select(patterns, "cpu")]
 
 
-def test_names_unique() -> None:
-    """A spec is found by its name, so no two share one."""
-    names = Counter(spec.name for spec in SPECS)
-
-    assert not [name for name, count in names.items() if count > 1]
-
-
 @pytest.mark.parametrize("device", ["cpu", "cuda", "any"])
 def test_rows_unique(device: str) -> None:
     """Observations refer to rows by id, so no two rows share one."""
@@ -213,25 +206,6 @@ def test_directions_share_inputs() -> None:
     assert argument_digest(calls[0]) == argument_digest(calls[1])
 
 
-def test_max_pool_indices_differ_within_a_plane() -> None:
-    """The innocent case of unpooling writes no place twice."""
-    t = Inputs("k", dtype="float32", device="cpu", direction="forward")
-
-    values, indices = t.max_pool(t.normal(2, 3, 8, 8), 2)
-
-    assert values.shape == indices.shape
-    assert all(len(set(plane.tolist())) == 4 * 4 for plane in indices.flatten(2).flatten(0, 1))
-
-
-def test_spiky_has_few_spikes() -> None:
-    """About one value in 64 stands out, so that neighbouring windows share it as their maximum."""
-    t = Inputs("k", dtype="float32", device="cpu", direction="forward")
-
-    spikes = int((t.spiky(1 << 14) > 50).sum())
-
-    assert 192 < spikes < 320
-
-
 def test_specs_load_without_torch() -> None:
     """Listing and selecting work on a machine that has no torch."""
     program = (
@@ -246,28 +220,6 @@ def test_specs_load_without_torch() -> None:
     assert expected == (done.stdout, done.stderr)
 
 
-def test_select_nothing_means_everything() -> None:
-    """Without a pattern every row is selected, in catalog order."""
-    expected = [planned.id for spec in SPECS for planned in spec.rows("cpu")]
-
-    assert expected == ids()
-
-
-@pytest.mark.parametrize("pattern", ["torch.nn.AvgPool3d", "AvgPool3d", "AvgPool[3]d", "torch.nn.AvgPool?d"])
-def test_select_by_name(pattern: str) -> None:
-    """A spec answers to its name and to the last component of it."""
-    spec = next(spec for spec in SPECS if spec.name == "torch.nn.AvgPool3d")
-
-    assert [planned.id for planned in spec.rows("cpu")] == ids(pattern)
-
-
-def test_select_by_family() -> None:
-    """A family name selects the rows of its specs."""
-    expected = [planned.id for spec in FAMILIES["histogram"] for planned in spec.rows("cpu")]
-
-    assert expected == ids("histogram")
-
-
 def test_select_by_row_id() -> None:
     """A pattern with colons is matched against as many parts of the row id as it has."""
     expected = ["torch.nn.Conv2d:weight_grad:backward:float32"]
@@ -276,11 +228,6 @@ def test_select_by_row_id() -> None:
     assert expected == ids(*expected)
     assert {"forward"} == {row.split(":")[2] for row in ids("*:*:forward")}
     assert {"int64"} == {row.split(":")[3] for row in ids("*:*:*:int64")}
-
-
-def test_select_keeps_catalog_order_without_duplicates() -> None:
-    """Patterns may overlap and come in any order."""
-    assert ids("scan", "histogram") == ids("torch.histc", "histogram", "histc", "torch.cumsum:*", "scan")
 
 
 def test_select_by_device() -> None:

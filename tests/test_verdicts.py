@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
 from scanner.run.requests import place_of
-from scanner.verdicts.cells import Cell, cell_of, observation_verdict
+from scanner.verdicts.cells import Cell, cell_of
 from scanner.verdicts.findings import matrix
 from scanner.verdicts.vocabulary import Verdict
 from tests.runs import ALERT, ENVIRONMENT, raised, ran, row
@@ -159,23 +159,6 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
         return
     assert (cell.verdict, cell.alert, cell.runs) == (expected, None, 0)
     assert cell.reason == f"processes disagree (process 0: {_SAID[one]}; process 1: {_SAID[other]})"
-
-
-def test_nothing_observed_is_not_run() -> None:
-    """Absence has a reason."""
-    assert cell_of([]) == Cell(verdict="not_run", reason="not reached by the scan")
-    assert cell_of([], "because") == Cell(verdict="not_run", reason="because")
-
-
-def test_seconds_add_up() -> None:
-    """The time of a cell is that of all its processes, failed ones included."""
-    assert cell_of(_ran({"a": 5}, {"a": 5})).seconds == 1.5
-    assert cell_of([_seen("off", 0, "timeout", seconds=60.0)]).seconds == 60.0
-
-
-def test_progress_shows_the_verdict_of_one_process() -> None:
-    """A single observation is a cell of one process."""
-    assert observation_verdict(_ran({"a": 9, "b": 1})[0]) == "nondeterministic"
 
 
 def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
