@@ -49,7 +49,10 @@ _Groups = dict[tuple[str, str], list[MatrixRow]]
 
 def annotation(level: Level, title: str, text: str, file: str, line: int | None = None) -> str:
     """Return a remark that GitHub Actions reads from the log of a job, and shows beside a file: one workflow command a line."""
-    file, title = (one_line(it).translate(_PROPERTY) for it in (_near(file), title))
+    # By its words alone, from the current folder: a path that a run file holds is not looked for.
+    near = os.path.relpath(file)
+    near = PurePath(file).name if near.startswith("..") else near
+    file, title = (one_line(it).translate(_PROPERTY) for it in (near, title))
     at = "" if line is None else f",line={line}"
     return f"::{level} file={file}{at},title={title}::{one_line(text).translate(_DATA)}\n"
 
@@ -101,13 +104,6 @@ def _counts(cases: Sequence[Case]) -> str:
 def _quoted(text: str) -> str:
     """Return a value in quotes; XML allows no control character, however it is written, so they are spelled out."""
     return quoteattr(one_line(text))
-
-
-def _near(path: str) -> str:
-    """Return a path as CI systems want it: from the current folder; without its folder if it lies elsewhere."""
-    # By its words alone: a path that a run file holds is not looked for.
-    near = os.path.relpath(path)
-    return PurePath(path).name if near.startswith("..") else near
 
 
 def named(ids: Sequence[str]) -> str:
@@ -205,13 +201,10 @@ def _cases(one: Matrix, fails: Sequence[str]) -> Iterator[Case]:
         text += "".join(
             f"; {it} {column.where}" for column in columns if (it := column.finding(row)) in fails
         )
-        yield case_of(row.row.spec, row.row.id.removeprefix(f"{row.row.spec}:"), state, text, _doubt(row))
-
-
-def _doubt(row: MatrixRow) -> str | None:
-    """Say why it shows little that a row did not differ; ``None`` of one of which nothing says so."""
-    why = [*filter(None, (row.weak, GLOSSARY["serial"] if row.serial else None))]
-    return f"{row.finding_words()}: {'; '.join(why)}" if why else None
+        # Why it shows little that the row did not differ.
+        why = [*filter(None, (row.weak, GLOSSARY["serial"] if row.serial else None))]
+        doubt = f"{row.finding_words()}: {'; '.join(why)}" if why else None
+        yield case_of(row.row.spec, row.row.id.removeprefix(f"{row.row.spec}:"), state, text, doubt)
 
 
 def _groups(rows: Iterable[MatrixRow]) -> _Groups:

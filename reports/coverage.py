@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from reports.matrix.model import Matrix
-from reports.matrix.words import bullet_words, state_words
+from reports.matrix.words import bullet_words, states
 from reports.render.json import View, object_pieces, one_or_several
 from reports.render.markdown import generate
 from scanner.accelerators import label_of
@@ -142,7 +142,7 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
     namespaces = {"aten", *(one["namespace"] for one in executed)}
     return View(
         found,
-        states=[(it.name, state) for it in matrices for state in state_words(it)],
+        states=[(it.name, state) for it in matrices for _, state in states(it)],
         sees=SEES,
         label=label_of(device),
         unseen=unseen,

@@ -37,7 +37,7 @@ from reports.compare.judge import (
     judge,
 )
 from reports.compare.rates import RateTest, together
-from reports.matrix.cost import ratio_words, spread_words, timed, times
+from reports.matrix.cost import timed, times
 from reports.matrix.listed import RunLists, lists_of
 from reports.matrix.model import Matrix, matrix_of
 from reports.render.json import View, fields_of
@@ -237,7 +237,7 @@ def compare_costs(changes: Iterable[Change]) -> View:
                 "to": fields_of(new, "ratio", "spread"),
             },
             cells=[
-                *(words(side) for side in (old, new) for words in (ratio_words, spread_words)),
+                *(words for side in (old, new) for words in (side.ratio_words, side.spread_words)),
                 times(factor),
             ],
         )

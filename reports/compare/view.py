@@ -13,7 +13,7 @@ from reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, 
 from reports.matrix import words
 from reports.matrix.listed import SECTION_WORDS, documented
 from reports.matrix.model import Matrix
-from reports.matrix.rows import cell_view
+from reports.matrix.rows import flag_cells
 from reports.matrix.words import named_machines, states
 from reports.render.json import View, fields_of
 from reports.render.markdown import NONE
@@ -152,7 +152,6 @@ def _unlike(pair: Pair) -> Iterator[str]:
             yield f"{pair.name}: {what} differs, {before} → {after}; changes may be due to that."
 
 
-_CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 MOST = 10  # rows that one bullet names
 
 
@@ -313,7 +312,7 @@ def _modes(old: MatrixRow, new: MatrixRow) -> list[str]:
 def _seen(row: MatrixRow) -> dict[str, object]:
     return {
         **fields_of(row, "finding", "reason"),
-        **{mode: fields_of(cell_view(row.cell(mode)), *_CELL) for mode in MODES},
+        **flag_cells(row),
         "low_power": row.weak,
         "serial": row.serial,
         **({"modes": {mode: it.finding for mode, it in row.chosen.items()}} if row.chosen else {}),

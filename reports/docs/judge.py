@@ -49,6 +49,7 @@ AGREEMENT_MEANING: dict[Agreement, str] = {
     "not_run": "No row gave evidence, and the reason is given.",
     "not_covered": "No row of these runs speaks to the bullet, on any device.",
 }
+# What else is told of the lists, by the names of the fields of ``Docs``.
 KIND_MEANING = {
     "undocumented": "Groups of rows that raise or differ, and that no claim is about.",
     "self_contradictory": "Pairs of claims that put one call of an op into both lists.",
@@ -56,6 +57,12 @@ KIND_MEANING = {
     "unparsed": "Bullets that were not understood; no row is compared with them.",
 }
 
+# What a row does to a bullet of which one such row decides; the gravest first.
+_DECIDES: dict[Agreement, Effect] = {
+    "contradicted": "contradicts",
+    "confirmed": "confirms",
+    "not_triggered": "not_triggered",
+}
 _WEAK = {
     "serial": "serial: one thread did all the work with the flag off, so that nothing could race",
     "not exercised": "not exercised: too few additions to one place to show an order",
@@ -83,12 +90,7 @@ class JudgedClaim(Struct, frozen=True, kw_only=True):
     @property
     def deciding(self) -> tuple[Evidence, ...]:
         """The rows on which the agreement rests."""
-        effects: dict[Agreement, Effect] = {
-            "contradicted": "contradicts",
-            "confirmed": "confirms",
-            "not_triggered": "not_triggered",
-        }
-        effect = effects.get(self.agreement)
+        effect = _DECIDES.get(self.agreement)
         return tuple(one for one in self.evidence if effect and one.effect == effect)
 
 
@@ -287,21 +289,18 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
     if not evidence:
         elsewhere = any(matches(one.row.row, claim, ignore_device=True) for one in rows)
         agreement: Agreement = "not_run" if elsewhere else "not_covered"
-        reason = f"none of these runs is on {claim.device}" if elsewhere else not_covered(matrices)
+        limited = ", ".join(one.name for one in matrices if one.run.header.settings.patterns)
+        reason = f"none of these runs is on {claim.device}"
+        if not elsewhere:
+            reason = "no row of these runs speaks to it"
+            reason += f" ({limited} ran only the rows that patterns selected)" if limited else ""
         yield JudgedClaim(claim=claim, agreement=agreement, reason=reason, evidence=())
 
 
 def _judged(claim: Claim, evidence: tuple[Evidence, ...]) -> JudgedClaim:
     effects = {one.effect for one in evidence}
-    agreement: Agreement
-    if "contradicts" in effects:
-        agreement, reason = "contradicted", contradiction(claim, evidence)
-    elif "confirms" in effects:
-        agreement, reason = "confirmed", confirmation(claim, evidence)
-    elif "not_triggered" in effects:
-        agreement, reason = "not_triggered", nothing(claim, evidence)
-    else:
-        agreement, reason = "not_run", no_evidence(evidence)
+    agreement: Agreement = next((name for name, effect in _DECIDES.items() if effect in effects), "not_run")
+    reason = no_evidence(evidence) if agreement == "not_run" else _REASONS_FOR[agreement](claim, evidence)
     beside = beside_counts(one.row.beside for one in evidence)
     reason += "".join(f"; {BESIDE[name].phrase} in {several(count, 'row')}" for name, count in beside.items())
     reason = reason.removesuffix(".")
@@ -340,12 +339,6 @@ def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator
 def count(docs: Docs) -> list[tuple[str, int, str]]:
     """Return what is counted, how many there are, and what it means; what was simulated is counted by itself."""
     found = Counter(judged.label for judged in docs.judged)
-    others = {
-        "undocumented": len(docs.undocumented),
-        "self_contradictory": len(docs.self_contradictory),
-        "unread": len(docs.unread),
-        "unparsed": len(docs.unparsed),
-    }
     return [
         *(
             (name, found[name], meaning)
@@ -353,7 +346,7 @@ def count(docs: Docs) -> list[tuple[str, int, str]]:
             for name in (agreement, label(agreement, simulated=True))
             if name == agreement or found[name]
         ),
-        *((name, count, KIND_MEANING[name]) for name, count in others.items()),
+        *((name, len(getattr(docs, name)), meaning) for name, meaning in KIND_MEANING.items()),
     ]
 
 
@@ -430,19 +423,16 @@ def _cases_words(evidence: Sequence[Evidence]) -> str:
     """Name the cases in which a claim fails, and those in which it holds."""
     some = len({one.row.row.spec for one in evidence}) > 1
 
-    def named(failing: bool) -> str:
-        names = list(
-            dict.fromkeys(
-                f"{f'{row.spec} ' if some else ''}{row.case} {row.direction} {row.dtype}"
-                for one in evidence
-                if one.effect != "none" and (one.effect == "contradicts") == failing
-                for row in [one.row.row]
-            )
-        )
-        more = f" and {len(names) - _CASES} more" if len(names) > _CASES else ""
-        return ", ".join(names[:_CASES]) + more
-
-    return f"fails in {named(True)}; holds in {named(False)}"
+    names: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    for one in (it for it in evidence if it.effect != "none"):
+        row = one.row.row
+        name = f"{f'{row.spec} ' if some else ''}{row.case} {row.direction} {row.dtype}"
+        names[one.effect == "contradicts"][name] = None
+    fails, holds = (
+        ", ".join([*found][:_CASES]) + (f" and {len(found) - _CASES} more" if len(found) > _CASES else "")
+        for found in names.values()
+    )
+    return f"fails in {fails}; holds in {holds}"
 
 
 def split_words(split: Split) -> str:
@@ -466,11 +456,7 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say in how many rows nothing was seen, and how many of them provoke nothing."""
     rows = [one for one in evidence if one.effect == "not_triggered"]
     innocent = sum(not one.row.row.provokes for one in rows)
-    text = (
-        f"{rows[0].row.off.counted} in {several(len(rows), 'row')}"
-        if len(rows) == 1
-        else f"0 of n in {several(len(rows), 'row')}"
-    )
+    text = f"{rows[0].row.off.counted if len(rows) == 1 else '0 of n'} in {several(len(rows), 'row')}"
     if innocent:
         text += f", {'all' if innocent == len(rows) else innocent} innocent"
     if is_vague(claim):
@@ -480,18 +466,16 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     return f"{text}{_where(claim, evidence)}"
 
 
+_REASONS_FOR = {"contradicted": contradiction, "confirmed": confirmation, "not_triggered": nothing}
+
+
 def over_alerts(evidence: Sequence[Evidence]) -> str:
     """Name the cases in which the alert is raised and no order of a simulated GPU gave other bits, with what conflicts prove."""
     cases: dict[str, list[str]] = {}
     for one in evidence:
         if one.simulated and one.row.finding == "over_alert" and (known := one.row.off.simulated):
-            proof = (
-                proved(known)
-                if known.race_free
-                else NOT_EXERCISED
-                if known.not_exercised
-                else "no schedule differed"
-            )
+            nothing_seen = NOT_EXERCISED if known.not_exercised else "no schedule differed"
+            proof = proved(known) if known.race_free else nothing_seen
             cases.setdefault(proof, []).append(one.row.row.case)
     return "; ".join(f"{', '.join(dict.fromkeys(some))} ({proof})" for proof, some in cases.items())
 
@@ -508,13 +492,6 @@ def no_evidence(evidence: Sequence[Evidence]) -> str:
     reasons = list(dict.fromkeys(it or "no reason was recorded" for it in of_rows))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
     return f"no evidence in {several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}"
-
-
-def not_covered(matrices: Sequence[Matrix]) -> str:
-    """Say that nothing was looked at, and which runs did not look at all rows."""
-    limited = [one.name for one in matrices if one.run.header.settings.patterns]
-    more = f" ({', '.join(limited)} ran only the rows that patterns selected)" if limited else ""
-    return f"no row of these runs speaks to it{more}"
 
 
 def _measured_on(claim: Claim, evidence: Sequence[Evidence]) -> str:

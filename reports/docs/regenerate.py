@@ -34,7 +34,6 @@ from reports.docs.evidence import (
     Behaviour,
     Evidence,
     Rows,
-    Split,
     action_of,
     acts_with_benchmark,
     effect_of,
@@ -187,7 +186,16 @@ class _Writer:
             why = "is not known to act deterministically" if any(one.held for one in evidence) else why
             return [], [], f"{what} goes: it {why}, and nothing is raised{rests_on}"
         # Where a condition without words may decide as well, the one that has words is not known to.
-        if faults or len(found) != 1 or not _has_words(claim, found[0], source):
+        worded = [
+            split
+            for split in found
+            if all(
+                write(narrowed(claim, split.name, values), source)
+                for values in (split.values["keep"], split.values["move"])
+                if values
+            )
+        ]
+        if faults or len(found) != 1 or not worded:
             text = (
                 f"{faults[0].fault}; report that first"
                 if faults
@@ -276,15 +284,6 @@ def witness_words(evidence: Sequence[Evidence]) -> str:
     """Name the witness of a simulated row that a change rests on; nothing of what was measured."""
     some = [one for one in evidence if one.simulated]
     return f" {SIMULATED}{strongest(some).witness}]" if some else ""
-
-
-def _has_words(claim: Claim, split: Split, source: str) -> bool:
-    """Tell whether both sides of a split can be written."""
-    return all(
-        write(narrowed(claim, split.name, values), source)
-        for values in (split.values["keep"], split.values["move"])
-        if values
-    )
 
 
 def _together(parts: Sequence[Claim]) -> Iterator[tuple[Claim, tuple[str, ...]]]:
@@ -414,7 +413,11 @@ def _separated(
     ids = [one.row.row.id for one in still]
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     seen = f"{several(len(rows), 'row')} differed and {len(still)} did not ({', '.join(ids[:_NAMED])}{more})"
-    if _chance(rows, still) > _CHANCE:
+    off = [one.row.off for one in rows]
+    differing, runs = sum(cell.differing for cell in off), sum(cell.runs for cell in off)
+    others = sum(one.row.off.runs for one in still)
+    # The chance that none of these executions differs, were they like the others: whole numbers are divided correctly rounded.
+    if math.comb(runs, differing) / math.comb(runs + others, differing) > _CHANCE:
         return f"{seen}, which may be chance: too few executions"
     found = list(separating([_features(one) for one in rows], [_features(one) for one in still]))
     if len(found) != 1:
@@ -426,15 +429,6 @@ def _separated(
     if narrow is None or write(narrow) is None:
         return f"{seen}, and the lists have no words for what tells them apart: {condition_words(condition)}"
     return narrow
-
-
-def _chance(rows: Sequence[Evidence], still: Sequence[Evidence]) -> float:
-    """Return with what chance none of the executions of *still* differs, if they were like those of *rows*."""
-    off = [one.row.off for one in rows]
-    differing, runs = sum(cell.differing for cell in off), sum(cell.runs for cell in off)
-    others = sum(one.row.off.runs for one in still)
-    # Whole numbers of any size are divided correctly rounded.
-    return math.comb(runs, differing) / math.comb(runs + others, differing)
 
 
 def separating(here: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, str]]) -> Iterator[Condition]:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from reports.docs.entries import INDENT, Entries, ListName, entries_of, sources, text_of
 from reports.docs.evidence import Evidence
-from reports.docs.judge import Docs, Undocumented, shown_words
+from reports.docs.judge import Docs, shown_words
 from reports.docs.regenerate import regenerate
 from reports.docs.view import render_diff
 from reports.matrix.model import input_elements
@@ -200,6 +200,9 @@ def report(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn
         "nothing": "raises nothing with deterministic algorithms on, and the list says that it does",
     }[kind]
     patch = lines(source, part) if source else render_diff(part)
+    unlisted = ", ".join(
+        f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in undocumented
+    )
     code = drawn(best)
     return View(
         {},
@@ -215,7 +218,7 @@ def report(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn
                 (one.claim.text, lists.changes.get(one.claim.order, "stays"), f"{one.label}: {one.reason}")
                 for one in speaking
             ),
-            *(("(in no list)", text, _found(undocumented)) for text in dict.fromkeys(lists.added.values())),
+            *(("(in no list)", text, unlisted) for text in dict.fromkeys(lists.added.values())),
         ],
         applies=source is not None,
         patch=_fenced("diff", "".join(line for line in patch if not line.startswith("# ")))
@@ -249,12 +252,6 @@ def pull_requests(
             yield from generate("docs_pr", view)
         elif ops:
             raise UsageError(f"--op: what was seen of {op} changes no list; detmatrix docs says why")
-
-
-def _found(undocumented: Sequence[Undocumented]) -> str:
-    return ", ".join(
-        f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in undocumented
-    )
 
 
 def _standing(one: Evidence) -> str:

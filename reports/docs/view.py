@@ -24,7 +24,7 @@ from reports.docs.regenerate import SIMULATED, RegeneratedLists, lists_of, regen
 from reports.matrix import words
 from reports.matrix.listed import hands_out
 from reports.matrix.model import Matrix
-from reports.matrix.rows import cell_view
+from reports.matrix.rows import flag_cells
 from reports.matrix.words import states
 from reports.render import markdown as of_markdown
 from reports.render import page as of_page
@@ -37,7 +37,6 @@ from scanner.observations.records import MODES
 from scanner.plurals import several
 from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 
-_CELL = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
 _EFFECTS: dict[Effect, str] = {
     "contradicts": "against",
     "confirms": "for",
@@ -97,11 +96,10 @@ def view_of(docs: Docs) -> View:
 
 def _filled(docs: Docs, *, wanted: bool) -> tuple[str, list[str]] | None:
     """Count and name rows of ops that are to return unwritten memory, or of PyTorch's others; ``None`` if there are none."""
-    names = [(one, names_of(one.row.row)[0]) for one in docs.filled]
     some = [
         one
-        for one, op in names
-        if (hands_out(op) if wanted else op.startswith("torch.") and not hands_out(op))
+        for one, op in ((it, names_of(it.row.row)[0]) for it in docs.filled)
+        if hands_out(op) == wanted and (wanted or op.startswith("torch."))
     ]
     count = f"{several(len(some), 'row')} {'differs' if len(some) == 1 else 'differ'}"
     return (count, _strongest_first(some)) if some else None
@@ -135,7 +133,7 @@ def _run(one: Matrix) -> View:
         if one.simulated
         else words.named_machines(part.environment.gpu or part.environment.cpu for part in parts_of(header)),
         state="not trustworthy, no evidence" if one.distrust else state,
-        states=words.state_words(one),
+        states=[text for _, text in states(one)],
     )
 
 
@@ -187,7 +185,7 @@ def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None, colu
 
 
 def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
-    smallest, elements = one.smallest
+    (smallest, elements), shown = one.smallest, strongest(one.evidence)
     return View(
         {
             **fields_of(one, "op", "device", "direction", "finding"),
@@ -199,16 +197,15 @@ def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
             "rows": [_row(row) for row in one.evidence],
         },
         device=one.place,
-        cells=_cells(one.evidence),
+        cells=[shown.row.cell(mode).words for mode in MODES],
         first=_strongest_first(one.evidence),
-        shown=shown_words(strongest(one.evidence)),
+        shown=shown_words(shown),
         others=one.named,
     )
 
 
 def _row(one: Evidence) -> dict[str, object]:
     row = one.row
-    cells: dict[str, object] = {mode: fields_of(cell_view(row.cell(mode)), *_CELL) for mode in MODES}
     return {
         "id": row.row.id,
         "run": one.run,
@@ -216,17 +213,12 @@ def _row(one: Evidence) -> dict[str, object]:
         "kind": device_kind(row.row.device),
         "effect": one.effect,
         "finding": row.finding,
-        **cells,
+        **flag_cells(row),
         "reason": one.doubt or row.reason,
         "low_power": row.weak,
         "serial": row.serial,
         "traits": row.row.traits,
     }
-
-
-def _cells(evidence: Sequence[Evidence]) -> list[str]:
-    """Return both cells of the row that shows most."""
-    return [strongest(evidence).row.cell(mode).words for mode in MODES]
 
 
 def _ids(evidence: Sequence[Evidence]) -> list[str]:
@@ -283,24 +275,20 @@ def state_lines(docs: Docs) -> Iterator[str]:
 
 def drift_lines(docs: Docs) -> Iterator[str]:
     """Yield a line for all that is contradicted, undocumented, self-contradictory, not understood or not covered."""
-    for agreement in ("contradicted", "not_covered"):
-        if agreement == "not_covered":
-            for one in docs.undocumented:
-                shown = shown_words(strongest(one.evidence))
-                case = one.smallest[0].row.row.id
-                yield f"undocumented: {one.op}, {one.direction} on {one.place}: {one.finding}: {shown}: {case}"
-            for acting, raising in docs.self_contradictory:
-                yield f"self_contradictory: {acting.id} and {raising.id}"
-            yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)
-            for one in docs.unread:
-                shown = shown_words(strongest(one.evidence))
-                yield (
-                    f"unread: {one.op}, {one.direction} on {one.place}: {one.finding}: {shown}; an unparsed bullet "
-                    f"names it"
-                )
-        for judged in docs.judged:
-            if judged.agreement == agreement:
-                yield f"{judged.label}: {judged.claim.id}: {judged.reason}"
+
+    def judged(agreement: str) -> Iterator[str]:
+        return (f"{it.label}: {it.claim.id}: {it.reason}" for it in docs.judged if it.agreement == agreement)
+
+    def missing(one: Undocumented) -> str:
+        shown = shown_words(strongest(one.evidence))
+        return f"{one.op}, {one.direction} on {one.place}: {one.finding}: {shown}"
+
+    yield from judged("contradicted")
+    yield from (f"undocumented: {missing(one)}: {one.smallest[0].row.row.id}" for one in docs.undocumented)
+    yield from (f"self_contradictory: {one.id} and {other.id}" for one, other in docs.self_contradictory)
+    yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)
+    yield from (f"unread: {missing(one)}; an unparsed bullet names it" for one in docs.unread)
+    yield from judged("not_covered")
 
 
 # A sign, and the finding whose colour it has: a state is told by its word, too.

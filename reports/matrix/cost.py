@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from reports.matrix.trust import TableSection
@@ -74,6 +74,17 @@ class Timed(NamedTuple):
         high = self.on.high / self.off.low if self.off.low else math.inf
         return self.on.low / self.off.high, high
 
+    @property
+    def ratio_words(self) -> str:
+        """The ratio, marked where the spread of the times could make it 1."""
+        return f"{'' if self.told_apart else APPROXIMATELY}{times(self.ratio)}"
+
+    @property
+    def spread_words(self) -> str:
+        """The ratios that the quartiles leave plausible."""
+        low, high = self.spread
+        return f"{times(low)} to {times(high)}" if math.isfinite(high) else f"{times(low)} and more"
+
 
 def timed(row: MatrixRow) -> Timed | None:
     """Return a row's times; ``None`` if it has none."""
@@ -106,17 +117,12 @@ def cost_words(row: MatrixRow) -> str:
     """Return the cost of a row as a table shows it, or in a word why there is none."""
     if (times_ := timed(row)) is not None:
         filling = f" (fill off: {times(times_.filling)})" if times_.filling is not None else ""
-        return f"{ratio_words(times_)}{filling}"
+        return f"{times_.ratio_words}{filling}"
     if row.on.verdict == "raises":
         return "none: raises"
     if row.cost is None or row.cost.outcome == "ran":
         return NOT_MEASURED
     return f"none: {_UNTIMED.get(row.cost.outcome, row.cost.outcome)}"
-
-
-def ratio_words(one: Timed) -> str:
-    """Return a ratio, marked where the spread of the times could make it 1."""
-    return f"{'' if one.told_apart else APPROXIMATELY}{times(one.ratio)}"
 
 
 def times(ratio: float | None) -> str:
@@ -125,12 +131,6 @@ def times(ratio: float | None) -> str:
         return NOT_MEASURED
     digits = 2 if ratio < _ROUNDED else 1 if ratio < _WHOLE else 0
     return f"{ratio:.{digits}f}{TIMES}"
-
-
-def spread_words(one: Timed) -> str:
-    """Return the ratios that the quartiles of both times leave plausible."""
-    low, high = one.spread
-    return f"{times(low)} to {times(high)}" if math.isfinite(high) else f"{times(low)} and more"
 
 
 def duration(timing: Timing) -> str:
@@ -156,15 +156,10 @@ def _apart(one: Timing, other: Timing) -> bool:
     return one.high < other.low or other.high < one.low
 
 
-def _slowest(rows: Iterable[MatrixRow]) -> list[tuple[str, Timed]]:
-    """Return the rows that were timed, by their ids, the slowest with the flag on first."""
-    found = [(row.row.id, one) for row in rows if (one := timed(row)) is not None]
-    return sorted(found, key=lambda pair: (-pair[1].ratio, pair[0]))
-
-
 def costs(rows: Sequence[MatrixRow]) -> TableSection:
     """Say how many rows were timed and why others were not, and table those that take at least twice as long."""
-    found = _slowest(rows)
+    found = [(row.row.id, one) for row in rows if (one := timed(row)) is not None]
+    found.sort(key=lambda pair: (-pair[1].ratio, pair[0]))  # the slowest with the flag on first
     untimed = Counter(cost_words(row) for row in rows if timed(row) is None)
     rest = ", ".join(f"{count} {word.removeprefix('none: ')}" for word, count in untimed.most_common())
     heads = (
@@ -190,16 +185,17 @@ def costs(rows: Sequence[MatrixRow]) -> TableSection:
         f"{f' Without a cost: {rest}.' if rest else ''}"
         f"{_WORKSPACE if any(row.row.device.startswith('cuda') and timed(row) for row in rows) else ''}"
     )
-    return TableSection(text, heads, [_line(*one) for one in slow])
-
-
-def _line(row: str, one: Timed) -> tuple[str, ...]:
-    ratios = (ratio_words(one), spread_words(one), times(_over(one.unfilled, one.off)))
-    return (
-        row,
-        duration(one.off),
-        duration(one.on),
-        *ratios,
-        memory(one.cost.off_memory),
-        memory(one.cost.on_memory),
-    )
+    lines = [
+        (
+            row,
+            duration(one.off),
+            duration(one.on),
+            one.ratio_words,
+            one.spread_words,
+            times(_over(one.unfilled, one.off)),
+            memory(one.cost.off_memory),
+            memory(one.cost.on_memory),
+        )
+        for row, one in slow
+    ]
+    return TableSection(text, heads, lines)

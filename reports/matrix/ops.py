@@ -8,7 +8,7 @@ what to do, are those of the latest release that it was scanned in, on each kind
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -270,20 +270,16 @@ def _op(
     elsewhere = _elsewhere(latest, judged)
     told = [cell_of(column, rows) for column in further]
     kinds = list(dict.fromkeys(column["device"] for column in columns))
+    places = {kind: [latest[kind]] if kind in latest else [] for kind in kinds}
     devices = [
-        _device(
-            kind,
-            cells[latest[kind]] if kind in latest else None,
-            rows_in([latest[kind]] if kind in latest else []),
-            further,
-        )
-        for kind in kinds
+        _device(kind, [cells[it] for it in of], rows_in(of), further)
+        for kind, of in places.items()
         if len(kinds) > 1
     ]
     action = "; ".join(f"{it.label}: {it['action']}" for it in devices)
     action = action or _action(finding, rows, weak, latest if elsewhere else (), told, further)
     listed = _listed(latest, judged)
-    cost, fill = _range(_flags(rows)), _range(_fills(rows))
+    cost, fill = _costs(rows)
     beside = beside_counts(row.beside for row in rows)
     told_counts = {it: counts[it] for it in WORST_FIRST if counts[it]}
     unlike = sum(bool(row.unlike_reference) for row in rows)
@@ -324,10 +320,10 @@ def _worst(findings: Iterable[Finding | None]) -> Finding:
     return min((it for it in findings if it), key=lambda it: FINDING[it].rank)
 
 
-def _device(device: str, cell: View | None, rows: Sequence[MatrixRow], further: Sequence[Column]) -> View:
-    """Return what the latest release of one of several kinds of devices shows of an op, apart from the others."""
+def _device(device: str, cells: Sequence[View], rows: Sequence[MatrixRow], further: Sequence[Column]) -> View:
+    """Return what the latest release of one of several kinds of devices shows of an op, apart from the others; it may have none."""
     action, counts = UNSCANNED, dict[Finding, int]()
-    if cell is not None:
+    for cell in cells:
         weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]]
         told = [cell_of(column, rows) for column in further]
         action = _action(cell["finding"], rows, weak, (), told, further)
@@ -337,9 +333,9 @@ def _device(device: str, cell: View | None, rows: Sequence[MatrixRow], further: 
     return View(
         {
             "device": device,
-            "finding": cell["finding"] if cell else None,
+            "finding": next((cell["finding"] for cell in cells), None),
             "action": action,
-            "listed": _listed([device], [cell]) if cell else NONE_LISTED,
+            "listed": _listed([device], cells) if cells else NONE_LISTED,
             "counts": counts,
             "beside": beside,
         },
@@ -572,21 +568,18 @@ def _range_words(ratios: Mapping[str, float]) -> str:
     return low if low == high else f"{low[:-1]}–{high}"  # noqa: RUF001
 
 
-def _range(ratios: Iterable[float]) -> dict[str, float] | None:
-    """Return the lowest and the highest ratio of an op's rows; exactly 1 for those whose quartiles overlap."""
-    ratios = list(ratios)
-    return {"low": min(ratios), "high": max(ratios)} if ratios else None
+def _costs(rows: Iterable[MatrixRow]) -> tuple[dict[str, float] | None, dict[str, float] | None]:
+    """Return the lowest and the highest ratio of the flag alone, and those of flag and fill in rows in which the fill matters.
 
-
-def _fills(rows: Iterable[MatrixRow]) -> Iterator[float]:
-    """Yield the ratios of flag and fill in rows in which the fill matters."""
-    for row in rows:
-        if (cost := timed(row)) and (cost.filling is not None or is_filled(row)):
-            yield cost.ratio if cost.told_apart else 1.0
-
-
-def _flags(rows: Iterable[MatrixRow]) -> Iterator[float]:
-    """Yield the ratios of the flag alone; without a time of its own nobody knows what the flag takes beside the fill."""
-    for row in rows:
-        if (cost := timed(row)) and (cost.unfilled is not None or not is_filled(row)):
-            yield cost.flag
+    A ratio is exactly 1 in rows whose quartiles overlap.
+    """
+    timings = [(cost, is_filled(row)) for row in rows if (cost := timed(row))]
+    # Without a time of its own nobody knows what the flag takes beside the fill.
+    flags = [cost.flag for cost, filled in timings if cost.unfilled is not None or not filled]
+    fills = [
+        cost.ratio if cost.told_apart else 1.0
+        for cost, filled in timings
+        if cost.filling is not None or filled
+    ]
+    flag, fill = ({"low": min(it), "high": max(it)} if it else None for it in (flags, fills))
+    return flag, fill

@@ -9,7 +9,7 @@ from reports.cudnn import expected_engines
 from reports.libraries import library_names
 from reports.matrix.cost import NOT_MEASURED, cost_view
 from reports.render.json import View, fields_of
-from scanner.observations.records import Mode, Output
+from scanner.observations.records import MODES, Mode, Output
 from scanner.verdicts.cells import Cell
 from scanner.verdicts.findings import MatrixRow, runs_in
 
@@ -91,6 +91,12 @@ def cell_view(cell: Cell) -> View:
         },
         cell,
     )
+
+
+def flag_cells(row: MatrixRow) -> dict[str, object]:
+    """Return in short what one row showed with the flag off and on."""
+    names = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
+    return {mode: fields_of(cell_view(row.cell(mode)), *names) for mode in MODES}
 
 
 def _further(cell: Cell) -> Mapping[str, object]:

@@ -22,7 +22,6 @@ from scanner.observations.records import (
     WORKER_MODES,
     Claim,
     Closing,
-    Enumerated,
     Environment,
     Header,
     Mode,
@@ -218,11 +217,6 @@ def states(one: Matrix) -> list[tuple[State, str]]:
     return found
 
 
-def state_words(one: Matrix) -> list[str]:
-    """Return what a reader must know before believing anything below."""
-    return [text for _, text in states(one)]
-
-
 def shown_words(one: Matrix) -> str | None:
     """Say which rows are left out, if any are."""
     asked = [f"found {' or '.join(one.only)}"] if one.only else []
@@ -284,7 +278,18 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
             for name, setting in SETTINGS.items()
             if name not in {"simulate", "multiprocessors"} or one.simulated
         ),
-        *enumerated_words(header.enumerated),
+        *(
+            (
+                f"database of {_DATABASES.get(it.source, it.source)}",
+                "; ".join(
+                    (
+                        f"{it.entries} entries with {it.samples} samples, {it.taken} taken",
+                        f"{it.enlarged} enlarged, {it.refused} could not be",
+                    )
+                ),
+            )
+            for it in header.enumerated
+        ),
         ("sentinels", trust.sentinels_words(one)),
         ("started (UTC)", header.started),
         ("wall time", f"{closing.seconds:.1f} s" if closing else _UNFINISHED),
@@ -360,14 +365,6 @@ def _setting_text(setting: Setting, value: object) -> str:
 def bullet_words(claim: Claim) -> str:
     """Return a bullet's words without its marker and the markup of its roles and code."""
     return _ROLE.sub(r"\1", claim.text.lstrip("*+•- ")).replace("`", "")
-
-
-def enumerated_words(enumerated: Sequence[Enumerated]) -> list[tuple[str, str]]:
-    """Say what each database held and what was taken of it, as (label, text)."""
-    labels = [f"database of {_DATABASES.get(one.source, one.source)}" for one in enumerated]
-    taken = [f"{one.entries} entries with {one.samples} samples, {one.taken} taken" for one in enumerated]
-    grown = [f"{one.enlarged} enlarged, {one.refused} could not be" for one in enumerated]
-    return [(label, "; ".join(texts)) for label, *texts in zip(labels, taken, grown, strict=True)]
 
 
 def serial_word(serial: bool | None) -> str | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 
 from reports.matrix.columns import NOTHING, Column
-from reports.matrix.cost import ratio_words, timed
+from reports.matrix.cost import timed
 from reports.matrix.model import Matrix
 from reports.matrix.ops import MISSING
 from reports.render.json import View
@@ -57,13 +57,9 @@ def render(
 
 def shown(report: View, *, whole: bool = False, colour: bool = False, width: int = NARROW) -> Iterator[str]:
     """Yield the same of a report that is made already."""
-    to = Screen(click.style if colour else _plain, width)
+    to = Screen(click.style if colour else lambda text, **_: text, width)
     for line in _lines(report, whole=whole, to=to):
         yield f"{line.rstrip()}\n"
-
-
-def _plain(text: str, **_: object) -> str:
-    return text
 
 
 def _lines(report: View, *, whole: bool, to: Screen) -> Iterator[str]:
@@ -300,7 +296,7 @@ def _rows(rows: Sequence[MatrixRow], further: Sequence[Column], to: Screen) -> I
     lines = []
     for row in rows:
         times = timed(row)
-        cost = ratio_words(times) if times else ""
+        cost = times.ratio_words if times else ""
         shown = f"{row.off.short} → {row.on.short}"
         found = [f"{it.head} {finding}" for it in further if (finding := it.finding(row))]
         told = ", ".join([*row.remarks, *row.doubt_words(), *found])

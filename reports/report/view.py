@@ -16,7 +16,7 @@ from reports.matrix.rows import differences
 from reports.render.json import View, fields_of
 from reports.render.markdown import generate
 from scanner.observations.parts import in_common, shard_words
-from scanner.observations.records import Environment, Header
+from scanner.observations.records import Environment
 from scanner.plurals import several
 from scanner.verdicts.controls import check_controls
 from scanner.verdicts.findings import MatrixRow
@@ -85,7 +85,10 @@ def _run(number: int, one: Matrix) -> View:
     of_parts = ["parts"] if header.parts else ["shard", "file"]
     return View(
         {
-            "environment": _environment(header),
+            # Of a merged run what all machines have in common, and ``None`` for the rest.
+            "environment": {name: in_common(header, name) for name in Environment.__struct_fields__}
+            if header.parts
+            else header.environment,
             "settings": header.settings,
             # Which shard of a plan a file holds, or the parts of a merged one.
             **(fields_of(header, "plan", "shards", *of_parts) if shard_words(header) else {}),
@@ -141,13 +144,6 @@ def _run(number: int, one: Matrix) -> View:
         weak={reason: [row.row.id for row in rows if row.weak == reason] for reason in one.weak},
         reasons=_reasons(rows, ("off", "on", *header.settings.modes)),
     )
-
-
-def _environment(header: Header) -> object:
-    """Return the machine and the build; of a merged run what all machines have in common, and ``None`` for the rest."""
-    if not header.parts:
-        return header.environment
-    return {name: in_common(header, name) for name in Environment.__struct_fields__}
 
 
 def _reasons(rows: Iterable[MatrixRow], modes: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
