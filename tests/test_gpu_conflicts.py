@@ -130,6 +130,18 @@ def test_what_is_ordered_or_commutes_is_no_conflict(
         assert run(name, grid, block, values, orders=orders)[0] == bits
 
 
+def test_what_came_long_ago_is_known() -> None:
+    """Of more accesses than the log has room for it keeps those that a place was last reached by, and what they brought."""
+    values = [0.1, *(float(one % 1000) for one in range(70_000))]
+    _, result = run("add_by_blocks", len(values), 32, values)
+
+    (pair,) = result.conflicts
+    assert result.pairs == (70_000, 0, 0)
+    assert struct.pack("<2Q", *pair.values) == struct.pack(
+        "<fIfI", values[pair.blocks[0]], 0, values[pair.blocks[1]], 0
+    )
+
+
 def test_two_additions_onto_zero_are_too_few_to_show_an_order() -> None:
     """They commute; onto anything else they do not."""
     _, onto_zero = run("add_by_blocks", 2, 32, [0.1, 0.7])

@@ -92,7 +92,6 @@ typedef struct {
 } Launch;
 enum { RAN, FAULT, UNKNOWN, TIMEOUT };
 enum { READS_CLOCK = 1, COPIES_LATER = 2, LOG_TOO_SMALL = 4, APPROXIMATES = 8 };
-enum { IN_GLOBAL, IN_SHARED, IN_LOCAL };
 
 struct Block;
 typedef struct Warp {
@@ -145,6 +144,7 @@ typedef struct Block {
     uint8_t *shared;
     Warp *warp;
     Piece *piece;
+    struct Page **known; /* what the log knows of its shared memory */
 } Block;
 
 typedef struct Machine {
@@ -161,7 +161,7 @@ typedef struct Machine {
     uint32_t residents;
     const Warp *marked; /* the warp whose instruction is looked at for marks */
     Piece *spare; /* of blocks that have ended */
-    uint32_t space, together; /* where the last address lay; the lanes that stand at the instruction, whatever its guard says */
+    uint32_t together; /* the lanes that stand at the instruction, whatever its guard says */
     struct Log *log;
     jmp_buf stop;
 } Machine;
@@ -174,6 +174,8 @@ uint64_t draw(Machine *);                         /* the next number of the sche
 bool release(Warp *);                             /* let go who waits for nobody any more */
 void begin_log(Machine *);
 void end_log(Machine *);
-void note(Machine *, const Warp *, int lane, const void *at, int size, uint32_t kind, uint64_t old, uint64_t value);
+void forget_shared(Machine *, Block *);
+void note(Machine *, const Warp *, uint32_t lanes, const uint8_t order[LANES], uint8_t *const at[LANES], int size, uint32_t kind,
+          const uint32_t (*left)[LANES], const uint64_t *old, const uint64_t *value);
 /* Tell an access to the log, or to the marks that look for it. */
 #define NOTES(m) ((m)->log || (m)->marked)

@@ -326,6 +326,7 @@ static void begin_block(Machine *m, Block *b) {
 static void end_block(Machine *m, Block *b) {
     for (uint32_t k = 0; b->warp && k < b->warps; k++) free(b->warp[k].seen);
     if (b->warp) b->piece->next = m->spare, m->spare = b->piece;
+    forget_shared(m, b);
     free(b);
 }
 

@@ -59,7 +59,6 @@ static uint8_t *place(Machine *m, Warp *w, enum Space space, uint64_t address, i
         space = window_of(m, address);
         if (space != GLOBAL) address = (uint32_t)address;
     }
-    m->space = space == GLOBAL ? IN_GLOBAL : space == SHARED ? IN_SHARED : IN_LOCAL;
     if (space == GLOBAL) return global(m, address, size);
     uint32_t most = space == SHARED ? launch->shared : launch->local;
     if (address + size > most)
@@ -108,39 +107,36 @@ static inline void give(uint8_t *p, uint32_t value[4][LANES], int lane, int size
     }
 }
 
-/* Most often all lanes ask for what lies in one allocation, or in shared or local memory: that is held against what exists at
- * once, and a lane's place is `base + lane * stride + address`. Otherwise each lane is looked at. */
-typedef struct { uint8_t *base; uint64_t stride; bool all; } There;
-static There there(Machine *m, Warp *w, enum Space space, const uint64_t *address, uint32_t lanes, int size) {
+/* Where the addresses of lanes lie. Most often all lanes ask for what lies in one allocation, or in shared or local memory: that is
+ * held against what exists at once. Otherwise each lane is looked at. */
+static void places(Machine *m, Warp *w, enum Space space, const uint64_t *address, uint32_t lanes, int size, uint8_t **at) {
     const Launch *launch = m->launch;
     uint64_t first = address[first_lane(lanes)], low = first, high = first, odd = 0;
     EACH {
         uint64_t a = lanes >> l & 1 ? address[l] : first;
         low = a < low ? a : low, high = a > high ? a : high, odd |= a;
     }
-    There t = {NULL, 0, !(odd & (uint64_t)(size - 1))};
-    m->space = space == SHARED ? IN_SHARED : space == LOCAL ? IN_LOCAL : IN_GLOBAL;
-    if (space == SHARED) t.base = w->block->shared, t.all &= high + (uint64_t)size <= launch->shared;
-    else if (space == LOCAL) t.base = w->local, t.stride = launch->local, t.all &= high + (uint64_t)size <= launch->local;
-    else if (t.all) {
+    uint64_t base = space == SHARED ? (uint64_t)w->block->shared : space == LOCAL ? (uint64_t)w->local : 0, stride = 0;
+    bool all = !(odd & (uint64_t)(size - 1));
+    if (space == SHARED) all &= high + (uint64_t)size <= launch->shared;
+    else if (space == LOCAL) stride = launch->local, all &= high + (uint64_t)size <= launch->local;
+    else if (all) {
         const Range *r = range_of(m, low);
-        t.all = r && high < r->end && (uint64_t)size <= r->end - high;
+        all = r && high < r->end && (uint64_t)size <= r->end - high;
     }
-    return t;
+    if (all) EACH at[l] = (uint8_t *)(base + (uint64_t)l * stride + address[l]);
+    else ACTIVE(lanes) at[l] = place(m, w, space, address[l], l, size);
 }
 
 static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
     Wide address;
+    uint8_t *at[LANES];
     uint32_t value[4][LANES];
     int size = size_of(i);
     addresses(m, w, address_of(i), space, address);
-    There t = there(m, w, space, address, lanes, size);
-    if (t.all && !NOTES(m)) ACTIVE(lanes) take(value, l, t.base + (uint64_t)l * t.stride + address[l], size);
-    else ACTIVE(lanes) {
-        const uint8_t *p = t.all ? t.base + (uint64_t)l * t.stride + address[l] : place(m, w, space, address[l], l, size);
-        take(value, l, p, size);
-        if (NOTES(m)) note(m, w, l, p, size, READS, 0, 0);
-    }
+    places(m, w, space, address, lanes, size, at);
+    ACTIVE(lanes) take(value, l, at[l], size);
+    if (NOTES(m)) note(m, w, lanes, NULL, at, size, READS, NULL, NULL, NULL);
     put_loaded(w, i, size, value, lanes);
 }
 void op_LDG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, GLOBAL); }
@@ -152,17 +148,16 @@ void op_LDL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m,
  * a row, or (MT88) of a column. */
 void op_LDSM(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Wide address;
+    uint8_t *at[LANES];
     int count = HAS(i, M_4) ? 4 : HAS(i, M_2) ? 2 : 1;
     uint32_t value[4][LANES];
     if (lanes != ~0u || !HAS(i, M_16)) fail(m, UNKNOWN, "LDSM of this kind");
     addresses(m, w, address_of(i), SHARED, address);
+    places(m, w, SHARED, address, ~0u >> (LANES - 8 * count), 16, at);
+    if (m->log) note(m, w, ~0u >> (LANES - 8 * count), NULL, at, 16, READS, NULL, NULL, NULL);
     for (int k = 0; k < count; k++) {
         uint16_t row[8][8];
-        for (int r = 0; r < 8; r++) {
-            const uint8_t *p = place(m, w, SHARED, address[8 * k + r], 8 * k + r, 16);
-            memcpy(row[r], p, 16);
-            if (m->log) note(m, w, 8 * k + r, p, 16, READS, 0, 0);
-        }
+        for (int r = 0; r < 8; r++) memcpy(row[r], at[8 * k + r], 16);
         EACH value[k][l] = HAS(i, M_MT88) ? row[2 * (l % 4)][l / 4] | (uint32_t)row[2 * (l % 4) + 1][l / 4] << 16
                                           : row[l / 4][2 * (l % 4)] | (uint32_t)row[l / 4][2 * (l % 4) + 1] << 16;
     }
@@ -190,21 +185,16 @@ void op_LDC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 static void store(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
     Wide address;
     uint32_t value[4][LANES];
-    uint8_t order[LANES];
+    uint8_t order[LANES], *at[LANES];
     int size = size_of(i);
     const Operand *from = &i->operand[i->operands - 1];
     addresses(m, w, address_of(i), space, address);
     for (int k = 0; k < (size + 3) / 4; k++) words(m, w, from, k, value[k]);
     lane_order(m, w, order);
     m->writes++;
-    There t = there(m, w, space, address, lanes, size);
-    EACH {
-        int lane = order[l];
-        if (!(lanes >> lane & 1)) continue;
-        uint8_t *p = t.all ? t.base + (uint64_t)lane * t.stride + address[lane] : place(m, w, space, address[lane], lane, size);
-        give(p, value, lane, size);
-        if (NOTES(m)) note(m, w, lane, p, size, WRITES, 0, value[0][lane] ^ (size > 4 ? (uint64_t)value[1][lane] << 32 : 0));
-    }
+    places(m, w, space, address, lanes, size, at);
+    EACH if (lanes >> order[l] & 1) give(at[order[l]], value, order[l], size);
+    if (NOTES(m)) note(m, w, lanes, order, at, size, WRITES, value, NULL, NULL);
 }
 void op_STG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GLOBAL); }
 void op_ST(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GENERIC); }
@@ -285,7 +275,8 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
     const Operand *at = address_of(i), *from = at + 1;
     int size = HAS(i, M_64) || HAS(i, M_F64) || HAS(i, M_S64) ? 8 : 4;
     Wide address, value, third, old;
-    uint8_t order[LANES];
+    uint8_t order[LANES], *at_of[LANES];
+    uint32_t left[2][LANES];
     addresses(m, w, at, space, address);
     if (space == GENERIC && k && i->operand[0].reg != PREDICATES - 1) {
         /* Elsewhere than in global memory it does nothing, and says so: the code then goes another way. */
@@ -312,11 +303,11 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         }
     }
     lane_order(m, w, order);
-    There t = there(m, w, space, address, lanes, size);
+    places(m, w, space, address, lanes, size, at_of);
     EACH {
         int lane = order[l];
         if (!(lanes >> lane & 1)) continue;
-        uint8_t *p = t.all ? t.base + (uint64_t)lane * t.stride + address[lane] : place(m, w, space, address[lane], lane, size);
+        uint8_t *p = at_of[lane];
         if (size == 4) memcpy(&old[lane], p, 4);
         else memcpy(&old[lane], p, 8);
         uint64_t next = counts ? old[lane] + 1 : exchanges ? value[lane]
@@ -324,9 +315,10 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         if (size == 4) memcpy(p, &next, 4);
         else memcpy(p, &next, 8);
         m->writes += next != old[lane];
-        if (NOTES(m)) note(m, w, lane, p, size, kind_of(i, result && result->reg != RZ), old[lane], value[lane]);
-        if (HAS(i, M_SPIN)) old[lane] = old[lane] == value[lane]; /* whether it was swapped */
+        left[0][lane] = (uint32_t)next, left[1][lane] = (uint32_t)(next >> 32);
     }
+    if (NOTES(m)) note(m, w, lanes, order, at_of, size, kind_of(i, result && result->reg != RZ), left, old, value);
+    if (HAS(i, M_SPIN)) EACH old[l] = old[l] == value[l]; /* whether it was swapped */
     if (!result) return;
     if (size == 8) put_wide(w, result, old, lanes);
     else {
@@ -405,13 +397,15 @@ void op_UBLKRED(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     int l = first_lane(lanes);
     m->launch->flags |= COPIES_LATER;
     for (uint64_t k = 0; k < (size[0] & 0xFFFF) * 16; k += 4) {
-        uint32_t old, with, sum;
-        memcpy(&with, place(m, w, SHARED, from[l] + k, l, 4), 4);
-        uint8_t *p = place(m, w, GLOBAL, to[l] + k, l, 4);
-        memcpy(&old, p, 4);
-        sum = (uint32_t)combined(m, i, old, with, 4);
-        memcpy(p, &sum, 4);
-        m->writes += sum != old;
-        if (m->log) note(m, w, l, p, 4, ADDS_FLOATS, old, with);
+        uint32_t sum[1][LANES];
+        uint8_t *at[LANES];
+        Wide old = {0}, with = {0};
+        memcpy(&with[l], place(m, w, SHARED, from[l] + k, l, 4), 4);
+        at[l] = place(m, w, GLOBAL, to[l] + k, l, 4);
+        memcpy(&old[l], at[l], 4);
+        sum[0][l] = (uint32_t)combined(m, i, old[l], with[l], 4);
+        memcpy(at[l], &sum[0][l], 4);
+        m->writes += sum[0][l] != old[l];
+        if (m->log) note(m, w, 1u << l, NULL, at, 4, ADDS_FLOATS, sum, old, with);
     }
 }
