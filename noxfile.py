@@ -445,10 +445,10 @@ def docs(session: nox.Session) -> None:
         for command in blocks:
             # A marker names its file without the folder; the option that is given last counts.
             options = ["--into", str(page), *([] if write else ["--check"])]
-            session.run("python", "-m", "scanner", *shlex.split(command), *options)
+            session.run("python", "-m", "detmatrix", *shlex.split(command), *options)
     fresh = Path(session.create_tmp()) / TIMELINE.name
     runs = (path for pattern in RUNS for path in recorded(pattern))
-    session.run("python", "-m", "scanner", "compare", *runs, "-o", str(fresh))
+    session.run("python", "-m", "detmatrix", "compare", *runs, "-o", str(fresh))
     if write:
         shutil.copyfile(fresh, TIMELINE)
     elif not TIMELINE.exists() or fresh.read_bytes() != TIMELINE.read_bytes():
@@ -482,7 +482,7 @@ def claims(session: nox.Session) -> None:
             f"torch=={version}",
         )
         for wheel in Path(folder).glob("torch-*.whl"):
-            session.run("python", "-m", "scanner.claims.tables", "--check", str(wheel))
+            session.run("python", "-m", "detmatrix.scanner.claims.tables", "--check", str(wheel))
             wheel.unlink()
 
 
@@ -491,7 +491,7 @@ def names(session: nox.Session) -> None:
     """Add the entries of PyTorch's databases in some releases to the names by which ops are known: ``-- 2.15.0``."""
     install_without_torch(session)
     for torch in _resolved(session, session.posargs or [TORCH]):
-        session.run(environment_of(session, torch), "-m", "opspecs.pytorch.entries", external=True)
+        session.run(environment_of(session, torch), "-m", "detmatrix.opspecs.pytorch.entries", external=True)
 
 
 @nox.session(default=False)

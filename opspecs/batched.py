@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from opspecs.inputs import Inputs
-from opspecs.model import Batch, Call, Case, Direction
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Batch, Call, Case, Direction
 
 ITEMS = 48
 

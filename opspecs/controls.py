@@ -1,6 +1,6 @@
 """Controls and sentinels: ops whose answer is known, run in every scan by the same engine as every other op.
 
-A control that answers wrongly means that the scan cannot see, or sees what is not there; ``scanner.verdicts.controls`` says
+A control that answers wrongly means that the scan cannot see, or sees what is not there; ``detmatrix.scanner.verdicts.controls`` says
 what each must answer. A sentinel differs wherever anything can race at all: where it does not, neither could a row.
 """
 
@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opspecs.model import Batch, Call, Case, Direction, OpSpec, call
+from detmatrix.opspecs.model import Batch, Call, Case, Direction, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
-    from opspecs.inputs import Inputs
+    from detmatrix.opspecs.inputs import Inputs
 
 # Of the rare control: the chance of an execution to differ, and what its schedule is drawn from.
 RARE_RATE = 0.1
@@ -185,7 +185,7 @@ def _simulated(name: str, op: str | Callable[..., Any], why: str, inputs: Callab
     return OpSpec(name=f"control.{name}", op=op, why=why, cases={"one": Case(inputs=inputs)})
 
 
-# Of a simulated GPU, where they are asked in place of the others; ``scanner.verdicts.controls`` says of each which class of
+# Of a simulated GPU, where they are asked in place of the others; ``detmatrix.scanner.verdicts.controls`` says of each which class of
 # schedules must give other bits, or that it is proved that none does. What differs does so whatever the seed.
 SIMULATED_CONTROLS: tuple[OpSpec, ...] = (
     _simulated("elementwise", chain, "There is no order to choose.", lambda t: call(t.normal(4096))),
@@ -266,7 +266,7 @@ def _invariance_control(
     return OpSpec(name=f"control.{name}", op=op, why=why, directions=directions, cases=cases)
 
 
-# Asked where a scan asks for invariance; ``scanner.verdicts.invariance`` says where each must give other bits.
+# Asked where a scan asks for invariance; ``detmatrix.scanner.verdicts.invariance`` says where each must give other bits.
 INVARIANCE_CONTROLS: tuple[OpSpec, ...] = (
     _invariance_control(
         "invariant", constant, "Elementwise: threads, batch and layout decide nothing.", _IMAGE, backward=True

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.model import Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
-    from opspecs.inputs import Inputs
+    from detmatrix.opspecs.inputs import Inputs
 
 CASE = "inputs"
 _NAMED = re.compile(r"(.+\.py):(\w+)(?:\((.+\.py):(\w+)\))?")

@@ -11,7 +11,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from opspecs.draws import Draw, KeptDraws, Pools, gradient_source, seed_of
+from detmatrix.opspecs.draws import Draw, KeptDraws, Pools, gradient_source, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from opspecs.inputs import Inputs
+    from detmatrix.opspecs.inputs import Inputs
 
 Direction = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]
@@ -149,8 +149,8 @@ class OpSpec:
             return self.op
         # A partial or an instance that can be called has no name of its own.
         name = getattr(self.op, "__qualname__", None) or type(self.op).__qualname__
-        # Runs were recorded before families had folders, and join by this name.
-        module = re.sub(r"^opspecs\.families(\.\w+)+\.", "opspecs.", self.op.__module__)
+        # Runs were recorded before families had folders and packages one name, and join by this one.
+        module = re.sub(r"^detmatrix\.opspecs\.(families(\.\w+)+\.)?", "opspecs.", self.op.__module__)
         return f"{module}.{name}"
 
     def rows(self, device: str) -> Iterator[Planned]:

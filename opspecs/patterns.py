@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
 
-from opspecs.pytorch.entries import recorded_entries
-from opspecs.pytorch.names import function_of, names_for
-from opspecs.pytorch.sources import PREFIXES
+from detmatrix.opspecs.pytorch.entries import recorded_entries
+from detmatrix.opspecs.pytorch.names import function_of, names_for
+from detmatrix.opspecs.pytorch.sources import PREFIXES
 
 _MOST_NEAR = 3
 # As alike as a name must be to be what was meant: with less, sdpa would be sparse.

@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from opspecs.families.by_index import embedding, gather, indexing, scatter
-from opspecs.families.images import convolution, fold, interpolation, masked, padding, pooling, sampling
-from opspecs.families.matrices import matmul, sparse
-from opspecs.families.memory import overlap, uninitialized
-from opspecs.families.networks import attention, loss, normalization, recurrent
-from opspecs.families.reductions import cumulative, histogram, reduction, sorting
-from opspecs.model import OpSpec, Planned
-from opspecs.patterns import OpNames, near, op_names, recorded_names, rows_of
+from detmatrix.opspecs.families.by_index import embedding, gather, indexing, scatter
+from detmatrix.opspecs.families.images import (
+    convolution,
+    fold,
+    interpolation,
+    masked,
+    padding,
+    pooling,
+    sampling,
+)
+from detmatrix.opspecs.families.matrices import matmul, sparse
+from detmatrix.opspecs.families.memory import overlap, uninitialized
+from detmatrix.opspecs.families.networks import attention, loss, normalization, recurrent
+from detmatrix.opspecs.families.reductions import cumulative, histogram, reduction, sorting
+from detmatrix.opspecs.model import OpSpec, Planned
+from detmatrix.opspecs.patterns import OpNames, near, op_names, recorded_names, rows_of
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
@@ -72,7 +80,7 @@ def select(
     """Return the rows that at least one pattern selects, in catalog order; all of them without a pattern.
 
     Args:
-        patterns: As ``opspecs.patterns`` reads them: each selects by name (``torch.nn.Conv2d``, ``Conv2d``, ``conv2d``),
+        patterns: As ``detmatrix.opspecs.patterns`` reads them: each selects by name (``torch.nn.Conv2d``, ``Conv2d``, ``conv2d``),
             by family (``pooling``) or, if it holds a colon, by row id (``spec:case:direction:dtype``), of which
             trailing parts may be left out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
         device: ``"cpu"``, ``"cuda"``, or ``"any"`` for the rows of all devices.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from opspecs.model import Call
+    from detmatrix.opspecs.model import Call
 
 
 def last_written(call: Call, *, dim: int = 0) -> torch.Tensor:

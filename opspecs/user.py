@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from opspecs.functions import FunctionName, named_function, spec_of
-from opspecs.model import OpSpec
-from opspecs.validation import faults
+from detmatrix.opspecs.functions import FunctionName, named_function, spec_of
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.validation import faults
 
 
 class SpecFileError(Exception):
@@ -28,7 +28,7 @@ class SpecFileError(Exception):
 def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     """Execute a Python file and return the ``SPECS`` it declares, each in the family named after the file.
 
-    Of ``FILE.py:FUNCTION``, as ``opspecs.functions`` reads it, return the one that is made of the function. A file that
+    Of ``FILE.py:FUNCTION``, as ``detmatrix.opspecs.functions`` reads it, return the one that is made of the function. A file that
     lies in a package is executed as a part of it, whether or not this Python has it installed, so that it may import what
     lies beside it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
-from opspecs.model import Batch, Case, Device, Direction, OpSpec
+from detmatrix.opspecs.model import Batch, Case, Device, Direction, OpSpec
 
 # What controls and sentinels are known by in a run file.
 _OURS = ("control.", "sentinel.")

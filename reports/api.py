@@ -22,30 +22,31 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from reports.cli import explain as explain_command
-from reports.cli.check import view_of_function
-from reports.cli.report import RENDERERS as OF_RUNS
-from reports.cli.writing import deliver
-from reports.compare.page import RENDERERS as OF_CHANGES
-from reports.compare.runs import Comparison
-from reports.compare.runs import compare as compare_matrices
-from reports.compare.view import view_of as view_of_changes
-from reports.explain import RENDERERS as OF_OPS
-from reports.locate import RENDERERS as OF_PROGRAMS
-from reports.locate import view_of as view_of_program
-from reports.matrix.model import Matrix, load, parse_findings
-from reports.report.export import frames
-from scanner.cli.options import form_of
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
-from scanner.located import Located
-from scanner.observations.settings import SETTINGS
-from scanner.programs.process import ProgramSettings, observe_program, program_of
-from scanner.run.simulation import simulated_gpu
+from detmatrix.reports.cli import explain as explain_command
+from detmatrix.reports.cli.check import view_of_function
+from detmatrix.reports.cli.report import RENDERERS as OF_RUNS
+from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.compare.page import RENDERERS as OF_CHANGES
+from detmatrix.reports.compare.runs import Comparison
+from detmatrix.reports.compare.runs import compare as compare_matrices
+from detmatrix.reports.compare.view import view_of as view_of_changes
+from detmatrix.reports.explain import RENDERERS as OF_OPS
+from detmatrix.reports.locate import RENDERERS as OF_PROGRAMS
+from detmatrix.reports.locate import view_of as view_of_program
+from detmatrix.reports.matrix.model import Matrix, load, parse_findings
+from detmatrix.reports.report.export import frames
+from detmatrix.scanner.cli.options import form_of
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
+from detmatrix.scanner.located import Located
+from detmatrix.scanner.observations.settings import SETTINGS
+from detmatrix.scanner.programs.process import ProgramSettings, observe_program, program_of
+from detmatrix.scanner.run.simulation import simulated_gpu
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ENTRY = Path(__file__).parents[1] / "detmatrix.py"
+_ROOT = str(Path(__file__).absolute().parents[2])
+_ENTRY = f"import sys; sys.path[0] = {_ROOT!r}; from detmatrix.scanner.cli.main import main; main()"
 # Set where a command of ours runs, so that a file that it loads does not start another, and so on.
 _CALLED = "DETMATRIX_CALLED"
 # Run files that nobody asked to keep, until the process ends.
@@ -289,7 +290,7 @@ def locate(
 ) -> CallSites:
     """Run a program in a process of its own, and say which of its ops are not reproducible, and where it calls them.
 
-    A step of a notebook itself is looked at by ``with scanner.locate.locate() as found``.
+    A step of a notebook itself is looked at by ``with detmatrix.scanner.locate.locate() as found``.
 
     Args:
         program: A script, ``FILE.py:FUNCTION``, or with *module* the name of a module.
@@ -368,7 +369,7 @@ def _command(name: str, words: Sequence[str], output: str | Path | None) -> str:
         )
     last = ""
     with subprocess.Popen(
-        [sys.executable, str(_ENTRY), name, "-o", str(path), *words],
+        [sys.executable, "-c", _ENTRY, name, "-o", str(path), *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,14 +14,14 @@ from pathlib import PurePath
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from reports.matrix.columns import Column, all_columns
-from reports.matrix.model import Matrix
-from reports.matrix.trust import serial_words
-from reports.matrix.words import GLOSSARY, states
-from scanner.errors import one_line
-from scanner.plurals import several
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import BESIDE_MEANING, DOUBTS, FINDING_MEANING, WORST_FIRST
+from detmatrix.reports.matrix.columns import Column, all_columns
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.trust import serial_words
+from detmatrix.reports.matrix.words import GLOSSARY, states
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import BESIDE_MEANING, DOUBTS, FINDING_MEANING, WORST_FIRST
 
 Level = Literal["error", "warning", "notice"]
 State = Literal["passed", "failed", "skipped", "error"]

@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from reports.matrix.model import Matrix
-from reports.matrix.words import bullet_words, states
-from reports.render.json import View, object_pieces, one_or_several
-from reports.render.markdown import generate
-from scanner.accelerators import label_of
-from scanner.claims.matching import claimed_kind, device_kind, matches
-from scanner.observations.overload_records import Dispatch, Kernel, Writes
-from scanner.observations.records import Claim
-from scanner.verdicts.vocabulary import FINDINGS, Finding
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.words import bullet_words, states
+from detmatrix.reports.render.json import View, object_pieces, one_or_several
+from detmatrix.reports.render.markdown import generate
+from detmatrix.scanner.accelerators import label_of
+from detmatrix.scanner.claims.matching import claimed_kind, device_kind, matches
+from detmatrix.scanner.observations.overload_records import Dispatch, Kernel, Writes
+from detmatrix.scanner.observations.records import Claim
+from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 
 Sort = Literal["op", "in place", "backward", "internal", "foreach and fused", "out variant"]
 

@@ -14,16 +14,25 @@ from typing import Any, NamedTuple
 import msgspec
 from tabulate import tabulate
 
-from reports.render import page
-from reports.render.json import View, json_of
-from reports.render.markdown import generate
-from reports.render.terminal import wrapped
-from scanner.cases.convolutions import is_convolution, layer_of
-from scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
-from scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation
-from scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, read_table, ways
-from scanner.errors import one_line
-from scanner.observations.records import Row
+from detmatrix.reports.render import page
+from detmatrix.reports.render.json import View, json_of
+from detmatrix.reports.render.markdown import generate
+from detmatrix.reports.render.terminal import wrapped
+from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
+from detmatrix.scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
+from detmatrix.scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation
+from detmatrix.scanner.cudnn.record import (
+    TF32,
+    Engine,
+    EngineCell,
+    EngineTable,
+    encode,
+    first_place,
+    read_table,
+    ways,
+)
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.observations.records import Row
 
 PLACES = ("first", "later", "never", "fallback", "not_known")
 

@@ -8,26 +8,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from typing import Any
 
-from reports.matrix.columns import NOTHING, Column, PropertyColumn, Said, all_columns, cell_of, outranking
-from reports.matrix.listed import SECTION_WORDS, hands_out
-from reports.matrix.model import Matrix, beside_counts
-from reports.matrix.ops import UNSCANNED, RunRow, ops_view
-from reports.matrix.rows import row_view
-from reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
-from reports.matrix.words import span as span_of
-from reports.render.json import View, json_of
-from reports.render.markdown import generate
-from reports.render.terminal import wrapped
-from scanner.accelerators import label_of
-from scanner.claims.matching import device_kind
-from scanner.errors import one_line
-from scanner.observations import versions
-from scanner.observations.records import Claim
-from scanner.plurals import several
-from scanner.verdicts.cells import COMPARED
-from scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
-from scanner.verdicts.simulated import PROVED, others
-from scanner.verdicts.vocabulary import (
+from detmatrix.reports.matrix.columns import (
+    NOTHING,
+    Column,
+    PropertyColumn,
+    Said,
+    all_columns,
+    cell_of,
+    outranking,
+)
+from detmatrix.reports.matrix.listed import SECTION_WORDS, hands_out
+from detmatrix.reports.matrix.model import Matrix, beside_counts
+from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
+from detmatrix.reports.matrix.rows import row_view
+from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
+from detmatrix.reports.matrix.words import span as span_of
+from detmatrix.reports.render.json import View, json_of
+from detmatrix.reports.render.markdown import generate
+from detmatrix.reports.render.terminal import wrapped
+from detmatrix.scanner.accelerators import label_of
+from detmatrix.scanner.claims.matching import device_kind
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.records import Claim
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.cells import COMPARED
+from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
+from detmatrix.scanner.verdicts.simulated import PROVED, others
+from detmatrix.scanner.verdicts.vocabulary import (
     BESIDE,
     BESIDE_MEANING,
     COLUMN_WORDS,

@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from reports.render import page
-from reports.render.json import View, fields_of, object_pieces
-from reports.render.markdown import generate
-from reports.render.terminal import wrapped
-from scanner.errors import UsageError
+from detmatrix.reports.render import page
+from detmatrix.reports.render.json import View, fields_of, object_pieces
+from detmatrix.reports.render.markdown import generate
+from detmatrix.reports.render.terminal import wrapped
+from detmatrix.scanner.errors import UsageError
 
 DATA = Path(__file__).with_name("libraries.toml")
 

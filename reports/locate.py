@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from reports.matrix.model import Matrix, load, recorded
-from reports.matrix.words import bullet_words
-from reports.render.json import View, json_of
-from reports.render.markdown import generate
-from reports.render.page import generate_still
-from scanner.claims.matching import matches
-from scanner.errors import one_line, safe_lines
-from scanner.located import Located, Root, WithFlag
-from scanner.located_words import (
+from detmatrix.reports.matrix.model import Matrix, load, recorded
+from detmatrix.reports.matrix.words import bullet_words
+from detmatrix.reports.render.json import View, json_of
+from detmatrix.reports.render.markdown import generate
+from detmatrix.reports.render.page import generate_still
+from detmatrix.scanner.claims.matching import matches
+from detmatrix.scanner.errors import one_line, safe_lines
+from detmatrix.scanner.located import Located, Root, WithFlag
+from detmatrix.scanner.located_words import (
     CAUSE_MEANING,
     advice,
     columns,
@@ -30,9 +30,9 @@ from scanner.located_words import (
     table,
     text,
 )
-from scanner.plurals import several
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import FINDINGS, Finding
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 
 # What an op that differs and does this with the flag on is called in the matrix.
 _FINDINGS: dict[WithFlag | None, Finding] = {

@@ -1,6 +1,6 @@
 """Kinds of accelerators, declared as data: what differs between them, whatever ``torch.get_device_module`` gives for one.
 
-A worker asks a device through ``scanner.worker.accelerator``; ROCm presents itself as CUDA.
+A worker asks a device through ``detmatrix.scanner.worker.accelerator``; ROCm presents itself as CUDA.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scanner.cases.settings import Plan
-from scanner.cases.shards import ops_named
-from scanner.errors import (
+from detmatrix.scanner.cases.settings import Plan
+from detmatrix.scanner.cases.shards import ops_named
+from detmatrix.scanner.errors import (
     EXIT_RUN_FILE,
     EXIT_UNTRUSTED,
     EXIT_USAGE,
@@ -36,15 +36,15 @@ from scanner.errors import (
     UntrustedScanError,
     UsageError,
 )
-from scanner.observations.merge import difference, merged_beside
-from scanner.observations.parts import missing_words, parts_of
-from scanner.observations.records import MOST_SHARDS, Header
-from scanner.observations.runfile import Run, read_run
-from scanner.observations.settings import SETTINGS
-from scanner.observations.writer import RunWriter, refuse_packed
-from scanner.plurals import several
-from scanner.run.progress import Progress
-from scanner.run.resume import check_settings
+from detmatrix.scanner.observations.merge import difference, merged_beside
+from detmatrix.scanner.observations.parts import missing_words, parts_of
+from detmatrix.scanner.observations.records import MOST_SHARDS, Header
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.settings import SETTINGS
+from detmatrix.scanner.observations.writer import RunWriter, refuse_packed
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.run.progress import Progress
+from detmatrix.scanner.run.resume import check_settings
 
 # Addresses that are no HOST:PORT: Ray on this machine, for this scan alone; the cluster that this machine belongs to.
 LOCAL, AUTO = "local", "auto"

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scanner.errors import one_line
-from scanner.located import Cause, CodeLine, Located, OpSite, Root, WithFlag
-from scanner.plurals import several
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.located import Cause, CodeLine, Located, OpSite, Root, WithFlag
+from detmatrix.scanner.plurals import several
 
 # What an op that differed did with the flag on.
 WITH_FLAG: dict[WithFlag, str] = {

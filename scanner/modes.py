@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from scanner.accelerators import SIMULATED, kind_of
+from detmatrix.scanner.accelerators import SIMULATED, kind_of
 
 Mode = Literal[
     "off",
@@ -40,7 +40,7 @@ CONCERN_MEANING: dict[Concern, str] = {
     # A compilation takes seconds.
     "one_case": "one case of each op in each direction, all with --compile-all",
 }
-# How a worker makes an execution (``scanner.worker.executions``).
+# How a worker makes an execution (``detmatrix.scanner.worker.executions``).
 #
 # eager     calls the op, and differentiates
 # switched  likewise, with the flag in the backward phase the other way than in the forward one

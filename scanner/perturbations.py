@@ -1,6 +1,6 @@
 """Perturbations: circumstances under which a share of a case's executions runs, declared as data.
 
-``scanner.worker.perturb`` brings them about; the command line, the run file and reports know them by this table.
+``detmatrix.scanner.worker.perturb`` brings them about; the command line, the run file and reports know them by this table.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scanner.schedules import FREEDOMS, SCHEDULES, split
+from detmatrix.scanner.schedules import FREEDOMS, SCHEDULES, split
 
 # Set before a kernel is defined, it makes Triton interpret it.
 INTERPRET = "TRITON_INTERPRET"

@@ -16,10 +16,10 @@ ALERT = (
 
 
 def main() -> None:
-    """Plant the changes, and be the worker; the arguments are ``-m scanner.worker ...``, as of an interpreter."""
+    """Plant the changes, and be the worker; the arguments are ``-m detmatrix.scanner.worker ...``, as of an interpreter."""
     _, _, module, *arguments = sys.argv
     sys.path[0] = os.getcwd()  # noqa: PTH109 - as -m does
-    from scanner.worker import perturb  # noqa: F401, PLC0415 - before torch, as the worker does
+    from detmatrix.scanner.worker import perturb  # noqa: F401, PLC0415 - before torch, as the worker does
 
     _plant()
     sys.argv = [module, *arguments]

@@ -15,9 +15,9 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from reports.cli.report import RENDERERS
-from reports.matrix.model import load
-from reports.render.output import write_report
+from detmatrix.reports.cli.report import RENDERERS
+from detmatrix.reports.matrix.model import load
+from detmatrix.reports.render.output import write_report
 from tests import tied
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")

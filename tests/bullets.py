@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from scanner.claims.tables import parse_claims
-from scanner.observations.records import Claim, Condition, Kind
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.observations.records import Claim, Condition, Kind
 
 DETERMINISTIC = "    The following normally-nondeterministic operations will act\n    deterministically when ``mode=True``:\n"
 RAISES = (

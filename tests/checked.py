@@ -6,7 +6,7 @@ import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from opspecs.model import Call, call
+from detmatrix.opspecs.model import Call, call
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import read_run
 
 # What Ray may keep of objects in memory; the least that it takes.
 _STORE_BYTES = 80 << 20

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from scanner.cli.main import main
-from scanner.errors import EXIT_INTERRUPTED
+from detmatrix.scanner.cli.main import main
+from detmatrix.scanner.errors import EXIT_INTERRUPTED
 from tests import tied
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -53,7 +53,7 @@ def process_in(folder: Path) -> Command:
     """
 
     def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-        return tied.run([sys.executable, "-m", "scanner", *arguments], cwd=folder, timeout=600, **options)
+        return tied.run([sys.executable, "-m", "detmatrix", *arguments], cwd=folder, timeout=600, **options)
 
     return run
 
@@ -62,7 +62,7 @@ def rendered_by_process(
     folder: Path,
     forms: Iterable[str],
     *arguments: object,
-    without: Sequence[str] = ("torch", "opspecs.registry"),
+    without: Sequence[str] = ("torch", "detmatrix.opspecs.registry"),
 ) -> dict[str, bytes]:
     """Return what a command writes in each format, run in one process that hashes strings by another seed.
 
@@ -72,7 +72,7 @@ def rendered_by_process(
         "import json, sys\n"
         "words, without = json.loads(sys.argv[1])\n"
         "sys.modules.update(dict.fromkeys(without))\n"
-        "from scanner.cli.main import main\n"
+        "from detmatrix.scanner.cli.main import main\n"
         "for form in sys.argv[2:]:\n"
         "    try: main([*words, '--format', form, '-o', f'rendered.{form}'])\n"
         "    except SystemExit as ended: assert not ended.code, ended.code"

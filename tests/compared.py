@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.compare.runs import Pair, compare
-from reports.matrix.model import Matrix, matrix_of
-from scanner.observations.records import (
+from detmatrix.reports.compare.runs import Pair, compare
+from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.scanner.observations.records import (
     FORMAT,
     MODES,
     WORKER_MODES,
@@ -21,8 +21,8 @@ from scanner.observations.records import (
     Sentinel,
     Settings,
 )
-from scanner.observations.runfile import Run
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.scanner.observations.runfile import Run
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,

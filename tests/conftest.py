@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from scanner.errors import RunFileError
-from scanner.observations.runfile import read_run
-from scanner.processes import process as manager
+from detmatrix.scanner.errors import RunFileError
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.processes import process as manager
 from tests.commands import Command, command_in, process_in
 from tests.fake_ray import FakeCluster, FakeRay, prepare_shards, stand_for_ray
 from tests.runs import raised, ran, row, stable, write_run

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.docs.entries import HEADINGS, INDENT
-from reports.docs.judge import Docs, JudgedClaim, join
-from reports.docs.regenerate import regenerate
-from reports.docs.view import render_diff
-from reports.matrix.model import Matrix, matrix_of
-from scanner.claims.tables import parse_claims
-from scanner.observations.records import (
+from detmatrix.reports.docs.entries import HEADINGS, INDENT
+from detmatrix.reports.docs.judge import Docs, JudgedClaim, join
+from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.reports.docs.view import render_diff
+from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.observations.records import (
     MODES,
     Claim,
     CpuComparison,
@@ -23,7 +23,7 @@ from scanner.observations.records import (
     SimulatedDevice,
     Simulation,
 )
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests import compared
 from tests.compared import shows
 from tests.evidence_runs import sentinel

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from reports.cli.report import LONG, RENDERERS
-from reports.matrix.model import Matrix, load, parse_findings
-from scanner.observations.records import (
+from detmatrix.reports.cli.report import LONG, RENDERERS
+from detmatrix.reports.matrix.model import Matrix, load, parse_findings
+from detmatrix.scanner.observations.records import (
     MODES,
     Cost,
     Group,
@@ -23,7 +23,7 @@ from scanner.observations.records import (
     Severity,
     Timing,
 )
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.findings import MatrixRow
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import command_in, process_in
 
 SPECS = Path(__file__).with_name("circumstances.py")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 from tests.fake_device import install, plus
 
 KIND = "cuda"

@@ -17,8 +17,8 @@ from typing import Any, Self
 import torch
 from torch.overrides import TorchFunctionMode
 
-from opspecs.inputs import Inputs
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 TOTAL = 1 << 29
 # What waits for the device.
@@ -233,7 +233,7 @@ def install(kind: str, asserting: Collection[str] = ()) -> Device | None:
         asserting: Functions of torch in which an assertion fails on the device.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
-    if main is None or main.name != "scanner.worker.__main__":
+    if main is None or main.name != "detmatrix.scanner.worker.__main__":
         return None
     device = Device(kind, asserting)
     Stream.device = Event.device = device

@@ -126,7 +126,7 @@ def prepare_shards(folder: Path) -> None:
 def stand_for_ray(ray: FakeRay, patch: pytest.MonkeyPatch) -> None:
     """Have a scan find a stand-in where it looks for Ray."""
     patch.setitem(sys.modules, "ray", ray)
-    patch.setattr("scanner.cluster._variables", lambda _: {})
+    patch.setattr("detmatrix.scanner.cluster._variables", lambda _: {})
     group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
     strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
     patch.setitem(sys.modules, "ray.util.placement_group", group)

@@ -17,17 +17,24 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from reports.matrix.model import load
-from scanner.claims.tables import parse_claims
-from scanner.invariance import PROPERTIES
-from scanner.modes import CHOSEN_MODES, MODES, WORKER_MODES, Mode
-from scanner.observations.invariance_records import Invariance, Tried
-from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import Compiled, Distrust, Enumerated, EnumeratedEntry, Group, Observation
-from scanner.observations.runfile import Line, RunReader
-from scanner.observations.writer import RunWriter
-from scanner.repro.invariance import invariance_script
-from scanner.repro.script import script
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.invariance import PROPERTIES
+from detmatrix.scanner.modes import CHOSEN_MODES, MODES, WORKER_MODES, Mode
+from detmatrix.scanner.observations.invariance_records import Invariance, Tried
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
+from detmatrix.scanner.observations.records import (
+    Compiled,
+    Distrust,
+    Enumerated,
+    EnumeratedEntry,
+    Group,
+    Observation,
+)
+from detmatrix.scanner.observations.runfile import Line, RunReader
+from detmatrix.scanner.observations.writer import RunWriter
+from detmatrix.scanner.repro.invariance import invariance_script
+from detmatrix.scanner.repro.script import script
 from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
@@ -523,7 +530,7 @@ class Goldens:
         if name not in LINES:
             return self._scripts[name]()
         # As they are named from here: where the checkout lies decides no line break.
-        with mock.patch("reports.matrix.model.RECORDED", self._folder / "runs"):
+        with mock.patch("detmatrix.reports.matrix.model.RECORDED", self._folder / "runs"):
             done = self._command(*LINES[name].split())
         into = LINES[name].partition(" --into ")[2]
         shown = (self._folder / into).read_text(encoding="utf-8") if into else done.stdout

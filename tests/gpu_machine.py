@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from scanner.gpu import isa, sass
-from scanner.gpu.cubin import Cubin
-from scanner.gpu.engine import Orders, Result, launch
+from detmatrix.scanner.gpu import isa, sass
+from detmatrix.scanner.gpu.cubin import Cubin
+from detmatrix.scanner.gpu.engine import Orders, Result, launch
 
 ARCHITECTURES = [int(one.removeprefix("sm_")) for one in isa.ARCHITECTURES]
 DATA = Path(__file__).parent / "data" / "gpu"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from opspecs.model import Case, OpSpec, call
-from scanner.schedules import SCHEDULES
-from scanner.worker import simulated
-from scanner.worker.observe import observe
+from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.scanner.schedules import SCHEDULES
+from detmatrix.scanner.worker import simulated
+from detmatrix.scanner.worker.observe import observe
 
 CONFLICTS: dict[str, Any] = {
     "pairs": [0, 0, 0],

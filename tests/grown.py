@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 
 def noise(x: Any, _: int) -> Any:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from scanner.cases import catalog
-from scanner.cases.settings import Plan, asked_for
-from scanner.observations.records import Mode
-from scanner.observations.runfile import Run
-from scanner.processes import supervisor
-from scanner.run.progress import PlainProgress
-from scanner.run.scan import scan
+from detmatrix.scanner.cases import catalog
+from detmatrix.scanner.cases.settings import Plan, asked_for
+from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.observations.runfile import Run
+from detmatrix.scanner.processes import supervisor
+from detmatrix.scanner.run.progress import PlainProgress
+from detmatrix.scanner.run.scan import scan
 from tests import quick
 from tests.stand_in_worker import BUILD, answer
 
@@ -29,7 +29,7 @@ class Requests:
         self.before: Callable[[int], None] = lambda _: None
 
     def worker(self, _: str, mode: Mode, *__: object, **___: object) -> _Worker:
-        """Start a worker; the arguments are those of ``scanner.processes.process.WorkerProcess``."""
+        """Start a worker; the arguments are those of ``detmatrix.scanner.processes.process.WorkerProcess``."""
         return _Worker(self, mode)
 
 

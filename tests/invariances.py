@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scanner.invariance import Property
-from scanner.observations.invariance_records import Invariance, Tried
-from scanner.observations.records import Output, Row, Severity
-from scanner.run.requests import place_of
+from detmatrix.scanner.invariance import Property
+from detmatrix.scanner.observations.invariance_records import Invariance, Tried
+from detmatrix.scanner.observations.records import Output, Row, Severity
+from detmatrix.scanner.run.requests import place_of
 from tests.runs import row
 
 VALUES: dict[Property, tuple[str, tuple[str, ...]]] = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from opspecs.model import Case, OpSpec, call
-from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.observations.records import (
+from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
+from detmatrix.scanner.observations.records import (
     FORMAT,
     Closing,
     Cost,
@@ -22,8 +22,8 @@ from scanner.observations.records import (
     Sentinel,
     Timing,
 )
-from scanner.observations.runfile import Line
-from scanner.observations.writer import RunWriter
+from detmatrix.scanner.observations.runfile import Line
+from detmatrix.scanner.observations.writer import RunWriter
 from tests import runs
 from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
 

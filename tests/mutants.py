@@ -12,31 +12,31 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.checks import failing_line
-from reports.cli.report import LONG
-from reports.cli.report import RENDERERS as REPORTS
-from reports.compare.page import FAILS, failures
-from reports.compare.page import RENDERERS as COMPARISONS
-from reports.compare.runs import compare as compare_runs
-from reports.coverage import RENDERERS as COVERAGES
-from reports.coverage import coverages
-from reports.docs.judge import join
-from reports.docs.view import RENDERERS as DOCS
-from reports.docs.view import drift_lines
-from reports.explain import RENDERERS as EXPLAINED
-from reports.explain import explained
-from reports.matrix.model import Matrix, load
-from scanner.cases.known import op_called
-from scanner.claims.tables import parse_claims
-from scanner.errors import DetmatrixError
-from scanner.invariance import PROPERTIES
-from scanner.modes import CHOSEN_MODES, Mode
-from scanner.observations.merge import merge
-from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from scanner.observations.records import MODES, Compiled, HeldReference, Observation, Part
-from scanner.repro.invariance import invariance_script
-from scanner.repro.script import BatchSource, InputSource, script
-from scanner.verdicts.vocabulary import FINDINGS
+from detmatrix.reports.checks import failing_line
+from detmatrix.reports.cli.report import LONG
+from detmatrix.reports.cli.report import RENDERERS as REPORTS
+from detmatrix.reports.compare.page import FAILS, failures
+from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
+from detmatrix.reports.compare.runs import compare as compare_runs
+from detmatrix.reports.coverage import RENDERERS as COVERAGES
+from detmatrix.reports.coverage import coverages
+from detmatrix.reports.docs.judge import join
+from detmatrix.reports.docs.view import RENDERERS as DOCS
+from detmatrix.reports.docs.view import drift_lines
+from detmatrix.reports.explain import RENDERERS as EXPLAINED
+from detmatrix.reports.explain import explained
+from detmatrix.reports.matrix.model import Matrix, load
+from detmatrix.scanner.cases.known import op_called
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.errors import DetmatrixError
+from detmatrix.scanner.invariance import PROPERTIES
+from detmatrix.scanner.modes import CHOSEN_MODES, Mode
+from detmatrix.scanner.observations.merge import merge
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
+from detmatrix.scanner.observations.records import MODES, Compiled, HeldReference, Observation, Part
+from detmatrix.scanner.repro.invariance import invariance_script
+from detmatrix.scanner.repro.script import BatchSource, InputSource, script
+from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import SEVERITY, controls, cost, evidence, sentinel
 from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.runs import (

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 
 def _torch() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 
 def fails(_: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from scanner.worker import bits
+from detmatrix.scanner.worker import bits
 
 
 def raw(data: bytes, dtype: str, shape: tuple[int, ...] | None = None) -> Any:

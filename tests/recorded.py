@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 
 def dies_when_recorded(values: torch.Tensor) -> torch.Tensor:

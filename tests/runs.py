@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import (
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
+from detmatrix.scanner.observations.records import (
     FORMAT,
     Blank,
     Claim,
@@ -31,9 +31,9 @@ from scanner.observations.records import (
     Settings,
     Severity,
 )
-from scanner.observations.runfile import Line
-from scanner.observations.writer import RunWriter
-from scanner.run.requests import place_of
+from detmatrix.scanner.observations.runfile import Line
+from detmatrix.scanner.observations.writer import RunWriter
+from detmatrix.scanner.run.requests import place_of
 
 RUNS, PROCESSES = 50, 2
 SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)

@@ -14,12 +14,12 @@ from unittest import mock
 import msgspec
 import torch
 
-from opspecs.model import OpSpec, Planned
-from opspecs.registry import select
-from scanner.observations.records import FORMAT, Header, Observation, Output, Settings
-from scanner.repro.script import InputSource, script
-from scanner.verdicts.findings import MatrixRow, matrix
-from scanner.worker.repro.inputs import input_source
+from detmatrix.opspecs.model import OpSpec, Planned
+from detmatrix.opspecs.registry import select
+from detmatrix.scanner.observations.records import FORMAT, Header, Observation, Output, Settings
+from detmatrix.scanner.repro.script import InputSource, script
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.worker.repro.inputs import input_source
 from tests.runs import ENVIRONMENT, row
 
 SEED = 3
@@ -31,7 +31,7 @@ from __future__ import annotations
 import time
 import click
 import torch
-from opspecs.model import Case, MissingError, OpSpec, call
+from detmatrix.opspecs.model import Case, MissingError, OpSpec, call
 
 FACTOR = (3.0, 1)
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reports.matrix.model import load
+from detmatrix.reports.matrix.model import load
 from tests.commands import command_in
 from tests.stand_in import StandIn
 

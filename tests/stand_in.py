@@ -42,7 +42,7 @@ class StandIn:
             json.dumps({"rules": rules, "build": {**BUILD, **(build or {})}, "log": str(self._log)})
         )
         self.python = folder / "python"
-        # What follows is ``-m scanner.worker`` and its options, as an interpreter gets them.
+        # What follows is ``-m detmatrix.scanner.worker`` and its options, as an interpreter gets them.
         command = shlex.join([sys.executable, "-ISB", str(WORKER), str(script)])
         # Its notes may be longer than the run file whose size a test limits.
         self.python.write_text(f'#!/bin/sh\nulimit -S -f unlimited\nexec {command} "$@"\n')

@@ -18,8 +18,8 @@ from typing import Any
 
 # It is started in isolation, where nothing of ours is found.
 sys.path.append(str(Path(__file__).parents[1]))
-from scanner.modes import MODE_TABLE
-from scanner.perturbations import shares
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.perturbations import shares
 
 TORCH = "2.13.0+standin"
 ALERT = (
@@ -232,7 +232,7 @@ def _sentinel(asked: Answer) -> Answer:
 
 
 def _rare_schedule() -> Iterator[bool]:
-    """Yield whether each execution of the control with a known rate differs, as ``opspecs.controls`` draws it."""
+    """Yield whether each execution of the control with a known rate differs, as ``detmatrix.opspecs.controls`` draws it."""
     import random  # noqa: PLC0415 - takes longer than all else here
 
     draws = random.Random(4)

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from scanner.processes import environment  # noqa: E402
-from scanner.processes.process import WorkerBuild  # noqa: E402
-from scanner.worker import accelerator  # noqa: E402
-from scanner.worker.databases import trials  # noqa: E402
+from detmatrix.scanner.processes import environment  # noqa: E402
+from detmatrix.scanner.processes.process import WorkerBuild  # noqa: E402
+from detmatrix.scanner.worker import accelerator  # noqa: E402
+from detmatrix.scanner.worker.databases import trials  # noqa: E402
 from tests.stand_in_worker import BUILD  # noqa: E402
 
 GIB = 1 << 30
@@ -39,7 +39,7 @@ def test_memory_of_a_device_is_bounded_while_samples_are_tried(monkeypatch: pyte
     def none(*_: object) -> None:
         raise AssertionError("addresses are bounded")
 
-    monkeypatch.setattr("scanner.worker.databases.trials.resource.setrlimit", none)
+    monkeypatch.setattr("detmatrix.scanner.worker.databases.trials.resource.setrlimit", none)
     with trials._bounded_memory("cuda:0"):
         assert shares == [2 / 80]
     assert shares == [2 / 80, 1.0]
@@ -94,7 +94,7 @@ def test_workers_that_share_a_device(
     monkeypatch: pytest.MonkeyPatch, device: str, memory: int, cores: int, expected: int
 ) -> None:
     """As many as memory and cores allow; one where they would be load to one another, or memory has no bounds."""
-    monkeypatch.setattr("scanner.processes.environment.os.cpu_count", lambda: cores)
+    monkeypatch.setattr("detmatrix.scanner.processes.environment.os.cpu_count", lambda: cores)
     there = [{"kind": device.partition(":")[0], "name": "Pretended", "capability": "", "memory": memory}]
     build: WorkerBuild = {**BUILD, "devices": there}  # type: ignore[typeddict-item]
 

@@ -30,7 +30,7 @@ def runner(tmp_path: Path) -> dict[str, str]:
     """Return the variables of a runner on which detmatrix is installed."""
     command = tmp_path / "bin" / "detmatrix"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m scanner "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m detmatrix "$@"\n')
     command.chmod(0o755)
     return os.environ | {
         "PATH": f"{command.parent}:{os.environ['PATH']}",

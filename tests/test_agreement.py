@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from opspecs.model import Case, OpSpec, call
-from scanner.worker.agreement import CpuReference
-from scanner.worker.execution import Execution
+from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.scanner.worker.agreement import CpuReference
+from detmatrix.scanner.worker.execution import Execution
 
 
 def reference(op: Callable[..., Any], *args: Any, grad: bool = False) -> CpuReference:

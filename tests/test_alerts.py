@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scanner.alerts import alert_caller
-from scanner.worker.execution import first_line
+from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.worker.execution import first_line
 from tests import tied
 
 torch = pytest.importorskip("torch")

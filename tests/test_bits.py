@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scanner.worker import bits
+from detmatrix.scanner.worker import bits
 
 torch = pytest.importorskip("torch")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scanner.worker import bits
+from detmatrix.scanner.worker import bits
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker import bits  # noqa: E402
+from detmatrix.scanner.worker import bits  # noqa: E402
 
 NAN = float("nan")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.render.blocks import command_words, update
-from scanner.errors import UsageError
+from detmatrix.reports.render.blocks import command_words, update
+from detmatrix.scanner.errors import UsageError
 
 MD = "# Title\n\n<!-- detmatrix docs:begin -->\nold\n<!-- detmatrix docs:end -->\n\nend"
 COMMAND = "detmatrix docs run.jsonl"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from scanner.modes import FURTHER_MODES
-from scanner.observations.records import MODES, Group
-from scanner.observations.runfile import read_run
-from scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
-from scanner.verdicts.findings import runs_missing
-from scanner.verdicts.power import POWER_SHARE
+from detmatrix.scanner.modes import FURTHER_MODES
+from detmatrix.scanner.observations.records import MODES, Group
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
+from detmatrix.scanner.verdicts.findings import runs_missing
+from detmatrix.scanner.verdicts.power import POWER_SHARE
 from tests.benchmarks import dependence
 from tests.evidence_runs import only, text, under
 from tests.runs import SETTINGS, ran, row, write_run

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import read_run
 from tests import tied
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ def _campaign(folder: Path, variables: dict[str, str], *arguments: str) -> subpr
 def _checkout(folder: Path) -> Path:
     """Copy what the campaign runs, as a version that is installed nowhere."""
     folder.mkdir()
-    shutil.copy(ROOT / "detmatrix.py", folder)
+    shutil.copytree(ROOT / "detmatrix", folder / "detmatrix", symlinks=True)
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     project = re.sub(r'^version = ".*"$', f'version = "{VERSION}"', project, flags=re.MULTILINE)
     (folder / "pyproject.toml").write_text(project, encoding="utf-8")
@@ -89,7 +89,7 @@ def test_a_checkout_says_its_own_version(
 ) -> None:
     """Run files name it, and another version does not go on with them; on the machine with a GPU nothing is installed."""
     python = sys.executable if installed else "python3"
-    command = [python, "-m", "scanner", "--version"]
+    command = [python, "-m", "detmatrix", "--version"]
 
     done = tied.run(command, cwd=_checkout(tmp_path / "checkout"), env=variables)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from opspecs.functions import named_function
-from opspecs.inputs import Inputs
-from opspecs.model import Call
-from opspecs.user import load_specs
-from reports.cli.check import view_of_function
-from reports.explain import RENDERERS as EXPLAINED
-from reports.matrix.model import load
-from scanner.observations.records import MODES
-from scanner.worker.execution import describe
+from detmatrix.opspecs.functions import named_function
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call
+from detmatrix.opspecs.user import load_specs
+from detmatrix.reports.cli.check import view_of_function
+from detmatrix.reports.explain import RENDERERS as EXPLAINED
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.observations.records import MODES
+from detmatrix.scanner.worker.execution import describe
 from tests.commands import Command
 from tests.conftest import refused
 from tests.runs import ran, row, stable, write_run

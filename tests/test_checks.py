@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.checks import annotation, render_github
-from reports.compare.judge import CHANGES
-from reports.compare.page import failures
-from reports.compare.runs import compare
-from reports.matrix.model import load
-from scanner.observations.records import MODES
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.checks import annotation, render_github
+from detmatrix.reports.compare.judge import CHANGES
+from detmatrix.reports.compare.page import failures
+from detmatrix.reports.compare.runs import compare
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.observations.records import MODES
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import run_of, shows
 from tests.conftest import one_line

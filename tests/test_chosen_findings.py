@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.judge import Change, judge
-from reports.compare.runs import Again, compare
-from reports.matrix.model import Matrix
-from scanner.modes import Mode
-from scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.reports.compare.judge import Change, judge
+from detmatrix.reports.compare.runs import Again, compare
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.scanner.modes import Mode
+from detmatrix.scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
+from detmatrix.scanner.verdicts.findings import MatrixRow
 from tests.compared import run_of
 from tests.runs import PROCESSES, RUNS, drifting, ended, launching, raised, ran, row, stable
 

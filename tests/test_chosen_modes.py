@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from opspecs.model import Case, OpSpec, call
-from scanner.modes import MODE_TABLE, Mode
-from scanner.observations.runfile import read_run
+from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.scanner.modes import MODE_TABLE, Mode
+from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command
 from tests.quick import SPECS as QUICK
 from tests.stand_in import StandIn
@@ -90,7 +90,7 @@ def _planted(torch: Any) -> OpSpec:
 )
 def test_flag_is_switched_between_forward_and_backward(flag_off: Any, mode: Mode, outcome: str) -> None:
     """An op that is made deterministic in its forward phase raises where the flag is on in the backward one alone."""
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     it = MODE_TABLE[mode]
     flag_off.use_deterministic_algorithms(it.deterministic)

@@ -14,20 +14,20 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from opspecs.families.images import masked
-from opspecs.inputs import Inputs
-from opspecs.masked import masked_convolutions
-from opspecs.model import Call, OpSpec, Planned, call
-from opspecs.registry import select
-from reports.explain import explained
-from reports.matrix.model import load
-from reports.matrix.ops import ops_view
-from scanner.modes import MODE_TABLE, Mode, with_chosen
-from scanner.observations.records import Compiled, Observation
-from scanner.repro.script import ALERT, REFUSAL, script
-from scanner.verdicts.findings import matrix
-from scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding
-from scanner.worker.observe import observe
+from detmatrix.opspecs.families.images import masked
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.masked import masked_convolutions
+from detmatrix.opspecs.model import Call, OpSpec, Planned, call
+from detmatrix.opspecs.registry import select
+from detmatrix.reports.explain import explained
+from detmatrix.reports.matrix.model import load
+from detmatrix.reports.matrix.ops import ops_view
+from detmatrix.scanner.modes import MODE_TABLE, Mode, with_chosen
+from detmatrix.scanner.observations.records import Compiled, Observation
+from detmatrix.scanner.repro.script import ALERT, REFUSAL, script
+from detmatrix.scanner.verdicts.findings import matrix
+from detmatrix.scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding
+from detmatrix.scanner.worker.observe import observe
 from tests import scripts
 from tests.runs import SETTINGS, row, write_run
 from tests.scripts import OUTPUT, asked, header, loaded
@@ -210,7 +210,7 @@ def test_script_runs_each_mode_in_its_environment() -> None:
 
 DECORATED = """
 import torch
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 
 @torch.no_grad()
@@ -295,7 +295,7 @@ def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
     assert (right["outcome"], right["reference"]["elements"]) == ("ran", 0)
     assert right["digests"] == {right["reference"]["digest"]: 2}
     monkeypatch.setattr(
-        "opspecs.masked.masked_convolutions",
+        "detmatrix.opspecs.masked.masked_convolutions",
         lambda image, *rest: masked_convolutions(image, *rest) + 1e-30 * image[:, :, -1, -1],
     )
     small = replace(FIELD, cases={"small": replace(FIELD.cases["nonzero_gradient"], inputs=_small)})

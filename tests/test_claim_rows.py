@@ -9,11 +9,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from opspecs.model import OpSpec
-from opspecs.registry import SPECS
-from scanner.claims.coverage import Planning, plain, planning, rows_by_spec
-from scanner.claims.tables import documented_claims, documented_versions
-from scanner.observations.records import Claim, Condition
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.scanner.claims.coverage import Planning, plain, planning, rows_by_spec
+from detmatrix.scanner.claims.tables import documented_claims, documented_versions
+from detmatrix.scanner.observations.records import Claim, Condition
 from tests.commands import Command
 
 VERSIONS = documented_versions()

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from scanner.claims.tables import documented_claims, documented_versions, parse_claims
+from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
 from tests.bullets import CUBLAS, DETERMINISTIC, RAISES, condition, one, read
 
 # --- Bullets ---------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scanner.claims.tables import parse_claims
-from scanner.observations.records import Claim
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.observations.records import Claim
 from tests.bullets import CUBLAS, DETERMINISTIC, RAISES, condition
 
 # What bullets are made of, and what breaks parsers.

@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scanner.claims import tables as claims
-from scanner.claims.tables import (
+from detmatrix.scanner.claims import tables as claims
+from detmatrix.scanner.claims.tables import (
     contradictions,
     documented_claims,
     documented_notes,
     documented_versions,
     parse_claims,
 )
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from tests.bullets import CUBLAS, DETERMINISTIC, RAISES, read
 
 # --- The docstring and the tables ------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_the_very_release_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("version", ["1.13.1", "3.0.0", "2", "", "../../secrets"])
 def test_untabled_release_is_refused(version: str) -> None:
     """The message says which tables there are and how to write one."""
-    with pytest.raises(UsageError, match=r"no table .*2\.13\.0.*python -m scanner\.claims WHEEL"):
+    with pytest.raises(UsageError, match=r"no table .*2\.13\.0.*python -m detmatrix\.scanner\.claims WHEEL"):
         documented_claims(version)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from scanner.cli.main import COMMANDS, cli
+from detmatrix.scanner.cli.main import COMMANDS, cli
 from tests.commands import Command
 from tests.conftest import refused
 from tests.large import write_shard
@@ -122,7 +122,7 @@ def test_output_that_goes_nowhere_gives_no_traceback(
     """A reader that has seen enough, a closed stream and a full disk end a command quietly or in one line."""
     if "/dev/full" in redirection and not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    command = f"{shlex.quote(sys.executable)} -m scanner list --format json {redirection}"
+    command = f"{shlex.quote(sys.executable)} -m detmatrix list --format json {redirection}"
 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import read_run
 from tests import tied
 from tests.clusters import NODE, LoopbackCluster, loopback_cluster, observed
 from tests.commands import Command
@@ -81,7 +81,7 @@ def test_node_that_dies_costs_time_alone(
     assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
     standing.forget()
     waits.touch()
-    command = [sys.executable, "-m", "scanner", *scan, "--ray", cluster.address, "--shards", 8]
+    command = [sys.executable, "-m", "detmatrix", *scan, "--ray", cluster.address, "--shards", 8]
     driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     _wait_until(lambda: standing.asked("observe"))
 
@@ -98,7 +98,7 @@ def test_address_that_does_not_answer(
     detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is told in a line, long before Ray gives up."""
-    monkeypatch.setattr("scanner.cluster.ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr("detmatrix.scanner.cluster.ANSWER_SECONDS", 3.0)
 
     done = detmatrix("scan", "--ray", "127.0.0.1:9")
 

@@ -121,7 +121,7 @@ def test_full_disk_keeps_the_shards_and_the_earlier_run(
     cluster()
     (tmp_path / "detmatrix.jsonl").write_text("earlier\n")
     with monkeypatch.context() as patch:
-        patch.setattr("scanner.observations.merge.encode", _no_room)
+        patch.setattr("detmatrix.scanner.observations.merge.encode", _no_room)
         done = detmatrix("scan", *OPTIONS, "--ray")
 
     assert (done.returncode, done.stderr.splitlines()[-1]) == (

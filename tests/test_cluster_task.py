@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scanner.cluster import ShardDone, scan_shard
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.cluster import ShardDone, scan_shard
+from detmatrix.scanner.observations.runfile import read_run
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.comparable import Reason
-from reports.compare.judge import CHANGES, Change, Kind, class_of
-from reports.compare.page import timelines
-from reports.compare.runs import compare
-from reports.matrix.model import load, matrix_of
-from scanner.errors import UsageError
-from scanner.observations.records import MODES, Observation, Outcome, Row
-from scanner.verdicts.vocabulary import FINDING_MEANING, Finding
+from detmatrix.reports.compare.comparable import Reason
+from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of
+from detmatrix.reports.compare.page import timelines
+from detmatrix.reports.compare.runs import compare
+from detmatrix.reports.matrix.model import load, matrix_of
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import MODES, Observation, Outcome, Row
+from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.runs import (
     ENVIRONMENT,

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.judge import CHANGES, JudgedRow, Kind, few_processes, judge
-from reports.compare.page import block as excerpt
-from reports.compare.page import failures, timelines
-from reports.compare.page import markdown as render
-from reports.compare.runs import Again, compare, confirm, open_to_doubt
-from reports.matrix.model import Matrix
-from scanner.observations.records import MODES, Header, Observation, Sentinel
-from scanner.run.remeasure import powerful, rounds_for
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.compare.judge import CHANGES, JudgedRow, Kind, few_processes, judge
+from detmatrix.reports.compare.page import block as excerpt
+from detmatrix.reports.compare.page import failures, timelines
+from detmatrix.reports.compare.page import markdown as render
+from detmatrix.reports.compare.runs import Again, compare, confirm, open_to_doubt
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.scanner.observations.records import MODES, Header, Observation, Sentinel
+from detmatrix.scanner.run.remeasure import powerful, rounds_for
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 

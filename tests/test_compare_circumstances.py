@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.comparable import Reason, of_rows
-from reports.compare.judge import Kind
-from reports.compare.page import failures
-from reports.compare.runs import compare, open_to_doubt
-from reports.compare.view import notes
-from reports.matrix.model import Matrix
-from scanner.claims.tables import parse_claims
-from scanner.observations.records import MODES, Claim, Part
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.compare.comparable import Reason, of_rows
+from detmatrix.reports.compare.judge import Kind
+from detmatrix.reports.compare.page import failures
+from detmatrix.reports.compare.runs import compare, open_to_doubt
+from detmatrix.reports.compare.view import notes
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.observations.records import MODES, Claim, Part
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import sentinel

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.page import markdown
-from reports.compare.runs import Measured, Pair, compare, compare_claims
-from scanner.claims.tables import documented_claims, parse_claims
-from scanner.observations.records import MODES, Claim
-from scanner.verdicts.invariance import PropertyVerdict
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.compare.page import markdown
+from detmatrix.reports.compare.runs import Measured, Pair, compare, compare_claims
+from detmatrix.scanner.claims.tables import documented_claims, parse_claims
+from detmatrix.scanner.observations.records import MODES, Claim
+from detmatrix.scanner.verdicts.invariance import PropertyVerdict
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.documented import docstring
 from tests.runs import SETTINGS, drifting, ran, row, stable

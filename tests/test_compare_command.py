@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.page import RENDERERS
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.compare.page import RENDERERS
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
 from tests.compared import OPS, VERSIONS, shows
 from tests.conftest import one_line

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.model import Matrix
+from detmatrix.reports.matrix.model import Matrix
 from tests.compared import pair_of, run_of, shows
 from tests.evidence_runs import cost
 from tests.runs import row

@@ -10,13 +10,13 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from reports.compare.page import render
-from reports.compare.runs import compare
-from reports.matrix.model import Matrix
-from reports.render.output import write_report
-from scanner.claims.tables import parse_claims
-from scanner.observations.records import Row
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.compare.page import render
+from detmatrix.reports.compare.runs import compare
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.render.output import write_report
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.observations.records import Row
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
 from tests.compared import run_of, shows
 from tests.documented import docstring

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.rates import LEVEL, Rate, fisher, rate_test
-from scanner.observations.records import Group
+from detmatrix.reports.compare.rates import LEVEL, Rate, fisher, rate_test
+from detmatrix.scanner.observations.records import Group
 from tests.runs import RUNS, drifting, ran, row
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from opspecs.model import Case, OpSpec, call  # noqa: E402
-from scanner.worker import bits  # noqa: E402
-from scanner.worker.comparison import OutputComparison  # noqa: E402
-from scanner.worker.observe import observe  # noqa: E402
+from detmatrix.opspecs.model import Case, OpSpec, call  # noqa: E402
+from detmatrix.scanner.worker import bits  # noqa: E402
+from detmatrix.scanner.worker.comparison import OutputComparison  # noqa: E402
+from detmatrix.scanner.worker.observe import observe  # noqa: E402
 from tests.raw_bits import raw  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]

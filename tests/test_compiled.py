@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.model import load
-from scanner.alerts import alert_caller, is_refusal
-from scanner.modes import Mode, with_chosen
-from scanner.observations.one_case import with_compiled
-from scanner.observations.records import Compiled, Row
-from scanner.observations.runfile import read_run
-from scanner.verdicts.cells import Cell, row_cell
-from scanner.verdicts.chosen import chosen_cell
-from scanner.verdicts.findings import matrix
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.alerts import alert_caller, is_refusal
+from detmatrix.scanner.modes import Mode, with_chosen
+from detmatrix.scanner.observations.one_case import with_compiled
+from detmatrix.scanner.observations.records import Compiled, Row
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.verdicts.cells import Cell, row_cell
+from detmatrix.scanner.verdicts.chosen import chosen_cell
+from detmatrix.scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
 from tests.runs import SETTINGS, ended, ran, row, stable, write_run
@@ -35,7 +35,7 @@ STILL = Cell(verdict="deterministic", runs=200, first="a", by_process=(100, 100)
 
 
 TWO_WAYS = """
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 def case(*directions, provokes=""):
     return Case(inputs=lambda t: call(t.leaf(t.normal(4))), directions=directions, provokes=provokes)

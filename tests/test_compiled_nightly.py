@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from opspecs.families.images import masked
-from opspecs.model import Case, OpSpec, call
-from scanner.alerts import alert_caller
-from scanner.modes import MODE_TABLE
-from scanner.observations.runfile import read_run
-from scanner.verdicts.findings import matrix
+from detmatrix.opspecs.families.images import masked
+from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
 
@@ -34,7 +34,7 @@ def _spec(name: str, op: Any, inputs: Any, *directions: Any) -> OpSpec:
 
 def _observed(spec: OpSpec, *, runs: int) -> dict[str, Any]:
     """Observe the only case of a spec under torch.compile, in this process."""
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     return observe(
         spec,
@@ -53,8 +53,8 @@ def _observed(spec: OpSpec, *, runs: int) -> dict[str, Any]:
 def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
     torch = pytest.importorskip("torch")
-    from scanner.worker import global_state  # noqa: PLC0415 - needs torch
-    from scanner.worker.executions import failure  # noqa: PLC0415
+    from detmatrix.scanner.worker import global_state  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -161,7 +161,7 @@ def test_masked_convolutions_are_compiled(
 ) -> None:
     """As a whole, once for all executions; pixels that an output must not see have no gradient there either."""
     torch = pytest.importorskip("torch")
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from opspecs.registry import SPECS
-from scanner.cases.rows import known_rows
-from scanner.observations.records import Source
-from scanner.observations.runfile import read_run
-from scanner.run.remeasure import rows_here
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.scanner.cases.rows import known_rows
+from detmatrix.scanner.observations.records import Source
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.run.remeasure import rows_here
 from tests.commands import command_in
 from tests.compared import run_of
 from tests.conftest import lines, refused

@@ -26,8 +26,8 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs")
         )
-    for file in ("pyproject.toml", "detmatrix.py"):
-        shutil.copy(ROOT / file, tmp_path)
+    shutil.copytree(ROOT / "detmatrix", tmp_path / "detmatrix", symlinks=True)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     family = tmp_path / "opspecs" / "families" / "reductions" / "cumulative.py"
     source = family.read_text(encoding="utf-8").rstrip()
     assert source.endswith(")")
@@ -40,7 +40,7 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
 
     checked = run("pytest", "-q", *check.split())
     run(
-        "scanner",
+        "detmatrix",
         *scan.split(),
         "--device",
         "cpu",
@@ -51,7 +51,7 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
         "--no-cost",
         "--no-overloads",
     )
-    shown = run("scanner", *report.split())
+    shown = run("detmatrix", *report.split())
 
     assert re.search(r"[1-9]\d* passed", checked.stdout)
     assert "torch.logsumexp" in shown.stdout

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scanner.cli.scan import _tell
-from scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.cli.scan import _tell
+from detmatrix.scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
+from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command, command_in
 from tests.conftest import lines
 from tests.evidence_scans import scan
@@ -22,9 +22,9 @@ def test_control_that_misbehaves_voids_the_scan(tmp_path: Path) -> None:
     specs = tmp_path / "broken.py"
     specs.write_text(
         "import sys, itertools\n"
-        "from opspecs.model import Case, OpSpec, call\n"
+        "from detmatrix.opspecs.model import Case, OpSpec, call\n"
         # In a worker alone: the process of the test may have loaded torch too.
-        "if any('scanner.worker' in word for word in sys.orig_argv):\n"
+        "if any('detmatrix.scanner.worker' in word for word in sys.orig_argv):\n"
         "    import torch\n"
         "    rand, count = torch.rand, itertools.count()\n"
         "    torch.rand = lambda *a, **k: rand(*a, **k) + next(count)\n"
@@ -49,11 +49,11 @@ def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None
     specs = tmp_path / "blind.py"
     specs.write_text(
         "import itertools\n"
-        "from opspecs.model import Case, OpSpec, call\n"
+        "from detmatrix.opspecs.model import Case, OpSpec, call\n"
         "def varies(x, count):\n"
         "    return x + next(count)\n"
         "def blinds(x):\n"
-        "    import scanner.worker.bits as bits\n"
+        "    import detmatrix.scanner.worker.bits as bits\n"
         "    bits.equal_on_cpu = lambda *_: True\n"
         "    return x + 1\n"
         "def spec(name, op, *more):\n"

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from opspecs.model import Case, OpSpec, call
-from scanner.observations import records
+from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.scanner.observations import records
 from tests import planted
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker import cost  # noqa: E402 - it needs torch
-from scanner.worker.cost import measure  # noqa: E402
+from detmatrix.scanner.worker import cost  # noqa: E402 - it needs torch
+from detmatrix.scanner.worker.cost import measure  # noqa: E402
 
 _PLANTED = {spec.name: spec for spec in planted.SPECS}
 _FLOATS = 1 << 22

@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.coverage import sort_of
-from scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached, Writes
-from scanner.observations.records import Mode, Row, Settings
+from detmatrix.reports.coverage import sort_of
+from detmatrix.scanner.observations.overload_records import (
+    BuildOverloads,
+    Dispatch,
+    KernelGroup,
+    Reached,
+    Writes,
+)
+from detmatrix.scanner.observations.records import Mode, Row, Settings
 from tests.commands import Command
 from tests.compared import shows
 from tests.runs import ENVIRONMENT, Planned, row, write_run

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 pytest.importorskip("torch")
 
-from opspecs.model import OpSpec
-from opspecs.registry import SPECS
-from scanner.cases.rows import known_rows
-from scanner.observations.records import Row
-from scanner.verdicts.cells import Cell, row_cell
-from scanner.worker import bits
-from scanner.worker.execution import DRAWS, Execution
-from scanner.worker.observe import _judged
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.scanner.cases.rows import known_rows
+from detmatrix.scanner.observations.records import Row
+from detmatrix.scanner.verdicts.cells import Cell, row_cell
+from detmatrix.scanner.worker import bits
+from detmatrix.scanner.worker.execution import DRAWS, Execution
+from detmatrix.scanner.worker.observe import _judged
 from tests.runs import ran
 
 # What draws inputs takes any name but "cpu" for that of an accelerator, and torch takes this one for the CPU.

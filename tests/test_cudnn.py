@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scanner.cudnn import take as taking
-from scanner.cudnn.probe import strides
-from scanner.cudnn.problems import PROBLEMS
-from scanner.cudnn.record import Engine, EngineTable
-from scanner.errors import BuildError
+from detmatrix.scanner.cudnn import take as taking
+from detmatrix.scanner.cudnn.probe import strides
+from detmatrix.scanner.cudnn.problems import PROBLEMS
+from detmatrix.scanner.cudnn.record import Engine, EngineTable
+from detmatrix.scanner.errors import BuildError
 from tests import fake_cudnn
 from tests.commands import Command
 from tests.conftest import refused

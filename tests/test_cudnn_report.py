@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.cudnn import changes, view
-from scanner.cudnn.problems import Problem
-from scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
+from detmatrix.reports.cudnn import changes, view
+from detmatrix.scanner.cudnn.problems import Problem
+from detmatrix.scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
 from tests.commands import Command
 from tests.conftest import refused
 

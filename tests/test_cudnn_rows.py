@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reports.cudnn import expected_engines
-from scanner.cases.catalog import load_catalog
-from scanner.cases.convolutions import is_convolution, layer_of
-from scanner.cases.rows import known_rows
-from scanner.observations.records import Direction, Row
+from detmatrix.reports.cudnn import expected_engines
+from detmatrix.scanner.cases.catalog import load_catalog
+from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
+from detmatrix.scanner.cases.rows import known_rows
+from detmatrix.scanner.observations.records import Direction, Row
 from tests.runs import row
 
 BUILD = "2.15.0+cu132"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scanner.cli.main import COMMANDS
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.cli.main import COMMANDS
+from detmatrix.scanner.observations.runfile import read_run
 from tests import tied
 from tests.commands import Command
 from tests.conftest import refused
@@ -98,7 +98,7 @@ def test_no_default_names_what_runs_or_where_it_goes() -> None:
 
     import click  # noqa: PLC0415
 
-    from scanner.cli.defaults import _is_harmless  # noqa: PLC0415
+    from detmatrix.scanner.cli.defaults import _is_harmless  # noqa: PLC0415
 
     allowed = set()
     for place, _ in COMMANDS.values():

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.docs.judge import Agreement, Docs, join
-from reports.docs.regenerate import regenerate
-from reports.matrix.model import Matrix, matrix_of
-from scanner.claims.matching import matches
-from scanner.claims.tables import parse_claims
-from scanner.errors import UsageError
-from scanner.observations.records import Claim, CpuComparison
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.docs.judge import Agreement, Docs, join
+from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.scanner.claims.matching import matches
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Claim, CpuComparison
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.documented import (
     CUDA,
     SIMULATED,

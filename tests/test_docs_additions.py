@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.docs.regenerate import regenerate
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.documented import (
     bullets,
     docs_of,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.docs.view import RENDERERS
-from scanner.claims.tables import parse_claims
+from detmatrix.reports.docs.view import RENDERERS
+from detmatrix.scanner.claims.tables import parse_claims
 from tests import tied
 from tests.commands import Command, rendered_by_process
 from tests.compared import shows

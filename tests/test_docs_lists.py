@@ -13,16 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reports.docs.entries import INDENT, kind_of, lists, role_of, write
-from reports.docs.judge import Docs, join
-from reports.docs.regenerate import regenerate
-from reports.docs.view import render_rst
-from reports.matrix.model import Matrix, matrix_of
-from scanner.claims.matching import matches
-from scanner.claims.tables import documented_claims, documented_versions, parse_claims
-from scanner.modes import with_chosen
-from scanner.observations.records import ClaimDirection, Condition
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.docs.entries import INDENT, kind_of, lists, role_of, write
+from detmatrix.reports.docs.judge import Docs, join
+from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.reports.docs.view import render_rst
+from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.scanner.claims.matching import matches
+from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
+from detmatrix.scanner.modes import with_chosen
+from detmatrix.scanner.observations.records import ClaimDirection, Condition
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
 from tests.documented import (
     CPU,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from reports.docs.judge import join
-from reports.docs.view import page_of
-from reports.matrix.model import Matrix
-from reports.render.output import write_report
-from scanner.claims.tables import parse_claims
+from detmatrix.reports.docs.judge import join
+from detmatrix.reports.docs.view import page_of
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.render.output import write_report
+from detmatrix.scanner.claims.tables import parse_claims
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
 from tests.compared import run_of, shows
 from tests.documented import docstring

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opspecs.pytorch.names import names_for
-from scanner.claims.tables import documented_claims, documented_versions
+from detmatrix.opspecs.pytorch.names import names_for
+from detmatrix.scanner.claims.tables import documented_claims, documented_versions
 
 # Of each documented op the entry that runs it, by the name of its spec.
 ENTRIES = {

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from opspecs.inputs import Inputs
-from opspecs.model import Call, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, call
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker import bits  # noqa: E402 - it needs torch
-from scanner.worker.repro.codegen import Source, UntraceableError  # noqa: E402
-from scanner.worker.repro.recorder import Drawing, mapped  # noqa: E402
+from detmatrix.scanner.worker import bits  # noqa: E402 - it needs torch
+from detmatrix.scanner.worker.repro.codegen import Source, UntraceableError  # noqa: E402
+from detmatrix.scanner.worker.repro.recorder import Drawing, mapped  # noqa: E402
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "direction": "backward"}
 Case = Callable[[Any], Call]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scanner.cases.settings import DTYPES
+from detmatrix.scanner.cases.settings import DTYPES
 from tests.commands import Command
 
 

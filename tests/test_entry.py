@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.variables import worker_environment
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.variables import worker_environment
 from tests import tied
 
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 # As pip writes a console script.
-CONSOLE = "import sys; from detmatrix import main; sys.exit(main())"
+CONSOLE = "import sys; from detmatrix.scanner.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture
@@ -45,13 +45,9 @@ def test_console_script_runs_ours(planted: Path, arguments: list[str]) -> None:
 
 
 def test_module_runs_ours(planted: Path) -> None:
-    """``python -m`` searches the current folder first; a scanner.py there is what it is asked to run, and detmatrix is not."""
+    """``python -m`` searches the current folder first."""
     arguments = ["report", str(RUN), "--rows", "torch.take:*"]
     done = _runs(planted, "-m", "detmatrix", *arguments, path=str(ROOT))
-
-    assert (done.returncode, done.stderr) == (0, "")
-    (planted / "scanner.py").unlink()
-    done = _runs(planted, "-m", "scanner", *arguments, path=str(ROOT))
 
     assert (done.returncode, done.stderr) == (0, "")
     assert not (planted / "was_run").exists()
@@ -61,7 +57,7 @@ def test_worker_imports_ours(planted: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A worker starts in a folder of its own and inherits no PYTHONPATH."""
     monkeypatch.chdir(planted)
     monkeypatch.setenv("PYTHONPATH", ".")
-    script = "import opspecs, scanner; print(scanner.__file__, opspecs.__file__)"
+    script = "from detmatrix import opspecs, scanner; print(scanner.__file__, opspecs.__file__)"
 
     with ImportSandbox() as sandbox:
         done = subprocess.run(

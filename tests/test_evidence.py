@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from scanner.observations.runfile import Run, read_run
-from scanner.perturbations import shares
-from scanner.verdicts.controls import check_controls
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.power import has_power
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.perturbations import shares
+from detmatrix.scanner.verdicts.controls import check_controls
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.power import has_power
 from tests.commands import command_in
 from tests.evidence_scans import rows_by_name, scan
 from tests.stand_in import StandIn

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from opspecs.model import Planned
-from opspecs.registry import SPECS
-from scanner.observations.records import Mode
-from scanner.observations.runfile import read_run
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.opspecs.model import Planned
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
 from tests.commands import Command
 
 FAKE = Path(__file__).with_name("fake_cuda.py")

@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from scanner.modes import LEAST_RUNS
-from scanner.observations.records import Output
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import finding_of
-from scanner.verdicts.power import LEAST_SERIAL_RUNS
-from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
+from detmatrix.scanner.modes import LEAST_RUNS
+from detmatrix.scanner.observations.records import Output
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import finding_of
+from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS
+from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 # Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,

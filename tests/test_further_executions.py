@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import command_in
 from tests.conftest import lines
 from tests.stand_in import StandIn

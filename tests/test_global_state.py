@@ -17,9 +17,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opspecs.model import Case, OpSpec, call  # noqa: E402 - what follows needs torch
-from scanner.worker import global_state  # noqa: E402
-from scanner.worker.observe import observe  # noqa: E402
+from detmatrix.opspecs.model import Case, OpSpec, call  # noqa: E402 - what follows needs torch
+from detmatrix.scanner.worker import global_state  # noqa: E402
+from detmatrix.scanner.worker.observe import observe  # noqa: E402
 
 Undo = Callable[[], object]
 

@@ -15,13 +15,13 @@ import click
 import msgspec
 import pytest
 
-from reports.render.terminal import NARROW
-from scanner.cli.main import COMMANDS, load
-from scanner.modes import WORKER_MODES
-from scanner.observations.records import Outcome, Record
-from scanner.observations.runfile import RunReader, read_run
-from scanner.verdicts.findings import matrix
-from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
+from detmatrix.reports.render.terminal import NARROW
+from detmatrix.scanner.cli.main import COMMANDS, load
+from detmatrix.scanner.modes import WORKER_MODES
+from detmatrix.scanner.observations.records import Outcome, Record
+from detmatrix.scanner.observations.runfile import RunReader, read_run
+from detmatrix.scanner.verdicts.findings import matrix
+from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests.goldens import APPROVED, LINES, NAMES, Goldens
 
 # They run code, or print nothing of what they write.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scanner.gpu import sass
-from scanner.gpu.cubin import Cubin, cubins
-from scanner.gpu.engine import Conflict, Orders, Result, launch
+from detmatrix.scanner.gpu import sass
+from detmatrix.scanner.gpu.cubin import Cubin, cubins
+from detmatrix.scanner.gpu.engine import Conflict, Orders, Result, launch
 
 DATA = Path(__file__).parent / "data" / "gpu"
 FLOATS = [1.0, 1e7, -1e7, 0.5, 3.25, 1e-3, 7.0, -2.5]

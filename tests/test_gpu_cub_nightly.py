@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scanner.gpu.build import built
-from scanner.gpu.device import device
-from scanner.gpu.process import GpuProcess, StandIns
-from scanner.gpu.standins import sources
+from detmatrix.scanner.gpu.build import built
+from detmatrix.scanner.gpu.device import device
+from detmatrix.scanner.gpu.process import GpuProcess, StandIns
+from detmatrix.scanner.gpu.standins import sources
 from tests.gpu_machine import assembler
 
 pytestmark = pytest.mark.nightly
@@ -34,7 +34,7 @@ WORKER = """
 import ctypes, sys, time
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-from scanner.worker import simulated
+from detmatrix.scanner.worker import simulated
 folder, library, socket, memory, given, kept = sys.argv[2:]
 simulated.load(folder, int(socket), int(memory))
 code, data, found = ctypes.CDLL(library), np.load(given), {}

@@ -9,10 +9,10 @@ from random import Random
 import lz4.block
 import pytest
 
-from scanner.elf import text
-from scanner.gpu.cubin import EXTERNALS, Cubin, CubinError, architectures, cubins
-from scanner.gpu.device import DEVICES, DeviceError, as_header, blocks_per_multiprocessor, device
-from scanner.gpu.names import shortened, source_of
+from detmatrix.scanner.elf import text
+from detmatrix.scanner.gpu.cubin import EXTERNALS, Cubin, CubinError, architectures, cubins
+from detmatrix.scanner.gpu.device import DEVICES, DeviceError, as_header, blocks_per_multiprocessor, device
+from detmatrix.scanner.gpu.names import shortened, source_of
 
 MODULE = (Path(__file__).parent / "data" / "gpu" / "module.fatbin").read_bytes()
 BASE = 0x7A1400000000

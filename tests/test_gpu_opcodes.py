@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scanner.gpu import engine, isa, sass
-from scanner.gpu.cubin import Cubin
+from detmatrix.scanner.gpu import engine, isa, sass
+from detmatrix.scanner.gpu.cubin import Cubin
 from tests import gpu_opcodes, gpu_programs
 from tests.gpu_machine import ARCHITECTURES, assembled, assembler, instructions, loaded, recorded, run
 from tests.gpu_numbers import FORMATS, THREADS, TYPES, Array, decoded, encoded, inputs

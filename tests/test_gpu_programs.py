@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scanner.gpu import sass
-from scanner.gpu.engine import LaunchError
+from detmatrix.scanner.gpu import sass
+from detmatrix.scanner.gpu.engine import LaunchError
 from tests.gpu_machine import ARCHITECTURES, instructions, recorded, run
 from tests.gpu_numbers import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
 from tests.gpu_numbers import added as rounded_sum

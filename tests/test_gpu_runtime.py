@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from scanner.errors import UntrustedScanError, UsageError
-from scanner.gpu import build, process
-from scanner.gpu.build import SharedLibrary, built
-from scanner.gpu.device import device
-from scanner.gpu.process import GpuProcess, StandIns
-from scanner.gpu.standins import sources
-from scanner.processes.process import WorkerProcess
+from detmatrix.scanner.errors import UntrustedScanError, UsageError
+from detmatrix.scanner.gpu import build, process
+from detmatrix.scanner.gpu.build import SharedLibrary, built
+from detmatrix.scanner.gpu.device import device
+from detmatrix.scanner.gpu.process import GpuProcess, StandIns
+from detmatrix.scanner.gpu.standins import sources
+from detmatrix.scanner.processes.process import WorkerProcess
 
 # What nvcc makes of a kernel, a variable and a launch, without nvcc; and calls of what is not simulated.
 CALLER = """
@@ -64,7 +64,7 @@ int recurrent(void) { void *handle = 0; return cudnnCreate(&handle) || !handle |
 # The process of a worker, whose interpreter is a thread that writes down what it is asked.
 WORKER = """
 import ctypes, json, os, socket, struct, sys, threading
-from scanner.worker import simulated
+from detmatrix.scanner.worker import simulated
 folder, caller = sys.argv[1:]
 ours, theirs = socket.socketpair()
 memory = os.memfd_create("device")

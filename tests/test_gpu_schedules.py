@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scanner.gpu.engine import Orders
-from scanner.gpu.schedule import orders_of
+from detmatrix.scanner.gpu.engine import Orders
+from detmatrix.scanner.gpu.schedule import orders_of
 from tests.gpu_machine import recorded, run
 from tests.gpu_numbers import THREADS, inputs
 from tests.gpu_opcodes import BLOCK, groups

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import command_in
 
 PYTHON = os.environ.get("DETMATRIX_CUDA_PYTHON", "")

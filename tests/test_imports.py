@@ -13,11 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("opspecs", "scanner", "reports")
+OURS = tuple(f"detmatrix.{name}" for name in PACKAGES)
 # What runs inside another interpreter, and what one of the two has of the other.
 WITH_TORCH = ("scanner/worker", "scanner/locate")
 # What specs name by its dotted path, so that a worker alone imports it.
 NAMED = ROOT / "opspecs/masked.py"
-READ_BITS = {f"scanner.worker.{name}" for name in ("bits", "difference", "launch_orders", "simulated")}
+READ_BITS = {
+    f"detmatrix.scanner.worker.{name}" for name in ("bits", "difference", "launch_orders", "simulated")
+}
 
 
 def _imports(path: Path, *, nested: bool) -> Iterator[str]:
@@ -38,7 +41,7 @@ def _imports(path: Path, *, nested: bool) -> Iterator[str]:
 
 
 def _exists(name: str) -> bool:
-    place = ROOT / name.replace(".", "/")
+    place = ROOT / name.removeprefix("detmatrix.").replace(".", "/")
     return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
 
 
@@ -58,11 +61,19 @@ def _modules(package: str) -> list[Path]:
 
 
 def _name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(("detmatrix", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def _roots(path: Path, *, nested: bool = True) -> set[str]:
-    return {name.partition(".")[0] for name in _imports(path, nested=nested)}
+    """Return the packages a module imports, ours without the name of the whole, which alone is installed."""
+    names = list(_imports(path, nested=nested))
+    assert not [name for name in names if name.partition(".")[0] in PACKAGES]
+    return {name.removeprefix("detmatrix.").partition(".")[0] for name in names}
+
+
+def _ours(path: Path, package: str = "") -> set[str]:
+    """Return our modules that a module imports."""
+    return {name for name in _imports(path, nested=True) if name.startswith(f"detmatrix.{package}")}
 
 
 @pytest.mark.parametrize("path", _modules("opspecs"), ids=_name)
@@ -70,7 +81,7 @@ def test_opspecs_describe(path: Path) -> None:
     """Specs import nothing but specs and the standard library, and torch only where a worker calls."""
     assert _roots(path) <= sys.stdlib_module_names | {"opspecs", "torch"}
     assert path == NAMED or "torch" not in _roots(path, nested=False)
-    assert "opspecs.masked" not in _imports(path, nested=True)
+    assert "detmatrix.opspecs.masked" not in _imports(path, nested=True)
 
 
 @pytest.mark.parametrize("path", _modules("scanner"), ids=_name)
@@ -84,18 +95,18 @@ def test_scanner_does_not_report(path: Path) -> None:
 def test_worker_needs_torch_and_specs_alone(path: Path) -> None:
     """A worker starts in an environment that has a torch and nothing of ours."""
     assert _roots(path) <= sys.stdlib_module_names | {"torch", "opspecs", "scanner"}
-    ours = {name for name in _imports(path, nested=True) if name.partition(".")[0] == "scanner"}
+    ours = _ours(path, "scanner.")
     # Beside its own folder only what lies in none, and needs the standard library alone.
-    beside = {name for name in ours if not name.startswith("scanner.worker")}
+    beside = {name for name in ours if not name.startswith("detmatrix.scanner.worker")}
     assert all(map(_plain, beside))
 
 
 def _plain(name: str) -> bool:
     """Tell whether a module that lies in no folder needs the standard library alone, and others like it."""
-    path = ROOT / f"{name.replace('.', '/')}.py"
-    ours = {one for one in _imports(path, nested=True) if one.partition(".")[0] == "scanner"}
+    path = ROOT / f"{name.removeprefix('detmatrix.').replace('.', '/')}.py"
+    ours = _ours(path, "scanner.")
     return (
-        name.count(".") == 1
+        name.count(".") == 2
         and _roots(path) <= sys.stdlib_module_names | {"scanner"}
         and all(map(_plain, ours))
     )
@@ -107,8 +118,8 @@ def test_what_runs_in_a_program_needs_torch_alone(path: Path) -> None:
     # The fixture is loaded by a test run, never by a program.
     needed = {"torch", "scanner"} | ({"pytest"} if path.name == "fixture.py" else set())
     assert _roots(path) <= sys.stdlib_module_names | needed
-    ours = {name for name in _imports(path, nested=True) if name.partition(".")[0] == "scanner"}
-    beside = {name for name in ours if not name.startswith("scanner.locate")} - READ_BITS
+    ours = _ours(path, "scanner.")
+    beside = {name for name in ours if not name.startswith("detmatrix.scanner.locate")} - READ_BITS
     assert all(map(_plain, beside))
 
 
@@ -120,7 +131,7 @@ def test_what_runs_in_a_program_needs_torch_alone(path: Path) -> None:
 def test_only_two_folders_need_torch(path: Path) -> None:
     """The main process scans a torch in another interpreter and needs none of its own."""
     assert "torch" not in _roots(path)
-    theirs = ("scanner.worker", "scanner.locate.")
+    theirs = ("detmatrix.scanner.worker", "detmatrix.scanner.locate.")
     assert not {name for name in _imports(path, nested=True) if f"{name}.".startswith(theirs)}
 
 
@@ -133,7 +144,7 @@ def test_reports_need_no_torch(path: Path) -> None:
 def _folder(name: str) -> str:
     """Return the package that a module lies in; one directly below the three stands for itself, and so does what is run."""
     around, _, module = name.rpartition(".")
-    return name if around in PACKAGES or name in PACKAGES or module == "__main__" else around
+    return name if around in OURS or name in OURS or module == "__main__" else around
 
 
 def test_folders_do_not_import_one_another_in_a_circle() -> None:
@@ -141,7 +152,7 @@ def test_folders_do_not_import_one_another_in_a_circle() -> None:
     below: dict[str, set[str]] = {}
     for path in (path for package in PACKAGES for path in _modules(package)):
         here = _folder(_name(path))
-        ours = {_folder(name) for name in _imports(path, nested=True) if name.partition(".")[0] in PACKAGES}
+        ours = {_folder(name) for name in _ours(path)}
         below.setdefault(here, set()).update(ours - {here})
 
     try:
@@ -150,9 +161,15 @@ def test_folders_do_not_import_one_another_in_a_circle() -> None:
         pytest.fail(f"a circle of folders: {' → '.join(error.args[1])}")
 
     assert (
-        order.index("opspecs.model") < order.index("scanner.observations") < order.index("scanner.verdicts")
+        order.index("detmatrix.opspecs.model")
+        < order.index("detmatrix.scanner.observations")
+        < order.index("detmatrix.scanner.verdicts")
     )
-    assert order.index("scanner.verdicts") < order.index("reports.matrix") < order.index("reports.cli")
+    assert (
+        order.index("detmatrix.scanner.verdicts")
+        < order.index("detmatrix.reports.matrix")
+        < order.index("detmatrix.reports.cli")
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +180,7 @@ def test_folders_do_not_import_one_another_in_a_circle() -> None:
 def test_light_commands_import_little(arguments: list[str], needed: list[str]) -> None:
     """Help and list load neither torch nor pandas nor rich, nor what takes as long as all else: they answer at once."""
     script = (
-        "import sys; before = set(sys.modules); from scanner.cli.main import main\n"
+        "import sys; before = set(sys.modules); from detmatrix.scanner.cli.main import main\n"
         f"try: main({arguments!r})\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'pandas', 'jinja2', 'tabulate', 'rich', 'msgspec', 'packaging',\n"

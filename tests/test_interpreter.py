@@ -23,7 +23,7 @@ def test_scan_without_torch_of_its_own_is_not_to_be_trusted(tmp_path: Path, bare
     """Where nobody named an interpreter, a torch that is missing means that no worker could start: exit 4."""
     # The main process finds what it needs in a way that workers do not inherit.
     path = [str(Path(__file__).parent.parent), *(entry for entry in sys.path if entry)]
-    start = f"import sys; sys.path[:0] = {path!r}; from scanner.cli.main import main; main()"
+    start = f"import sys; sys.path[:0] = {path!r}; from detmatrix.scanner.cli.main import main; main()"
 
     done = subprocess.run(
         [bare_python, "-c", start, "scan", "torch.cumsum", "--device", "cpu", "-o", tmp_path / "run.jsonl"],

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scanner.invariance import PROPERTIES
-from scanner.observations.invariance_records import Invariance, Tried
-from scanner.observations.records import Output, Severity
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.invariance import is_control, misled, verdict_of
+from detmatrix.scanner.invariance import PROPERTIES
+from detmatrix.scanner.observations.invariance_records import Invariance, Tried
+from detmatrix.scanner.observations.records import Output, Severity
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from tests.commands import Command
 from tests.conftest import lines, refusal, refused
 from tests.stand_in import StandIn

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from reports.compare.runs import compare
-from reports.matrix.model import load
-from scanner.errors import UsageError
-from scanner.invariance import PROPERTIES, Property
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.runfile import read_run
-from scanner.repro.invariance import invariance_script
-from scanner.repro.script import InputSource
-from scanner.verdicts.distrust import invariance_distrust
-from scanner.verdicts.findings import MatrixRow, matrix
-from scanner.verdicts.invariance import is_control
+from detmatrix.reports.compare.runs import compare
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.invariance import PROPERTIES, Property
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.repro.invariance import invariance_script
+from detmatrix.scanner.repro.script import InputSource
+from detmatrix.scanner.verdicts.distrust import invariance_distrust
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.verdicts.invariance import is_control
 from tests.commands import Command
 from tests.conftest import refused
 from tests.evidence_runs import text
@@ -109,7 +109,7 @@ def test_bits_that_begin_to_vary_are_a_change(
 
 PLANTED = """
 import torch
-from opspecs.model import Batch, Case, OpSpec, call
+from detmatrix.opspecs.model import Batch, Case, OpSpec, call
 
 
 def depends(x, weights, *, scale):
@@ -148,9 +148,9 @@ def test_a_script_shows_it_with_torch_alone(
 ) -> None:
     """It draws the same inputs, and says of each value that was tried whether the bits are others."""
     torch = pytest.importorskip("torch")
-    from opspecs.user import load_specs  # noqa: PLC0415
-    from scanner.worker.invariance import measure  # noqa: PLC0415
-    from scanner.worker.repro.inputs import input_source  # noqa: PLC0415
+    from detmatrix.opspecs.user import load_specs  # noqa: PLC0415
+    from detmatrix.scanner.worker.invariance import measure  # noqa: PLC0415
+    from detmatrix.scanner.worker.repro.inputs import input_source  # noqa: PLC0415
     from tests.scripts import header, loaded  # noqa: PLC0415
 
     path = tmp_path / "mine.py"

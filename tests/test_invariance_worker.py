@@ -10,13 +10,13 @@ import msgspec
 import pytest
 import torch
 
-from opspecs.controls import INVARIANCE_CONTROLS
-from opspecs.model import Batch, Call, Case, OpSpec, call
-from scanner.invariance import PROPERTIES, Property
-from scanner.observations.invariance_records import Invariance
-from scanner.verdicts.invariance import misled
-from scanner.worker import invariance as variants
-from scanner.worker.invariance import measure
+from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
+from detmatrix.opspecs.model import Batch, Call, Case, OpSpec, call
+from detmatrix.scanner.invariance import PROPERTIES, Property
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.verdicts.invariance import misled
+from detmatrix.scanner.worker import invariance as variants
+from detmatrix.scanner.worker.invariance import measure
 
 # One thread of its own has each process of a test run, so that the baseline is known.
 OWN = 1

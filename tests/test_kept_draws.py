@@ -8,12 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opspecs.draws import POOL, KeptDraws  # noqa: E402
-from opspecs.inputs import Inputs, UpstreamGradients  # noqa: E402 - it needs torch
-from opspecs.model import Case, OpSpec, call  # noqa: E402
-from opspecs.registry import SPECS  # noqa: E402
-from scanner.worker import execution  # noqa: E402
-from scanner.worker import observe as observing  # noqa: E402
+from detmatrix.opspecs.draws import POOL, KeptDraws  # noqa: E402
+from detmatrix.opspecs.inputs import Inputs, UpstreamGradients  # noqa: E402 - it needs torch
+from detmatrix.opspecs.model import Case, OpSpec, call  # noqa: E402
+from detmatrix.opspecs.registry import SPECS  # noqa: E402
+from detmatrix.scanner.worker import execution  # noqa: E402
+from detmatrix.scanner.worker import observe as observing  # noqa: E402
 
 KEY = "key"
 ACCELERATOR = "cuda:0"

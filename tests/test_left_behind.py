@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from scanner.errors import UsageError
-from scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.processes.sandbox import ImportSandbox
 from tests import tied
 from tests.commands import Command
 from tests.in_process import Requests, in_process, small_scan
@@ -57,7 +57,7 @@ def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
     rule = {"do": moment, "wait": str(wait), "then": {}}
     daemon = {"do": "sentinel", "then": "daemon"}
     standing = StandIn(tmp_path, *([daemon] if moment == "observe" else []), rule)
-    command = [sys.executable, "-m", "scanner", "scan", *OPTIONS, "--python", standing.python]
+    command = [sys.executable, "-m", "detmatrix", "scan", *OPTIONS, "--python", standing.python]
     with tied.start(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until = time.monotonic() + 30
         while moment not in {one["do"] for one in standing.noted} and time.monotonic() < until:
@@ -76,14 +76,14 @@ def test_folders_of_killed_scans_are_removed(monkeypatch: pytest.MonkeyPatch, tm
     mine.mkdir()
     (mine / "notes").touch()
     (tmp_path / "detmatrix-sandbox-link").symlink_to(mine)
-    code = "import os, signal; from scanner.processes.sandbox import ImportSandbox; ImportSandbox(); os.kill(os.getpid(), signal.SIGKILL)"
+    code = "import os, signal; from detmatrix.scanner.processes.sandbox import ImportSandbox; ImportSandbox(); os.kill(os.getpid(), signal.SIGKILL)"
     subprocess.run([sys.executable, "-c", code], check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
     left = set(tmp_path.iterdir())
     assert len(left) == 3
 
     with ImportSandbox() as one, ImportSandbox() as other:
         assert set(tmp_path.iterdir()) == {mine, tmp_path / "detmatrix-sandbox-link", one.path, other.path}
-        assert (one.path / "scanner" / "worker").is_dir()
+        assert (one.path / "detmatrix" / "scanner" / "worker").is_dir()
     assert set(tmp_path.iterdir()) == {mine, tmp_path / "detmatrix-sandbox-link"}
     assert (mine / "notes").exists()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.libraries import (
+from detmatrix.reports.libraries import (
     DATA,
     PROMISES,
     LibraryCall,
@@ -14,7 +14,7 @@ from reports.libraries import (
     documented_libraries,
     libraries_of,
 )
-from scanner.errors import UsageError
+from detmatrix.scanner.errors import UsageError
 from tests.commands import Command
 from tests.conftest import refused
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from scanner.modes import MODE_TABLE
+from detmatrix.scanner.modes import MODE_TABLE
 from tests.commands import Command
 
 

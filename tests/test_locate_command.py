@@ -14,12 +14,21 @@ from typing import Any
 import pytest
 import torch
 
-from reports.cli import locate as command
-from reports.locate import RENDERERS, index_of, matrix_words, suspects_of
-from scanner.locate import program
-from scanner.locate.session import LocateSettings, Session
-from scanner.located import CodeLine, Distance, Located, OpSite, Parting, Root, SentinelSeen, replays_for
-from scanner.programs.process import Program, program_of
+from detmatrix.reports.cli import locate as command
+from detmatrix.reports.locate import RENDERERS, index_of, matrix_words, suspects_of
+from detmatrix.scanner.locate import program
+from detmatrix.scanner.locate.session import LocateSettings, Session
+from detmatrix.scanner.located import (
+    CodeLine,
+    Distance,
+    Located,
+    OpSite,
+    Parting,
+    Root,
+    SentinelSeen,
+    replays_for,
+)
+from detmatrix.scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command
 from tests.conftest import refused
@@ -351,7 +360,7 @@ def test_a_script_runs_as_python_runs_it(detmatrix_process: Command, tmp_path: P
     assert done.returncode == 4
 
 
-START = "import json, sys\nfrom scanner.locate.program import run\nsys.exit(run(json.loads(sys.argv[1])))\n"
+START = "import json, sys\nfrom detmatrix.scanner.locate.program import run\nsys.exit(run(json.loads(sys.argv[1])))\n"
 
 
 def requested(folder: Path, **request: Any) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from scanner.locate import locate
-from scanner.located import Located
+from detmatrix.scanner.locate import locate
+from detmatrix.scanner.located import Located
 from tests.programs import amp, behind, checkpointing, collective, graph, nothing, resnet, transformer, unet
 from tests.test_locate_command import requested
 from tests.test_locate_programs import line, marked

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from scanner.locate import launches
-from scanner.locate.launches import LaunchReplay
-from scanner.locate.memory.given import given_to
-from scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate import launches
+from detmatrix.scanner.locate.launches import LaunchReplay
+from detmatrix.scanner.locate.memory.given import given_to
+from detmatrix.scanner.locate.mode import LocateMode
 
 Kernel = Callable[..., None]
 ADDRESSES = "are given addresses of memory"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from scanner.locate import locate
-from scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate import locate
+from detmatrix.scanner.locate.mode import LocateMode
 from tests.programs import amp, checkpointing, graph, nothing, resnet, transformer, unet
 from tests.programs.planted import planted
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from scanner.locate import locate
-from scanner.locate.replay import RepeatedCall
+from detmatrix.scanner.locate import locate
+from detmatrix.scanner.locate.replay import RepeatedCall
 from tests.programs.planted import define
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from scanner.locate import locate
-from scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
-from scanner.locate.overloads import known
+from detmatrix.scanner.locate import locate
+from detmatrix.scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
+from detmatrix.scanner.locate.overloads import known
 from tests.programs import (
     amp,
     checkpointing,

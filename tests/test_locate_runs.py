@@ -19,15 +19,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scanner import located_words
-from scanner.locate import locate, places, record, recording
-from scanner.locate.memory import digests
-from scanner.locate.memory.digests import digest
-from scanner.locate.session import LocateSettings, Session
-from scanner.located import Located
-from scanner.located_words import text
-from scanner.programs.process import of_all_ranks
-from scanner.programs.runs import RecordedRun, align, hold, judge
+from detmatrix.scanner import located_words
+from detmatrix.scanner.locate import locate, places, record, recording
+from detmatrix.scanner.locate.memory import digests
+from detmatrix.scanner.locate.memory.digests import digest
+from detmatrix.scanner.locate.session import LocateSettings, Session
+from detmatrix.scanner.located import Located
+from detmatrix.scanner.located_words import text
+from detmatrix.scanner.programs.process import of_all_ranks
+from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
 from tests.commands import Command
 from tests.conftest import refused
 from tests.programs import (

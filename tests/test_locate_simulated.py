@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from scanner.locate import simulated
-from scanner.locate.overloads import known
-from scanner.locate.simulated import SimulatedOp
-from scanner.worker import simulated as worker
-from scanner.worker.simulated import Report, SimulationError
+from detmatrix.scanner.locate import simulated
+from detmatrix.scanner.locate.overloads import known
+from detmatrix.scanner.locate.simulated import SimulatedOp
+from detmatrix.scanner.worker import simulated as worker
+from detmatrix.scanner.worker.simulated import Report, SimulationError
 
 ADD = torch.ops.aten.add_.Tensor
 BLOCKS = {"pairs": [1, 0, 0], "doubts": []}

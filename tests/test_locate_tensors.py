@@ -12,10 +12,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate import locate
-from scanner.locate.memory import comparison
-from scanner.locate.mode import LocateMode
-from scanner.programs.runs import RecordedRun
+from detmatrix.scanner.locate import locate
+from detmatrix.scanner.locate.memory import comparison
+from detmatrix.scanner.locate.mode import LocateMode
+from detmatrix.scanner.programs.runs import RecordedRun
 from tests.programs.planted import define, planted
 
 pytestmark = pytest.mark.filterwarnings("ignore")

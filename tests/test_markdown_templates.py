@@ -5,7 +5,7 @@ from __future__ import annotations
 import jinja2
 import pytest
 
-from reports.render import markdown
+from detmatrix.reports.render import markdown
 
 HOSTILE = "| a \\| [b](c) <b>`x`</b> \\"
 TABLE = """{% filter table %}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
 from tests.large import write_shard
 from tests.sharded import SHARDS, cells, changed, shard_name
@@ -230,7 +230,7 @@ def test_a_compressed_merged_file_may_be_large(
     in_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it holds is held against its own size: it is no file that unpacks to a thousand times of it."""
-    monkeypatch.setattr("scanner.observations.files.MOST_UNPACKED", 1)
+    monkeypatch.setattr("detmatrix.scanner.observations.files.MOST_UNPACKED", 1)
     run, merged = command_in(in_shards), tmp_path / "all.jsonl.gz"
     run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", merged)
     assert run("report", merged).returncode == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import read_run
 from tests.benchmarks.merging import measured
 from tests.large import write_shard
 

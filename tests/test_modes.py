@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scanner.cases.settings import asked_for, settings_for
-from scanner.modes import MODE_TABLE, Mode
-from scanner.observations.runfile import read_run
-from scanner.processes.process import WorkerEndedError
-from scanner.processes.variables import worker_environment
-from scanner.run.passes import PassRunner
-from scanner.run.progress import PlainProgress
+from detmatrix.scanner.cases.settings import asked_for, settings_for
+from detmatrix.scanner.modes import MODE_TABLE, Mode
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.processes.process import WorkerEndedError
+from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.run.passes import PassRunner
+from detmatrix.scanner.run.progress import PlainProgress
 from tests.bullets import CUBLAS, DETERMINISTIC, read
 from tests.evidence_runs import ONE
 from tests.runs import SETTINGS, write_run

@@ -16,7 +16,7 @@ ROW = row("evil.op", documented=("torch.cumsum",))
 SPECS = """
 from pathlib import Path
 Path({mark!r}).touch()
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 SPECS = (OpSpec(name="evil.op", op="torch.cumsum", why="Adds.", cases={{"collisions": Case(inputs=lambda t: call(t.normal(4), 0))}}),)
 """
 
@@ -91,7 +91,7 @@ def test_nothing_is_measured_again_by_specs_that_nobody_named(
 ) -> None:
     """The comparison stands as it would without measuring, and says what to add."""
     # That this is another machine than the run's is not what matters here.
-    monkeypatch.setattr("reports.compare.runs.of_environments", lambda *_: [])
+    monkeypatch.setattr("detmatrix.reports.compare.runs.of_environments", lambda *_: [])
     python = StandIn(tmp_path, build={"torch": "2.13.0+cpu", "torch_git": "0123456789abcdef"}).python
 
     done = detmatrix("compare", "old.jsonl", "new.jsonl", "--confirm", "--python", python, "--python", python)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from opspecs.inputs import Inputs
-from opspecs.patterns import op_names, ops_of
-from opspecs.pytorch import database, enlarge
-from opspecs.pytorch.entries import recorded_entries
-from opspecs.pytorch.sources import ADAPTERS
-from scanner.cases import discovery
-from scanner.errors import UntrustedScanError
-from scanner.run.passes import PassRunner
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.patterns import op_names, ops_of
+from detmatrix.opspecs.pytorch import database, enlarge
+from detmatrix.opspecs.pytorch.entries import recorded_entries
+from detmatrix.opspecs.pytorch.sources import ADAPTERS
+from detmatrix.scanner.cases import discovery
+from detmatrix.scanner.errors import UntrustedScanError
+from detmatrix.scanner.run.passes import PassRunner
 from tests.commands import Command, command_in
 from tests.conftest import one_line
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.model import Matrix
-from reports.render.json import View
-from reports.report.view import report_view
-from scanner.observations.records import MODES, Cost, Mode
-from scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.render.json import View
+from detmatrix.reports.report.view import report_view
+from detmatrix.scanner.observations.records import MODES, Cost, Mode
+from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
 from tests.compared import OFTEN, run_of, shows
 from tests.evidence_runs import cost
 from tests.runs import Planned, drifting, raised, ran, row, stable

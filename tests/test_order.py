@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from scanner.cases.settings import asked_for, settings_for
-from scanner.errors import UsageError
-from scanner.modes import Mode
-from scanner.observations.records import Observation
-from scanner.processes.variables import worker_environment
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.scanner.cases.settings import asked_for, settings_for
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.modes import Mode
+from detmatrix.scanner.observations.records import Observation
+from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import run_of
 from tests.conftest import refused

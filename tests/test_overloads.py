@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from scanner.observations.overload_records import Dispatch
-from scanner.observations.records import Mode
-from scanner.observations.runfile import Run, read_run
-from scanner.worker.overloads import Overloads, kernels
+from detmatrix.scanner.observations.overload_records import Dispatch
+from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.worker.overloads import Overloads, kernels
 from tests.commands import Command
 from tests.stand_in import StandIn
 

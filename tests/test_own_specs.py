@@ -14,7 +14,7 @@ from tests.conftest import lines, one_line
 # The worker sees nothing of the folder that the package is installed in but the file.
 _SPECS = """\
 from bringing import WHY
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 from .ops import op
 

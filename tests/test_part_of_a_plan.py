@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from reports.coverage import coverages
-from reports.matrix.model import load
-from reports.matrix.words import named_machines
-from scanner.observations.runfile import read_run
+from detmatrix.reports.coverage import coverages
+from detmatrix.reports.matrix.model import load
+from detmatrix.reports.matrix.words import named_machines
+from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command, command_in
 from tests.sharded import SHARDS, changed, shard_name
 
-# What ``scanner.worker.repro.inputs`` would say of inputs, with torch.
+# What ``detmatrix.scanner.worker.repro.inputs`` would say of inputs, with torch.
 DRAWN: dict[str, Any] = {
     "lines": [],
     "args": "()",
@@ -110,7 +110,7 @@ def test_a_script_is_of_the_machine_that_observed_its_row(
     detmatrix: Command, merged: Path, monkeypatch: pytest.MonkeyPatch, shard: int
 ) -> None:
     """It names that one, and sets its variables."""
-    monkeypatch.setattr("scanner.cli.repro._ask", lambda *_: DRAWN)
+    monkeypatch.setattr("detmatrix.scanner.cli.repro._ask", lambda *_: DRAWN)
     header = read_run(merged).header
     row = next(one for one in header.planned if header.parts[one.part].shard == shard)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opspecs.patterns import called, near, ops_of, recorded_names, rows_of
-from opspecs.pytorch.names import function_of
-from opspecs.registry import SPECS, names_of
+from detmatrix.opspecs.patterns import called, near, ops_of, recorded_names, rows_of
+from detmatrix.opspecs.pytorch.names import function_of
+from detmatrix.opspecs.registry import SPECS, names_of
 
 CATALOG = [names_of(spec) for spec in SPECS]
 ROWS = [(names_of(spec), planned.id) for spec in SPECS for planned in spec.rows("any")]

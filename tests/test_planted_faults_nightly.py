@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from scanner.gpu import engine
+from detmatrix.scanner.gpu import engine
 
 pytestmark = pytest.mark.nightly
 
@@ -28,7 +28,7 @@ RUN = """
 import sys
 from pathlib import Path
 import pytest
-from scanner.gpu import engine
+from detmatrix.scanner.gpu import engine
 engine._FOLDER, engine._FLAGS = Path(sys.argv[1]), ("-O1", *engine._FLAGS[1:])
 engine.compiled()
 sys.exit(pytest.main(["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", *sys.argv[2:]]))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from scanner.run.progress import PlainProgress
+from detmatrix.scanner.run.progress import PlainProgress
 from tests.runs import row
 
 ROW = row("torch.take")

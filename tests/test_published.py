@@ -5,10 +5,10 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from scanner.observations.runfile import read_run
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import MatrixRow, matrix
-from scanner.verdicts.simulated import others
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.verdicts.simulated import others
 
 GPU = Path(__file__).parents[1] / "scanner" / "gpu"
 RUNS = Path(__file__).parents[1] / "reports" / "runs"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from scanner import errors
-from scanner.observations.runfile import read_run
-from scanner.schedules import CANONICAL, FREEDOMS
-from scanner.verdicts.findings import matrix
-from scanner.verdicts.recall import recall_words
-from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
+from detmatrix.scanner import errors
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.schedules import CANONICAL, FREEDOMS
+from detmatrix.scanner.verdicts.findings import matrix
+from detmatrix.scanner.verdicts.recall import recall_words
+from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests.commands import Command
 
 ROOT = Path(__file__).parent.parent

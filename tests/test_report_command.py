@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from reports.cli.report import RENDERERS
-from reports.render.output import write_report
-from scanner.errors import UsageError
+from detmatrix.reports.cli.report import RENDERERS
+from detmatrix.reports.render.output import write_report
+from detmatrix.scanner.errors import UsageError
 from tests.commands import Command, rendered_by_process
 from tests.conftest import one_line
 from tests.runs import write_run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from scanner.observations.records import MODES, WORKER_MODES, Closing, Mode
+from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Closing, Mode
 from tests.evidence_runs import FORCING, ONE, controls, only, quiet_row, text
 from tests.runs import CLOSING, Planned, raised, ran, stable, write_run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scanner.observations.records import MODES
+from detmatrix.scanner.observations.records import MODES
 from tests.browser import NEEDS_BROWSER, Opener, Page
 from tests.evidence_runs import evidence_run
 from tests.runs import ran, row, stable, write_run

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.model import load
-from reports.render.terminal import NARROW as WIDTH
-from reports.render.terminal import fitted
-from reports.report import text
+from detmatrix.reports.matrix.model import load
+from detmatrix.reports.render.terminal import NARROW as WIDTH
+from detmatrix.reports.render.terminal import fitted
+from detmatrix.reports.report import text
 from tests import tied
 from tests.runs import write_run
 
@@ -33,7 +33,7 @@ def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
 
     def shown(**variables: str) -> str:
         leader, follower = os.openpty()
-        command = [sys.executable, "-m", "scanner", "report", str(run)]
+        command = [sys.executable, "-m", "detmatrix", "report", str(run)]
         done = tied.run(
             command, stdout=follower, capture_output=False, env=os.environ | {"TERM": "xterm"} | variables
         )

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix import cost as costs
-from reports.matrix import trust
-from reports.matrix.cost import costs as slow
-from scanner.observations.records import Group, Output, Timing
-from scanner.verdicts.cells import cell_of
+from detmatrix.reports.matrix import cost as costs
+from detmatrix.reports.matrix import trust
+from detmatrix.reports.matrix.cost import costs as slow
+from detmatrix.scanner.observations.records import Group, Output, Timing
+from detmatrix.scanner.verdicts.cells import cell_of
 from tests.evidence_runs import ONE, SEVERITY, cost, one_row, only, quiet_row, under
 from tests.runs import RUNS, drifting, ran, row, stable, write_run
 

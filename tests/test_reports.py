@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from reports.cli.report import RENDERERS
-from reports.render.markdown import code, plain
-from scanner.verdicts.vocabulary import FINDINGS
+from detmatrix.reports.cli.report import RENDERERS
+from detmatrix.reports.render.markdown import code, plain
+from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import (
     as_json,
     quiet_row,

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scanner.modes import Mode
-from scanner.observations.runfile import Run, read_run
-from scanner.processes.variables import worker_environment
-from scanner.repro.script import InputSource, script
-from scanner.verdicts.cells import GroupCount
-from scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.modes import Mode
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.repro.script import InputSource, script
+from detmatrix.scanner.verdicts.cells import GroupCount
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import one_line
@@ -25,7 +25,7 @@ from tests.runs import drifting, ran, row, stable, write_run
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker.repro.inputs import input_source  # noqa: E402 - it needs torch
+from detmatrix.scanner.worker.repro.inputs import input_source  # noqa: E402 - it needs torch
 from tests.scripts import PLANTED, SEED  # noqa: E402
 
 # Rows of a fresh scan, and what they show.

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scanner.errors import DetmatrixError, UsageError
-from scanner.observations.records import Group
-from scanner.observations.runfile import read_run
-from scanner.repro.script import script
-from scanner.verdicts.findings import matrix
+from detmatrix.scanner.errors import DetmatrixError, UsageError
+from detmatrix.scanner.observations.records import Group
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.repro.script import script
+from detmatrix.scanner.verdicts.findings import matrix
 from tests.conftest import lines, refusal
 from tests.mutants import INPUT_SOURCE
 from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run

@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from opspecs.inputs import Inputs
-from opspecs.registry import FAMILIES, select
-from scanner.repro.script import script
-from scanner.verdicts.cells import GroupCount
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.registry import FAMILIES, select
+from detmatrix.scanner.repro.script import script
+from detmatrix.scanner.verdicts.cells import GroupCount
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker.bits import digest, parts  # noqa: E402 - it needs torch
-from scanner.worker.execution import Execution  # noqa: E402
-from scanner.worker.repro.inputs import InputSourceError, input_source  # noqa: E402
-from scanner.worker.repro.recorder import Drawing  # noqa: E402
+from detmatrix.scanner.worker.bits import digest, parts  # noqa: E402 - it needs torch
+from detmatrix.scanner.worker.execution import Execution  # noqa: E402
+from detmatrix.scanner.worker.repro.inputs import InputSourceError, input_source  # noqa: E402
+from detmatrix.scanner.worker.repro.recorder import Drawing  # noqa: E402
 from tests.scripts import PLANTED, SEED, asked, header, loaded, seen  # noqa: E402
 
 

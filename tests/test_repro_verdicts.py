@@ -15,18 +15,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scanner.alerts import alert_caller
-from scanner.modes import LEAST_RUNS
-from scanner.observations.records import Group, Output
-from scanner.repro.script import ALERT, CUBLAS_ALERT, _wrapped, perturbations, script
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import finding_of, matrix
-from scanner.verdicts.vocabulary import Verdict
+from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.modes import LEAST_RUNS
+from detmatrix.scanner.observations.records import Group, Output
+from detmatrix.scanner.repro.script import ALERT, CUBLAS_ALERT, _wrapped, perturbations, script
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import finding_of, matrix
+from detmatrix.scanner.verdicts.vocabulary import Verdict
 from tests.runs import drifting, ran, row, stable
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker.bits import parts  # noqa: E402 - it needs torch
+from detmatrix.scanner.worker.bits import parts  # noqa: E402 - it needs torch
 from tests.scripts import OUTPUT, asked, header, loaded, loaded_put, put, seen  # noqa: E402
 
 

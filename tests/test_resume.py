@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from scanner.errors import UsageError
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.runfile import read_run
 from tests import tied
 from tests.commands import Command
 from tests.conftest import lines, one_line
@@ -203,7 +203,7 @@ def test_killed_and_resumed_scan_equals_an_unbroken_one(detmatrix_process: Comma
     options = (*OPTIONS, "--python", standing.python)
     whole, path = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
     detmatrix_process("scan", *options, "-o", whole)
-    command = [sys.executable, "-m", "scanner", "scan", *map(str, options), "--resume", "-o", str(path)]
+    command = [sys.executable, "-m", "detmatrix", "scan", *map(str, options), "--resume", "-o", str(path)]
     moment = random.Random(7)
 
     kills = sum(_kill_when_grown(command, path, moment) for _ in range(6))
@@ -219,7 +219,7 @@ def test_killed_and_resumed_scan_equals_an_unbroken_one(detmatrix_process: Comma
 
 
 def _start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "scanner", *arguments]
+    command = [sys.executable, "-m", "detmatrix", *arguments]
     return tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -306,7 +306,7 @@ def test_full_disk_at_many_sizes(requests: Requests, whole: Path, monkeypatch: p
     path = whole.with_name("run.jsonl")
     for room in range(0, size, 101):
         with monkeypatch.context() as patch:
-            patch.setattr("scanner.observations.writer.os.write", _limited(room))
+            patch.setattr("detmatrix.scanner.observations.writer.os.write", _limited(room))
             with pytest.raises(UsageError, match="cannot be written") as refused:
                 small_scan(path)
         if not path.exists():

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scanner.errors import RunFileError
-from scanner.observations.records import (
+from detmatrix.scanner.errors import RunFileError
+from detmatrix.scanner.observations.records import (
     Header,
 )
-from scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.conftest import ADVICE, refusal
 from tests.runs import ENVIRONMENT, raised, ran, row, write_run
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from scanner.errors import RunFileError
-from scanner.observations.records import FORMAT
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.findings import matrix
+from detmatrix.scanner.errors import RunFileError
+from detmatrix.scanner.observations.records import FORMAT
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.findings import matrix
 from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
 from tests.stand_in import StandIn

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from scanner.observations import files, runfile
-from scanner.observations.records import Claim, Dtype, Perturbed, Sentinel
-from scanner.observations.settings import Device, Perturb
+from detmatrix.scanner.observations import files, runfile
+from detmatrix.scanner.observations.records import Claim, Dtype, Perturbed, Sentinel
+from detmatrix.scanner.observations.settings import Device, Perturb
 from tests.conftest import refusal
 from tests.runs import ran, row, stable, write_run
 

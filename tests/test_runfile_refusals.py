@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from scanner.errors import RunFileError
-from scanner.observations.merge import merge
-from scanner.observations.records import FORMAT
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.errors import RunFileError
+from detmatrix.scanner.observations.merge import merge
+from detmatrix.scanner.observations.records import FORMAT
+from detmatrix.scanner.observations.runfile import read_run
 from tests.conftest import ADVICE, refusal
 from tests.large import write_shard
 

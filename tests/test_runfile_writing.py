@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scanner.errors import UsageError
-from scanner.observations.records import Closing
-from scanner.observations.writer import RunWriter
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Closing
+from detmatrix.scanner.observations.writer import RunWriter
 
 _CLOSING = Closing(seconds=1.0, load=(), observations=0)
 
@@ -29,7 +29,7 @@ def test_writer_refuses_a_file_that_is_being_written(tmp_path: Path, small: byte
     path = tmp_path / "run.jsonl"
     path.write_bytes(small)
     script = (
-        "import sys; from pathlib import Path; from scanner.observations.writer import RunWriter\n"
+        "import sys; from pathlib import Path; from detmatrix.scanner.observations.writer import RunWriter\n"
         "with RunWriter(Path(sys.argv[1])): print('open', flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen(

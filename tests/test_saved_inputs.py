@@ -33,7 +33,7 @@ def _saved(**changed: Any) -> dict[str, Any]:
 @pytest.mark.nightly
 def test_inputs_of_a_root_become_a_script(detmatrix: Command, tmp_path: Path) -> None:
     """It needs only torch, and shows what the program did: here an op that was planted by nobody, and is stable."""
-    from scanner.locate.saving import save_inputs  # noqa: PLC0415
+    from detmatrix.scanner.locate.saving import save_inputs  # noqa: PLC0415
 
     x = torch.arange(6.0)
     told = save_inputs(

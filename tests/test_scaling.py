@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from reports.cli.report import LONG, RENDERERS
-from reports.coverage import RENDERERS as COVERAGES
-from reports.coverage import coverages
-from reports.matrix.model import load
-from reports.report import page as page_
-from scanner.cases.rows import planned_rows
-from scanner.observations.runfile import read_run
+from detmatrix.reports.cli.report import LONG, RENDERERS
+from detmatrix.reports.coverage import RENDERERS as COVERAGES
+from detmatrix.reports.coverage import coverages
+from detmatrix.reports.matrix.model import load
+from detmatrix.reports.report import page as page_
+from detmatrix.scanner.cases.rows import planned_rows
+from detmatrix.scanner.observations.runfile import read_run
 from tests.large import SETTINGS, catalog, write_large
 from tests.page_data import results
 

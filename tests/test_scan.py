@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from scanner.observations.runfile import read_run
-from scanner.verdicts.findings import matrix
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.verdicts.findings import matrix
 from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import cells, lines
@@ -72,7 +72,7 @@ def test_two_scans_agree(racing: Path, tmp_path: Path) -> None:
 def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
     """Inputs depend on the seed and on nothing else: not on the process, the mode, or what ran before."""
     pytest.importorskip("torch")
-    from scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
     from tests.quick import SPECS  # noqa: PLC0415
 
     scanned = {o.key: o.inputs_digest for o in read_run(real_scan).observations if o.inputs_digest}
@@ -121,7 +121,7 @@ def test_workers_do_not_outlive_a_killed_scan(tmp_path: Path) -> None:
         pytest.skip("only Linux can tie a process to its parent")
     path = tmp_path / "run.jsonl"
     specs = Path(__file__).with_name("planted.py")
-    command = [sys.executable, "-m", "scanner", "scan", "planted.doubles", "planted.hang"]
+    command = [sys.executable, "-m", "detmatrix", "scan", "planted.doubles", "planted.hang"]
     command += ["--specs", str(specs), "--device", "cpu", "-o", str(path)]
     process = tied.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (path.exists() and b"doubles" in path.read_bytes()):

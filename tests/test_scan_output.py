@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command, command_in
 from tests.conftest import refused
 from tests.stand_in import StandIn

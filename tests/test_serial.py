@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opspecs import serial  # noqa: E402 - what follows needs torch
-from opspecs.inputs import Inputs  # noqa: E402
-from opspecs.model import call  # noqa: E402
+from detmatrix.opspecs import serial  # noqa: E402 - what follows needs torch
+from detmatrix.opspecs.inputs import Inputs  # noqa: E402
+from detmatrix.opspecs.model import call  # noqa: E402
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reports.matrix.words import rerun_options
-from scanner.cases.settings import Plan, asked_for, settings_for
-from scanner.cli import scan as scan_command
-from scanner.errors import UsageError
-from scanner.modes import with_chosen
-from scanner.observations.settings import SETTINGS, Settings
-from scanner.run.resume import begun
+from detmatrix.reports.matrix.words import rerun_options
+from detmatrix.scanner.cases.settings import Plan, asked_for, settings_for
+from detmatrix.scanner.cli import scan as scan_command
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.modes import with_chosen
+from detmatrix.scanner.observations.settings import SETTINGS, Settings
+from detmatrix.scanner.run.resume import begun
 from tests.runs import write_run
 
 OPTIONS = [name for name, setting in SETTINGS.items() if setting.option]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from scanner.worker import difference  # noqa: E402 - it needs torch
-from scanner.worker.difference import SeverityAccumulator  # noqa: E402
+from detmatrix.scanner.worker import difference  # noqa: E402 - it needs torch
+from detmatrix.scanner.worker.difference import SeverityAccumulator  # noqa: E402
 
 _INF, _NAN = math.inf, math.nan
 _FARTHEST = sys.float_info.max

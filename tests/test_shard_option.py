@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scanner.cases.shards import divided
-from scanner.errors import UsageError
-from scanner.observations.runfile import read_run
+from detmatrix.scanner.cases.shards import divided
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command
 from tests.sharded import OPTIONS, cells, shard_name
 from tests.stand_in import StandIn

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.findings import matrix
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.findings import matrix
 from tests.commands import Command, command_in
 from tests.stand_in import StandIn
 
@@ -70,7 +70,7 @@ def test_what_is_cut_has_whole_rows_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detmatrix: Command, worker: int
 ) -> None:
     """A worker that does not start ends the scan, in one line; the file goes on, and has every row once."""
-    monkeypatch.setattr("scanner.run.shares._TURN", 2)
+    monkeypatch.setattr("detmatrix.scanner.run.shares._TURN", 2)
     standing = StandIn(tmp_path, {"do": "start", "worker": worker, "then": "exit"})
     options = (*OPTIONS, "--workers", 2, "--python", standing.python, "-o", "run.jsonl")
 
@@ -91,7 +91,7 @@ def test_what_is_cut_has_whole_rows_and_goes_on(
 
 def test_modes_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any moment no share has more rows of one mode than a turn has beyond those of the other."""
-    monkeypatch.setattr("scanner.run.shares._TURN", 2)
+    monkeypatch.setattr("detmatrix.scanner.run.shares._TURN", 2)
     run = _scan(tmp_path)
 
     for worker in (0, 1):

@@ -12,14 +12,14 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from opspecs.inputs import SimulatedInputs
-from opspecs.model import Case, OpSpec, call
-from scanner.accelerators import SIMULATED
-from scanner.cases.rows import control_rows
-from scanner.cases.settings import asked_for
-from scanner.errors import UsageError
-from scanner.modes import idle_modes, modes_on
-from scanner.observations.records import (
+from detmatrix.opspecs.inputs import SimulatedInputs
+from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.scanner.accelerators import SIMULATED
+from detmatrix.scanner.cases.rows import control_rows
+from detmatrix.scanner.cases.settings import asked_for
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.modes import idle_modes, modes_on
+from detmatrix.scanner.observations.records import (
     Conflicts,
     CpuComparison,
     Group,
@@ -28,18 +28,18 @@ from scanner.observations.records import (
     Schedule,
     Simulation,
 )
-from scanner.observations.runfile import read_run
-from scanner.observations.settings import SETTINGS
-from scanner.perturbations import OFFERED, shares
-from scanner.run import simulation
-from scanner.schedules import FREEDOMS, SCHEDULES, split
-from scanner.verdicts.cells import Cell, cell_of
-from scanner.verdicts.controls import check_controls
-from scanner.verdicts.findings import MatrixRow, finding_of, matrix
-from scanner.verdicts.recall import recall
-from scanner.verdicts.vocabulary import FINDING_WORDS
-from scanner.worker import simulated
-from scanner.worker.observe import observe, settled
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.settings import SETTINGS
+from detmatrix.scanner.perturbations import OFFERED, shares
+from detmatrix.scanner.run import simulation
+from detmatrix.scanner.schedules import FREEDOMS, SCHEDULES, split
+from detmatrix.scanner.verdicts.cells import Cell, cell_of
+from detmatrix.scanner.verdicts.controls import check_controls
+from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix
+from detmatrix.scanner.verdicts.recall import recall
+from detmatrix.scanner.verdicts.vocabulary import FINDING_WORDS
+from detmatrix.scanner.worker import simulated
+from detmatrix.scanner.worker.observe import observe, settled
 from tests.commands import command_in
 from tests.gpu_told import CONFLICTS, TOLD, Gpu
 from tests.runs import ENVIRONMENT, ended, raised, ran, row, write_run
@@ -136,7 +136,8 @@ def test_machines_that_lack_something_are_told(
     for name, value in patch.items():
         owner, _, attribute = name.rpartition(".")
         monkeypatch.setattr(
-            f"scanner.run.simulation.{owner}".rstrip(".") + f".{attribute}", lambda *_, value=value: value
+            f"detmatrix.scanner.run.simulation.{owner}".rstrip(".") + f".{attribute}",
+            lambda *_, value=value: value,
         )
 
     with pytest.raises(UsageError, match=said.replace("[", r"\[")):
@@ -540,7 +541,7 @@ def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, re
         return x + 1
 
     spec = OpSpec(name="own", op=op, why="", cases={"one": case})
-    monkeypatch.setattr("opspecs.inputs.RealSizeInputs.size", lambda _, **sizes: sizes["cuda"])
+    monkeypatch.setattr("detmatrix.opspecs.inputs.RealSizeInputs.size", lambda _, **sizes: sizes["cuda"])
     options: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 5}
     found = observe(spec, "one", **options, runs=8, perturbations=list(SCHEDULES), seconds=100.0)["simulated"]
 

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from reports.compare.runs import compare
-from reports.matrix.model import load
-from scanner.errors import UsageError
-from scanner.observations.records import Observation
-from scanner.observations.runfile import read_run
-from scanner.repro.replay import ReplaySource, _compared, witness_of
-from scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.reports.compare.runs import compare
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Observation
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.repro.replay import ReplaySource, _compared, witness_of
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import Command
 
 RECORDED = Path(__file__).parent / "data" / "simulated.jsonl.gz"
@@ -143,7 +143,7 @@ def test_script_replays_a_schedule(detmatrix: Command, run: Path) -> None:
     detmatrix("repro", "--replay", run.name, "AdaptiveMaxPool3d:smaller_output", "-o", "replay.py")
     text = run.with_name("replay.py").read_text(encoding="utf-8")
     held: list[ReplaySource] = []
-    source = text.replace("from scanner.repro.replay import main\n", "")
+    source = text.replace("from detmatrix.scanner.repro.replay import main\n", "")
     exec(source, {"main": lambda one: held.append(msgspec.convert(one, ReplaySource))})
 
     row = row_of(run, "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32")

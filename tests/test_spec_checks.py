@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from opspecs.user import SpecFileError, load_specs
+from detmatrix.opspecs.user import SpecFileError, load_specs
 from tests.commands import Command, process_in
 from tests.conftest import lines, refused
 
-_HEAD = "from opspecs.model import Case, OpSpec, call\n\n"
+_HEAD = "from detmatrix.opspecs.model import Case, OpSpec, call\n\n"
 _DTYPES = "dtypes must be a tuple of names such as 'float32', and is "
 
 
@@ -115,7 +115,7 @@ def test_fields_of_a_spec(tmp_path: Path, fields: str | dict[str, str], expected
         *((f"import os, sys\n{ends}(0)\n",
            "own.py: exits when it is loaded; let it declare SPECS and do nothing else") for ends in ("sys.exit", "os._exit")),
         ("x = 1\nraise GeneratorExit('why')\n", "own.py, line 2: GeneratorExit: why"),
-        ("from opspecs.registry import SPECS as OURS\nSPECS = OURS[:1]\n",
+        ("from detmatrix.opspecs.registry import SPECS as OURS\nSPECS = OURS[:1]\n",
          "own.py: the name torch.nn.Conv1d is taken; give the spec a name of its own"),
         # The spec file is there; its line that opens the other one is told.
         ("\nopen('missing.csv')\n",
@@ -206,7 +206,7 @@ def test_package_that_fails(tmp_path: Path) -> None:
 
 
 _BROKEN = """\
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 from .helper import helped
 

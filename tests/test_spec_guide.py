@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from opspecs.inputs import Inputs
-from opspecs.model import Case, OpSpec
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Case, OpSpec
 
 GUIDE = (Path(__file__).parent.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
 # Said by what loads a spec, never by who writes one.

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from opspecs.inputs import Inputs
-from opspecs.model import Call, OpSpec, Planned
-from opspecs.registry import SPECS, NoMatchError, select
-from scanner.cases.rows import planned_rows
-from scanner.observations.runfile import read_run
-from scanner.worker.bits import digest, parts
-from scanner.worker.execution import resolve
-from scanner.worker.observe import observe
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, OpSpec, Planned
+from detmatrix.opspecs.registry import SPECS, NoMatchError, select
+from detmatrix.scanner.cases.rows import planned_rows
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.worker.bits import digest, parts
+from detmatrix.scanner.worker.execution import resolve
+from detmatrix.scanner.worker.observe import observe
 from tests import tied
 from tests.runs import SETTINGS
 
@@ -210,7 +210,7 @@ def test_specs_load_without_torch() -> None:
     """Listing and selecting work on a machine that has no torch."""
     program = (
         "import sys; sys.modules['torch'] = None\n"
-        "from opspecs.registry import select\n"
+        "from detmatrix.opspecs.registry import select\n"
         "print(len(select(['pooling', 'torch.nn.Conv2d:*'], 'cuda')) > 0)"
     )
 

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from opspecs.controls import SPECS as CONTROLS
-from opspecs.model import Planned
-from scanner.cases.rows import control_rows
-from scanner.modes import DEFAULT_MODES
-from scanner.observations.records import FORMAT, Header, Mode, Observation
-from scanner.processes.process import WorkerProcess
-from scanner.processes.sandbox import ImportSandbox
-from scanner.run.requests import place_of
-from scanner.verdicts.controls import check_controls
+from detmatrix.opspecs.controls import SPECS as CONTROLS
+from detmatrix.opspecs.model import Planned
+from detmatrix.scanner.cases.rows import control_rows
+from detmatrix.scanner.modes import DEFAULT_MODES
+from detmatrix.scanner.observations.records import FORMAT, Header, Mode, Observation
+from detmatrix.scanner.processes.process import WorkerProcess
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.verdicts.controls import check_controls
 from tests.quick import SPECS
 from tests.runs import ENVIRONMENT, SETTINGS
 from tests.stand_in import StandIn

@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from opspecs.inputs import Inputs  # noqa: E402
-from opspecs.model import Call, Case, OpSpec, call  # noqa: E402
-from scanner.worker import threads  # noqa: E402
-from scanner.worker.observe import observe  # noqa: E402
+from detmatrix.opspecs.inputs import Inputs  # noqa: E402
+from detmatrix.opspecs.model import Call, Case, OpSpec, call  # noqa: E402
+from detmatrix.scanner.worker import threads  # noqa: E402
+from detmatrix.scanner.worker.observe import observe  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("quiet_torch"),

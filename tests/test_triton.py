@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.matrix.model import load
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.verdicts.findings import MatrixRow
 from tests.commands import Command, process_in
 
 HERE = Path(__file__).parent

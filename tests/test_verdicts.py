@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
-from scanner.run.requests import place_of
-from scanner.verdicts.cells import Cell, cell_of
-from scanner.verdicts.findings import matrix
-from scanner.verdicts.vocabulary import Verdict
+from detmatrix.scanner.observations.records import FORMAT, Header, Mode, Observation, Outcome, Settings
+from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.verdicts.cells import Cell, cell_of
+from detmatrix.scanner.verdicts.findings import matrix
+from detmatrix.scanner.verdicts.vocabulary import Verdict
 from tests.runs import ALERT, ENVIRONMENT, raised, ran, row
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

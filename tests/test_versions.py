@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from scanner.observations import versions
+from detmatrix.scanner.observations import versions
 
 
 def test_releases_are_in_order() -> None:

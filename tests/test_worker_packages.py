@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.supervisor import WorkerSupervisor
-from scanner.processes.variables import packages_for
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.processes.variables import packages_for
 
 SPECS = """
 import separate
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 def tells(x):
-    import opspecs, scanner
+    from detmatrix import opspecs, scanner
     raise ArithmeticError(f"{separate.NAME} {opspecs.__file__} {scanner.__file__}")
 
 SPECS = (OpSpec(name="own.tells", op=tells, why="Says what it found.", cases={"one": Case(inputs=lambda t: call(t.normal(2)))}),)
@@ -32,8 +32,7 @@ def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
     packages = tmp_path / "packages"
     for name, text in {
         "separate": "NAME = 'found'",
-        "opspecs": "raise OSError",
-        "scanner": "raise OSError",
+        "detmatrix": "raise OSError",
     }.items():
         (packages / name).mkdir(parents=True)
         (packages / name / "__init__.py").write_text(text)
@@ -52,7 +51,9 @@ def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
 
         found, *ours = answer["message"].partition(", own.py")[0].split()
         assert found == "found"
-        assert ours == [str(sandbox.path / name / "__init__.py") for name in ("opspecs", "scanner")]
+        assert ours == [
+            str(sandbox.path / "detmatrix" / name / "__init__.py") for name in ("opspecs", "scanner")
+        ]
 
 
 def test_another_interpreter_has_packages_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
 from tests.stand_in import StandIn, using
 
@@ -40,9 +40,9 @@ UNASKED = ("stray", "unnumbered", "deep", "long", "twice")
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let controls and sentinels have no longer than rows, and workers that closed their pipes hardly any time."""
     for name in (
-        "scanner.run.passes.PATIENCE",
-        "scanner.run.scan.PATIENCE",
-        "scanner.processes.process.LAST_SECONDS",
+        "detmatrix.scanner.run.passes.PATIENCE",
+        "detmatrix.scanner.run.scan.PATIENCE",
+        "detmatrix.scanner.processes.process.LAST_SECONDS",
     ):
         monkeypatch.setattr(name, TIMEOUT)
 

@@ -14,7 +14,7 @@ from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 from liger_kernel.ops.softmax import LigerSoftmaxFunction
 from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 
 def _spec(name, op, inputs):

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, OpSpec, call
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 The entries live in ``torch.testing._internal`` of the scanned torch, so that only a worker can name them. A case is
 called after the sample it is made of, counted from 0 in the order in which the database draws: ``sample_3`` as it is,
-``enlarged_3`` grown by a recipe (``opspecs.pytorch.enlarge``) that travels with the row.
+``enlarged_3`` grown by a recipe (``detmatrix.opspecs.pytorch.enlarge``) that travels with the row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from opspecs.model import Call, Case, MissingError, OpSpec
-from opspecs.pytorch import enlarge
-from opspecs.pytorch.sources import ADAPTERS, PREFIXES
+from detmatrix.opspecs.model import Call, Case, MissingError, OpSpec
+from detmatrix.opspecs.pytorch import enlarge
+from detmatrix.opspecs.pytorch.sources import ADAPTERS, PREFIXES
 
 if TYPE_CHECKING:
-    from opspecs.inputs import Inputs
+    from detmatrix.opspecs.inputs import Inputs
 
 
 class DatabaseError(Exception):

@@ -1,6 +1,6 @@
 """The names of the entries of PyTorch's databases, recorded, so that nobody starts a torch to know what a name means.
 
-``python -m opspecs.pytorch.entries`` adds those of the torch beside it to ``entries.txt``: entries come and go with
+``python -m detmatrix.opspecs.pytorch.entries`` adds those of the torch beside it to ``entries.txt``: entries come and go with
 releases, and what a name means must not. A scan asks the scanned torch, which alone knows what it has.
 """
 
@@ -20,8 +20,8 @@ def recorded_entries() -> tuple[str, ...]:
 
 def _record() -> None:
     """Add the entries of this interpreter's torch."""
-    from opspecs.pytorch.database import entries  # noqa: PLC0415 - takes seconds, and a torch
-    from opspecs.pytorch.sources import ADAPTERS  # noqa: PLC0415
+    from detmatrix.opspecs.pytorch.database import entries  # noqa: PLC0415 - takes seconds, and a torch
+    from detmatrix.opspecs.pytorch.sources import ADAPTERS  # noqa: PLC0415
 
     known = set(recorded_entries()) if DATA.exists() else set()
     names = sorted(known.union(*(entries(source) for source in ADAPTERS)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from opspecs.pytorch.database import Entry, Sample
+from detmatrix.opspecs.pytorch.database import Entry, Sample
 
 _WHY = "An entry of PyTorch's database of modules; nobody has said what in its kernels could reorder."
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from opspecs.model import MissingError
-from opspecs.pytorch import enlarge
-from opspecs.pytorch.database import Entry, Sample
+from detmatrix.opspecs.model import MissingError
+from detmatrix.opspecs.pytorch import enlarge
+from detmatrix.opspecs.pytorch.database import Entry, Sample
 
 _WHY = "An entry of PyTorch's operator database; nobody has said what in its kernel could reorder."
 _UNWRITTEN = "Returns memory that was never written: what differs is what lay there before."

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 # Where specs are from, in the order of a scan: those written by hand after PyTorch's lists, and the databases.
 SOURCES = ("documented", "opinfo", "modules")
 # Source of specs -> the module that adapts it; the module has ENTRIES, a mapping from spec name to entry.
-ADAPTERS = {"opinfo": "opspecs.pytorch.opinfo", "modules": "opspecs.pytorch.modules"}
+ADAPTERS = {"opinfo": "detmatrix.opspecs.pytorch.opinfo", "modules": "detmatrix.opspecs.pytorch.modules"}
 # What the name of a spec begins with -> its source.
 PREFIXES = {"opinfo:": "opinfo", "module:": "modules"}
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import click
 
-from reports import checks
-from reports.explain import RENDERERS as EXPLAINED
-from reports.explain import explained
-from reports.matrix.model import Matrix, load
-from reports.render.json import View
-from reports.render.output import write_to_stdout
-from scanner.alerts import alert_caller
-from scanner.cases.catalog import function_named, line_of
-from scanner.cases.settings import Plan, asked_for
-from scanner.cli.options import Whole, python_option, refuse_report_name
-from scanner.cli.settings import Architecture, Device, fail_on_option
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
-from scanner.observations.settings import MOST_RUNS
-from scanner.run.progress import progress_for
-from scanner.run.scan import scan
-from scanner.verdicts.cells import COMPARED
+from detmatrix.reports import checks
+from detmatrix.reports.explain import RENDERERS as EXPLAINED
+from detmatrix.reports.explain import explained
+from detmatrix.reports.matrix.model import Matrix, load
+from detmatrix.reports.render.json import View
+from detmatrix.reports.render.output import write_to_stdout
+from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.cases.catalog import function_named, line_of
+from detmatrix.scanner.cases.settings import Plan, asked_for
+from detmatrix.scanner.cli.options import Whole, python_option, refuse_report_name
+from detmatrix.scanner.cli.settings import Architecture, Device, fail_on_option
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
+from detmatrix.scanner.observations.settings import MOST_RUNS
+from detmatrix.scanner.run.progress import progress_for
+from detmatrix.scanner.run.scan import scan
+from detmatrix.scanner.verdicts.cells import COMPARED
 
 _SERIAL = "serial: one thread did all the work, so nothing could race; larger inputs may use several threads"
 

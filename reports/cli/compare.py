@@ -11,18 +11,18 @@ from typing import Any
 
 import click
 
-from reports.cli.writing import deliver
-from reports.compare.judge import CHANGES, Kind
-from reports.compare.page import FAILS, failures, render_github, render_junit
-from reports.compare.page import RENDERERS as FOR_PEOPLE
-from reports.compare.page import block as compare_block
-from reports.compare.runs import Comparison, measure_again
-from reports.compare.runs import compare as compare_runs
-from reports.compare.view import build_notes
-from reports.matrix.model import load
-from reports.render import blocks
-from reports.render.output import check_place, write_to_stdout
-from scanner.cli.options import (
+from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.compare.judge import CHANGES, Kind
+from detmatrix.reports.compare.page import FAILS, failures, render_github, render_junit
+from detmatrix.reports.compare.page import RENDERERS as FOR_PEOPLE
+from detmatrix.reports.compare.page import block as compare_block
+from detmatrix.reports.compare.runs import Comparison, measure_again
+from detmatrix.reports.compare.runs import compare as compare_runs
+from detmatrix.reports.compare.view import build_notes
+from detmatrix.reports.matrix.model import load
+from detmatrix.reports.render import blocks
+from detmatrix.reports.render.output import check_place, write_to_stdout
+from detmatrix.scanner.cli.options import (
     Names,
     Whole,
     block_check_option,
@@ -32,8 +32,8 @@ from scanner.cli.options import (
     specs_option,
     tell,
 )
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
-from scanner.observations.settings import MOST_RUNS
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from detmatrix.scanner.observations.settings import MOST_RUNS
 
 BLOCK = "compare"
 FOR_CI = {"junit": render_junit, "github": render_github}

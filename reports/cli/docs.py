@@ -8,18 +8,18 @@ from pathlib import Path
 
 import click
 
-from reports.cli.writing import deliver
-from reports.docs import upstream
-from reports.docs.evidence import Evidence
-from reports.docs.judge import Docs, join
-from reports.docs.upstream import read_source
-from reports.docs.view import RENDERERS, drift_lines, state_lines
-from reports.matrix.model import load, recorded
-from reports.render import blocks
-from reports.render.output import write_to_stdout
-from scanner.cli.options import form_of, format_option, into_option, output_option, python_option
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
-from scanner.repro.script import InputSource
+from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.docs import upstream
+from detmatrix.reports.docs.evidence import Evidence
+from detmatrix.reports.docs.judge import Docs, join
+from detmatrix.reports.docs.upstream import read_source
+from detmatrix.reports.docs.view import RENDERERS, drift_lines, state_lines
+from detmatrix.reports.matrix.model import load, recorded
+from detmatrix.reports.render import blocks
+from detmatrix.reports.render.output import write_to_stdout
+from detmatrix.scanner.cli.options import form_of, format_option, into_option, output_option, python_option
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from detmatrix.scanner.repro.script import InputSource
 
 BLOCK = "docs"
 DEFAULT_RUN = Path("detmatrix.jsonl")
@@ -112,7 +112,7 @@ def newest_recorded() -> tuple[str, ...]:
 def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:
     """Have another process find out how the inputs of a row are made."""
     # The catalog is loaded where it is needed.
-    from scanner.cli.repro import input_source_of  # noqa: PLC0415
+    from detmatrix.scanner.cli.repro import input_source_of  # noqa: PLC0415
 
     header = next(it.run.header for it in joined.matrices if it.name == one.run)
     return input_source_of(one.row.row, header, (), python)

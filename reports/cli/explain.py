@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from reports.cli.writing import Place, writes
-from reports.explain import RENDERERS, explained
-from reports.libraries import libraries_of
-from reports.matrix.listed import is_about
-from reports.matrix.model import Matrix, narrowed, recorded
-from reports.render.json import View
-from scanner.cases.known import KnownOp, op_called
-from scanner.claims.matching import device_kind
-from scanner.claims.tables import documented_claims, documented_versions
-from scanner.cli.options import complete_op
-from scanner.observations import versions
-from scanner.observations.records import Claim
-from scanner.observations.runfile import read_run
+from detmatrix.reports.cli.writing import Place, writes
+from detmatrix.reports.explain import RENDERERS, explained
+from detmatrix.reports.libraries import libraries_of
+from detmatrix.reports.matrix.listed import is_about
+from detmatrix.reports.matrix.model import Matrix, narrowed, recorded
+from detmatrix.reports.render.json import View
+from detmatrix.scanner.cases.known import KnownOp, op_called
+from detmatrix.scanner.claims.matching import device_kind
+from detmatrix.scanner.claims.tables import documented_claims, documented_versions
+from detmatrix.scanner.cli.options import complete_op
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.records import Claim
+from detmatrix.scanner.observations.runfile import read_run
 
 DEFAULT_RUN = Path("detmatrix.jsonl")
 

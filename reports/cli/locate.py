@@ -10,22 +10,22 @@ from typing import Any
 
 import click
 
-from reports.cli.writing import Place, writes
-from reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environment_of, suspects_of, view_of
-from scanner.cli.options import ParamType, Whole, python_option
-from scanner.cli.settings import Architecture
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
-from scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
-from scanner.plurals import several
-from scanner.programs.process import (
+from detmatrix.reports.cli.writing import Place, writes
+from detmatrix.reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environment_of, suspects_of, view_of
+from detmatrix.scanner.cli.options import ParamType, Whole, python_option
+from detmatrix.scanner.cli.settings import Architecture
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
+from detmatrix.scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.programs.process import (
     ProgramSettings,
     observe_program,
     of_all_ranks,
     program_of,
     record_program,
 )
-from scanner.programs.runs import hold
-from scanner.run.simulation import simulated_gpu
+from detmatrix.scanner.programs.runs import hold
+from detmatrix.scanner.run.simulation import simulated_gpu
 
 
 class Steps(ParamType):

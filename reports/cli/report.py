@@ -10,15 +10,15 @@ from pathlib import Path
 
 import click
 
-from reports import checks
-from reports.cli.writing import deliver
-from reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
-from reports.render import blocks
-from reports.render.output import open_option, place_of, write_report, write_to_stdout
-from reports.render.terminal import columns
-from reports.report import export, page, text
-from reports.report.view import excerpt, markdown, report_view
-from scanner.cli.options import (
+from detmatrix.reports import checks
+from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
+from detmatrix.reports.render import blocks
+from detmatrix.reports.render.output import open_option, place_of, write_report, write_to_stdout
+from detmatrix.reports.render.terminal import columns
+from detmatrix.reports.report import export, page, text
+from detmatrix.reports.report.view import excerpt, markdown, report_view
+from detmatrix.scanner.cli.options import (
     block_check_option,
     form_of,
     format_option,
@@ -26,9 +26,9 @@ from scanner.cli.options import (
     output_option,
     runs_argument,
 )
-from scanner.cli.settings import FINDINGS_HELP, except_option, fail_on_option
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
-from scanner.observations.runfile import Run
+from detmatrix.scanner.cli.settings import FINDINGS_HELP, except_option, fail_on_option
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from detmatrix.scanner.observations.runfile import Run
 
 # What a check fails on decides in these what an error is.
 FOR_CI = {"junit": checks.render_junit, "github": checks.render_github}

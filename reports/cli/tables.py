@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from reports import coverage as overloads
-from reports import cudnn as engines
-from reports import libraries as documented
-from reports.cli.writing import Place, writes
-from reports.matrix.model import load
-from scanner.cli.options import Names, runs_argument
-from scanner.cudnn.gpus import GPUS, PRESENT
-from scanner.cudnn.library import DATA_TYPES
-from scanner.cudnn.record import read_table
-from scanner.cudnn.take import driver_is_there, find_library, take
-from scanner.errors import UsageError, one_line
+from detmatrix.reports import coverage as overloads
+from detmatrix.reports import cudnn as engines
+from detmatrix.reports import libraries as documented
+from detmatrix.reports.cli.writing import Place, writes
+from detmatrix.reports.matrix.model import load
+from detmatrix.scanner.cli.options import Names, runs_argument
+from detmatrix.scanner.cudnn.gpus import GPUS, PRESENT
+from detmatrix.scanner.cudnn.library import DATA_TYPES
+from detmatrix.scanner.cudnn.record import read_table
+from detmatrix.scanner.cudnn.take import driver_is_there, find_library, take
+from detmatrix.scanner.errors import UsageError, one_line
 
 
 @click.command()

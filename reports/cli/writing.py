@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from reports.render.output import check_place, write_report, write_to_stdout
-from scanner.cli.options import form_of, format_option, output_option
-from scanner.errors import EXIT_DONE
+from detmatrix.reports.render.output import check_place, write_report, write_to_stdout
+from detmatrix.scanner.cli.options import form_of, format_option, output_option
+from detmatrix.scanner.errors import EXIT_DONE
 
 Renderers = Mapping[str, Callable[[Any], Iterable[str]]]
 

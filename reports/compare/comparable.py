@@ -12,13 +12,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.matrix.model import Matrix
-from reports.matrix.words import named_machines
-from scanner.claims.matching import device_kind
-from scanner.observations.parts import machine_of, part_without, parts_of
-from scanner.observations.records import MODES, Environment, Header, Row, digest_kind
-from scanner.observations.settings import SETTINGS, Settings, written
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.words import named_machines
+from detmatrix.scanner.claims.matching import device_kind
+from detmatrix.scanner.observations.parts import machine_of, part_without, parts_of
+from detmatrix.scanner.observations.records import MODES, Environment, Header, Row, digest_kind
+from detmatrix.scanner.observations.settings import SETTINGS, Settings, written
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 Reason = Literal[
     "untrusted_run",

@@ -11,13 +11,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.comparable import UNLIKE, NotComparable, Reason
-from reports.compare.rates import Moved, RateTest, moved, process_test, rate_test
-from reports.matrix.columns import dependence_change
-from scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, digest_kind
-from scanner.verdicts.cells import COMPARED, Cell
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import BESIDE, Finding
+from detmatrix.reports.compare.comparable import UNLIKE, NotComparable, Reason
+from detmatrix.reports.compare.rates import Moved, RateTest, moved, process_test, rate_test
+from detmatrix.reports.matrix.columns import dependence_change
+from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, digest_kind
+from detmatrix.scanner.verdicts.cells import COMPARED, Cell
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
 

@@ -14,11 +14,11 @@ from itertools import chain, pairwise
 
 from msgspec import Struct
 
-from reports.checks import Case, State, annotation, case_of, errors_first, junit, named
-from reports.compare.comparable import kind_of
-from reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind
-from reports.compare.runs import Comparison, Pair
-from reports.compare.view import (
+from detmatrix.reports.checks import Case, State, annotation, case_of, errors_first, junit, named
+from detmatrix.reports.compare.comparable import kind_of
+from detmatrix.reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind
+from detmatrix.reports.compare.runs import Comparison, Pair
+from detmatrix.reports.compare.view import (
     NOT_PLANNED,
     STEP,
     arrow,
@@ -31,17 +31,17 @@ from reports.compare.view import (
     step_counts,
     view_of,
 )
-from reports.matrix import cost, words
-from reports.matrix.listed import RunLists, documented
-from reports.matrix.model import Matrix
-from reports.matrix.ops import direction_of
-from reports.render.json import View, fields_of, object_pieces
-from reports.render.markdown import NONE
-from reports.render.markdown import generate as generate_markdown
-from reports.render.page import Tables, generate
-from scanner.modes import DEFAULT_MODES
-from scanner.plurals import several
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.reports.matrix import cost, words
+from detmatrix.reports.matrix.listed import RunLists, documented
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.ops import direction_of
+from detmatrix.reports.render.json import View, fields_of, object_pieces
+from detmatrix.reports.render.markdown import NONE
+from detmatrix.reports.render.markdown import generate as generate_markdown
+from detmatrix.reports.render.page import Tables, generate
+from detmatrix.scanner.modes import DEFAULT_MODES
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 CLASS_SIGN: dict[Kind, str] = {
     "regressed": "↓",

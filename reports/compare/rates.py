@@ -15,9 +15,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scanner.observations.records import Mode, Observation
-from scanner.plurals import several
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.observations.records import Mode, Observation
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 Unit = Literal["executions", "processes"]
 

@@ -14,7 +14,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.compare.comparable import (
+from detmatrix.reports.compare.comparable import (
     NotComparable,
     Reason,
     kind_of,
@@ -24,7 +24,7 @@ from reports.compare.comparable import (
     of_rows,
     of_runs,
 )
-from reports.compare.judge import (
+from detmatrix.reports.compare.judge import (
     CLASS_MEANING,
     MOVES,
     Change,
@@ -36,22 +36,22 @@ from reports.compare.judge import (
     few_processes,
     judge,
 )
-from reports.compare.rates import RateTest, together
-from reports.matrix.cost import timed, times
-from reports.matrix.listed import RunLists, lists_of
-from reports.matrix.model import Matrix, matrix_of
-from reports.render.json import View, fields_of
-from scanner.accelerators import label_of
-from scanner.claims.matching import matches, names_of
-from scanner.errors import UsageError, one_line
-from scanner.observations import versions
-from scanner.observations.parts import parts_of
-from scanner.observations.records import MODES, Claim, Section
-from scanner.plurals import several
-from scanner.processes.sandbox import ImportSandbox
-from scanner.run.progress import progress_for
-from scanner.run.remeasure import Key, Side, examine, measure, rounds_for, rows_here
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.reports.compare.rates import RateTest, together
+from detmatrix.reports.matrix.cost import timed, times
+from detmatrix.reports.matrix.listed import RunLists, lists_of
+from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.reports.render.json import View, fields_of
+from detmatrix.scanner.accelerators import label_of
+from detmatrix.scanner.claims.matching import matches, names_of
+from detmatrix.scanner.errors import UsageError, one_line
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.parts import parts_of
+from detmatrix.scanner.observations.records import MODES, Claim, Section
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.run.progress import progress_for
+from detmatrix.scanner.run.remeasure import Key, Side, examine, measure, rounds_for, rows_here
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 ClaimKind = Literal["moved", "added", "dropped", "reworded"]
 Measured = Literal["changed", "otherwise", "same", "not_comparable", "other_device", "not_covered"]

@@ -6,26 +6,33 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reports.compare.comparable import REASON_MEANING, Reason, hardware, kind_of
-from reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
-from reports.compare.rates import CAVEAT, LEVEL, RateTest
-from reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, ClaimChange, Comparison, Pair
-from reports.matrix import words
-from reports.matrix.listed import SECTION_WORDS, documented
-from reports.matrix.model import Matrix
-from reports.matrix.rows import flag_cells
-from reports.matrix.words import named_machines, states
-from reports.render.json import View, fields_of
-from reports.render.markdown import NONE
-from scanner.accelerators import label_of
-from scanner.modes import CHOSEN_MODES, MODE_TABLE
-from scanner.observations import versions
-from scanner.observations.parts import in_common, parts_of
-from scanner.observations.records import MODES
-from scanner.plurals import several
-from scanner.verdicts.cells import COMPARED, Cell
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, MODE_FINDING_MEANING, WORST_FIRST
+from detmatrix.reports.compare.comparable import REASON_MEANING, Reason, hardware, kind_of
+from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
+from detmatrix.reports.compare.rates import CAVEAT, LEVEL, RateTest
+from detmatrix.reports.compare.runs import (
+    CLAIM_MEANING,
+    COST_MEANING,
+    MEASURED_MEANING,
+    ClaimChange,
+    Comparison,
+    Pair,
+)
+from detmatrix.reports.matrix import words
+from detmatrix.reports.matrix.listed import SECTION_WORDS, documented
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.rows import flag_cells
+from detmatrix.reports.matrix.words import named_machines, states
+from detmatrix.reports.render.json import View, fields_of
+from detmatrix.reports.render.markdown import NONE
+from detmatrix.scanner.accelerators import label_of
+from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.parts import in_common, parts_of
+from detmatrix.scanner.observations.records import MODES
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.cells import COMPARED, Cell
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, MODE_FINDING_MEANING, WORST_FIRST
 
 NOT_PLANNED = "not planned"
 

@@ -14,9 +14,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scanner.claims.tables import parse_claims
-from scanner.errors import UsageError
-from scanner.observations.records import Claim, Condition, Kind
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Claim, Condition, Kind
 
 ListName = Literal["deterministic", "raises"]
 

@@ -12,12 +12,12 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.docs.entries import kind_of
-from scanner.claims.matching import claimed_kind, dtype_kind, is_vague, names_of
-from scanner.observations.records import Claim, Condition, Row
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.simulated import schedule_words
-from scanner.verdicts.vocabulary import BESIDE
+from detmatrix.reports.docs.entries import kind_of
+from detmatrix.scanner.claims.matching import claimed_kind, dtype_kind, is_vague, names_of
+from detmatrix.scanner.observations.records import Claim, Condition, Row
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.simulated import schedule_words
+from detmatrix.scanner.verdicts.vocabulary import BESIDE
 
 # acts     the mode makes a difference: with the flag on nothing differed, with it off something did (or it took
 #          another path)

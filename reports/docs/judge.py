@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.docs.evidence import (
+from detmatrix.reports.docs.evidence import (
     BENCHMARK,
     Behaviour,
     Effect,
@@ -25,18 +25,18 @@ from reports.docs.evidence import (
     held_back,
     separations,
 )
-from reports.matrix.listed import UNDOCUMENTED, is_about, is_filled, is_noted, with_notes
-from reports.matrix.model import Matrix, beside_counts, input_elements
-from scanner.claims.matching import device_kind, is_vague, matches, names_of
-from scanner.claims.tables import contradictions, documented_claims
-from scanner.errors import UsageError
-from scanner.observations import versions
-from scanner.observations.parts import parts_of
-from scanner.observations.records import Claim
-from scanner.plurals import several
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.simulated import NOT_EXERCISED, proved
-from scanner.verdicts.vocabulary import BESIDE, Finding
+from detmatrix.reports.matrix.listed import UNDOCUMENTED, is_about, is_filled, is_noted, with_notes
+from detmatrix.reports.matrix.model import Matrix, beside_counts, input_elements
+from detmatrix.scanner.claims.matching import device_kind, is_vague, matches, names_of
+from detmatrix.scanner.claims.tables import contradictions, documented_claims
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.parts import parts_of
+from detmatrix.scanner.observations.records import Claim
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.simulated import NOT_EXERCISED, proved
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding
 
 Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.docs.entries import (
+from detmatrix.reports.docs.entries import (
     DEVICES,
     OTHER,
     Entries,
@@ -29,7 +29,7 @@ from reports.docs.entries import (
     text_of,
     write,
 )
-from reports.docs.evidence import (
+from detmatrix.reports.docs.evidence import (
     BENCHMARK,
     Behaviour,
     Evidence,
@@ -40,13 +40,13 @@ from reports.docs.evidence import (
     narrowed,
     splits,
 )
-from reports.docs.judge import Docs, split_words, strongest
-from scanner.claims.matching import dtype_kind, matches, names_of
-from scanner.claims.tables import overlap, parse_claims
-from scanner.errors import UsageError
-from scanner.observations.records import Claim, Condition, Row
-from scanner.plurals import several
-from scanner.verdicts.simulated import PROVED
+from detmatrix.reports.docs.judge import Docs, split_words, strongest
+from detmatrix.scanner.claims.matching import dtype_kind, matches, names_of
+from detmatrix.scanner.claims.tables import overlap, parse_claims
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Claim, Condition, Row
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.simulated import PROVED
 
 SIMULATED = "[simulated: "
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"

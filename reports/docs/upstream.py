@@ -16,21 +16,21 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reports.docs.entries import INDENT, Entries, ListName, entries_of, sources, text_of
-from reports.docs.evidence import Evidence
-from reports.docs.judge import Docs, shown_words
-from reports.docs.regenerate import regenerate
-from reports.docs.view import render_diff
-from reports.matrix.model import input_elements
-from reports.render.blocks import literal
-from reports.render.json import View
-from reports.render.markdown import Markdown, generate
-from scanner.claims.matching import names_of
-from scanner.claims.tables import parse_claims
-from scanner.errors import UsageError, one_line, safe_lines
-from scanner.observations.records import Claim
-from scanner.plurals import several
-from scanner.repro.script import InputSource
+from detmatrix.reports.docs.entries import INDENT, Entries, ListName, entries_of, sources, text_of
+from detmatrix.reports.docs.evidence import Evidence
+from detmatrix.reports.docs.judge import Docs, shown_words
+from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.reports.docs.view import render_diff
+from detmatrix.reports.matrix.model import input_elements
+from detmatrix.reports.render.blocks import literal
+from detmatrix.reports.render.json import View
+from detmatrix.reports.render.markdown import Markdown, generate
+from detmatrix.scanner.claims.matching import names_of
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.errors import UsageError, one_line, safe_lines
+from detmatrix.scanner.observations.records import Claim
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.repro.script import InputSource
 
 PATH = "torch/__init__.py"
 FUNCTION = "use_deterministic_algorithms"

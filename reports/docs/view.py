@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from reports.docs.evidence import Effect, Evidence
-from reports.docs.judge import (
+from detmatrix.reports.docs.evidence import Effect, Evidence
+from detmatrix.reports.docs.judge import (
     AGREEMENT_MEANING,
     KIND_MEANING,
     Docs,
@@ -20,22 +20,22 @@ from reports.docs.judge import (
     shown_words,
     strongest,
 )
-from reports.docs.regenerate import SIMULATED, RegeneratedLists, lists_of, regenerate
-from reports.matrix import words
-from reports.matrix.listed import hands_out
-from reports.matrix.model import Matrix
-from reports.matrix.rows import flag_cells
-from reports.matrix.words import states
-from reports.render import markdown as of_markdown
-from reports.render import page as of_page
-from reports.render.json import View, fields_of, object_pieces
-from reports.render.markdown import NONE
-from scanner.claims.matching import device_kind, matches, names_of
-from scanner.errors import one_line, safe_lines
-from scanner.observations.parts import parts_of
-from scanner.observations.records import MODES
-from scanner.plurals import several
-from scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
+from detmatrix.reports.docs.regenerate import SIMULATED, RegeneratedLists, lists_of, regenerate
+from detmatrix.reports.matrix import words
+from detmatrix.reports.matrix.listed import hands_out
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.rows import flag_cells
+from detmatrix.reports.matrix.words import states
+from detmatrix.reports.render import markdown as of_markdown
+from detmatrix.reports.render import page as of_page
+from detmatrix.reports.render.json import View, fields_of, object_pieces
+from detmatrix.reports.render.markdown import NONE
+from detmatrix.scanner.claims.matching import device_kind, matches, names_of
+from detmatrix.scanner.errors import one_line, safe_lines
+from detmatrix.scanner.observations.parts import parts_of
+from detmatrix.scanner.observations.records import MODES
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 
 _EFFECTS: dict[Effect, str] = {
     "contradicts": "against",

@@ -11,16 +11,16 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from reports.matrix.model import Matrix
-from reports.matrix.rows import chosen_view
-from reports.render.json import View
-from scanner.invariance import HEADS, POSITIONS, PROPERTIES, Property
-from scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode
-from scanner.observations.records import Row
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import MatrixRow, runs_in
-from scanner.verdicts.invariance import PropertyVerdict
-from scanner.verdicts.vocabulary import (
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.rows import chosen_view
+from detmatrix.reports.render.json import View
+from detmatrix.scanner.invariance import HEADS, POSITIONS, PROPERTIES, Property
+from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode
+from detmatrix.scanner.observations.records import Row
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import MatrixRow, runs_in
+from detmatrix.scanner.verdicts.invariance import PropertyVerdict
+from detmatrix.scanner.verdicts.vocabulary import (
     DEPENDENCE_FOUND,
     MODE_FINDING_MEANING,
     WORST_FIRST,

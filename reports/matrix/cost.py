@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reports.matrix.trust import TableSection
-from reports.render.json import View, fields_of
-from scanner.observations.records import Cost, Timing
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.reports.matrix.trust import TableSection
+from detmatrix.reports.render.json import View, fields_of
+from detmatrix.scanner.observations.records import Cost, Timing
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 TIMES = "×"  # noqa: RUF001 - the sign for "times"
 APPROXIMATELY = "≈"  # stands before a ratio that is not told apart from 1

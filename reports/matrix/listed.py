@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from reports.matrix.model import Matrix
-from scanner.claims.matching import matches, names_of
-from scanner.claims.tables import documented_claims, documented_notes
-from scanner.errors import UsageError
-from scanner.observations.records import Claim, Row, Section
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import Finding
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.scanner.claims.matching import matches, names_of
+from detmatrix.scanner.claims.tables import documented_claims, documented_notes
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Claim, Row, Section
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import Finding
 
 SECTION_WORDS: dict[Section, str] = {
     "deterministic": "acts",

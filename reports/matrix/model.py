@@ -16,17 +16,17 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from scanner.accelerators import label_of
-from scanner.cases.selected import selected_rows
-from scanner.errors import UsageError
-from scanner.observations import versions
-from scanner.observations.parts import missing_words, parts_of
-from scanner.observations.records import Row
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.bound import upper_bound
-from scanner.verdicts.distrust import distrust
-from scanner.verdicts.findings import MatrixRow, matrix
-from scanner.verdicts.vocabulary import BESIDE, FINDING_WORDS, FINDINGS, Finding
+from detmatrix.scanner.accelerators import label_of
+from detmatrix.scanner.cases.selected import selected_rows
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.parts import missing_words, parts_of
+from detmatrix.scanner.observations.records import Row
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.bound import upper_bound
+from detmatrix.scanner.verdicts.distrust import distrust
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_WORDS, FINDINGS, Finding
 
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
 _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")

@@ -12,19 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
-from reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, timed, times
-from reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
-from reports.matrix.model import Matrix, beside_counts
-from reports.render.json import View, fields_of
-from scanner.accelerators import label_of
-from scanner.claims.matching import claimed_kind, device_kind, names_of
-from scanner.observations import versions
-from scanner.observations.records import Claim, Row
-from scanner.plurals import several
-from scanner.verdicts.cells import USABLE, Cell
-from scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
-from scanner.verdicts.vocabulary import BESIDE, FINDING, NO_SIGN, VERDICT, WORST_FIRST, Finding
+from detmatrix.reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
+from detmatrix.reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, timed, times
+from detmatrix.reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
+from detmatrix.reports.matrix.model import Matrix, beside_counts
+from detmatrix.reports.render.json import View, fields_of
+from detmatrix.scanner.accelerators import label_of
+from detmatrix.scanner.claims.matching import claimed_kind, device_kind, names_of
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.records import Claim, Row
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.cells import USABLE, Cell
+from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING, NO_SIGN, VERDICT, WORST_FIRST, Finding
 
 _DEVICES = {"cpu": "the CPU", "cuda": "CUDA"}
 UNKNOWN, OTHER_BITS = "?", "~"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
-from reports.cudnn import expected_engines
-from reports.libraries import library_names
-from reports.matrix.cost import NOT_MEASURED, cost_view
-from reports.render.json import View, fields_of
-from scanner.observations.records import MODES, Mode, Output
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import MatrixRow, runs_in
+from detmatrix.reports.cudnn import expected_engines
+from detmatrix.reports.libraries import library_names
+from detmatrix.reports.matrix.cost import NOT_MEASURED, cost_view
+from detmatrix.reports.render.json import View, fields_of
+from detmatrix.scanner.observations.records import MODES, Mode, Output
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import MatrixRow, runs_in
 
 _PLANNED = ("spec", "case", "direction", "dtype", "device")
 _COUNTS = ("runs", "differing", "distinct")  # absent, not zero, where nothing was compared

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from reports.matrix.model import Matrix
-from reports.render.markdown import NONE
-from scanner.observations.parts import ranges
-from scanner.observations.records import WORKER_MODES, Mode, Sentinel
-from scanner.perturbations import PERTURBATIONS
-from scanner.plurals import several
-from scanner.schedules import FREEDOMS
-from scanner.verdicts.controls import check_controls
-from scanner.verdicts.distrust import unobserved
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.power import POWER_SHARE, has_power
-from scanner.verdicts.simulated import schedule_words, witness_words
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.render.markdown import NONE
+from detmatrix.scanner.observations.parts import ranges
+from detmatrix.scanner.observations.records import WORKER_MODES, Mode, Sentinel
+from detmatrix.scanner.perturbations import PERTURBATIONS
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.schedules import FREEDOMS
+from detmatrix.scanner.verdicts.controls import check_controls
+from detmatrix.scanner.verdicts.distrust import unobserved
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.power import POWER_SHARE, has_power
+from detmatrix.scanner.verdicts.simulated import schedule_words, witness_words
 
 # The format that brought controls, sentinels, perturbations, severity and cost.
 EVIDENCE_SINCE = 2

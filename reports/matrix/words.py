@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Literal
 
-from reports.matrix import trust
-from reports.matrix.model import Matrix
-from reports.render.markdown import NONE
-from scanner.claims.matching import device_kind
-from scanner.modes import CHOSEN_MODES, DEFAULT_MODES
-from scanner.observations.parts import machine_of, parts_of, ranges, shard_words
-from scanner.observations.records import (
+from detmatrix.reports.matrix import trust
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.render.markdown import NONE
+from detmatrix.scanner.claims.matching import device_kind
+from detmatrix.scanner.modes import CHOSEN_MODES, DEFAULT_MODES
+from detmatrix.scanner.observations.parts import machine_of, parts_of, ranges, shard_words
+from detmatrix.scanner.observations.records import (
     MODES,
     WORKER_MODES,
     Claim,
@@ -27,11 +27,11 @@ from scanner.observations.records import (
     Mode,
     Row,
 )
-from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.plurals import several
-from scanner.verdicts import simulated
-from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.observations.settings import SETTINGS, Setting, Settings
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts import simulated
+from detmatrix.scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 State = Literal["untrusted", "incomplete", "low_power"]
 

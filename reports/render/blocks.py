@@ -17,8 +17,8 @@ from pathlib import Path, PurePath
 
 import click
 
-from reports.render.output import write_whole
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from detmatrix.reports.render.output import write_whole
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 
 
 def command_words(command: str, paths: Iterable[str], options: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ from functools import cache
 import jinja2
 from tabulate import tabulate
 
-from scanner.errors import one_line
-from scanner.plurals import several
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.plurals import several
 
 # Stands where there is nothing to say.
 NONE = "none"
@@ -109,7 +109,7 @@ def _finished(value: object) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
+        loader=jinja2.PackageLoader("detmatrix.reports"),
         autoescape=False,  # noqa: S701 - which would escape for HTML; ``finalize`` escapes for Markdown
         finalize=_finished,
         undefined=jinja2.StrictUndefined,

@@ -13,8 +13,8 @@ from typing import IO
 
 import click
 
-from scanner.errors import UsageError, one_line
-from scanner.observations.writer import cannot_write
+from detmatrix.scanner.errors import UsageError, one_line
+from detmatrix.scanner.observations.writer import cannot_write
 
 _PIECE = 1 << 16  # bytes per write, roughly
 

@@ -10,9 +10,9 @@ from types import ModuleType
 import jinja2
 import msgspec
 
-from reports.render.json import json_of
-from scanner.plurals import several
-from scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT, WORST_FIRST
+from detmatrix.reports.render.json import json_of
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT, WORST_FIRST
 
 
 class Tables:
@@ -97,7 +97,7 @@ def generate_still(name: str, **context: object) -> Iterator[str]:
 
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("reports"),
+        loader=jinja2.PackageLoader("detmatrix.reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -9,7 +9,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable
 
-from scanner.errors import one_line
+from detmatrix.scanner.errors import one_line
 
 NARROW, _WIDE = 80, 160
 

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from reports.matrix.columns import COLUMN_FIELDS, all_columns
-from reports.matrix.listed import NOT_LISTED
-from reports.matrix.model import Matrix
-from reports.matrix.ops import ops_view
-from reports.matrix.rows import row_view
-from reports.matrix.words import machine_of_row, machine_words
-from reports.render.json import View, fields_of, json_of, object_pieces
-from reports.report.view import report_view
-from scanner.errors import one_line
-from scanner.observations.records import MODES
-from scanner.verdicts.vocabulary import FINDINGS
+from detmatrix.reports.matrix.columns import COLUMN_FIELDS, all_columns
+from detmatrix.reports.matrix.listed import NOT_LISTED
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.ops import ops_view
+from detmatrix.reports.matrix.rows import row_view
+from detmatrix.reports.matrix.words import machine_of_row, machine_words
+from detmatrix.reports.render.json import View, fields_of, json_of, object_pieces
+from detmatrix.reports.report.view import report_view
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.observations.records import MODES
+from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 
 if TYPE_CHECKING:
     import pandas as pd

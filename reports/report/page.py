@@ -14,24 +14,24 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reports.coverage import DOCUMENTED, coverages
-from reports.libraries import libraries_told
-from reports.matrix.columns import Column
-from reports.matrix.cost import cost_words, duration, memory, timed
-from reports.matrix.model import Matrix
-from reports.matrix.ops import LISTED_MEANING, RunRow
-from reports.matrix.rows import differences, row_view
-from reports.matrix.words import bound_words, percent, serial_word
-from reports.render.json import View
-from reports.render.page import Tables, generate
-from reports.report.view import report_view
-from scanner.claims.matching import claimed_kind
-from scanner.modes import MODE_TABLE
-from scanner.observations.records import Mode, Observation, Provoked
-from scanner.plurals import several
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.vocabulary import BESIDE, FINDING, WORST_FIRST
+from detmatrix.reports.coverage import DOCUMENTED, coverages
+from detmatrix.reports.libraries import libraries_told
+from detmatrix.reports.matrix.columns import Column
+from detmatrix.reports.matrix.cost import cost_words, duration, memory, timed
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.ops import LISTED_MEANING, RunRow
+from detmatrix.reports.matrix.rows import differences, row_view
+from detmatrix.reports.matrix.words import bound_words, percent, serial_word
+from detmatrix.reports.render.json import View
+from detmatrix.reports.render.page import Tables, generate
+from detmatrix.reports.report.view import report_view
+from detmatrix.scanner.claims.matching import claimed_kind
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.records import Mode, Observation, Provoked
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING, WORST_FIRST
 
 # More than this no browser filters at once; ten thousand rows are a page of some megabytes.
 MOST_ROWS = 20_000

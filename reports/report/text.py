@@ -14,19 +14,19 @@ from typing import NamedTuple
 
 import click
 
-from reports.matrix.columns import NOTHING, Column
-from reports.matrix.cost import timed
-from reports.matrix.model import Matrix
-from reports.matrix.ops import MISSING
-from reports.render.json import View
-from reports.render.terminal import NARROW, fitted, wrapped
-from reports.report.view import report_view
-from scanner.errors import one_line, safe_lines
-from scanner.observations import versions
-from scanner.plurals import several
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.recall import recall_words
-from scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, NO_SIGN, WORST_FIRST
+from detmatrix.reports.matrix.columns import NOTHING, Column
+from detmatrix.reports.matrix.cost import timed
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.ops import MISSING
+from detmatrix.reports.render.json import View
+from detmatrix.reports.render.terminal import NARROW, fitted, wrapped
+from detmatrix.reports.report.view import report_view
+from detmatrix.scanner.errors import one_line, safe_lines
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.recall import recall_words
+from detmatrix.scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, NO_SIGN, WORST_FIRST
 
 _COLUMN = 9  # of a release, where there are several
 _LEAST_NAME = 12

@@ -6,22 +6,28 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import asdict
 
-from reports.libraries import library_names
-from reports.matrix import trust, words
-from reports.matrix.columns import all_columns, idle_words, telling
-from reports.matrix.cost import cost_words, costs
-from reports.matrix.model import Matrix
-from reports.matrix.ops import ops_view
-from reports.matrix.rows import differences
-from reports.render.json import View, fields_of
-from reports.render.markdown import generate
-from scanner.observations.parts import in_common, shard_words
-from scanner.observations.records import Environment
-from scanner.plurals import several
-from scanner.verdicts.controls import check_controls
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.simulated import CONFLICT_MEANING
-from scanner.verdicts.vocabulary import BESIDE, BESIDE_MEANING, FINDING_MEANING, FINDINGS, VERDICT_MEANING
+from detmatrix.reports.libraries import library_names
+from detmatrix.reports.matrix import trust, words
+from detmatrix.reports.matrix.columns import all_columns, idle_words, telling
+from detmatrix.reports.matrix.cost import cost_words, costs
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.ops import ops_view
+from detmatrix.reports.matrix.rows import differences
+from detmatrix.reports.render.json import View, fields_of
+from detmatrix.reports.render.markdown import generate
+from detmatrix.scanner.observations.parts import in_common, shard_words
+from detmatrix.scanner.observations.records import Environment
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.controls import check_controls
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.simulated import CONFLICT_MEANING
+from detmatrix.scanner.verdicts.vocabulary import (
+    BESIDE,
+    BESIDE_MEANING,
+    FINDING_MEANING,
+    FINDINGS,
+    VERDICT_MEANING,
+)
 
 
 def report_view(matrices: Sequence[Matrix]) -> View:

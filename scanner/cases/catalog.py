@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from opspecs.functions import named_function, resolved
-from opspecs.model import OpSpec, Planned
-from opspecs.registry import SPECS, NoMatchError, select
-from scanner.accelerators import ACCELERATORS
-from scanner.errors import UsageError
+from detmatrix.opspecs.functions import named_function, resolved
+from detmatrix.opspecs.model import OpSpec, Planned
+from detmatrix.opspecs.registry import SPECS, NoMatchError, select
+from detmatrix.scanner.accelerators import ACCELERATORS
+from detmatrix.scanner.errors import UsageError
 
 # Entry points by which packages bring specs of their own.
 _GROUP = "detmatrix.specs"
@@ -30,7 +30,7 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
     if not spec_files:
         return tuple(specs.values())
     # Only those who bring specs of their own pay for it: listing must start fast.
-    from opspecs.user import SpecFileError, load_specs  # noqa: PLC0415
+    from detmatrix.opspecs.user import SpecFileError, load_specs  # noqa: PLC0415
 
     for path in spec_files:
         try:

@@ -10,9 +10,9 @@ import re
 from functools import cache
 from typing import NamedTuple, TypeVar, cast
 
-from opspecs.inputs import Inputs
-from scanner.cudnn.problems import Operation, Problem
-from scanner.observations.records import Row
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.scanner.cudnn.problems import Operation, Problem
+from detmatrix.scanner.observations.records import Row
 
 T = TypeVar("T")
 _OP = re.compile(r"(?:^|\.)conv(?P<transposed>_?transpose)?[123]d$", re.IGNORECASE)
@@ -68,7 +68,7 @@ def layer_of(row: Row) -> CaseLayer | None:
 @cache
 def _layer(name: str, case: str, op: str) -> CaseLayer | None:
     # Reports load the catalog only for rows that ask for it.
-    from scanner.cases.catalog import load_catalog  # noqa: PLC0415
+    from detmatrix.scanner.cases.catalog import load_catalog  # noqa: PLC0415
 
     spec = next((one for one in load_catalog(()) if (one.name, one.op_name) == (name, op)), None)
     found = _OP.search(op)

@@ -15,13 +15,13 @@ from typing import Any, TypedDict
 
 from msgspec import Struct, convert
 
-from opspecs.model import Case, OpSpec, Planned
-from opspecs.patterns import OpNames, op_names, ops_of, recorded_names
-from opspecs.pytorch.sources import SOURCES, databases
-from opspecs.registry import names_of
-from scanner.cases.settings import asked_for, settings_for
-from scanner.errors import UsageError
-from scanner.observations.records import (
+from detmatrix.opspecs.model import Case, OpSpec, Planned
+from detmatrix.opspecs.patterns import OpNames, op_names, ops_of, recorded_names
+from detmatrix.opspecs.pytorch.sources import SOURCES, databases
+from detmatrix.opspecs.registry import names_of
+from detmatrix.scanner.cases.settings import asked_for, settings_for
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import (
     MODES,
     Count,
     Direction,
@@ -30,10 +30,10 @@ from scanner.observations.records import (
     Row,
     Settings,
 )
-from scanner.processes.environment import resolve_device
-from scanner.processes.process import WorkerEndedError
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.processes.environment import resolve_device
+from detmatrix.scanner.processes.process import WorkerEndedError
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
 
 # Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
 # seconds that another one takes to start.

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from opspecs.patterns import OpNames, called, near, op_names, recorded_names
-from opspecs.registry import names_of
-from scanner.cases.catalog import load_catalog, with_installed
-from scanner.cases.selected import names_of_row
-from scanner.errors import UsageError
-from scanner.observations.records import Row
+from detmatrix.opspecs.patterns import OpNames, called, near, op_names, recorded_names
+from detmatrix.opspecs.registry import names_of
+from detmatrix.scanner.cases.catalog import load_catalog, with_installed
+from detmatrix.scanner.cases.selected import names_of_row
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Row
 
 # A name that begins with what the user left out means more than one that has it in its middle: torch.mean, masked.mean.
 _ROOTS = ("", "torch.", "torch.Tensor.", "torch.nn.", "torch.nn.functional.")

@@ -6,18 +6,26 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import convert
 
-from opspecs.controls import SIMULATED_CONTROLS
-from opspecs.controls import SPECS as CONTROLS
-from opspecs.model import OpSpec, Planned
-from opspecs.patterns import ops_of
-from opspecs.pytorch.names import names_for
-from opspecs.registry import names_of, selected
-from scanner.accelerators import SIMULATED, kind_of
-from scanner.cases.catalog import choose
-from scanner.cases.discovery import EntrySpec, Tell, described, enumerated_entries, names_in, recorded, wanted
-from scanner.observations.one_case import with_compiled
-from scanner.observations.records import EnumeratedEntry, Header, Row, Settings, Source
-from scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.opspecs.controls import SIMULATED_CONTROLS
+from detmatrix.opspecs.controls import SPECS as CONTROLS
+from detmatrix.opspecs.model import OpSpec, Planned
+from detmatrix.opspecs.patterns import ops_of
+from detmatrix.opspecs.pytorch.names import names_for
+from detmatrix.opspecs.registry import names_of, selected
+from detmatrix.scanner.accelerators import SIMULATED, kind_of
+from detmatrix.scanner.cases.catalog import choose
+from detmatrix.scanner.cases.discovery import (
+    EntrySpec,
+    Tell,
+    described,
+    enumerated_entries,
+    names_in,
+    recorded,
+    wanted,
+)
+from detmatrix.scanner.observations.one_case import with_compiled
+from detmatrix.scanner.observations.records import EnumeratedEntry, Header, Row, Settings, Source
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
 
 
 def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]:

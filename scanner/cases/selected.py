@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opspecs.patterns import OpNames, near, op_names, ops_of, recorded_names, rows_of
-from scanner.errors import UsageError
-from scanner.observations.records import Row
+from detmatrix.opspecs.patterns import OpNames, near, op_names, ops_of, recorded_names, rows_of
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Row
 
 
 def names_of_row(row: Row) -> OpNames:
@@ -46,6 +46,6 @@ def selected_rows(
 
 def _known() -> list[OpNames]:
     """Return the ops of the catalog and of PyTorch's databases."""
-    from opspecs.registry import SPECS, names_of  # noqa: PLC0415 - only a name that selects nothing needs it
+    from detmatrix.opspecs.registry import SPECS, names_of  # noqa: PLC0415 - only a name that selects nothing needs it
 
     return [*map(names_of, SPECS), *recorded_names()]

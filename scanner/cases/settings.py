@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
-from scanner.errors import UsageError
-from scanner.modes import CHOSEN_MODES, modes_on
-from scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
-from scanner.perturbations import PERTURBATIONS, shares
-from scanner.schedules import SCHEDULES
+from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.modes import CHOSEN_MODES, modes_on
+from detmatrix.scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
+from detmatrix.scanner.perturbations import PERTURBATIONS, shares
+from detmatrix.scanner.schedules import SCHEDULES
 
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
 DTYPES = (

@@ -12,17 +12,17 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
-from opspecs.patterns import recorded_names
-from opspecs.registry import names_of, selected
-from scanner.accelerators import kind_of
-from scanner.cases.catalog import load_catalog, with_installed
-from scanner.cases.discovery import wanted, with_databases
-from scanner.cases.settings import Plan
-from scanner.errors import UsageError
-from scanner.observations.parts import BUILD, common_settings
-from scanner.observations.records import Header, Observation, Row
-from scanner.observations.runfile import RunReader
-from scanner.plurals import several
+from detmatrix.opspecs.patterns import recorded_names
+from detmatrix.opspecs.registry import names_of, selected
+from detmatrix.scanner.accelerators import kind_of
+from detmatrix.scanner.cases.catalog import load_catalog, with_installed
+from detmatrix.scanner.cases.discovery import wanted, with_databases
+from detmatrix.scanner.cases.settings import Plan
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.parts import BUILD, common_settings
+from detmatrix.scanner.observations.records import Header, Observation, Row
+from detmatrix.scanner.observations.runfile import RunReader
+from detmatrix.scanner.plurals import several
 
 
 def divided(groups: Sequence[str], shards: int, seconds: Mapping[str, float]) -> dict[str, int]:

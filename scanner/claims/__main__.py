@@ -1,11 +1,11 @@
-"""``python -m scanner.claims WHEEL…``: write the tables of releases."""
+"""``python -m detmatrix.scanner.claims WHEEL…``: write the tables of releases."""
 
 from __future__ import annotations
 
 import sys
 
-from scanner.claims.tables import main
-from scanner.errors import DetmatrixError
+from detmatrix.scanner.claims.tables import main
+from detmatrix.scanner.errors import DetmatrixError
 
 if __name__ == "__main__":
     try:

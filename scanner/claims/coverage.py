@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from opspecs.model import OpSpec, Planned
-from opspecs.registry import SPECS, select
-from scanner.claims.matching import covering
-from scanner.claims.tables import documented_claims, documented_versions
-from scanner.observations.records import Claim, Section
-from scanner.plurals import several
+from detmatrix.opspecs.model import OpSpec, Planned
+from detmatrix.opspecs.registry import SPECS, select
+from detmatrix.scanner.claims.matching import covering
+from detmatrix.scanner.claims.tables import documented_claims, documented_versions
+from detmatrix.scanner.observations.records import Claim, Section
+from detmatrix.scanner.plurals import several
 
 _HEADINGS: dict[Section, str] = {
     "deterministic": "acts deterministically",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from scanner.observations.records import Section
+from detmatrix.scanner.observations.records import Section
 
 # What a clause says: kind, name, values. Devices and direction are told in the same form as conditions.
 Fact = tuple[str, str, tuple[str, ...]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from scanner.observations.records import Claim, Condition
+from detmatrix.scanner.observations.records import Claim, Condition
 
 
 class Measured(Protocol):

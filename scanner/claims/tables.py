@@ -2,7 +2,7 @@
 
 Each bullet becomes at least one claim. It is ``parsed`` only if the grammar accounts for every word of it;
 otherwise nothing is guessed, and its words are kept to be shown. What the lists said in each torch release lies
-in ``reports/claims`` as data, written by ``python -m scanner.claims WHEEL…``.
+in ``reports/claims`` as data, written by ``python -m detmatrix.scanner.claims WHEEL…``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,19 @@ from typing import get_args
 
 import msgspec
 
-from scanner.claims import grammar
-from scanner.claims.matching import meet
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from scanner.observations import versions
-from scanner.observations.records import Claim, ClaimDevice, ClaimDirection, Condition, Kind, Record, Section
+from detmatrix.scanner.claims import grammar
+from detmatrix.scanner.claims.matching import meet
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.records import (
+    Claim,
+    ClaimDevice,
+    ClaimDirection,
+    Condition,
+    Kind,
+    Record,
+    Section,
+)
 
 DATA = Path(__file__).resolve().parents[2] / "reports" / "claims"
 
@@ -159,7 +167,7 @@ def _tabled(version: str) -> tuple[Claim, ...]:
     if not same:
         raise UsageError(
             f"no table of the claims of torch {version} in {DATA} (there are: {', '.join(known)}); write it "
-            f"with python -m scanner.claims WHEEL"
+            f"with python -m detmatrix.scanner.claims WHEEL"
         )
     path = DATA / f"{same[-1]}.json"
     try:
@@ -193,7 +201,7 @@ def encode_table(torch: str, claims: Iterable[Claim]) -> bytes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Table the claims of torch wheels under ``reports/claims``."""
-    parser = argparse.ArgumentParser(prog="python -m scanner.claims", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m detmatrix.scanner.claims", description=main.__doc__)
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help="torch-VERSION-….whl")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a table is stale")
     options = parser.parse_args(arguments)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from scanner.cli.options import ParamType, Whole
-from scanner.observations.records import MOST_SHARDS
+from detmatrix.scanner.cli.options import ParamType, Whole
+from detmatrix.scanner.observations.records import MOST_SHARDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _HOST_AND_PORT = re.compile(r"[^\s/@]+:[0-9]{1,5}")

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from scanner.errors import UsageError
+from detmatrix.scanner.errors import UsageError
 
 NAME = "pyproject.toml"
 _MARK = b"tool.detmatrix"

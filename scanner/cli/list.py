@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import click
 
-from opspecs.model import OpSpec, Planned
-from opspecs.patterns import ops_of
-from opspecs.pytorch.sources import databases
-from opspecs.registry import names_of, select
-from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cli.options import patterns_argument, tell
-from scanner.cli.options import sources as names_of_sources
-from scanner.errors import UsageError
-from scanner.plurals import several
+from detmatrix.opspecs.model import OpSpec, Planned
+from detmatrix.opspecs.patterns import ops_of
+from detmatrix.opspecs.pytorch.sources import databases
+from detmatrix.opspecs.registry import names_of, select
+from detmatrix.scanner.cases.catalog import choose, load_catalog, with_installed
+from detmatrix.scanner.cli.options import patterns_argument, tell
+from detmatrix.scanner.cli.options import sources as names_of_sources
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.plurals import several
 
 
 @click.command(name="list")
@@ -65,7 +65,7 @@ def command(
         if patterns:
             raise UsageError("--claims covers the whole catalog; leave the patterns out")
         # Records and the tables take time to load.
-        from scanner.claims.coverage import coverage  # noqa: PLC0415
+        from detmatrix.scanner.claims.coverage import coverage  # noqa: PLC0415
 
         click.echo(coverage(version, form))
         return
@@ -76,7 +76,7 @@ def command(
     ops = list(map(names_of, specs)) if patterns else []
     if databases(sources) or not all(ops_of(pattern, ops) for pattern in patterns):
         # They start a worker.
-        from scanner.cases.discovery import listed, with_databases  # noqa: PLC0415
+        from detmatrix.scanner.cases.discovery import listed, with_databases  # noqa: PLC0415
 
         asked = with_databases(patterns, asked, specs, said=sources is not None)
         if databases(asked):
@@ -95,7 +95,7 @@ def _modes(form: str) -> str:
     """Return what each mode is, those of every scan first."""
     import json  # noqa: PLC0415
 
-    from scanner.modes import MODE_TABLE  # noqa: PLC0415 - of a scan
+    from detmatrix.scanner.modes import MODE_TABLE  # noqa: PLC0415 - of a scan
 
     listed = [
         {"mode": mode, "chosen": it.chosen, "meaning": it.meaning, "rows": it.rows}

@@ -14,52 +14,64 @@ from typing import Any, NoReturn
 
 import click
 
-from scanner.cli.defaults import defaults_file, defaults_of
-from scanner.cli.options import DEFAULTS
-from scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError, one_line
+from detmatrix.scanner.cli.defaults import defaults_file, defaults_of
+from detmatrix.scanner.cli.options import DEFAULTS
+from detmatrix.scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, DetmatrixError, one_line
 
 # Command -> (module:attribute, what help says of it).
 COMMANDS: dict[str, tuple[str, str]] = {
-    "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
-    "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
-    "merge": ("scanner.cli.merge:command", "Join run files that hold shards of one plan."),
-    "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
+    "list": ("detmatrix.scanner.cli.list:command", "List the ops and cases of the catalog."),
+    "scan": (
+        "detmatrix.scanner.cli.scan:command",
+        "Run ops again and again under both modes; write a run file.",
+    ),
+    "merge": ("detmatrix.scanner.cli.merge:command", "Join run files that hold shards of one plan."),
+    "check": (
+        "detmatrix.reports.cli.check:check",
+        "Run one function of yours again and again: FILE.py:FUNCTION.",
+    ),
     "locate": (
-        "reports.cli.locate:locate",
+        "detmatrix.reports.cli.locate:locate",
         "Run your program; say which of its ops are not reproducible, and where.",
     ),
     "env": (
-        "reports.cli.locate:env",
+        "detmatrix.reports.cli.locate:env",
         "Say what is set that decides whether bits repeat, and what to write instead.",
     ),
-    "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
+    "report": (
+        "detmatrix.reports.cli.report:report",
+        "Render run files as text, Markdown, HTML, CSV or JSON.",
+    ),
     "explain": (
-        "reports.cli.explain:explain",
+        "detmatrix.reports.cli.explain:explain",
         "Say all that is known of one op: documented, measured, why, what to do.",
     ),
     "libraries": (
-        "reports.cli.tables:libraries",
+        "detmatrix.reports.cli.tables:libraries",
         "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
     ),
     "repro": (
-        "scanner.cli.repro:command",
+        "detmatrix.scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
     ),
-    "docs": ("reports.cli.docs:docs", "Check the documented lists against run files, and regenerate them."),
+    "docs": (
+        "detmatrix.reports.cli.docs:docs",
+        "Check the documented lists against run files, and regenerate them.",
+    ),
     "coverage": (
-        "reports.cli.tables:coverage",
+        "detmatrix.reports.cli.tables:coverage",
         "Which of PyTorch's overloads the rows of run files reach.",
     ),
     "cudnn": (
-        "reports.cli.tables:cudnn",
+        "detmatrix.reports.cli.tables:cudnn",
         "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
     ),
-    "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
+    "compare": ("detmatrix.reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
 }
 
 
 # What shows a scan that has ended: the scanner itself knows no reports.
-SUMMARY = "reports.cli.report:summarize"
+SUMMARY = "detmatrix.reports.cli.report:summarize"
 
 
 def load(place: str) -> Any:
@@ -93,7 +105,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        from scanner.processes.environment import tool_version  # noqa: PLC0415 - reading the metadata takes time
+        from detmatrix.scanner.processes.environment import tool_version  # noqa: PLC0415 - reading the metadata takes time
 
         click.echo(f"detmatrix {tool_version()}")
         ctx.exit()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from scanner.cli.options import refuse_report_name, runs_argument
-from scanner.errors import EXIT_DONE, UsageError, one_line
-from scanner.observations.merge import write_merged
+from detmatrix.scanner.cli.options import refuse_report_name, runs_argument
+from detmatrix.scanner.errors import EXIT_DONE, UsageError, one_line
+from detmatrix.scanner.observations.merge import write_merged
 
 
 @click.command(name="merge")

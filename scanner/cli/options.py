@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from opspecs.pytorch.sources import SOURCES
-from scanner.errors import UsageError
+from detmatrix.opspecs.pytorch.sources import SOURCES
+from detmatrix.scanner.errors import UsageError
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[str]
@@ -31,7 +31,7 @@ _FOREIGN = ("docx", "jpg", "ods", "odt", "pdf", "png", "svg", "tsv", "xlsx", "ya
 # Of a longer table not all names are told beside one that may have been meant.
 _MOST_NAMED = 30
 # Where a context holds the path of the file that defaults come from.
-DEFAULTS = "scanner.cli.defaults"
+DEFAULTS = "detmatrix.scanner.cli.defaults"
 
 runs_argument = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 output_option = click.option(
@@ -118,8 +118,8 @@ def tell(text: str) -> None:
 
 def complete_op(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of ops that begin like this, for a shell that completes words."""
-    from opspecs.patterns import recorded_names  # noqa: PLC0415 - only shells ask
-    from opspecs.registry import SPECS, names_of  # noqa: PLC0415
+    from detmatrix.opspecs.patterns import recorded_names  # noqa: PLC0415 - only shells ask
+    from detmatrix.opspecs.registry import SPECS, names_of  # noqa: PLC0415
 
     names = (name for one in (*map(names_of, SPECS), *recorded_names()) for name in one.own)
     return sorted({name for name in names if name.startswith(incomplete)})

@@ -13,23 +13,23 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from opspecs.functions import file_of, resolved
-from scanner.accelerators import ACCELERATORS, kind_of
-from scanner.cases.catalog import named_files
-from scanner.cases.selected import selected_rows
-from scanner.cli.options import python_option, specs_option, tell
-from scanner.errors import EXIT_DONE, UsageError
-from scanner.invariance import PROPERTIES, Property
-from scanner.observations.parts import machine_of
-from scanner.observations.records import Header, Row, digest_kind
-from scanner.observations.runfile import read_run
-from scanner.observations.writer import cannot_write
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.variables import packages_for, worker_environment
-from scanner.repro.invariance import invariance_script, tried_of
-from scanner.repro.replay import replay_script, specs_of, told, witness_of
-from scanner.repro.script import InputSource, rendered, script
-from scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.opspecs.functions import file_of, resolved
+from detmatrix.scanner.accelerators import ACCELERATORS, kind_of
+from detmatrix.scanner.cases.catalog import named_files
+from detmatrix.scanner.cases.selected import selected_rows
+from detmatrix.scanner.cli.options import python_option, specs_option, tell
+from detmatrix.scanner.errors import EXIT_DONE, UsageError
+from detmatrix.scanner.invariance import PROPERTIES, Property
+from detmatrix.scanner.observations.parts import machine_of
+from detmatrix.scanner.observations.records import Header, Row, digest_kind
+from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.writer import cannot_write
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.variables import packages_for, worker_environment
+from detmatrix.scanner.repro.invariance import invariance_script, tried_of
+from detmatrix.scanner.repro.replay import replay_script, specs_of, told, witness_of
+from detmatrix.scanner.repro.script import InputSource, rendered, script
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
 _TIMEOUT = 600.0
@@ -204,7 +204,7 @@ def input_source_of(row: Row, header: Header, spec_files: Sequence[str], python:
 
 
 def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
-    """Run ``scanner.worker.repro.inputs`` and return its answer.
+    """Run ``detmatrix.scanner.worker.repro.inputs`` and return its answer.
 
     Raises:
         UsageError: It gave none.
@@ -213,7 +213,7 @@ def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
     python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
     try:
         done = subprocess.run(
-            [python, "-m", "scanner.worker.repro.inputs", json.dumps(request)],
+            [python, "-m", "detmatrix.scanner.worker.repro.inputs", json.dumps(request)],
             cwd=sandbox,
             env=worker_environment("off", "cpu") | packages_for(python),
             stdin=subprocess.DEVNULL,

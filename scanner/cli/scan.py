@@ -13,22 +13,22 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from opspecs.pytorch.sources import databases
-from scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_for
-from scanner.cli.cluster import ray_options
-from scanner.cli.main import SUMMARY, load
-from scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
-from scanner.cli.settings import except_option, fail_on_option, settings_options
-from scanner.cluster import Campaign, how_to_go_on, scan_on_cluster
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
-from scanner.modes import MODE_TABLE
-from scanner.observations.records import MOST_SHARDS
-from scanner.observations.runfile import UNTRUSTED, Run
-from scanner.observations.settings import SETTINGS
-from scanner.processes.process import ENDS_ALL
-from scanner.run.progress import progress_for
-from scanner.run.scan import scan
-from scanner.verdicts.distrust import distrust
+from detmatrix.opspecs.pytorch.sources import databases
+from detmatrix.scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_for
+from detmatrix.scanner.cli.cluster import ray_options
+from detmatrix.scanner.cli.main import SUMMARY, load
+from detmatrix.scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
+from detmatrix.scanner.cli.settings import except_option, fail_on_option, settings_options
+from detmatrix.scanner.cluster import Campaign, how_to_go_on, scan_on_cluster
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.records import MOST_SHARDS
+from detmatrix.scanner.observations.runfile import UNTRUSTED, Run
+from detmatrix.scanner.observations.settings import SETTINGS
+from detmatrix.scanner.processes.process import ENDS_ALL
+from detmatrix.scanner.run.progress import progress_for
+from detmatrix.scanner.run.scan import scan
+from detmatrix.scanner.verdicts.distrust import distrust
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")

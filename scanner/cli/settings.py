@@ -9,14 +9,14 @@ from typing import Any, TypeVar, get_type_hints
 
 import click
 
-from scanner.accelerators import MEASURED
-from scanner.cases.settings import DTYPES, ordered
-from scanner.cli.options import Names, ParamType, Whole, ordered_by, sources
-from scanner.invariance import PROPERTIES
-from scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
-from scanner.observations.settings import SETTINGS, Setting, Settings
-from scanner.perturbations import OFFERED
-from scanner.verdicts.vocabulary import DOUBTS, FINDING_MEANING, FINDING_WORDS
+from detmatrix.scanner.accelerators import MEASURED
+from detmatrix.scanner.cases.settings import DTYPES, ordered
+from detmatrix.scanner.cli.options import Names, ParamType, Whole, ordered_by, sources
+from detmatrix.scanner.invariance import PROPERTIES
+from detmatrix.scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
+from detmatrix.scanner.observations.settings import SETTINGS, Setting, Settings
+from detmatrix.scanner.perturbations import OFFERED
+from detmatrix.scanner.verdicts.vocabulary import DOUBTS, FINDING_MEANING, FINDING_WORDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -17,8 +17,8 @@ from contextlib import ExitStack
 import msgspec
 from msgspec.structs import replace
 
-from scanner.cudnn.gpus import PRESENT, Description
-from scanner.cudnn.library import (
+from detmatrix.scanner.cudnn.gpus import PRESENT, Description
+from detmatrix.scanner.cudnn.library import (
     CROSS_CORRELATION,
     DATA_TYPES,
     HEUR_MODE_A,
@@ -31,8 +31,8 @@ from scanner.cudnn.library import (
     Kind,
     note_name,
 )
-from scanner.cudnn.problems import Operation, Problem, cudnn_operation
-from scanner.cudnn.record import Engine, EngineCell, Loaded, Request
+from detmatrix.scanner.cudnn.problems import Operation, Problem, cudnn_operation
+from detmatrix.scanner.cudnn.record import Engine, EngineCell, Loaded, Request
 
 _ALIGNMENT = 16  # bytes; PyTorch's allocations have at least that
 _CONVOLUTION = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from scanner.observations.records import Record
+from detmatrix.scanner.observations.records import Record
 
 Operation = Literal[
     "forward",

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from scanner.cudnn.gpus import Description
-from scanner.cudnn.problems import Operation, Problem
-from scanner.errors import BuildError
-from scanner.observations.files import RecordKind, read_record
-from scanner.observations.records import Count, Record
+from detmatrix.scanner.cudnn.gpus import Description
+from detmatrix.scanner.cudnn.problems import Operation, Problem
+from detmatrix.scanner.errors import BuildError
+from detmatrix.scanner.observations.files import RecordKind, read_record
+from detmatrix.scanner.observations.records import Count, Record
 
 # Format history:
 #

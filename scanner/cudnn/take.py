@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from scanner.cudnn.gpus import GPUS, PRESENT
-from scanner.cudnn.problems import ATTENTIONS, PROBLEMS, Problem
-from scanner.cudnn.record import Driver, EngineCell, EngineTable, Loaded, Place, Request
-from scanner.errors import BuildError, UsageError, one_line, signal_name
-from scanner.processes.environment import tool_version
+from detmatrix.scanner.cudnn.gpus import GPUS, PRESENT
+from detmatrix.scanner.cudnn.problems import ATTENTIONS, PROBLEMS, Problem
+from detmatrix.scanner.cudnn.record import Driver, EngineCell, EngineTable, Loaded, Place, Request
+from detmatrix.scanner.errors import BuildError, UsageError, one_line, signal_name
+from detmatrix.scanner.processes.environment import tool_version
 
 LIBRARY = "libcudnn.so.9"
 DRIVER = "libcuda.so.1"
@@ -35,8 +35,8 @@ _STUB = "".join(
 )
 _TIMEOUT = 1800.0  # seconds for all cells; a minute is usual
 _MOST_CRASHES = 20
-_ROOT = str(Path(__file__).parent.parent.parent)
-_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from scanner.cudnn.probe import main; main()"
+_ROOT = str(Path(__file__).parents[3])
+_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from detmatrix.scanner.cudnn.probe import main; main()"
 _NO_ORDER = "the heuristics end the process of cuDNN for this GPU"
 
 

@@ -1,4 +1,4 @@
-"""The interpreter process: ``python -m scanner.gpu --socket N --memory N --arch sm_80``.
+"""The interpreter process: ``python -m detmatrix.scanner.gpu --socket N --memory N --arch sm_80``.
 
 It maps the memory of the device where the worker has it, and answers the worker's runtime: what a kernel needs, where a
 variable lies, and launches, each of which is executed before it is answered. It ends when the worker does.
@@ -20,14 +20,14 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from scanner.errors import DetmatrixError
-from scanner.gpu import sass
-from scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins
-from scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
-from scanner.gpu.engine import KINDS, Conflict, LaunchError, Orders, Result, launch
-from scanner.gpu.names import demangled, shortened
-from scanner.gpu.schedule import MOST_PAIRS, orders_of
-from scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
+from detmatrix.scanner.errors import DetmatrixError
+from detmatrix.scanner.gpu import sass
+from detmatrix.scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins
+from detmatrix.scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
+from detmatrix.scanner.gpu.engine import KINDS, Conflict, LaunchError, Orders, Result, launch
+from detmatrix.scanner.gpu.names import demangled, shortened
+from detmatrix.scanner.gpu.schedule import MOST_PAIRS, orders_of
+from detmatrix.scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
 BASE = 0x7A0000000000
@@ -324,7 +324,7 @@ def _received(connection: socket.socket, size: int) -> bytearray | None:
 
 def main() -> None:
     """Answer until the worker is gone."""
-    parser = argparse.ArgumentParser(prog="python -m scanner.gpu", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m detmatrix.scanner.gpu", allow_abbrev=False)
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--memory", type=int, required=True)
     parser.add_argument("--arch", required=True)

@@ -22,7 +22,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from scanner.errors import UsageError
+from detmatrix.scanner.errors import UsageError
 
 _MANIFEST = "manifest.json"
 _SCRATCH = "making-"

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import lz4.block
 import zstandard
 
-from scanner.elf import Section, sections, text
-from scanner.errors import BuildError, one_line
-from scanner.gpu.names import source_of
+from detmatrix.scanner.elf import Section, sections, text
+from detmatrix.scanner.errors import BuildError, one_line
+from detmatrix.scanner.gpu.names import source_of
 
 EXTERNALS = 0x790000000000  # Functions of the driver have addresses from here on, where no memory is.
 _STEP = 16  # bytes of one instruction, so that no two such addresses are the same instruction

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scanner.errors import DetmatrixError
+from detmatrix.scanner.errors import DetmatrixError
 
 # Number and name of each ``cudaDevAttr...`` of CUDA's runtime API, and its value on the A100 and the H100 (one value: on
 # both). The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and

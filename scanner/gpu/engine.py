@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scanner.errors import UsageError
-from scanner.gpu import isa, sass
-from scanner.gpu.build import SharedLibrary, built, compiler
-from scanner.gpu.cubin import CubinKernel
-from scanner.schedules import SCOPES
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.gpu import isa, sass
+from detmatrix.scanner.gpu.build import SharedLibrary, built, compiler
+from detmatrix.scanner.gpu.cubin import CubinKernel
+from detmatrix.scanner.schedules import SCOPES
 
 _FOLDER = Path(__file__).with_name("engine")
 _BANKS = 16

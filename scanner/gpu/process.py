@@ -15,23 +15,23 @@ from dataclasses import dataclass
 from importlib.metadata import PathDistribution
 from pathlib import Path
 
-from scanner.errors import UsageError, signal_name
-from scanner.gpu.build import built
-from scanner.gpu.device import GpuTable, device
-from scanner.gpu.isa import ARCHITECTURES
-from scanner.gpu.standins import sources
+from detmatrix.scanner.errors import UsageError, signal_name
+from detmatrix.scanner.gpu.build import built
+from detmatrix.scanner.gpu.device import GpuTable, device
+from detmatrix.scanner.gpu.isa import ARCHITECTURES
+from detmatrix.scanner.gpu.standins import sources
 
 # What the runtime of a worker exits with whose interpreter is gone.
 LOST = 70
 _LAST_SECONDS = 5.0
 # Bytes of its own that the interpreter may have; the memory of the device does not count among them.
 _MOST_BYTES = 8 << 30
-_ROOT = str(Path(__file__).parents[2])
+_ROOT = str(Path(__file__).parents[3])
 _GUARDIAN = str(Path(__file__).parents[1] / "processes" / "guardian.py")
 _CHILD = f"""import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_DATA, ({_MOST_BYTES}, {_MOST_BYTES}))
 sys.path.insert(0, sys.argv.pop(1))
-runpy.run_module("scanner.gpu", run_name="__main__", alter_sys=True)"""
+runpy.run_module("detmatrix.scanner.gpu", run_name="__main__", alter_sys=True)"""
 _FIND_TORCH = (
     "import importlib.util as u; s = u.find_spec('torch'); print(*s.submodule_search_locations if s else '')"
 )
@@ -80,9 +80,9 @@ def prepare(
         raise UsageError(f"{python}: has no torch whose libraries could be read; install one for CUDA there")
     versions = _versions(torch)
     # Their packages are those of an extra.
-    from scanner.gpu.cubin import architectures  # noqa: PLC0415
-    from scanner.gpu.engine import compiled  # noqa: PLC0415
-    from scanner.gpu.sass import disassembler  # noqa: PLC0415
+    from detmatrix.scanner.gpu.cubin import architectures  # noqa: PLC0415
+    from detmatrix.scanner.gpu.engine import compiled  # noqa: PLC0415
+    from detmatrix.scanner.gpu.sass import disassembler  # noqa: PLC0415
 
     has = architectures(torch / "lib" / "libtorch_cuda.so")
     if architecture not in has:

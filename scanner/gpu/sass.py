@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from math import isclose, isnan
 from pathlib import Path
 
-from scanner.errors import UsageError
-from scanner.gpu.build import cache_folder
-from scanner.gpu.cubin import CubinError
-from scanner.gpu.isa import ALLOWED, HINTS, MODIFIERS, OPCODES, SAME, SPECIAL
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.gpu.build import cache_folder
+from detmatrix.scanner.gpu.cubin import CubinError
+from detmatrix.scanner.gpu.isa import ALLOWED, HINTS, MODIFIERS, OPCODES, SAME, SPECIAL
 
 # Bytes of an instruction on every architecture since Volta.
 WIDTH = 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from scanner.schedules import DIRECTED, EVERYTHING, SCOPES
+from detmatrix.scanner.schedules import DIRECTED, EVERYTHING, SCOPES
 
 _ASCENDING, _DESCENDING, _ODD_FIRST, _FIRST_LAST, _DRAWN, _INTERLEAVED = range(6)
 # Of the first executions of a class; those after them draw. The third does, too: a lost update shows in turns alone.

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scanner.elf import MAGIC, Section, sections, text
-from scanner.errors import UsageError
-from scanner.gpu.build import SharedLibrary
-from scanner.gpu.device import GpuTable, as_header
+from detmatrix.scanner.elf import MAGIC, Section, sections, text
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.gpu.build import SharedLibrary
+from detmatrix.scanner.gpu.device import GpuTable, as_header
 
 _HERE = Path(__file__).with_name("runtime")
 _RUNTIME = "libcudart.so.13"

@@ -2,7 +2,7 @@
 
 In a notebook or a test::
 
-    from scanner.locate import locate
+    from detmatrix.scanner.locate import locate
 
     with locate() as found:
         train_step()
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scanner.locate.session import Found, locate, record, recording
+    from detmatrix.scanner.locate.session import Found, locate, record, recording
 
 __all__ = ["Found", "locate", "record", "recording"]
 
@@ -27,6 +27,6 @@ def __getattr__(name: str) -> Any:
     """Load torch only when it is needed: the fixture lies here too, and every test run that finds it imports it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    from scanner.locate import session  # noqa: PLC0415 - as said
+    from detmatrix.scanner.locate import session  # noqa: PLC0415 - as said
 
     return getattr(session, name)

@@ -11,8 +11,8 @@ import pytest
 
 @pytest.fixture
 def detmatrix_locate() -> Callable[..., AbstractContextManager[Any]]:
-    """Return ``scanner.locate.locate`` as a block that fails the test, or skips it where no difference could be seen."""
-    from scanner.locate import locate  # noqa: PLC0415 - importing torch takes seconds, which not every test run needs
+    """Return ``detmatrix.scanner.locate.locate`` as a block that fails the test, or skips it where no difference could be seen."""
+    from detmatrix.scanner.locate import locate  # noqa: PLC0415 - importing torch takes seconds, which not every test run needs
 
     @contextmanager
     def reproducible(**settings: Any) -> Iterator[Any]:

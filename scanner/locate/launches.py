@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from scanner.locate.memory.comparison import COMPOUND, sort_of
-from scanner.locate.memory.given import Given, given_to
-from scanner.locate.mode import IGNORED, LocateMode
-from scanner.locate.replay import measure, settled, too_large
-from scanner.worker.launch_orders import NATURAL, launch_orders
+from detmatrix.scanner.locate.memory.comparison import COMPOUND, sort_of
+from detmatrix.scanner.locate.memory.given import Given, given_to
+from detmatrix.scanner.locate.mode import IGNORED, LocateMode
+from detmatrix.scanner.locate.replay import measure, settled, too_large
+from detmatrix.scanner.worker.launch_orders import NATURAL, launch_orders
 
 _LARGE = "are larger than --max-bytes"
 _FAILED = "raised when their programs ran in another order"

@@ -13,10 +13,10 @@ import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scanner.locate.dispatching import eval_frame, not_compiled
-from scanner.locate.memory.downstream import Downstream
-from scanner.locate.memory.outside import OutsideWrites
-from scanner.locate.overloads import (
+from detmatrix.scanner.locate.dispatching import eval_frame, not_compiled
+from detmatrix.scanner.locate.memory.downstream import Downstream
+from detmatrix.scanner.locate.memory.outside import OutsideWrites
+from detmatrix.scanner.locate.overloads import (
     EFFECTS,
     FAKE,
     OWN,
@@ -28,9 +28,9 @@ from scanner.locate.overloads import (
     tensors,
     words,
 )
-from scanner.locate.places import CallPlaces, SiteKey, call_site
-from scanner.locate.recorder import RunRecorder
-from scanner.locate.replay import (
+from detmatrix.scanner.locate.places import CallPlaces, SiteKey, call_site
+from detmatrix.scanner.locate.recorder import RunRecorder
+from detmatrix.scanner.locate.replay import (
     RepeatedCall,
     left_open,
     measure,
@@ -41,13 +41,13 @@ from scanner.locate.replay import (
     unwritten_alone,
     with_flag,
 )
-from scanner.locate.saving import save_inputs
-from scanner.locate.simulated import LEFT_OPEN, SimulatedOp
-from scanner.locate.unwritten import UnwrittenMemory
-from scanner.located import Cause, OpSite, Root
-from scanner.plurals import several
-from scanner.schedules import MEMORY, phrase
-from scanner.worker import simulated
+from detmatrix.scanner.locate.saving import save_inputs
+from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
+from detmatrix.scanner.locate.unwritten import UnwrittenMemory
+from detmatrix.scanner.located import Cause, OpSite, Root
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.schedules import MEMORY, phrase
+from detmatrix.scanner.worker import simulated
 
 # Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
 _FIRST_CALLS = 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from scanner.locate.dispatching import composite
+from detmatrix.scanner.locate.dispatching import composite
 
 # Namespaces whose ops speak with other processes.
 _NEVER = {

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from scanner.located import CodeLine, OpSite, Phase
+from detmatrix.scanner.located import CodeLine, OpSite, Phase
 
 # Before 2.1 nothing tells that an op is called by the backward phase; it then stands at the line that calls backward.
 _current_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)  # noqa: SLF001

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from scanner.locate.session import LocateSettings, Session
+from detmatrix.scanner.locate.session import LocateSettings, Session
 
 _OURS = str(Path(__file__).parent) + os.sep
 # Between our own frames and the user's when a module is run.

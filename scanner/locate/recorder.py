@@ -15,14 +15,14 @@ from typing import IO, Any
 
 import torch
 
-from scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
-from scanner.locate.memory.digests import digest
-from scanner.locate.memory.storages import StorageTable, covers, geometry
-from scanner.locate.overloads import KnownOverload, scalars, tensor_names, words
-from scanner.locate.places import SiteKey, call_site
-from scanner.locate.replay import generators
-from scanner.locate.unwritten import UnwrittenMemory
-from scanner.worker.bits import parts
+from detmatrix.scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
+from detmatrix.scanner.locate.memory.digests import digest
+from detmatrix.scanner.locate.memory.storages import StorageTable, covers, geometry
+from detmatrix.scanner.locate.overloads import KnownOverload, scalars, tensor_names, words
+from detmatrix.scanner.locate.places import SiteKey, call_site
+from detmatrix.scanner.locate.replay import generators
+from detmatrix.scanner.locate.unwritten import UnwrittenMemory
+from detmatrix.scanner.worker.bits import parts
 
 # Ops that are written at once; digests stay on their device until then.
 _BATCH = 2048

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from scanner.alerts import caller_in
-from scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
-from scanner.locate.overloads import KnownOverload, tensors
-from scanner.locate.simulated import on_host
-from scanner.located import Distance, WithFlag
-from scanner.worker.bits import as_integers, parts
-from scanner.worker.difference import SeverityAccumulator
+from detmatrix.scanner.alerts import caller_in
+from detmatrix.scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
+from detmatrix.scanner.locate.overloads import KnownOverload, tensors
+from detmatrix.scanner.locate.simulated import on_host
+from detmatrix.scanner.located import Distance, WithFlag
+from detmatrix.scanner.worker.bits import as_integers, parts
+from detmatrix.scanner.worker.difference import SeverityAccumulator
 
 # Further executions with the flag on, of an op that differed, as multiples of the replays.
 _WITH_FLAG = 3

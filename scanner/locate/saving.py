@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from scanner.locate.memory.storages import substituted
+from detmatrix.scanner.locate.memory.storages import substituted
 
 
 def save_inputs(

@@ -20,15 +20,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
-from scanner.errors import one_line
-from scanner.locate.elsewhere import Elsewhere
-from scanner.locate.launches import LaunchReplay
-from scanner.locate.mode import LocateMode
-from scanner.locate.places import call_site
-from scanner.locate.settings import settings_now
-from scanner.located import FEW_REPLAYS, PLACES, Located, Root, SentinelSeen, replays_for
-from scanner.located_words import text
-from scanner.worker import launch_orders, simulated
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.locate.elsewhere import Elsewhere
+from detmatrix.scanner.locate.launches import LaunchReplay
+from detmatrix.scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate.places import call_site
+from detmatrix.scanner.locate.settings import settings_now
+from detmatrix.scanner.located import FEW_REPLAYS, PLACES, Located, Root, SentinelSeen, replays_for
+from detmatrix.scanner.located_words import text
+from detmatrix.scanner.worker import launch_orders, simulated
 
 try:
     from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from scanner.locate.recorder import python_states
+from detmatrix.scanner.locate.recorder import python_states
 
 # Variables of the environment that PyTorch, its libraries and Python read.
 _VARIABLES = (

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from scanner.locate.memory.storages import substituted
-from scanner.locate.overloads import KnownOverload, among, tensors
-from scanner.schedules import CANONICAL, LEAST_RUNS, MEMORY, SCHEDULES, SCOPES, split
-from scanner.worker import simulated
+from detmatrix.scanner.locate.memory.storages import substituted
+from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
+from detmatrix.scanner.schedules import CANONICAL, LEAST_RUNS, MEMORY, SCHEDULES, SCOPES, split
+from detmatrix.scanner.worker import simulated
 
 _SEED = 0
 # Seconds that the kernels of one execution may take.

@@ -1,7 +1,7 @@
 """What the interpreter of the program is started with: ``python start.py REQUEST``, the request being JSON.
 
 Our modules are loaded from where they lie, whatever the program's path holds, and are taken out of the table of modules
-before the program runs, so that one of its own may be called ``scanner``.
+before the program runs, so that it imports the detmatrix of its own path, or none.
 """
 
 import sys
@@ -19,23 +19,23 @@ NO_TORCH = 86
 
 
 def _run(request: dict[str, Any]) -> int:
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).absolute().parents[2]
     spec = spec_from_file_location(
-        "scanner", package / "__init__.py", submodule_search_locations=[str(package)]
+        "detmatrix", package / "__init__.py", submodule_search_locations=[str(package)]
     )
     if find_spec("torch") is None:
         return NO_TORCH
     assert spec is not None
     assert spec.loader is not None
-    sys.modules["scanner"] = module = module_from_spec(spec)
+    sys.modules["detmatrix"] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     if request["gpu"]:
-        from scanner.worker.simulated import load  # noqa: PLC0415 - ahead of torch
+        from detmatrix.scanner.worker.simulated import load  # noqa: PLC0415 - ahead of torch
 
         load(*request["gpu"])
-    from scanner.locate.program import run  # noqa: PLC0415 - found from here on
+    from detmatrix.scanner.locate.program import run  # noqa: PLC0415 - found from here on
 
-    for name in [name for name in sys.modules if name.partition(".")[0] == "scanner"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "detmatrix"]:
         del sys.modules[name]
     return run(request)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from scanner.locate.memory.comparison import CPU, DEVICE, sort_of, unequal
-from scanner.locate.memory.digests import digest
-from scanner.locate.memory.storages import StorageTable, substituted
-from scanner.locate.overloads import KnownOverload, among, tensors
-from scanner.locate.replay import drawing_again
-from scanner.worker import simulated
-from scanner.worker.bits import as_integers
+from detmatrix.scanner.locate.memory.comparison import CPU, DEVICE, sort_of, unequal
+from detmatrix.scanner.locate.memory.digests import digest
+from detmatrix.scanner.locate.memory.storages import StorageTable, substituted
+from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
+from detmatrix.scanner.locate.replay import drawing_again
+from detmatrix.scanner.worker import simulated
+from detmatrix.scanner.worker.bits import as_integers
 
 # Larger memory is not followed.
 _MOST_BYTES = 1 << 28

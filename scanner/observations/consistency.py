@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from scanner.errors import RunFileError
-from scanner.modes import FURTHER_MODES
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.parts import foreign, machines, misplaced, parts_of
-from scanner.observations.records import (
+from detmatrix.scanner.errors import RunFileError
+from detmatrix.scanner.modes import FURTHER_MODES
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
+from detmatrix.scanner.observations.parts import foreign, machines, misplaced, parts_of
+from detmatrix.scanner.observations.records import (
     MODES,
     WORKER_MODES,
     Closing,
@@ -22,7 +22,7 @@ from scanner.observations.records import (
     Sentinel,
     Settings,
 )
-from scanner.observations.settings import MOST_FURTHER
+from detmatrix.scanner.observations.settings import MOST_FURTHER
 
 Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch | Invariance
 

@@ -11,7 +11,7 @@ from typing import IO, NamedTuple, TypeVar
 
 import msgspec
 
-from scanner.errors import DetmatrixError
+from detmatrix.scanner.errors import DetmatrixError
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 Recorded = TypeVar("Recorded", bound=msgspec.Struct)

@@ -6,8 +6,16 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from scanner.invariance import Property, Trial
-from scanner.observations.records import MOST_NAMES, Count, Direction, Dtype, Outcome, Output, Record
+from detmatrix.scanner.invariance import Property, Trial
+from detmatrix.scanner.observations.records import (
+    MOST_NAMES,
+    Count,
+    Direction,
+    Dtype,
+    Outcome,
+    Output,
+    Record,
+)
 
 
 class Tried(Record, frozen=True):

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from msgspec.structs import force_setattr, replace
 
-from scanner.errors import RunFileError, UsageError
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.parts import (
+from detmatrix.scanner.errors import RunFileError, UsageError
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
+from detmatrix.scanner.observations.parts import (
     BUILD,
     common_settings,
     missing_words,
@@ -32,7 +32,7 @@ from scanner.observations.parts import (
     part_name,
     parts_of,
 )
-from scanner.observations.records import (
+from detmatrix.scanner.observations.records import (
     Closing,
     Cost,
     Distrust,
@@ -42,9 +42,9 @@ from scanner.observations.records import (
     Row,
     Sentinel,
 )
-from scanner.observations.runfile import Line, RunReader, Shared
-from scanner.observations.settings import SETTINGS, written
-from scanner.observations.writer import cannot_write, encode
+from detmatrix.scanner.observations.runfile import Line, RunReader, Shared
+from detmatrix.scanner.observations.settings import SETTINGS, written
+from detmatrix.scanner.observations.writer import cannot_write, encode
 
 # Lines that are of one part.
 _Placed = Observation | Sentinel | Distrust | Cost | Dispatch | Invariance

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from scanner.modes import MODE_TABLE
-from scanner.observations.records import Row, Settings
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.records import Row, Settings
 
 WHY_NOT = "one case of each op is compiled in each direction; --compile-all compiles all"
 

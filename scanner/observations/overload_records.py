@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import field
 
-from scanner.observations.records import Direction, Dtype, Mode, Outcome, Record
+from detmatrix.scanner.observations.records import Direction, Dtype, Mode, Outcome, Record
 
 # Where the kernel of an overload comes from, the first that holds.
 #

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from scanner.accelerators import kind_of
-from scanner.observations.records import Closing, Environment, Header, Part, Row, Settings
+from detmatrix.scanner.accelerators import kind_of
+from detmatrix.scanner.observations.records import Closing, Environment, Header, Part, Row, Settings
 
 # What of an environment is the build's, with the libraries that are installed beside it; the rest is the machine's.
 BUILD = ("torch", "torch_git", "cuda", "rocm", "cudnn", "triton", "simulated")

@@ -1,6 +1,6 @@
 """The records of a run file, and what each field means; beside it stand those of settings and of overloads.
 
-A run file holds observations only. Verdicts and findings are derived when it is read (``scanner.verdicts.findings``),
+A run file holds observations only. Verdicts and findings are derived when it is read (``detmatrix.scanner.verdicts.findings``),
 so that a better definition needs no second scan.
 """
 
@@ -10,23 +10,23 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from scanner.modes import MODES as MODES
-from scanner.modes import WORKER_MODES as WORKER_MODES
-from scanner.modes import Mode as Mode
-from scanner.observations.claim_records import Claim as Claim
-from scanner.observations.claim_records import ClaimDevice as ClaimDevice
-from scanner.observations.claim_records import ClaimDirection as ClaimDirection
-from scanner.observations.claim_records import Condition as Condition
-from scanner.observations.claim_records import Kind as Kind
-from scanner.observations.claim_records import Section as Section
-from scanner.observations.run_format import FORMAT as FORMAT
-from scanner.observations.settings import MOST_NAMES as MOST_NAMES
-from scanner.observations.settings import MOST_WORKERS
-from scanner.observations.settings import Device as Device
-from scanner.observations.settings import Settings as Settings
-from scanner.observations.settings import Source as Source
-from scanner.perturbations import PERTURBATIONS
-from scanner.schedules import SCHEDULES
+from detmatrix.scanner.modes import MODES as MODES
+from detmatrix.scanner.modes import WORKER_MODES as WORKER_MODES
+from detmatrix.scanner.modes import Mode as Mode
+from detmatrix.scanner.observations.claim_records import Claim as Claim
+from detmatrix.scanner.observations.claim_records import ClaimDevice as ClaimDevice
+from detmatrix.scanner.observations.claim_records import ClaimDirection as ClaimDirection
+from detmatrix.scanner.observations.claim_records import Condition as Condition
+from detmatrix.scanner.observations.claim_records import Kind as Kind
+from detmatrix.scanner.observations.claim_records import Section as Section
+from detmatrix.scanner.observations.run_format import FORMAT as FORMAT
+from detmatrix.scanner.observations.settings import MOST_NAMES as MOST_NAMES
+from detmatrix.scanner.observations.settings import MOST_WORKERS
+from detmatrix.scanner.observations.settings import Device as Device
+from detmatrix.scanner.observations.settings import Settings as Settings
+from detmatrix.scanner.observations.settings import Source as Source
+from detmatrix.scanner.perturbations import PERTURBATIONS
+from detmatrix.scanner.schedules import SCHEDULES
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a
 # run file is a mistake or an attack.
@@ -141,7 +141,7 @@ class Row(Record, frozen=True):
     provoked: Provoked = ""  # empty of what is written by hand: `provokes` says it
     enlargement: str = field(
         default="", name="recipe"
-    )  # how an enlarged case was grown, as opspecs.pytorch.enlarge reads it
+    )  # how an enlarged case was grown, as detmatrix.opspecs.pytorch.enlarge reads it
     samples: Count = 0  # that the database has of the entry in this dtype
     compiled: bool = False  # it runs in the modes under torch.compile that the scan was asked for
     part: Count = 0  # of a merged file: the place in `Header.parts` of the one that observed it

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from scanner.errors import RunFileError
-from scanner.observations.consistency import Check, check_counts
-from scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import (
+from detmatrix.scanner.errors import RunFileError
+from detmatrix.scanner.observations.consistency import Check, check_counts
+from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
+from detmatrix.scanner.observations.records import (
     FORMAT,
     MOST_NAMES,
     Closing,

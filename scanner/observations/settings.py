@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct
 
-from scanner.accelerators import ACCELERATORS, MEASURED, SIMULATED
-from scanner.invariance import PROPERTIES, Property
-from scanner.modes import DEFAULT_MODES, MODE_TABLE, MODES, OFFERED_MODES, Mode, said_modes
-from scanner.perturbations import DEFAULT, OFFERED, PERTURBATIONS
+from detmatrix.scanner.accelerators import ACCELERATORS, MEASURED, SIMULATED
+from detmatrix.scanner.invariance import PROPERTIES, Property
+from detmatrix.scanner.modes import DEFAULT_MODES, MODE_TABLE, MODES, OFFERED_MODES, Mode, said_modes
+from detmatrix.scanner.perturbations import DEFAULT, OFFERED, PERTURBATIONS
 
 # documented  written by hand, after PyTorch's lists
 # own         the user's

@@ -13,8 +13,8 @@ from typing import Self
 
 import msgspec
 
-from scanner.errors import UsageError
-from scanner.observations.runfile import Line
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.runfile import Line
 
 _ENCODER = msgspec.json.Encoder()
 

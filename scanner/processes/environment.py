@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
-from scanner.errors import UsageError
-from scanner.modes import modes_on
-from scanner.observations.records import Environment, SimulatedDevice
-from scanner.observations.settings import MOST_WORKERS
-from scanner.processes.process import WorkerBuild
-from scanner.processes.variables import worker_environment
+from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.modes import modes_on
+from detmatrix.scanner.observations.records import Environment, SimulatedDevice
+from detmatrix.scanner.observations.settings import MOST_WORKERS
+from detmatrix.scanner.processes.process import WorkerBuild
+from detmatrix.scanner.processes.variables import worker_environment
 
 # Bytes of a device that a process must have for the widest rows.
 _LEAST_MEMORY = 4 << 30

@@ -28,12 +28,12 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from scanner.errors import UntrustedScanError, UsageError, signal_name
-from scanner.gpu.process import LOST, GpuProcess, StandIns
-from scanner.modes import MODE_TABLE
-from scanner.observations.records import Mode
-from scanner.processes.sandbox import cache_folder
-from scanner.processes.variables import packages_for, worker_environment
+from detmatrix.scanner.errors import UntrustedScanError, UsageError, signal_name
+from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.processes.sandbox import cache_folder
+from detmatrix.scanner.processes.variables import packages_for, worker_environment
 
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
@@ -129,7 +129,16 @@ class WorkerProcess:
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()
-        command = [sys.executable, "-ISB", str(_GUARDIAN), python, "-m", "scanner.worker", "--mode", mode]
+        command = [
+            sys.executable,
+            "-ISB",
+            str(_GUARDIAN),
+            python,
+            "-m",
+            "detmatrix.scanner.worker",
+            "--mode",
+            mode,
+        ]
         command += ["--requests", str(requests), "--replies", str(replies)]
         for path in spec_files:
             command += ["--specs", path]

@@ -1,4 +1,4 @@
-"""The folder that workers start in, so that another interpreter finds our two packages and nothing else of ours."""
+"""The folder that workers start in, so that another interpreter finds our package, and nothing beside it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_PACKAGES = ("opspecs", "scanner")
+_PACKAGE = Path(__file__).absolute().parents[2]
 _PREFIX = "detmatrix-sandbox-"
 # Of the folders in it that hold what a worker compiles.
 _CACHE = "compiled-"
 
 
 class ImportSandbox:
-    """The folder workers start in: links to the packages a worker imports, and nothing else."""
+    """The folder workers start in: a link to our package, and nothing else."""
 
     def __init__(self) -> None:
         _remove_left_behind()
@@ -27,9 +27,7 @@ class ImportSandbox:
         self._lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = made.rename(made.with_name(made.name.removeprefix("making-")))
-        root = Path(__file__).resolve().parents[2]
-        for package in _PACKAGES:
-            (self.path / package).symlink_to(root / package, target_is_directory=True)
+        (self.path / _PACKAGE.name).symlink_to(_PACKAGE, target_is_directory=True)
 
     def __enter__(self) -> Self:
         return self
@@ -55,10 +53,9 @@ def _remove_left_behind() -> None:
             try:
                 if os.fstat(lock).st_uid == os.geteuid():
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    for package in _PACKAGES:
-                        with contextlib.suppress(FileNotFoundError):
-                            os.readlink(package, dir_fd=lock)  # fails for what is no link, and so not ours
-                            os.unlink(package, dir_fd=lock)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.readlink(_PACKAGE.name, dir_fd=lock)  # fails for what is no link, and so not ours
+                        os.unlink(_PACKAGE.name, dir_fd=lock)
                     for name in os.listdir(lock):  # noqa: PTH208 - the folder that is locked, whatever its path names now
                         if name.startswith(_CACHE):
                             shutil.rmtree(name, ignore_errors=True, dir_fd=lock)

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from opspecs.functions import resolved
-from scanner.errors import UntrustedScanError, UsageError
-from scanner.gpu.process import StandIns
-from scanner.observations.records import Mode
-from scanner.processes.process import WorkerEndedError, WorkerProcess
+from detmatrix.opspecs.functions import resolved
+from detmatrix.scanner.errors import UntrustedScanError, UsageError
+from detmatrix.scanner.gpu.process import StandIns
+from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerProcess
 
 _Kind = TypeVar("_Kind")
 

@@ -7,10 +7,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
-from scanner.modes import MODE_TABLE
-from scanner.observations.records import Mode
-from scanner.perturbations import variables_of
+from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.perturbations import variables_of
 
 # What a worker inherits; everything else of the user's environment stays outside.
 INHERITED = (

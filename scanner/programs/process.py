@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from scanner.errors import RunFileError, UntrustedScanError, UsageError, signal_name
-from scanner.gpu.process import LOST, GpuProcess, StandIns
-from scanner.located import PLACES, Located
-from scanner.observations.files import UNDECODABLE
-from scanner.perturbations import INTERPRET
-from scanner.programs.runs import RecordedRun, joined, judge
+from detmatrix.scanner.errors import RunFileError, UntrustedScanError, UsageError, signal_name
+from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns
+from detmatrix.scanner.located import PLACES, Located
+from detmatrix.scanner.observations.files import UNDECODABLE
+from detmatrix.scanner.perturbations import INTERPRET
+from detmatrix.scanner.programs.runs import RecordedRun, joined, judge
 
 _START = Path(__file__).parents[1] / "locate" / "start.py"
 # Bytes that its process may write of what it found, and of the ops of a run.
@@ -46,7 +46,7 @@ class Program:
 
 @dataclass(frozen=True)
 class ProgramSettings:
-    """How it is run and observed; ``observation`` are fields of ``scanner.locate.session.LocateSettings``."""
+    """How it is run and observed; ``observation`` are fields of ``detmatrix.scanner.locate.session.LocateSettings``."""
 
     python: str = sys.executable
     quiet: bool = False  # what it prints goes to standard error

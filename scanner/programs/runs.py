@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from scanner.errors import RunFileError, UsageError
-from scanner.located import Cause, CodeLine, Located, OpSite, Parting, Root
-from scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
+from detmatrix.scanner.errors import RunFileError, UsageError
+from detmatrix.scanner.located import Cause, CodeLine, Located, OpSite, Parting, Root
+from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
 
 # The kind and the format of records; 1 is the first. An extra field of a line is no new format.
 KIND, FORMAT = "ops", 1

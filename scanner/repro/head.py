@@ -6,14 +6,14 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from scanner.errors import UsageError, one_line
-from scanner.modes import DEFAULT_MODES, MODE_TABLE
-from scanner.observations.records import Environment, Header
-from scanner.schedules import FREEDOMS, PERMITTED
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.simulated import still_words
-from scanner.verdicts.vocabulary import FINDING_MEANING, MODE_FINDING_MEANING
+from detmatrix.scanner.errors import UsageError, one_line
+from detmatrix.scanner.modes import DEFAULT_MODES, MODE_TABLE
+from detmatrix.scanner.observations.records import Environment, Header
+from detmatrix.scanner.schedules import FREEDOMS, PERMITTED
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.simulated import still_words
+from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, MODE_FINDING_MEANING
 
 # The variables of a worker's environment that change what is computed, or in what order; no others are set.
 _STEERING = (

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 
-from scanner.errors import UsageError
-from scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
-from scanner.observations.records import Header
-from scanner.repro.head import comment_of, set_variables, steering_of
-from scanner.repro.script import InputSource, executed, rendered
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.invariance import PropertyVerdict
-from scanner.verdicts.vocabulary import DEPENDENCE
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
+from detmatrix.scanner.observations.records import Header
+from detmatrix.scanner.repro.head import comment_of, set_variables, steering_of
+from detmatrix.scanner.repro.script import InputSource, executed, rendered
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.invariance import PropertyVerdict
+from detmatrix.scanner.verdicts.vocabulary import DEPENDENCE
 
 _COUNT = re.compile(r"([1-9][0-9]{0,3})")
 _PART = re.compile(rf"([1-9][0-9]{{0,5}}) ({'|'.join(POSITIONS)})")

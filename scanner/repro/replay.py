@@ -14,22 +14,22 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from opspecs.functions import resolved
-from opspecs.pytorch.sources import databases
-from opspecs.registry import SPECS
-from scanner.cases.catalog import named_files
-from scanner.cases.settings import asked_for
-from scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line
-from scanner.observations.records import Header, Mode, Observation, Record, Row, Schedule, Settings
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.supervisor import WorkerSupervisor
-from scanner.repro.head import WIDTH, finding_comment
-from scanner.repro.script import rendered
-from scanner.run.progress import progress_for
-from scanner.run.requests import PATIENCE, ask, place_of
-from scanner.run.simulation import described, simulation_for
-from scanner.schedules import CANONICAL
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.opspecs.functions import resolved
+from detmatrix.opspecs.pytorch.sources import databases
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.scanner.cases.catalog import named_files
+from detmatrix.scanner.cases.settings import asked_for
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line
+from detmatrix.scanner.observations.records import Header, Mode, Observation, Record, Row, Schedule, Settings
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.repro.head import WIDTH, finding_comment
+from detmatrix.scanner.repro.script import rendered
+from detmatrix.scanner.run.progress import progress_for
+from detmatrix.scanner.run.requests import PATIENCE, ask, place_of
+from detmatrix.scanner.run.simulation import described, simulation_for
+from detmatrix.scanner.schedules import CANONICAL
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 
 class ReplayedMode(Record, frozen=True):

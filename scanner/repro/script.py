@@ -15,14 +15,21 @@ from math import ceil, prod
 
 import msgspec
 
-from scanner.accelerators import ACCELERATORS
-from scanner.modes import LEAST_RUNS, MODE_TABLE, Mode
-from scanner.observations.records import Header, Output
-from scanner.perturbations import CaseContext
-from scanner.repro.head import OF_OFF_AND_ON, WIDTH, finding_comment, set_by_mode, set_variables, steering_of
-from scanner.schedules import SCHEDULES
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.findings import NEED_RUNS, MatrixRow
+from detmatrix.scanner.accelerators import ACCELERATORS
+from detmatrix.scanner.modes import LEAST_RUNS, MODE_TABLE, Mode
+from detmatrix.scanner.observations.records import Header, Output
+from detmatrix.scanner.perturbations import CaseContext
+from detmatrix.scanner.repro.head import (
+    OF_OFF_AND_ON,
+    WIDTH,
+    finding_comment,
+    set_by_mode,
+    set_variables,
+    steering_of,
+)
+from detmatrix.scanner.schedules import SCHEDULES
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.findings import NEED_RUNS, MatrixRow
 
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 # What the alerts say behind the name of their caller (scanner/alerts.py).
@@ -44,14 +51,14 @@ _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
 class BatchSource(msgspec.Struct, frozen=True):
-    """Where a case holds its batch, as ``opspecs.model.Batch``."""
+    """Where a case holds its batch, as ``detmatrix.opspecs.model.Batch``."""
 
     inputs: list[tuple[int | str, int]]
     outputs: int
 
 
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``scanner.worker.repro.inputs``, which describes the fields."""
+    """The answer of ``detmatrix.scanner.worker.repro.inputs``, which describes the fields."""
 
     lines: list[str]
     args: str
@@ -156,7 +163,7 @@ def rendered(name: str, **context: object) -> str:
     import jinja2  # noqa: PLC0415
 
     environment = jinja2.Environment(  # noqa: S701 - it makes Python, of what is taken apart before
-        loader=jinja2.PackageLoader("scanner.repro"),
+        loader=jinja2.PackageLoader("detmatrix.scanner.repro"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from opspecs.controls import INVARIANCE_CONTROLS
-from scanner.accelerators import kind_of
-from scanner.cases.rows import row_of
-from scanner.invariance import THREADS, Property
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.records import Distrust, Header, Row
-from scanner.observations.runfile import Line, Run
-from scanner.processes.supervisor import WorkerSupervisor
-from scanner.run.progress import Progress
-from scanner.verdicts.findings import MatrixRow
-from scanner.verdicts.invariance import is_control, misled
+from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
+from detmatrix.scanner.accelerators import kind_of
+from detmatrix.scanner.cases.rows import row_of
+from detmatrix.scanner.invariance import THREADS, Property
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.records import Distrust, Header, Row
+from detmatrix.scanner.observations.runfile import Line, Run
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.run.progress import Progress
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 # Has a row tried in the worker in service.
 Ask = Callable[[Row, Property], Invariance]

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from opspecs.controls import SENTINELS
-from scanner.accelerators import kind_of
-from scanner.cases.rows import row_of
-from scanner.modes import MODE_TABLE
-from scanner.observations.records import (
+from detmatrix.opspecs.controls import SENTINELS
+from detmatrix.scanner.accelerators import kind_of
+from detmatrix.scanner.cases.rows import row_of
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.records import (
     MODES,
     Count,
     Distrust,
@@ -29,13 +29,13 @@ from scanner.observations.records import (
     Sentinel,
     Settings,
 )
-from scanner.observations.runfile import Line, Run
-from scanner.perturbations import PERTURBATIONS
-from scanner.processes.environment import load
-from scanner.processes.process import WorkerEndedError
-from scanner.processes.supervisor import WorkerSupervisor
-from scanner.run.progress import Progress
-from scanner.run.requests import (
+from detmatrix.scanner.observations.runfile import Line, Run
+from detmatrix.scanner.perturbations import PERTURBATIONS
+from detmatrix.scanner.processes.environment import load
+from detmatrix.scanner.processes.process import WorkerEndedError
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.run.progress import Progress
+from detmatrix.scanner.run.requests import (
     PATIENCE,
     ask,
     compared_within,
@@ -44,10 +44,10 @@ from scanner.run.requests import (
     place_of,
     request_for,
 )
-from scanner.schedules import CANONICAL
-from scanner.verdicts.cells import observation_verdict, row_cell
-from scanner.verdicts.controls import misbehaving
-from scanner.verdicts.findings import runs_in, unequal_inputs
+from detmatrix.scanner.schedules import CANONICAL
+from detmatrix.scanner.verdicts.cells import observation_verdict, row_cell
+from detmatrix.scanner.verdicts.controls import misbehaving
+from detmatrix.scanner.verdicts.findings import runs_in, unequal_inputs
 
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 24

@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from typing import TextIO
 
-from scanner.errors import one_line
-from scanner.observations.records import Row
-from scanner.verdicts.vocabulary import VERDICT_MEANING, Verdict
+from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.observations.records import Row
+from detmatrix.scanner.verdicts.vocabulary import VERDICT_MEANING, Verdict
 
 # Between two plain lines.
 PLAIN_SECONDS = 10.0

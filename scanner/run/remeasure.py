@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opspecs.pytorch.sources import databases
-from opspecs.registry import SPECS
-from scanner.cases.catalog import load_catalog, named_files, with_installed
-from scanner.cases.rows import control_rows, known_rows
-from scanner.errors import UntrustedScanError, UsageError
-from scanner.modes import DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, modes_on
-from scanner.observations.records import (
+from detmatrix.opspecs.pytorch.sources import databases
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.scanner.cases.catalog import load_catalog, named_files, with_installed
+from detmatrix.scanner.cases.rows import control_rows, known_rows
+from detmatrix.scanner.errors import UntrustedScanError, UsageError
+from detmatrix.scanner.modes import DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, modes_on
+from detmatrix.scanner.observations.records import (
     FORMAT,
     MODES,
     Closing,
@@ -34,13 +34,13 @@ from scanner.observations.records import (
     Sentinel,
     Settings,
 )
-from scanner.observations.runfile import Line, Run, believed
-from scanner.processes.environment import environment, load, missing_device, tool_version
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.supervisor import WorkerSupervisor
-from scanner.run.passes import PassRunner
-from scanner.run.progress import Progress
-from scanner.verdicts.power import PowerCheck
+from detmatrix.scanner.observations.runfile import Line, Run, believed
+from detmatrix.scanner.processes.environment import environment, load, missing_device, tool_version
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.run.passes import PassRunner
+from detmatrix.scanner.run.progress import Progress
+from detmatrix.scanner.verdicts.power import PowerCheck
 
 Key = tuple[str, str, str, str]
 

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from scanner.observations.consistency import fault
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.overload_records import Dispatch
-from scanner.observations.records import Cost, Mode, Observation, Row, Settings
-from scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
-from scanner.processes.process import WorkerEndedError
-from scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.observations.consistency import fault
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.overload_records import Dispatch
+from detmatrix.scanner.observations.records import Cost, Mode, Observation, Row, Settings
+from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
+from detmatrix.scanner.processes.process import WorkerEndedError
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
 
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
 PATIENCE = 60.0

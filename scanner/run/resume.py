@@ -7,16 +7,24 @@ from typing import Any
 
 import msgspec
 
-from scanner.cases.catalog import named_files
-from scanner.cases.settings import Plan, Shard
-from scanner.errors import RunFileError, UsageError
-from scanner.observations.parts import BUILD
-from scanner.observations.records import FORMAT, MODES, Environment, Header, Row, Settings, SimulatedDevice
-from scanner.observations.runfile import Run, read_run
-from scanner.observations.settings import SETTINGS, written
-from scanner.processes.environment import tool_version
+from detmatrix.scanner.cases.catalog import named_files
+from detmatrix.scanner.cases.settings import Plan, Shard
+from detmatrix.scanner.errors import RunFileError, UsageError
+from detmatrix.scanner.observations.parts import BUILD
+from detmatrix.scanner.observations.records import (
+    FORMAT,
+    MODES,
+    Environment,
+    Header,
+    Row,
+    Settings,
+    SimulatedDevice,
+)
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.settings import SETTINGS, written
+from detmatrix.scanner.processes.environment import tool_version
 
-# What opspecs.user puts before the name of a module that it loads.
+# What detmatrix.opspecs.user puts before the name of a module that it loads.
 _OWN = "detmatrix_specs_"
 
 

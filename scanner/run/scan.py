@@ -17,35 +17,41 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from opspecs.model import OpSpec
-from opspecs.pytorch.sources import databases
-from scanner.accelerators import lacking
-from scanner.cases.catalog import choose, load_catalog, with_installed
-from scanner.cases.discovery import with_databases
-from scanner.cases.rows import Planner, control_rows
-from scanner.cases.settings import Plan, Shard, settings_for
-from scanner.cases.shards import divided, plan_digest, seconds_of
-from scanner.claims.tables import parse_claims
-from scanner.errors import UntrustedScanError, UsageError
-from scanner.invariance import Property
-from scanner.modes import FURTHER_MODES, MODE_TABLE, idle_modes
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.overload_records import BuildOverloads, Dispatch
-from scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Mode, Row
-from scanner.observations.runfile import Run, read_run
-from scanner.observations.versions import minor
-from scanner.observations.writer import RunWriter
-from scanner.processes.environment import environment, load, resolve_device, tool_version, workers_for
-from scanner.processes.process import WorkerEndedError, WorkerProcess
-from scanner.processes.sandbox import ImportSandbox
-from scanner.processes.supervisor import WorkerSupervisor
-from scanner.run.invariance import InvariancePass
-from scanner.run.progress import Progress
-from scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
-from scanner.run.resume import begun, check_header, continued
-from scanner.run.shares import Shares
-from scanner.run.simulation import described, simulation_for
-from scanner.verdicts.findings import MatrixRow, matrix, runs_missing
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.pytorch.sources import databases
+from detmatrix.scanner.accelerators import lacking
+from detmatrix.scanner.cases.catalog import choose, load_catalog, with_installed
+from detmatrix.scanner.cases.discovery import with_databases
+from detmatrix.scanner.cases.rows import Planner, control_rows
+from detmatrix.scanner.cases.settings import Plan, Shard, settings_for
+from detmatrix.scanner.cases.shards import divided, plan_digest, seconds_of
+from detmatrix.scanner.claims.tables import parse_claims
+from detmatrix.scanner.errors import UntrustedScanError, UsageError
+from detmatrix.scanner.invariance import Property
+from detmatrix.scanner.modes import FURTHER_MODES, MODE_TABLE, idle_modes
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
+from detmatrix.scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Mode, Row
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.versions import minor
+from detmatrix.scanner.observations.writer import RunWriter
+from detmatrix.scanner.processes.environment import (
+    environment,
+    load,
+    resolve_device,
+    tool_version,
+    workers_for,
+)
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerProcess
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.run.invariance import InvariancePass
+from detmatrix.scanner.run.progress import Progress
+from detmatrix.scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
+from detmatrix.scanner.run.resume import begun, check_header, continued
+from detmatrix.scanner.run.shares import Shares
+from detmatrix.scanner.run.simulation import described, simulation_for
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15

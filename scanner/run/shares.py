@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-from scanner.modes import MODE_TABLE
-from scanner.observations.records import MODES, Header, Mode, Observation
-from scanner.observations.runfile import Line, Run
-from scanner.processes.supervisor import WorkerSupervisor
-from scanner.run.passes import PassRunner
-from scanner.run.progress import Progress
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.records import MODES, Header, Mode, Observation
+from detmatrix.scanner.observations.runfile import Line, Run
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.run.passes import PassRunner
+from detmatrix.scanner.run.progress import Progress
 
 # Rows of a share between two turns of the modes: so few that a scan which is cut short has lost little.
 _TURN = 48

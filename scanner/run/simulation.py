@@ -11,12 +11,12 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from scanner.errors import UsageError
-from scanner.gpu.device import device
-from scanner.gpu.process import StandIns, prepare
-from scanner.observations.records import Settings, SimulatedDevice
-from scanner.run.progress import Progress
-from scanner.schedules import LEAST_RUNS, split
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.gpu.device import device
+from detmatrix.scanner.gpu.process import StandIns, prepare
+from detmatrix.scanner.observations.records import Settings, SimulatedDevice
+from detmatrix.scanner.run.progress import Progress
+from detmatrix.scanner.schedules import LEAST_RUNS, split
 
 # What the interpreter needs beside the standard library: the extra "simulate".
 _NEEDS = ("lz4", "numpy", "zstandard")

@@ -14,13 +14,21 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from scanner.alerts import alert_caller, is_refusal
-from scanner.observations.records import Blank, Compiled, Observation, Output, Row, Severity, Simulation
-from scanner.plurals import several
-from scanner.schedules import MEMORY
-from scanner.verdicts import simulated
-from scanner.verdicts.bound import upper_bound
-from scanner.verdicts.vocabulary import ModeFinding, Verdict
+from detmatrix.scanner.alerts import alert_caller, is_refusal
+from detmatrix.scanner.observations.records import (
+    Blank,
+    Compiled,
+    Observation,
+    Output,
+    Row,
+    Severity,
+    Simulation,
+)
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.schedules import MEMORY
+from detmatrix.scanner.verdicts import simulated
+from detmatrix.scanner.verdicts.bound import upper_bound
+from detmatrix.scanner.verdicts.vocabulary import ModeFinding, Verdict
 
 NO_REASON = "no reason was recorded"
 COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions

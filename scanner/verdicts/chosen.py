@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from scanner.modes import MODE_TABLE, Mode
-from scanner.observations.records import Row
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.power import too_seldom
-from scanner.verdicts.vocabulary import ModeFinding
+from detmatrix.scanner.modes import MODE_TABLE, Mode
+from detmatrix.scanner.observations.records import Row
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.power import too_seldom
+from detmatrix.scanner.verdicts.vocabulary import ModeFinding
 
 # What voids a finding, whatever was seen: other inputs may give other bits.
 UNEQUAL_INPUTS = "the inputs differed between processes or modes"

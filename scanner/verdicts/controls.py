@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from opspecs.controls import schedule
-from scanner.alerts import alert_caller
-from scanner.modes import MODE_TABLE
-from scanner.observations import versions
-from scanner.observations.parts import part_by_worker
-from scanner.observations.records import AS_ON_CPU, Header, Mode, Observation
-from scanner.schedules import MEMORY
+from detmatrix.opspecs.controls import schedule
+from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.parts import part_by_worker
+from detmatrix.scanner.observations.records import AS_ON_CPU, Header, Mode, Observation
+from detmatrix.scanner.schedules import MEMORY
 
-# What a control must show is derived when a run file is read, from `opspecs.controls`: a change there that gives other
+# What a control must show is derived when a run file is read, from `detmatrix.opspecs.controls`: a change there that gives other
 # answers needs a new format of the run file.
 
 # The first release in which the flag has uninitialised memory filled.

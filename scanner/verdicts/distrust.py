@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scanner.observations.parts import part_by_worker
-from scanner.observations.records import Mode
-from scanner.observations.runfile import Run
-from scanner.verdicts.controls import misbehaving
-from scanner.verdicts.findings import unequal_inputs
-from scanner.verdicts.invariance import is_control, misled
+from detmatrix.scanner.observations.parts import part_by_worker
+from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.observations.runfile import Run
+from detmatrix.scanner.verdicts.controls import misbehaving
+from detmatrix.scanner.verdicts.findings import unequal_inputs
+from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 
 def distrust(run: Run) -> tuple[str, ...]:

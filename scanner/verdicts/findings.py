@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from scanner.claims.matching import matches
-from scanner.invariance import Property
-from scanner.modes import CHOSEN_MODES, DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, unconcerned
-from scanner.observations.invariance_records import Invariance
-from scanner.observations.one_case import WHY_NOT
-from scanner.observations.parts import machine_of
-from scanner.observations.records import (
+from detmatrix.scanner.claims.matching import matches
+from detmatrix.scanner.invariance import Property
+from detmatrix.scanner.modes import CHOSEN_MODES, DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, unconcerned
+from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.one_case import WHY_NOT
+from detmatrix.scanner.observations.parts import machine_of
+from detmatrix.scanner.observations.records import (
     MODES,
     WORKER_MODES,
     Claim,
@@ -25,13 +25,13 @@ from scanner.observations.records import (
     Row,
     Sentinel,
 )
-from scanner.observations.settings import MOST_FURTHER
-from scanner.verdicts.cells import NO_REASON, Cell, row_cell
-from scanner.verdicts.chosen import UNEQUAL_INPUTS, chosen_cell
-from scanner.verdicts.invariance import PropertyVerdict, verdict_of
-from scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, RaceRate, rate_of, too_seldom
-from scanner.verdicts.simulated import proved, witness_words
-from scanner.verdicts.vocabulary import BESIDE, DEPENDENCE_FOUND, DOUBTS, Finding, Verdict
+from detmatrix.scanner.observations.settings import MOST_FURTHER
+from detmatrix.scanner.verdicts.cells import NO_REASON, Cell, row_cell
+from detmatrix.scanner.verdicts.chosen import UNEQUAL_INPUTS, chosen_cell
+from detmatrix.scanner.verdicts.invariance import PropertyVerdict, verdict_of
+from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, RaceRate, rate_of, too_seldom
+from detmatrix.scanner.verdicts.simulated import proved, witness_words
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, DEPENDENCE_FOUND, DOUBTS, Finding, Verdict
 
 UNLIKE_REFERENCE = "not its reference"  # said of what a row gave, whatever its finding
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from scanner.invariance import Property
-from scanner.observations.invariance_records import Invariance, Tried
-from scanner.observations.records import Severity
-from scanner.verdicts.cells import Cell
-from scanner.verdicts.vocabulary import Dependence
+from detmatrix.scanner.invariance import Property
+from detmatrix.scanner.observations.invariance_records import Invariance, Tried
+from detmatrix.scanner.observations.records import Severity
+from detmatrix.scanner.verdicts.cells import Cell
+from detmatrix.scanner.verdicts.vocabulary import Dependence
 
 
 class PropertyVerdict(Struct, frozen=True, kw_only=True):

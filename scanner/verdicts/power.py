@@ -15,11 +15,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scanner.modes import LEAST_RUNS
-from scanner.observations.parts import machines
-from scanner.observations.records import Header, Mode, Observation, Sentinel
-from scanner.verdicts.bound import executed_words
-from scanner.verdicts.cells import Cell
+from detmatrix.scanner.modes import LEAST_RUNS
+from detmatrix.scanner.observations.parts import machines
+from detmatrix.scanner.observations.records import Header, Mode, Observation, Sentinel
+from detmatrix.scanner.verdicts.bound import executed_words
+from detmatrix.scanner.verdicts.cells import Cell
 
 # On an idle machine nearly every execution of a sentinel differs; where fewer than this did, races were rare. An n that
 # leaves a larger rate plausible does not show them.

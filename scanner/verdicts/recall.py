@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from scanner.observations.records import Header, Simulation
-from scanner.plurals import several
-from scanner.schedules import LEAST_RUNS, SCHEDULES, SCOPES, split
-from scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.observations.records import Header, Simulation
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.schedules import LEAST_RUNS, SCHEDULES, SCOPES, split
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
 # Numbers of executions that are told, as far as a scan had so many.
 _TOLD = (4, 8, 16, 32, 64)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from math import isfinite
 
-from scanner.observations.records import Header, Schedule, Simulation, Witness
-from scanner.plurals import several
-from scanner.schedules import FREEDOMS, PERMITTED, phrase
-from scanner.verdicts.vocabulary import BESIDE
+from detmatrix.scanner.observations.records import Header, Schedule, Simulation, Witness
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.schedules import FREEDOMS, PERMITTED, phrase
+from detmatrix.scanner.verdicts.vocabulary import BESIDE
 
 NOT_MEASURED = "nothing was measured on a GPU"
 PROVED, NOT_EXERCISED = "proved for these inputs", "not exercised"

@@ -1,4 +1,4 @@
-"""The worker process: ``python -m scanner.worker``, one mode for its whole life.
+"""The worker process: ``python -m detmatrix.scanner.worker``, one mode for its whole life.
 
 It imports the standard library, torch and the op specs, nothing else, so that it starts inside any
 environment that has a torch. Requests come and replies go as JSON lines over pipes of their own; standard
@@ -17,15 +17,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from opspecs.controls import INVARIANCE_CONTROLS, SENTINELS, SIMULATED_CONTROLS
-from opspecs.controls import SPECS as CONTROLS
-from opspecs.model import OpSpec
-from opspecs.pytorch import database
-from opspecs.registry import SPECS
-from opspecs.user import SpecFileError, load_specs
-from scanner.accelerators import SIMULATED
-from scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
-from scanner.worker import (
+from detmatrix.opspecs.controls import INVARIANCE_CONTROLS, SENTINELS, SIMULATED_CONTROLS
+from detmatrix.opspecs.controls import SPECS as CONTROLS
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.pytorch import database
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.opspecs.user import SpecFileError, load_specs
+from detmatrix.scanner.accelerators import SIMULATED
+from detmatrix.scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
+from detmatrix.scanner.worker import (
     launch_orders,
     perturb,  # noqa: F401 - asks for the cores before torch binds threads to them
     simulated,
@@ -41,7 +41,7 @@ Handler = Callable[[Specs, Request], Request]
 
 def main() -> None:
     """Say hello, then answer requests until the pipe closes."""
-    parser = argparse.ArgumentParser(prog="python -m scanner.worker", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m detmatrix.scanner.worker", allow_abbrev=False)
     parser.add_argument("--requests", type=int, required=True, help="file descriptor to read requests from")
     parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
     parser.add_argument("--mode", choices=tuple(MODE_TABLE), required=True)
@@ -85,7 +85,7 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     for switch in mode.cudnn:
         setattr(torch.backends.cudnn, switch, True)
     if mode.compiles:
-        from scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
+        from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
 
         # The first compilation takes as long as many others, and no row shall pay for it.
         if (why := failure()) is not None:
@@ -106,7 +106,7 @@ def _build() -> dict[str, Any]:
     """Describe the scanned torch and what it sees of the machine."""
     import torch  # noqa: PLC0415
 
-    from scanner.worker import accelerator  # noqa: PLC0415
+    from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
 
     return {
         "torch": torch.__version__,
@@ -139,7 +139,7 @@ def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) 
 
 def _on_device(request: Request) -> None:
     """Let what follows happen on the device that a request names."""
-    from scanner.worker import accelerator  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker import accelerator  # noqa: PLC0415 - needs torch
 
     accelerator.select(request.get("device", "cpu"), request.pop("share", 1.0))
 
@@ -168,15 +168,15 @@ def _row(
 
 def _flag_off() -> AbstractContextManager[None]:
     """Have the flag off, whatever this worker's mode: a sentinel asks what the machine lets race."""
-    from scanner.worker import global_state  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker import global_state  # noqa: PLC0415 - needs torch
 
     return global_state.flag_set(False)
 
 
 def _kernels(_: Specs, request: Request) -> Request:
     """Return the overloads that the build has kernels for, if asked, and the alerts that are compiled into it."""
-    from scanner.worker.alert_sites import compiled_alerts  # noqa: PLC0415
-    from scanner.worker.overloads import kernels  # noqa: PLC0415
+    from detmatrix.scanner.worker.alert_sites import compiled_alerts  # noqa: PLC0415
+    from detmatrix.scanner.worker.overloads import kernels  # noqa: PLC0415
 
     _on_device(request)
     groups = kernels(request["device"]) if request["overloads"] else []
@@ -193,8 +193,8 @@ def _entries(_: Specs, request: Request) -> Request:
 
 def _enumerate(_: Specs, request: Request) -> Request:
     """Return the rows of a database's entry."""
-    from scanner.worker import accelerator  # noqa: PLC0415
-    from scanner.worker.databases.samples import entry_rows  # noqa: PLC0415
+    from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
+    from detmatrix.scanner.worker.databases.samples import entry_rows  # noqa: PLC0415
 
     _on_device(request)
     try:
@@ -212,8 +212,8 @@ def _enumerate(_: Specs, request: Request) -> Request:
 
 def _describe(specs: Specs, request: Request) -> Request:
     """Return what a spec leaves to what its inputs are."""
-    from scanner.worker import accelerator  # noqa: PLC0415
-    from scanner.worker.execution import describe  # noqa: PLC0415
+    from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
+    from detmatrix.scanner.worker.execution import describe  # noqa: PLC0415
 
     _on_device(request)
     answer = describe(specs[request.pop("spec")], request.pop("case"), **request)
@@ -222,7 +222,7 @@ def _describe(specs: Specs, request: Request) -> Request:
 
 def _tainted(device: str, answer: dict[str, Any]) -> bool:
     """Tell whether what a case left behind would speak in every later one: a changed flag, a device that is broken."""
-    from scanner.worker import accelerator  # noqa: PLC0415
+    from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
 
     if str(answer.get("message", "")).startswith("changed global state"):
         return True

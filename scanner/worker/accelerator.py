@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from scanner.accelerators import ACCELERATORS, MEASURED, kind_of
+from detmatrix.scanner.accelerators import ACCELERATORS, MEASURED, kind_of
 
 # The share of this process in the memory of the device; the rest is for workers beside it.
 _shares: dict[str, float] = {}

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from opspecs.model import Call
-from scanner.worker import bits, global_state
-from scanner.worker.execution import Execution, first_line, mapped, on_host, tensors_in
+from detmatrix.opspecs.model import Call
+from detmatrix.scanner.worker import bits, global_state
+from detmatrix.scanner.worker.execution import Execution, first_line, mapped, on_host, tensors_in
 
 _SAMPLES, _MORE = 4, 12
 # Of an element that is rounding alone, in the largest that the CPU made.

@@ -15,8 +15,8 @@ from struct import calcsize, iter_unpack, unpack_from
 
 import torch
 
-from scanner.accelerators import ACCELERATORS, kind_of
-from scanner.elf import MAGIC, Section, sections
+from detmatrix.scanner.accelerators import ACCELERATORS, kind_of
+from detmatrix.scanner.elf import MAGIC, Section, sections
 
 _ALERT = b"_ZN2at7Context21alertNotDeterministic"
 _X86_64 = MAGIC + b"\x01"

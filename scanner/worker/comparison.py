@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from scanner.worker import accelerator, bits
-from scanner.worker.difference import SeverityAccumulator
+from detmatrix.scanner.worker import accelerator, bits
+from detmatrix.scanner.worker.difference import SeverityAccumulator
 
 # Outputs kept on a GPU until their flags are read, in bytes and as a share of its memory; the differing ones are then
 # digested.

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from opspecs.model import OpSpec
-from scanner.worker import accelerator, global_state
-from scanner.worker.execution import Execution, InvalidCaseError, attempt
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.scanner.worker import accelerator, global_state
+from detmatrix.scanner.worker.execution import Execution, InvalidCaseError, attempt
 
 _FEWEST, _MOST = 5, 9  # samples of each variant
 # A shorter sample would time the clock and the loop.

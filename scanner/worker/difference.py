@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from scanner.worker import accelerator
+from detmatrix.scanner.worker import accelerator
 
 # Elements looked at together: what is computed of them mostly stays in the processor's caches. On a device as many as
 # keep it busy.

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import RealSizeInputs, WholeInputs
-from scanner.schedules import CANONICAL
-from scanner.worker import bits, simulated
-from scanner.worker.agreement import CpuReference
-from scanner.worker.execution import Execution, first_line, on_host, tensors_in
+from detmatrix.opspecs.inputs import RealSizeInputs, WholeInputs
+from detmatrix.scanner.schedules import CANONICAL
+from detmatrix.scanner.worker import bits, simulated
+from detmatrix.scanner.worker.agreement import CpuReference
+from detmatrix.scanner.worker.execution import Execution, first_line, on_host, tensors_in
 
 # Makes the execution of a case anew.
 Prepare = Callable[..., Execution]

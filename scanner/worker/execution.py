@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from opspecs.draws import KeptDraws
-from opspecs.inputs import Inputs, SimulatedInputs
-from opspecs.model import Call, MissingError, OpSpec
-from opspecs.pytorch import enlarge
-from opspecs.user import place_of
-from scanner.worker import accelerator, bits, global_state, simulated
+from detmatrix.opspecs.draws import KeptDraws
+from detmatrix.opspecs.inputs import Inputs, SimulatedInputs
+from detmatrix.opspecs.model import Call, MissingError, OpSpec
+from detmatrix.opspecs.pytorch import enlarge
+from detmatrix.opspecs.user import place_of
+from detmatrix.scanner.worker import accelerator, bits, global_state, simulated
 
 # Calls one phase of an execution.
 Around = Callable[[Callable[[], Any]], Any]
@@ -395,7 +395,8 @@ def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
     """
     if not isinstance(op, str):
         return op
-    root, *names = op.split(".")
+    # Ours are recorded without the name of the whole.
+    root, *names = (f"detmatrix.{op}" if op.startswith("opspecs.") else op).split(".")
     found: Any = importlib.import_module(root)
     path = root
     for name in names:

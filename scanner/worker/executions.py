@@ -1,4 +1,4 @@
-"""The ways in which a worker makes an execution, by the mode that it lives under (``scanner.modes.ExecutionKind``).
+"""The ways in which a worker makes an execution, by the mode that it lives under (``detmatrix.scanner.modes.ExecutionKind``).
 
 Under ``torch.compile`` what was compiled is counted, since what was not runs eagerly and says nothing.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from scanner.alerts import alert_caller
-from scanner.modes import ExecutionKind
-from scanner.worker import global_state
-from scanner.worker.execution import (
+from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.modes import ExecutionKind
+from detmatrix.scanner.worker import global_state
+from detmatrix.scanner.worker.execution import (
     Around,
     Execution,
     InvalidCaseError,

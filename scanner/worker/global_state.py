@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from scanner.accelerators import MEASURED
+from detmatrix.scanner.accelerators import MEASURED
 
 # What an op may replace and every later row, or our own comparison of outputs, would then call.
 _PATCHABLE: dict[str, Any] = {

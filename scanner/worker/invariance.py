@@ -16,12 +16,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from opspecs.model import Batch, OpSpec
-from scanner.invariance import EXECUTIONS, EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, SIZES, THREADS, Property
-from scanner.plurals import several
-from scanner.worker import bits, global_state
-from scanner.worker.comparison import OutputComparison
-from scanner.worker.execution import (
+from detmatrix.opspecs.model import Batch, OpSpec
+from detmatrix.scanner.invariance import (
+    EXECUTIONS,
+    EXECUTIONS_IF_OTHER,
+    LAYOUTS,
+    POSITIONS,
+    SIZES,
+    THREADS,
+    Property,
+)
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.worker import bits, global_state
+from detmatrix.scanner.worker.comparison import OutputComparison
+from detmatrix.scanner.worker.execution import (
     DRAWS,
     Execution,
     InvalidCaseError,

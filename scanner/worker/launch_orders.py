@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from scanner.perturbations import INTERPRET
+from detmatrix.scanner.perturbations import INTERPRET
 
 # Orders by their numbers; those from 2 on are drawn, with the number as seed.
 NATURAL, REVERSED = 0, 1

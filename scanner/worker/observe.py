@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-from opspecs.model import OpSpec
-from opspecs.user import place_of
-from scanner.alerts import alert_caller, caller_in
-from scanner.modes import ExecutionKind
-from scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
-from scanner.schedules import CANONICAL, DIRECTED, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
-from scanner.worker import bits, global_state, perturb, simulated
-from scanner.worker.agreement import CpuReference, NotComparedError
-from scanner.worker.comparison import OutputComparison
-from scanner.worker.evidence import Prepare, exactness, real_size, rests_on_approximations
-from scanner.worker.execution import (
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.user import place_of
+from detmatrix.scanner.alerts import alert_caller, caller_in
+from detmatrix.scanner.modes import ExecutionKind
+from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
+from detmatrix.scanner.schedules import CANONICAL, DIRECTED, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
+from detmatrix.scanner.worker import bits, global_state, perturb, simulated
+from detmatrix.scanner.worker.agreement import CpuReference, NotComparedError
+from detmatrix.scanner.worker.comparison import OutputComparison
+from detmatrix.scanner.worker.evidence import Prepare, exactness, real_size, rests_on_approximations
+from detmatrix.scanner.worker.execution import (
     DRAWS,
     Execution,
     InvalidCaseError,
@@ -30,9 +30,9 @@ from scanner.worker.execution import (
     on_host,
     tensors_in,
 )
-from scanner.worker.executions import EXECUTIONS
-from scanner.worker.launch_orders import launched
-from scanner.worker.threads import working_threads
+from detmatrix.scanner.worker.executions import EXECUTIONS
+from detmatrix.scanner.worker.launch_orders import launched
+from detmatrix.scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
 _ENOUGH = 10

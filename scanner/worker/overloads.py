@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opspecs.model import OpSpec
-from scanner.accelerators import ACCELERATORS, kind_of
-from scanner.alerts import caller_in
-from scanner.worker.execution import Execution, InvalidCaseError, attempt, first_line
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.scanner.accelerators import ACCELERATORS, kind_of
+from detmatrix.scanner.alerts import caller_in
+from detmatrix.scanner.worker.execution import Execution, InvalidCaseError, attempt, first_line
 
 # What stands before the key of a device in the dispatch keys of other layouts.
 _LAYOUTS = ("Sparse", "SparseCsr", "Quantized", "Mkldnn", "NestedTensor")

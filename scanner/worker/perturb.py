@@ -1,4 +1,4 @@
-"""Perturbations in deed: what ``scanner.perturbations`` declares is brought about around executions.
+"""Perturbations in deed: what ``detmatrix.scanner.perturbations`` declares is brought about around executions.
 
 A race may need a quiet machine, or a busy one; memory that was never written shows only if it holds something. None
 of these changes an input or a flag, so bits that differ under one are bits that differ.
@@ -18,10 +18,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from scanner.perturbations import PERTURBATIONS, CaseContext
-from scanner.schedules import CANONICAL, SCHEDULES
-from scanner.worker import simulated
-from scanner.worker.launch_orders import NATURAL, launch_orders
+from detmatrix.scanner.perturbations import PERTURBATIONS, CaseContext
+from detmatrix.scanner.schedules import CANONICAL, SCHEDULES
+from detmatrix.scanner.worker import simulated
+from detmatrix.scanner.worker.launch_orders import NATURAL, launch_orders
 
 # The cores of this process when it began: once torch is imported, OpenMP may have bound the main thread to one of
 # them, and every thread it starts with it. So a worker imports this module first.
@@ -116,7 +116,7 @@ def _busy_stream(device: str) -> Iterator[Before]:
     """Keep a backlog of work on a stream beside the one the case uses."""
     import torch  # noqa: PLC0415 - this module is imported before it
 
-    from scanner.worker import accelerator  # noqa: PLC0415
+    from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
 
     module = accelerator.module_of(device)
     stream = module.Stream(device)

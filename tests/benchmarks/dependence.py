@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from scanner.observations.records import Observation, Row
-from scanner.observations.runfile import Run, read_run
-from scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
-from scanner.verdicts.findings import matrix
+from detmatrix.scanner.observations.records import Observation, Row
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
+from detmatrix.scanner.verdicts.findings import matrix
 
 RUNS = sorted(Path("reports/runs").glob("torch-*.jsonl.gz"))
 # Modes in which an op does what it does with the flag off.

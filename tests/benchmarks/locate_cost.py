@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_PROC_BIND", "true")
 
 import torch
 
-from scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate.mode import LocateMode
 from tests.programs.transformer import Training
 
 DIGESTS_AIM, REPLAY_AIM = 6.0, 2.5

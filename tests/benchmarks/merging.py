@@ -22,10 +22,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.cli.report import RENDERERS
-from reports.matrix.model import load
-from reports.render.output import write_report
-from scanner.observations.merge import write_merged
+from detmatrix.reports.cli.report import RENDERERS
+from detmatrix.reports.matrix.model import load
+from detmatrix.reports.render.output import write_report
+from detmatrix.scanner.observations.merge import write_merged
 from tests.large import write_shard
 
 SHARDS = 50

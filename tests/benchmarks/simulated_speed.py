@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from scanner.gpu.engine import Result
+from detmatrix.scanner.gpu.engine import Result
 from tests.gpu_machine import HEAD, assembled, loaded, run
 from tests.gpu_programs import entry
 

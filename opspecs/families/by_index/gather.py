@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from opspecs import serial
-from opspecs.families.by_index.indexing import KERNELS, Sizes
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
+from detmatrix.opspecs import serial
+from detmatrix.opspecs.families.by_index.indexing import KERNELS, Sizes
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 
 # What the cases below say of themselves; sizes are those of the two helpers.
 ADDITIONS = "about 16 gradients added into each element (16384 on CUDA)"

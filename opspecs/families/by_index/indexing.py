@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from opspecs import serial
-from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call, with_dtypes
+from detmatrix.opspecs import serial
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, Case, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch

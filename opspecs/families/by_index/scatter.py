@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from opspecs.families.by_index.indexing import KERNELS, form_of
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call, with_dtypes
+from detmatrix.opspecs.families.by_index.indexing import KERNELS, form_of
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from opspecs.batched import ITEMS, batched
-from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, Case, OpSpec, call
 
 CHANNELS = 4
 # N * D * H * W of the input, per device; the shapes below keep to it.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 

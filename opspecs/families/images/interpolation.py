@@ -5,8 +5,8 @@ Modes, dims, memory formats and antialiasing have kernels of their own, so each 
 
 from __future__ import annotations
 
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call
 
 BACKWARD: tuple[Direction, ...] = ("backward",)
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
 
 if TYPE_CHECKING:
     import torch

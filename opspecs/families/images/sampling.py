@@ -5,8 +5,8 @@ Points crowd into a corner of the image, so that a hundred or more of them fall 
 
 from __future__ import annotations
 
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from opspecs.batched import ITEMS, batched
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
+from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opspecs.batched import ITEMS, batched
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, Device, MissingError, OpSpec, call
+from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, Device, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch

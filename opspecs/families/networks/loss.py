@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, Device, Direction, MissingError, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, Device, Direction, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from opspecs.batched import ITEMS, batched
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, OpSpec, call
+from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
 WHY = (
     "cuDNN chooses the algorithm, and cuBLAS may split its sums "

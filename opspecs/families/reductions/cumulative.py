@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opspecs.inputs import Inputs
-from opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch

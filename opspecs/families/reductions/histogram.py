@@ -6,8 +6,8 @@ race, and the alert, leave a trace only where a bin holds more than 2**24 float3
 
 from __future__ import annotations
 
-from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, Case, OpSpec, call
 
 
 def _counted(t: Inputs, length: int, bins: int) -> Call:

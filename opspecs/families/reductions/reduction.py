@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from opspecs.batched import ITEMS, batched
-from opspecs.inputs import Inputs
-from opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from scanner.worker.bits import differ_on_device, equal_on_cpu, memcmp, parts, same_structure
+from detmatrix.scanner.worker.bits import differ_on_device, equal_on_cpu, memcmp, parts, same_structure
 
 _keys = torch._C._dispatch_keys  # noqa: SLF001 - has no public name
 # Dispatch keys of a tensor -> whether its memory is on the CPU (0), on another device (1), to be taken apart (2), absent (3).

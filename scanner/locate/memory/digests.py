@@ -4,7 +4,7 @@ The digest of few words is the sum of their products with odd numbers modulo 2^6
 threads add. Each word is mixed with its upper half first: a difference in the upper bits alone, such as two signs, would
 vanish in the product. More words are laid out in tiles, and the sums of their columns and rows are digested instead.
 
-Other digests than those of a scan (``scanner.worker.bits``): these are computed several times for each op of a program, in a
+Other digests than those of a scan (``detmatrix.scanner.worker.bits``): these are computed several times for each op of a program, in a
 third of the time, and are kept nowhere.
 """
 
@@ -15,7 +15,7 @@ from threading import get_ident
 
 import torch
 
-from scanner.worker.bits import splitmix
+from detmatrix.scanner.worker.bits import splitmix
 
 # Words that are multiplied at once.
 _FEW = 1 << 13

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from scanner.locate.memory.storages import StorageTable, covers
-from scanner.located import Root
+from detmatrix.scanner.locate.memory.storages import StorageTable, covers
+from detmatrix.scanner.located import Root
 
 
 class Downstream:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from scanner.locate.memory.comparison import COMPOUND, sort_of
+from detmatrix.scanner.locate.memory.comparison import COMPOUND, sort_of
 
 # Where the process has its memory, on Linux.
 _MAPS = Path("/proc/self/maps")

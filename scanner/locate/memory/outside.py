@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from scanner.locate.memory.comparison import CPU, sort_of
-from scanner.locate.memory.storages import StorageTable
+from detmatrix.scanner.locate.memory.comparison import CPU, sort_of
+from detmatrix.scanner.locate.memory.storages import StorageTable
 
 # Bytes that are looked at, at the beginning, in the middle and at the end.
 _BYTES = 64

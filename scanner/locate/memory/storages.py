@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from scanner.locate.memory.comparison import COMPOUND, sort_of
+from detmatrix.scanner.locate.memory.comparison import COMPOUND, sort_of
 
 T = TypeVar("T")
 # Entries beyond which those of memory that is gone are removed.

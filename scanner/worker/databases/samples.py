@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from opspecs.pytorch import database, enlarge, traits
-from opspecs.pytorch.database import Entry, Sample
-from scanner.worker import bits, perturb
-from scanner.worker.databases.trials import COLLIDES, NothingToCompareError, Trials
-from scanner.worker.execution import InvalidCaseError
+from detmatrix.opspecs.pytorch import database, enlarge, traits
+from detmatrix.opspecs.pytorch.database import Entry, Sample
+from detmatrix.scanner.worker import bits, perturb
+from detmatrix.scanner.worker.databases.trials import COLLIDES, NothingToCompareError, Trials
+from detmatrix.scanner.worker.execution import InvalidCaseError
 
 # Arguments that often switch off the part of an op that could differ: a dropout with p=0.0 or training=False draws
 # nothing.

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from opspecs.pytorch import database, enlarge
-from opspecs.pytorch.database import Entry, Sample
-from scanner.worker import accelerator, bits
-from scanner.worker.execution import DRAWS, Execution, InvalidCaseError
-from scanner.worker.threads import working_threads
+from detmatrix.opspecs.pytorch import database, enlarge
+from detmatrix.opspecs.pytorch.database import Entry, Sample
+from detmatrix.scanner.worker import accelerator, bits
+from detmatrix.scanner.worker.execution import DRAWS, Execution, InvalidCaseError
+from detmatrix.scanner.worker.threads import working_threads
 
 # What makes CPU kernels run in two threads at least, and fills a GPU.
 _TARGET, _TARGET_ON_DEVICE = 1 << 16, 1 << 20

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from scanner.worker.repro.recorder import Drawing, Node, nodes_in
+from detmatrix.scanner.worker.repro.recorder import Drawing, Node, nodes_in
 
 NOT_OURS = "a tensor is made by something that is no function of torch"
 _BINARY = {

@@ -1,4 +1,4 @@
-"""How a row's inputs are made, in source that needs torch alone: ``python -m scanner.worker.repro.inputs REQUEST``.
+"""How a row's inputs are made, in source that needs torch alone: ``python -m detmatrix.scanner.worker.repro.inputs REQUEST``.
 
 Like a worker it imports the standard library, torch and the op specs, nothing else. The answer, one JSON object, goes
 where standard output went; standard output and standard error belong to the specs.
@@ -22,21 +22,21 @@ from typing import Any
 
 import torch
 
-from opspecs.inputs import Inputs, SimulatedInputs, UpstreamGradients
-from opspecs.model import Call, MissingError, OpSpec
-from opspecs.pytorch import database
-from opspecs.registry import SPECS
-from opspecs.user import SpecFileError, load_specs
-from scanner.worker import bits
-from scanner.worker.accelerator import is_there
-from scanner.worker.execution import NotRunnableError, first_line, resolve
-from scanner.worker.repro.codegen import Source, UntraceableError
-from scanner.worker.repro.recorder import Drawing, mapped
+from detmatrix.opspecs.inputs import Inputs, SimulatedInputs, UpstreamGradients
+from detmatrix.opspecs.model import Call, MissingError, OpSpec
+from detmatrix.opspecs.pytorch import database
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.opspecs.user import SpecFileError, load_specs
+from detmatrix.scanner.worker import bits
+from detmatrix.scanner.worker.accelerator import is_there
+from detmatrix.scanner.worker.execution import NotRunnableError, first_line, resolve
+from detmatrix.scanner.worker.repro.codegen import Source, UntraceableError
+from detmatrix.scanner.worker.repro.recorder import Drawing, mapped
 
 # Stands for the shape of an output, which is not known before it is there.
 _ANY_SHAPE = 7919
 # The modules whose functions and classes are written out: ours, and files of the user's.
-_WRITTEN_OUT = ("opspecs.", "detmatrix_specs_")
+_WRITTEN_OUT = ("opspecs.", "detmatrix.opspecs.", "detmatrix_specs_")
 
 
 class InputSourceError(Exception):
