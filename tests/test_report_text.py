@@ -78,3 +78,12 @@ def test_a_wide_terminal_is_used() -> None:
 
     assert ("set the flag: it fills memory" in wide, "set the flag" in narrow) == (True, False)
     assert max(map(len, wide.splitlines())) <= 140
+
+
+def test_a_wide_terminal_has_what_rows_show(run: Path) -> None:
+    """In 160 columns each line ends in how many of the rows of its op show what, in 80 there is no room for that."""
+    narrow, wide = ("".join(text.render(load([str(run)]), width=width)) for width in (WIDTH, 160))
+
+    assert [" ROWS\n" in shown for shown in (narrow, wide)] == [False, True]
+    assert re.search(r"put_ .* no fix: raises +1 raises of 1\n", wide)
+    assert max(map(len, wide.splitlines())) <= 160

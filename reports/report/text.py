@@ -162,8 +162,7 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     if several_columns and len(columns) == len(view.by_device):
         yield from _side_by_side(ops, view, to)
         return
-    costs = [op.cost_words for op in ops]
-    docs = [op.docs_words.replace(" and ", "/") for op in ops]
+    costs, docs = [op.cost_words for op in ops], [op.docs_words.replace(" and ", "/") for op in ops]
     cost, doc = (max(map(len, (head, *texts))) for head, texts in (("COST", costs), ("DOCS", docs)))
     further = () if several_columns else view.further
     told = [[_mark(cell) for cell in op.further] if further else [] for op in ops]
@@ -184,20 +183,22 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     most = room if brief else min(_WIDEST_NAME, room + action - _LEAST_NAME)
     names = fitted((op["short"] for op in ops), room, most)
     width = max(2, *map(len, names.values()))
-    ends = "DOCS" if brief else f"{'COST':{cost}} {'DOCS':{doc}} ACTION"
+    # A wide terminal has room for what the rows of each op show.
+    left, rows = to.width - fixed - width, [op.counts_words for op in ops]
+    wide = to.width > NARROW and not brief and action + 1 + max(map(len, rows)) <= left
+    head, *acts = (
+        f"{act:{action}} {count}" if wide else _begun(act, left)
+        for act, count in zip(("ACTION", *actions), ("ROWS", *rows), strict=True)
+    )
+    ends = "DOCS" if brief else f"{'COST':{cost}} {'DOCS':{doc}} {head}"
+    pairs = [] if below else zip(further, beside, strict=True)
+    under = "FWD BWD  " + "".join(f"{column.head:{size}} " for column, size in pairs)
     if several_columns:
-        yield to.paint(
-            " " * (width + 3)
-            + "".join(f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns),
-            dim=True,
-        )
-        yield to.paint(
-            f"  {'OP':{width}} " + "".join(f"{_under(it):{_COLUMN}}" for it in columns) + ends, dim=True
-        )
-    else:
-        heads = [f"{column.head:{size}} " for column, size in zip(further, beside, strict=True) if not below]
-        yield to.paint(f"  {'OP':{width}} FWD BWD  {''.join(heads)}{ends}", dim=True)
-    for op, spent, listed, texts, act in zip(ops, costs, docs, told, actions, strict=True):
+        torches = (f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns)
+        yield to.paint(" " * (width + 3) + "".join(torches), dim=True)
+        under = "".join(f"{_under(it):{_COLUMN}}" for it in columns)
+    yield to.paint(f"  {'OP':{width}} {under}{ends}", dim=True)
+    for op, spent, listed, texts, act in zip(ops, costs, docs, told, acts, strict=True):
         worst = next(iter(op.beside), op.finding)
         start = f"{_sign(worst)} {names[op.short]:{width}}"
         marks = "".join(
@@ -207,12 +208,10 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
         )
         if not below:
             marks += "".join(f"{text:{size}} " for text, size in zip(texts, beside, strict=True))
-        said = f"{listed:{doc}}"
-        if listed == MISSING:
-            said = to.paint(said, fg="magenta", bold=True)
-        elif listed != op.listed.replace(" and ", "/"):  # of a device that it was not measured on
-            said = to.paint(said, dim=True)
-        rest = said if brief else f"{spent:{cost}} {said} {_begun(act, to.width - fixed - width)}"
+        # Of a device that it was not measured on the lists say less.
+        less = {"dim": True} if listed != op.listed.replace(" and ", "/") else {}
+        said = to.paint(f"{listed:{doc}}", **({"fg": "magenta", "bold": True} if listed == MISSING else less))
+        rest = said if brief else f"{spent:{cost}} {said} {act}"
         yield f"{to.paint(start, fg=_colour(worst))} {marks}{rest}"
         if below and any(cell.finding for cell in op.further):
             cells = zip(further, texts, sizes, strict=True)
