@@ -23,7 +23,6 @@ HEAVY = shutil.ignore_patterns("__pycache__", "runs", "engines")
 # A project that has packages of the names of our folders, and says which it got.
 OWN = """
 import opspecs, reports, scanner
-from detmatrix.reports import NAME
 def own(x):
     assert {opspecs.NAME, reports.NAME, scanner.NAME} == {"theirs"}
     return x + x
