@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,18 +16,17 @@ import torch
 from detmatrix.opspecs.families.images import masked
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.masked import masked_convolutions
-from detmatrix.opspecs.model import Call, OpSpec, Planned, call
+from detmatrix.opspecs.model import Call, OpSpec, call
 from detmatrix.opspecs.registry import select
 from detmatrix.reports.explain import explained
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.scanner.modes import MODE_TABLE, Mode, with_chosen
 from detmatrix.scanner.observations.records import Compiled, Observation
-from detmatrix.scanner.repro.script import ALERT, REFUSAL, script
+from detmatrix.scanner.repro.script import REFUSAL, script
 from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding
 from detmatrix.scanner.worker.observe import observe
-from tests import scripts
 from tests.runs import SETTINGS, row, write_run
 from tests.scripts import OUTPUT, asked, header, loaded
 
@@ -94,7 +92,6 @@ def test_script_switches_the_flag_as_the_scan_did(
     assert calls == settings
 
 
-COMPILED: tuple[Mode, ...] = ("off", "on", "compile_on")
 REFUSED = f"RuntimeError: {REFUSAL}, but it was previously generated"
 HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
 
@@ -164,97 +161,6 @@ def test_script_says_whose_finding_it_is(
         assert capsys.readouterr().out.splitlines()[-1].startswith(f"finding in {mode}: inconclusive")
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (REFUSED, f"refused: {REFUSED[:100]}"),
-        (
-            f"{REFUSED}\n\nThe above exception was the cause:\n\nBackendError: failed{HINT}",
-            f"refused: {REFUSED[:100]}",
-        ),
-        (f"RuntimeError: put_ {ALERT}\n\nInductorError: failed{HINT}", "raises: RuntimeError: put_ does"),
-        (f"InductorError: no compiler{HINT}", "error: InductorError: no compiler"),
-    ],
-)  # fmt: skip
-def test_script_tells_what_a_compiler_wrapped(
-    error: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The hint that the compiler ends with is no reason."""
-    names = loaded(_script(COMPILED))
-    names["PROCESSES"] = 2
-    failed = SimpleNamespace(returncode=1, stdout="about", stderr=f"Traceback\n{error}\n")
-    names["subprocess"] = SimpleNamespace(run=lambda *_, **__: failed)
-    names["__file__"] = "script.py"
-
-    names["cell"]("compile_on")
-
-    assert capsys.readouterr().out.startswith(f"compile_on: {text}")
-
-
-def test_script_runs_each_mode_in_its_environment() -> None:
-    """What the scan set where the flag is on is set there alone."""
-    variables = {"off": {}, "on": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
-    names = loaded(_script(COMPILED, device="cuda:0", variables=variables))
-    started: list[Any] = []
-
-    def run(_: list[str], *, env: dict[str, str] | None, **__: Any) -> SimpleNamespace:
-        started.append(env and env["CUBLAS_WORKSPACE_CONFIG"])
-        return SimpleNamespace(returncode=0, stdout='about\n["a"]', stderr="")
-
-    names |= {"PROCESSES": 1, "__file__": "script.py", "subprocess": SimpleNamespace(run=run)}
-    names["cell"]("compile_on")
-    names["cell"]("off")
-
-    assert started == [":4096:8", None]
-
-
-DECORATED = """
-import torch
-from detmatrix.opspecs.model import Case, OpSpec, call
-
-
-@torch.no_grad()
-def scaled(x, factor=torch.tensor(2.0)):
-    return x * factor
-
-
-class Holder(torch.nn.Module):
-    def forward(self, x):
-        return scaled(x)
-
-
-def held(x, kind=Holder):
-    return kind()(x)
-
-
-SPECS = (OpSpec(name="mine.held", op=held, why="Planted.", cases={"only": Case(inputs=lambda t: call(t.normal(8)))}),)
-"""
-
-
-@pytest.mark.parametrize("name", ["masked_conv2d.receptive_field", "mine.held"])
-def test_script_runs_whose_definitions_need_torch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    """Bases, decorators and defaults are evaluated where torch is loaded, which the first process does not."""
-    monkeypatch.setenv("OMP_PROC_BIND", "true")
-    (tmp_path / "mine.py").write_text(DECORATED)
-    planned = (
-        Planned("mine.held", "only", "forward", "float32")
-        if name == "mine.held"
-        else Planned(name, "nonzero_gradient", "backward", "float32")
-    )
-    specs = [str(tmp_path / "mine.py")] * (name == "mine.held")
-    head = header(variables={"off": {"OMP_PROC_BIND": "true"}})
-
-    text = script(asked(planned, specs=specs), scripts.seen(FIELD, planned), head)
-
-    assert scripts.printed(text).splitlines()[1:] == [
-        "off: deterministic: 0 of 2 differed, 1 distinct",
-        "on: deterministic: 0 of 2 differed, 1 distinct",
-        "finding: deterministic",
-    ]
-
-
 def test_masks_say_what_an_output_sees() -> None:
     """Counted by hand of three layers: the row above, widening by one each, and the pixels to the left."""
     draws = Inputs("field", dtype="float32", device="cpu", direction="backward")
@@ -321,17 +227,6 @@ def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
     assert told["action"].startswith("In 1 row it did not match the reference of the case")
     assert "Nothing" not in told["action"]
     assert told["measured"][0]["cases"]["backward"][0]["doubts"]["not its reference"] == 1
-
-
-def test_masked_convolutions_are_written_out() -> None:
-    """A script has all of the op that is not torch's."""
-    ((spec, planned),) = select([f"{FIELD.name}:*:backward:float32"], "cpu")
-
-    names = loaded(script(asked(planned), scripts.seen(spec, planned), header()))
-
-    args, kwargs, leaves = names["inputs"]()
-    (gradient,) = names["execute"](args, kwargs, leaves)
-    assert torch.equal(gradient, masked.receptive_field(call(*args)))
 
 
 def _small(t: Inputs) -> Call:

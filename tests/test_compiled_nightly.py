@@ -16,7 +16,6 @@ from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.verdicts.findings import matrix
 from tests.commands import Command
-from tests.conftest import refused
 
 OPTIONS = ("--device", "cpu", "--processes", 2, "--no-cost", "--no-overloads")
 MODES = ("--modes", "off,on,compile_off,compile_on")
@@ -121,19 +120,6 @@ def test_a_row_races_when_compiled_and_not_when_eager(detmatrix: Command, tmp_pa
     (seen,) = matrix(run.header, run.observations, closed=True)
     assert (seen.off.differing, seen.chosen["compile_off"].finding) == (0, "differs")
     assert seen.chosen["compile_on"].verdict == "deterministic"
-
-
-@pytest.mark.nightly
-def test_no_compiler_on_the_path_is_one_line(
-    detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The worker's torch says what it misses."""
-    pytest.importorskip("torch")
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    done = detmatrix("scan", "torch.index_add", *OPTIONS, *MODES, "-o", tmp_path / "run.jsonl")
-
-    assert "torch.compile does not work there: " in refused(done)
 
 
 @pytest.mark.nightly

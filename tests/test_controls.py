@@ -17,33 +17,6 @@ from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 
-def test_control_that_misbehaves_voids_the_scan(tmp_path: Path) -> None:
-    """Where a random op ignores its seed the scan says so, exits 4, and every report repeats it."""
-    specs = tmp_path / "broken.py"
-    specs.write_text(
-        "import sys, itertools\n"
-        "from detmatrix.opspecs.model import Case, OpSpec, call\n"
-        # In a worker alone: the process of the test may have loaded torch too.
-        "if any('detmatrix.scanner.worker' in word for word in sys.orig_argv):\n"
-        "    import torch\n"
-        "    rand, count = torch.rand, itertools.count()\n"
-        "    torch.rand = lambda *a, **k: rand(*a, **k) + next(count)\n"
-        "SPECS = [OpSpec(name='plain', op='torch.neg', why='Test.', cases={'one': Case(\n"
-        "    inputs=lambda t: call(t.normal(8)))})]\n"
-    )
-
-    run = scan(tmp_path, "plain", "--specs", specs, "--runs", 4, "--processes", 1, code=4)
-
-    assert run.closing is not None
-    assert run.closing.distrust[0].startswith(
-        "the control random in process 0 of mode off should show 0 of 4 differed, seeded, and shows"
-    )
-    report = command_in(tmp_path)
-    for form in ("md", "html"):
-        assert "Not trustworthy: the control random" in report("report", "run.jsonl", "--format", form).stdout
-    assert json.loads(report("report", "run.jsonl", "--format", "json").stdout)["distrust"]
-
-
 def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None:
     """An op that blinds our comparison makes no row behind it deterministic: those since the last good control are errors."""
     specs = tmp_path / "blind.py"

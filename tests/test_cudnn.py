@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from detmatrix.scanner.cudnn import take as taking
-from detmatrix.scanner.cudnn.probe import strides
 from detmatrix.scanner.cudnn.problems import PROBLEMS
 from detmatrix.scanner.cudnn.record import Engine, EngineTable
 from detmatrix.scanner.errors import BuildError
@@ -48,15 +46,6 @@ def test_engines_notes_and_order(library: Path) -> None:
         assert cell.engines == (Engine(0, ()), Engine(2, ("NONDETERMINISTIC",)))
 
 
-def test_refusal_names_the_attribute(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cuDNN refuses is told with the attribute and the status."""
-    monkeypatch.setenv("FAKE_CUDNN", "picky")
-
-    assert {cell.refused for cell in _take(library).cells} == {
-        "TENSOR: set TENSOR_DIMENSIONS: CUDNN_STATUS_BAD_PARAM"
-    }
-
-
 def test_heuristics_that_end_the_process(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engines of that GPU are kept without their order, and the other GPUs have theirs."""
     monkeypatch.setenv("FAKE_CUDNN", "crash")
@@ -77,20 +66,6 @@ def test_a_process_that_fails_at_its_end(library: Path, monkeypatch: pytest.Monk
     assert _take(library).cells == expected
 
 
-def test_an_empty_order_before_a_crash(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heuristics that list nothing have answered: what ends the process behind them is told of its own cell."""
-    monkeypatch.setenv("FAKE_CUDNN", "unlisted")
-    cells = _take(library).cells
-
-    # Each process ends at its second graph.
-    assert [cell.operation for cell in cells] == ["forward", "data gradient", "weight gradient"]
-    assert [(len(cell.engines), cell.order, cell.refused) for cell in cells] == [
-        (2, (), None),
-        (0, (), "the process of cuDNN ended (SIGABRT)"),
-        (2, (), None),
-    ]
-
-
 def test_cudnn_without_described_gpus(
     detmatrix: Command, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,16 +78,6 @@ def test_cudnn_without_described_gpus(
         f"detmatrix: {library}: cuDNN 9.28.0 cannot be told of GPUs that are not there (DEVICEPROP: set "
         "DEVICEPROP_JSON_REPRESENTATION: CUDNN_STATUS_BAD_PARAM); give one since 9.8"
     )
-
-
-def test_stub_is_removed(library: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The stand-in for the driver's library is said, and gone when the command ends."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    said: list[str] = []
-    taking.take(str(library), ["H100"], ["float32"], ["contiguous"], said.append, [LAYER])
-
-    assert said[0] == "no NVIDIA driver here: compiling a stub of libcuda.so.1 into a temporary folder"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_compiler(detmatrix: Command, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +105,3 @@ def test_library_that_is_none(tmp_path: Path) -> None:
 
     with pytest.raises(BuildError, match=r"cannot be loaded \(.*\); install one with"):
         _take(tmp_path / "libcudnn.so.9")
-
-
-@pytest.mark.parametrize(
-    ("layout", "expected"), [("contiguous", [60, 20, 5, 1]), ("channels_last", [60, 1, 15, 3])]
-)
-def test_strides(layout: str, expected: list[int]) -> None:
-    """Strides are those of PyTorch's memory formats."""
-    assert strides((2, 3, 4, 5), layout) == expected

@@ -46,15 +46,6 @@ def test_every_case_of_the_catalog_is_a_layer(one: Row) -> None:
     assert named != "batch" or layer.gradients == ("data gradient", "weight gradient")
 
 
-def test_sizes_are_those_of_cuda() -> None:
-    """A case draws other sizes on the CPU, which are of no layer that cuDNN computes."""
-    layer = layer_of(_row(case="usual_weight_grad"))
-    assert layer is not None
-    one = layer.problem
-
-    assert (one.batch, one.channels, one.size, one.filters, one.kernel) == (32, 64, (56, 56), 64, 3)
-
-
 @pytest.mark.parametrize(
     ("named", "told"),
     [
@@ -81,28 +72,6 @@ def test_a_row_counts_layers_like_its_case(named: Row, told: list[str]) -> None:
 
     assert text.startswith(f"cuDNN 9.26.0: {told[0]}")
     assert all(part in text for part in told)
-
-
-def test_a_case_whose_arguments_are_not_recorded_has_no_number() -> None:
-    """Of those of PyTorch's databases a row holds no stride, dilation or groups, and of the user's neither."""
-    sample = replace(_row(case="sample_2"), spec="opinfo:nn.functional.conv2d", source="opinfo")
-    own = replace(_row(), spec="mine.conv2d", source="own")
-
-    for one in (sample, own):
-        told = expected_engines(one, BUILD)
-        assert "stride, dilation and groups of the case are not recorded" in told.text
-        assert told.nondeterministic == ()
-
-
-def test_a_row_counts_layers_whose_order_is_known() -> None:
-    """Those of 9.10.2 for B200 are not, nor is any of V100 in bfloat16."""
-    single, half = (
-        expected_engines(_row(dtype=dtype), "2.9.1+cu128").text for dtype in ("float32", "bfloat16")
-    )
-
-    assert "V100 5 of 8" in single
-    assert "B200 not known; not measured" in single
-    assert "V100 not known, A100 0 of 8" in half
 
 
 @pytest.mark.parametrize(

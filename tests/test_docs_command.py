@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.view import RENDERERS
 from detmatrix.scanner.claims.tables import parse_claims
 from tests import tied
-from tests.commands import Command, rendered_by_process
+from tests.commands import Command
 from tests.compared import shows
 from tests.conftest import one_line
 from tests.documented import docstring
@@ -39,22 +38,6 @@ def agreeing(tmp_path: Path) -> Path:
     rows.append(shows("over_alert", row("torch.c")))
     elsewhere = replace(ENVIRONMENT, gpu="another machine")
     return write_run(tmp_path / "good.jsonl", rows, claims=parse_claims(TEXT), environment=elsewhere)
-
-
-def test_same_bytes_every_time(detmatrix: Command, drifted: Path) -> None:
-    """Every format holds no date, no folder, and nothing that hashing could reorder, and takes no torch and no catalog; -o writes the same."""
-    elsewhere = drifted.parent / "elsewhere"
-    elsewhere.mkdir()
-    copy = elsewhere / drifted.name
-    copy.write_bytes(drifted.read_bytes())
-
-    written = rendered_by_process(elsewhere, RENDERERS, "docs", copy)
-
-    for form in RENDERERS:
-        done = detmatrix("docs", drifted, "--format", form)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.encode() == written[form]
-        assert str(drifted.parent) not in done.stdout
 
 
 def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:

@@ -141,24 +141,6 @@ def _on_the_cpu(to: Any) -> Any:
     return moving
 
 
-def test_pools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool that is dropped is drawn again, and gives the same numbers."""
-    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
-    kept, counted = KeptDraws(), Counted(monkeypatch)
-
-    def drawn(dtype: str) -> Any:
-        t = Inputs(KEY, dtype=dtype, device=ACCELERATOR, direction="forward", kept=kept)
-        return t.normal(1 << 17)
-
-    before = drawn("float32")
-    for dtype in ("complex128", "float64"):
-        drawn(dtype)
-    pools = counted.drawn
-
-    assert torch.equal(drawn("float32"), before)
-    assert counted.drawn == pools + 1
-
-
 @pytest.mark.parametrize("what", ["normal", "gradient"])
 def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Later draws of the same key are what they were."""
@@ -173,34 +155,6 @@ def test_what_an_op_writes_into_is_no_pool(monkeypatch: pytest.MonkeyPatch, what
     draw().zero_()
 
     assert torch.equal(draw(), before)
-
-
-def test_what_is_small_is_the_same_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is drawn by the case's own generator."""
-    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
-    other = Inputs(KEY, dtype="float32", device=ACCELERATOR, direction="forward")
-
-    assert all(map(torch.equal, _all(other), _all(_inputs(None))))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
-@pytest.mark.parametrize("shape", [(3, 5), (1 << 17,), (2, POOL)], ids=str)
-def test_a_script_draws_the_gradients_of_a_worker(
-    monkeypatch: pytest.MonkeyPatch, dtype: str, shape: tuple[int, ...]
-) -> None:
-    """On an accelerator they are cut out of a pool, too; the script knows the shape of an output when it is there."""
-    monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
-    t = UpstreamGradients(KEY, dtype=dtype, device=ACCELERATOR, direction="backward")
-    seed, text = t.gradient_source()
-    output = torch.empty(shape, dtype=getattr(torch, dtype))
-    made = [
-        eval(text, {"torch": torch, "o": output, "i": place, "g": torch.Generator().manual_seed(seed)})
-        for place in range(2)
-    ]
-
-    assert made[0].dtype == output.dtype
-    assert all(torch.equal(one, t.gradient(*shape)) for one in made)
-    assert not torch.equal(*made)
 
 
 def test_what_a_worker_only_tries_takes_the_pools_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from detmatrix.scanner.modes import MODE_TABLE
 from tests.commands import Command
 
@@ -43,22 +41,3 @@ def test_modes_are_listed_with_what_they_set_and_their_rows(detmatrix: Command) 
     assert rows["compile_on"].endswith("; torch 2.1 or newer")
     assert "beside off and on (every scan has those two): backward_only, " in text
     assert "detmatrix list --modes says what each of them is" in text
-
-
-@pytest.mark.parametrize(
-    ("patterns", "specs"),
-    [
-        (["torch.cumsum"], {"torch.cumsum"}),
-        (["cumsum"], {"torch.cumsum"}),
-        (["torch.nn.Conv?d"], {"torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d"}),
-        (["Conv[12]d", "cumsum"], {"torch.nn.Conv1d", "torch.nn.Conv2d", "torch.cumsum"}),
-        (["torch.cumsum:*:forward:float32"], {"torch.cumsum"}),
-    ],
-)
-def test_patterns_select(detmatrix: Command, patterns: list[str], specs: set[str]) -> None:
-    """A name, its last part, shell wildcards, a row id: each selects, and several add up."""
-    listed = json.loads(detmatrix("list", *patterns, "--format", "json").stdout)
-
-    assert {row["spec"] for row in listed} == specs
-    if ":" in patterns[0]:
-        assert {(row["direction"], row["dtype"]) for row in listed} == {("forward", "float32")}

@@ -138,39 +138,6 @@ def test_interrupted_scan_goes_on(
     assert session.ran[0][2 + len(flags)] == "--python"
 
 
-@pytest.mark.parametrize(
-    ("posargs", "kind", "options"),
-    [
-        (("--max-time", "0.5", "--source", "all"), "cpu-all", "--device cpu --source all --max-time 0.5"),
-        (("--simulate", "sm_90", "--runs", "8", "x"), "simulated-sm_90", "--simulate sm_90 --runs 8 x"),
-    ],
-)
-def test_record_takes_versions_first_and_passes_on_options(
-    noxfile: ModuleType,
-    environments: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    posargs: tuple[str, ...],
-    kind: str,
-    options: str,
-) -> None:
-    """The number behind an option of the scan is no version; what is simulated are builds for CUDA."""
-    session = _session("2.5.1", "2.7", *posargs)
-    session.create_tmp = lambda: str(environments)
-    monkeypatch.setattr(noxfile, "environment_for_cuda", lambda _, torch: f"cuda-{torch}")
-    kept = environments / "reports" / "runs"
-    kept.mkdir(parents=True)
-    names = [f"torch-{version}-{kind}.jsonl" for version in ("2.5.1", "2.7")]
-    for name in names:
-        (environments / name).touch()
-
-    noxfile.record.func(session)
-
-    words = options.split()
-    assert [command[-len(words) :] for command in session.ran] == [tuple(words)] * 2
-    assert ("cuda-2.7" in session.ran[1]) == ("--simulate" in words)
-    assert sorted(path.name for path in kept.iterdir()) == [f"{name}.gz" for name in names]
-
-
 def _simulating(folder: Path, requires: list[str]) -> Any:
     """Return a session in which pip reports a wheel of torch with these requirements."""
     session = _session()
@@ -244,31 +211,6 @@ def test_what_cannot_be_simulated_is_refused(
 
     assert not session.ran
     assert not list(linux.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("closing", "before", "kept"),
-    [
-        ("", "same", True),
-        ('{"kind":"closing","distrust":[]}', "same", True),
-        ('{"kind":"closing","distrust":["a control differed"]}', "same", False),
-        ('{"kind":"closing","distrust":[]}', "other", False),
-        ('{"kind":"closing","distrust":[]}', None, False),
-    ],
-)
-def test_only_scans_of_the_same_interrupted_session_stay(
-    noxfile: ModuleType, tmp_path: Path, closing: str, before: str | None, kept: bool
-) -> None:
-    """A run file of other ops, or one that cannot be trusted, is not compared with a new one."""
-    run, unfinished = tmp_path / "run.jsonl", tmp_path / "unfinished"
-    run.write_text(f'{{"kind":"header"}}\n{{"kind":"observation"}}\n{closing}\n', encoding="utf-8")
-    if before is not None:
-        unfinished.write_text(before, encoding="utf-8")
-
-    noxfile._leave([run], unfinished, "same")
-
-    assert run.exists() == kept
-    assert unfinished.read_text(encoding="utf-8") == "same"
 
 
 @pytest.mark.parametrize("marks", [(), ("alone",), ("nightly",), ("alone", "nightly")], ids=str)

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.patterns import op_names, ops_of
 from detmatrix.opspecs.pytorch import database, enlarge
 from detmatrix.opspecs.pytorch.entries import recorded_entries
 from detmatrix.opspecs.pytorch.sources import ADAPTERS
@@ -176,27 +175,6 @@ run_name='__main__')"
         "detmatrix: --source opinfo: PyTorch's database of operators needs expecttest; install it beside the scanned "
         "torch (pip install expecttest)"
     )
-
-
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("opinfo:nn.functional.*", True),
-        ("opinfo:nn.functional.conv2d:sample_0", True),
-        ("conv2d", True),
-        ("nn.functional.conv2d", True),
-        ("opinfo", True),
-        ("*:*:backward:*", True),
-        ("opinfo:conv2d", False),
-        ("module:*", False),
-        ("torch.nn.*", False),
-    ],
-)
-def test_patterns_know_entries_before_their_cases(pattern: str, *, expected: bool) -> None:
-    """Only the entries that a pattern could select are asked for their samples."""
-    ops = [op_names("opinfo:nn.functional.conv2d", "opinfo"), op_names("torch.nn.Conv3d", "convolution")]
-
-    assert (ops[0] in ops_of(pattern, ops)) == expected
 
 
 def test_recorded_names_are_fresh() -> None:

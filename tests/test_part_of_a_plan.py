@@ -11,7 +11,6 @@ import pytest
 
 from detmatrix.reports.coverage import coverages
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.matrix.words import named_machines
 from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command, command_in
 from tests.sharded import SHARDS, changed, shard_name
@@ -39,18 +38,6 @@ def lone(request: pytest.FixtureRequest, in_shards: Path, tmp_path: Path) -> tup
     path = Path(shutil.copy(in_shards / "whole.jsonl", tmp_path / "run.2.jsonl"))
     changed(path, file=2, continues="run.jsonl", began=["2026-01-02T03:04:05Z"])
     return path, "its beginning is in another file"
-
-
-@pytest.mark.parametrize("form", ["text", "md", "html"])
-def test_readers_are_told_what_is_missing(detmatrix: Command, lone: tuple[Path, str], form: str) -> None:
-    """Before anything else, with what to do about it."""
-    path, missing = lone
-
-    told = " ".join(detmatrix("report", path, "--format", form).stdout.split())
-
-    rows = len(read_run(path).header.planned)
-    assert f"Incomplete: {missing}; {rows} of {rows} rows of this file were observed" in told
-    assert "Finish each scan with scan --resume, then combine all files with detmatrix merge" in told
 
 
 def test_machines_are_told_what_is_missing(
@@ -87,22 +74,6 @@ def merged(in_shards: Path, tmp_path: Path) -> Path:
     run = command_in(tmp_path)
     assert run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", "all.jsonl").returncode == 0
     return tmp_path / "all.jsonl"
-
-
-def test_all_machines_of_a_run_are_named(detmatrix: Command, merged: Path) -> None:
-    """None of them stands for the others, on the page of a report, in a comparison, for scripts."""
-    cpu = read_run(merged).header.environment.cpu
-    kinds = named_machines([f"{cpu}, 2 threads", "Another CPU, 16 threads"])
-    assert kinds.startswith("2 kinds of machines: ")
-
-    page = detmatrix("report", merged, "--format", "html").stdout
-    compared = detmatrix("compare", merged, merged).stdout
-    (one, _) = json.loads(detmatrix("compare", merged, merged, "--format", "json").stdout)["runs"]
-
-    assert f"<span>{kinds}</span>" in page
-    assert f"| {kinds} |" in compared
-    assert one["hardware"] == named_machines([cpu, "Another CPU"])
-    assert one["threads"] is None
 
 
 @pytest.mark.parametrize("shard", [1, 6])

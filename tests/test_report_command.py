@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import webbrowser
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detmatrix.reports.cli.report import RENDERERS
+from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
+from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.render.output import write_report
+from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
 from tests.commands import Command, rendered_by_process
 from tests.conftest import one_line
+from tests.documented import docstring
 from tests.runs import write_run
 
 
@@ -24,19 +29,32 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run.jsonl")
 
 
-def test_same_bytes_every_time(detmatrix: Command, run: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "forms", "without"),
+    [
+        ("report", RENDERERS, ["torch", "opspecs.registry"]),
+        ("docs", DOCS, ["torch", "opspecs.registry"]),
+        ("compare", COMPARISONS, ["torch"]),
+    ],
+)
+def test_same_bytes_every_time(
+    detmatrix: Command, tmp_path: Path, command: str, forms: Iterable[str], without: list[str]
+) -> None:
     """A report holds no date of its own, no folder, and nothing that hashing could reorder, and takes no torch and no catalog."""
-    elsewhere = run.parent / "elsewhere"
+    claims = parse_claims(docstring([":func:`torch.put_`"], [":func:`torch.cumsum`"]))
+    run = write_run(tmp_path / "run.jsonl", claims=claims)
+    elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     copy = elsewhere / run.name
     copy.write_bytes(run.read_bytes())
+    times = 2 if command == "compare" else 1
 
-    written = rendered_by_process(elsewhere, RENDERERS, "report", copy)
+    written = rendered_by_process(elsewhere, forms, command, *[copy] * times, without=without)
 
-    for form in RENDERERS:
-        text = detmatrix("report", run, "--format", form).stdout
+    for form in forms:
+        text = detmatrix(command, *[run] * times, "--format", form).stdout
         assert text.encode() == written[form]
-        assert str(run.parent) not in text
+        assert str(tmp_path) not in text
 
 
 @pytest.mark.parametrize("found", [True, False])

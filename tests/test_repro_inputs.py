@@ -12,7 +12,6 @@ import pytest
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.registry import FAMILIES, select
 from detmatrix.scanner.repro.script import script
-from detmatrix.scanner.verdicts.cells import GroupCount
 
 torch = pytest.importorskip("torch")
 
@@ -90,28 +89,6 @@ def test_script_of_a_cuda_row_is_written_without_one(pattern: str) -> None:
     assert described(args, kwargs, leaves[0] if leaves else []) == described(
         call.args, dict(call.kwargs), t.leaves
     )
-
-
-@pytest.mark.parametrize("kind", ["xpu", "mps"])
-def test_script_of_any_accelerator(kind: str) -> None:
-    """It names no other device, keeps that one busy where it has streams, and executes the op."""
-    spec, planned = select(["torch.gather:collisions:backward:float32"], kind)[0]
-    head = header(gpu="Example GPU", cuda=None)
-    head = msgspec.structs.replace(head, settings=msgspec.structs.replace(head.settings, device=f"{kind}:0"))
-    groups = (GroupCount(perturbation="stress", executions=2, differing=1),)
-    row = seen(spec, planned, device=f"{kind}:0")
-    off = msgspec.structs.replace(row.off, groups=groups)
-    stressed = msgspec.structs.replace(row, cells=row.cells | {"off": off})
-
-    text = script(asked(planned, kind), stressed, head)
-
-    assert f'device="{kind}"' in text or f'"{kind}"' in text
-    assert "torch.cuda" not in text
-    assert (f"torch.{kind}.Stream()" in text) is (kind == "xpu")
-    # On the CPU in the device's place.
-    names = loaded(script(asked(planned, kind), row, head).replace(f'"{kind}"', '"cpu"'))
-    (gradient,) = names["execute"](*names["inputs"]())
-    assert gradient.any()
 
 
 @pytest.mark.parametrize("pattern", ["torch.gather:*:float64", "torch.nn.LSTM:one_layer", "torch.sparse.mm:coo*",

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +14,7 @@ from msgspec.structs import replace
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.modes import LEAST_RUNS
 from detmatrix.scanner.observations.records import Group, Output
-from detmatrix.scanner.repro.script import ALERT, CUBLAS_ALERT, _wrapped, perturbations, script
+from detmatrix.scanner.repro.script import ALERT, CUBLAS_ALERT, perturbations, script
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import Verdict
@@ -27,7 +23,7 @@ from tests.runs import drifting, ran, row, stable
 torch = pytest.importorskip("torch")
 
 from detmatrix.scanner.worker.bits import parts  # noqa: E402 - it needs torch
-from tests.scripts import OUTPUT, asked, header, loaded, loaded_put, put, seen  # noqa: E402
+from tests.scripts import asked, header, loaded, loaded_put, put, seen  # noqa: E402
 
 
 @pytest.mark.parametrize("warn_only", ["deterministic", "nondeterministic"])
@@ -118,50 +114,6 @@ def test_alerts_are_recognised() -> None:
     assert alert_caller("RuntimeError", cublas) == "cuBLAS"
 
 
-def test_as_many_executions_as_the_scan_made() -> None:
-    """What took 299 executions to show as cured takes as many in a script, however many each process of the scan made."""
-    spec, planned = put()
-    first = seen(spec, planned)
-    further = replace(
-        first,
-        cells={
-            **first.cells,
-            "off": Cell(verdict="nondeterministic", runs=100, differing=1, by_process=(50, 50)),
-            "on": Cell(verdict="deterministic", runs=299, by_process=(50, 50, 199)),
-        },
-    )
-    texts = [script(asked(planned), one, header()) for one in (first, further)]
-
-    counts = [re.findall(r"^RUNS, PROCESSES = (\d+), (\d+)", text, re.MULTILINE) for text in texts]
-    assert counts == [[("2", "1")], [("299", "1")]]
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity"), reason="the cores of a process are known on Linux alone"
-)
-def test_stress_finds_the_cores_of_the_process_that_started_it() -> None:
-    """Its own process may be bound to one core by OpenMP, and the first cores of a machine may be others' cores."""
-    here = sorted(os.sched_getaffinity(0))
-    spec, planned = put()
-    found = seen(spec, planned, OUTPUT)
-    racing = replace(found.off, differing=1, groups=grouped(stress=9))
-    text = script(asked(planned), replace(found, cells=found.cells | {"off": racing}), header())
-    code = [
-        "import os, threading",
-        f"os.sched_setaffinity(0, {{{here[-1]}}})",
-        f"names = {{'__name__': 'script'}}; exec({text!r}, names)",
-        "busy = lambda: [one.native_id for one in threading.enumerate() if one.daemon]",
-        "cores = lambda _: sorted(core for one in busy() for core in os.sched_getaffinity(one))",
-        "names |= {'inputs': lambda: ((), {}), 'execute': lambda *_: None, 'digest': cores}",
-        "names['observe']('off')",
-    ]
-    done = subprocess.run([sys.executable, "-c", "\n".join(code)], capture_output=True, text=True, check=True)
-
-    busy = json.loads(done.stdout.splitlines()[-1])
-    assert [len(cores) for cores in busy] == [len(here[::2])] * 2
-    assert sorted({core for cores in busy for core in cores}) == here
-
-
 def numbered() -> Any:
     return torch.arange(12.0).reshape(3, 4)
 
@@ -202,23 +154,6 @@ def test_outputs_of_any_kind_are_taken_apart(kind: str) -> None:
         assert generic["digest"](taken) == known["digest"](known["parts"](value))
 
 
-def test_raw_bits_are_hashed() -> None:
-    """The sign of zero, the payload of a NaN, dtype and shape count; how a tensor lies in memory does not."""
-    digest_of = loaded_put()["digest"]
-    x = torch.arange(6.0).reshape(2, 3)
-    quiet, other = (
-        torch.tensor([bits], dtype=torch.int32).view(torch.float32) for bits in (0x7FC00000, 0x7FC00001)
-    )
-    c = torch.tensor([1 + 2j, 3 - 4j])
-
-    different = [[x], [x + 0.0, x], [-x], [x.reshape(3, 2)], [x.double()], [quiet], [other], [x[:0]], [c], [c.conj()],
-                 [torch.tensor(0.0)], [torch.tensor(-0.0)], [torch.tensor(False)]]  # fmt: skip
-    assert len({digest_of(tensors) for tensors in different}) == len(different)
-    assert digest_of([x]) == digest_of([x.T.contiguous().T.requires_grad_()])
-    assert digest_of([c.conj()]) == digest_of([c.conj_physical()])
-    assert digest_of([torch._efficientzerotensor(3)]) == digest_of([torch.zeros(3)])
-
-
 def grouped(**rates: int) -> tuple[Group, ...]:
     return tuple(
         Group(perturbation=name.replace("_", "="), executions=10, differing=differing)
@@ -248,17 +183,3 @@ def test_perturbations_are_those_that_the_row_needs(
     (found,) = matrix(msgspec.structs.replace(header(), planned=(planned,)), observations, closed=True)
 
     assert perturbations(found) == expected
-
-
-def test_long_statements_are_broken_where_they_may_be() -> None:
-    """Between brackets and behind commas; what stands in strings is left alone."""
-    lines = [f'"({place}, \\", it\'s [so"' for place in range(40)]
-    line = f"found = [{', '.join(lines)}], 'a, (b', ({', '.join(map(str, range(200)))})"
-
-    broken = _wrapped(line)
-
-    names: dict[str, Any] = {}
-    exec("\n".join(broken), names)
-    assert names["found"] == ([f"({place}, \", it's [so" for place in range(40)], "a, (b", tuple(range(200)))
-    assert max(map(len, broken)) <= 118
-    assert len(broken) > 10
