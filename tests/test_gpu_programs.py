@@ -219,11 +219,12 @@ def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
 
 
 def test_counts_in_shared_memory() -> None:
-    """What ptxas makes of additions of 1: each lane counts at its place."""
+    """What ptxas makes of additions of 1: each lane counts at its place; barriers order them with what reads and clears it."""
     given, found = words(64, 0, 20), np.zeros(64, np.uint32)
 
-    run(PROGRAMS, "increments", given, found, block=(64, 1, 1))
+    result = run(PROGRAMS, "increments", given, found, block=(64, 1, 1), log=True)
 
+    assert result.pairs == (0, 0, 0)
     assert found.tolist() == np.bincount(given, minlength=64).tolist()
 
 
