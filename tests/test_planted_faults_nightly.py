@@ -79,7 +79,6 @@ FAULTS: dict[str, Fault] = {
     "sums that are flushed are exact": Fault("conflicts.c", "(HAS(m->now, M_FTZ) && s->unit < -126)", "0"),
     "atomics whose result is used commute": Fault("memory.c", "if (used || HAS(i, M_EXCH)", "if (HAS(i, M_EXCH)"),
     "a barrier that hides other blocks": Fault("conflicts.c", "return sort == READING || shared;", "return true;"),
-    "lanes on other paths read again": Fault("conflicts.c", " && a->whole && b->whole", ""),
     "accesses that are forgotten": Fault("conflicts.c", "else *to = *all[n] != 0;", "else *to = n > 0;"),
     "a swap that holds up nobody": Fault("machine.c", "w->held = 1;\n    return true;", "return false;"),
     "marks of the wrong thread": Fault("conflicts.c", "one->thread == w->first_thread + (uint32_t)lane && ", ""),
