@@ -10,14 +10,13 @@ from msgspec.structs import replace
 from detmatrix.reports.compare.judge import CHANGES, JudgedRow, Kind, few_processes, judge
 from detmatrix.reports.compare.page import block as excerpt
 from detmatrix.reports.compare.page import failures, timelines
-from detmatrix.reports.compare.page import markdown as render
 from detmatrix.reports.compare.runs import Again, compare, confirm, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.scanner.observations.records import MODES, Header, Observation, Sentinel
-from detmatrix.scanner.run.remeasure import powerful, rounds_for
+from detmatrix.scanner.observations.records import MODES, Sentinel
+from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
-from tests.runs import ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
+from tests.runs import RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
 
 def _judged(old: Planned, new: Planned) -> JudgedRow:
@@ -45,23 +44,6 @@ def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple
 
     assert (first.kind, first.confirmed) == ("improved", False)
     assert expected == (joined.kind, joined.confirmed, joined.reason)
-
-
-@pytest.mark.parametrize(
-    "again",
-    [(DETERMINISTIC, shows("silent", often=3)), (DIFFERS, DETERMINISTIC)],
-    ids=["too few", "the reverse"],
-)
-def test_measuring_again_undoes_no_difference_that_was_seen(again: tuple[Planned, Planned]) -> None:
-    """19 of 98 against 0 of 98, then 2 of 98 against 0 of 98, or the reverse: no check for regressions passes."""
-    old, new = run_of(DETERMINISTIC, name="a"), run_of(shows("silent"), name="b")
-    measured = Again(old=run_of(again[0]), new=run_of(again[1]), left={})
-    comparison = compare([old, new], {("a", "b"): measured})
-    (change,) = comparison.pairs[0].changes
-
-    assert (change.kind, change.judged.confirmed) == ("regressed", False)
-    assert "19 of 98" in change.judged.detail
-    assert len(list(failures(comparison, ("regressed",)))) == 1
 
 
 def test_a_check_counts_what_a_row_seems() -> None:
@@ -193,19 +175,6 @@ def test_what_cannot_be_measured_stays_unconfirmed() -> None:
     assert judged.detail.endswith("; not measured again: the catalog has no such row")
 
 
-def test_markdown_says_what_was_measured_again() -> None:
-    """How many rows, how often, and what came out."""
-    first = [run_of(STILL, name="a"), run_of(MOVED, name="b")]
-    again = Again(old=run_of(in_turns("deterministic")), new=run_of(in_turns("silent")), left={})
-    text = "".join(render(compare(first, {("a", "b"): again})))
-
-    assert (
-        "1 row that seemed to differ was measured again, both runs in turns: 2 rounds of fresh processes, up to "
-        "100 executions of each run in each mode. Of these rows, 1 changed (confirmed), 0 did not, 0 are undecided."
-    ) in text
-    assert "| regressed | deterministic → silent" in " ".join(text.split())
-
-
 def test_rounds_suffice_for_the_test_of_processes() -> None:
     """An output that every process of one run has to itself is told from none, and there are twice the processes."""
     assert rounds_for(SETTINGS, SETTINGS) == 7
@@ -224,32 +193,6 @@ def test_rounds_suffice_for_the_test_of_processes() -> None:
         assert change.old is not None
         assert change.new is not None
         assert few_processes(change.old, change.new) is None
-
-
-def _kept(observations: list[Observation], *differing: int) -> list[int]:
-    header = Header(
-        format=2,
-        tool="",
-        started="",
-        settings=replace(SETTINGS, processes=len(differing)),
-        environment=ENVIRONMENT,
-        planned=(PLANNED,),
-    )
-    sentinels = [
-        Sentinel(mode="off", process=process, before=0, op="s", executions=20, differing=seen, load=1.0)
-        for process, seen in enumerate(differing)
-    ]
-    return [one.process for one in powerful(header, observations, sentinels)]
-
-
-def test_rounds_of_low_power_do_not_count_where_nothing_differed() -> None:
-    """They are left out while half of the rounds remain; what differed in one of them stays."""
-    same = ran(PLANNED, "off", *[{"a": RUNS}] * 4)
-
-    assert _kept(same, 19, 0, 19, 19) == [0, 2, 3]
-    assert _kept(same, 19, 0, 0, 0) == [0, 1, 2, 3]
-    assert _kept(ran(PLANNED, "off", *drifting(), *drifting()), 19, 19, 0, 19) == [0, 1, 2, 3]
-    assert _kept(ran(PLANNED, "off", {"a": RUNS}, {"b": RUNS}), 19, 0) == [0, 1]
 
 
 OTHER = shows("deterministic", row("torch.cumsum"))

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.opspecs.registry import SPECS
-from detmatrix.scanner.cases.rows import known_rows
 from detmatrix.scanner.observations.records import Source
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.remeasure import rows_here
@@ -137,32 +135,6 @@ def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], 
     assert text.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 7 rounds\ncompare: ")
 
 
-def test_what_shows_under_stress_alone_shows_in_every_round(tmp_path: Path) -> None:
-    """Processes are counted, so that each executes under stress, as in scans the first of a mode alone does."""
-    scans, pythons = [], []
-    for name, then in (("before", {"threads": 2}), ("after", "race")):
-        (tmp_path / name).mkdir()
-        standing = StandIn(tmp_path / name, {"do": "observe", "spec": "grown.maxima", "then": then})
-        done = command_in(tmp_path)(
-            "scan", STILL, "--specs", HERE / "grown.py", "--device", "cpu", "--runs", 20, "--no-cost", "--no-overloads",
-            "--python", standing.python, "-o", f"{name}.jsonl",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        scans.append(read_run(tmp_path / f"{name}.jsonl"))
-        pythons += ["--python", standing.python]
-    shown = [one.process for one in scans[1].observations if len(one.digests) > 1 and one.mode == "on"]
-    assert shown == [0]
-
-    done = command_in(tmp_path)(
-        "compare", "before.jsonl", "after.jsonl", "--confirm", "--specs", HERE / "grown.py", "--runs", 60, "--format", "json", *pythons
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stderr
-    (pair,) = json.loads(done.stdout)["pairs"]
-    found = _by_id(pair)[STILL]
-    assert (found["class"], found["confirmed"]) == ("regressed", True)
-
-
 def _confirm(planted: Planted, *pythons: object, runs: Sequence[Path] = ()) -> str:
     options = [part for python in pythons for part in ("--python", python)]
     runs = runs or (planted.old, planted.new)
@@ -268,15 +240,6 @@ def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command
         assert not run.exists()
 
     assert text == f"--python {python}: {expected}"
-
-
-def test_rows_that_are_scanned_on_request_are_measured_again() -> None:
-    """A case that a scan without patterns leaves out is in the catalog all the same."""
-    cases = {(spec.name, name) for spec in SPECS for name, case in spec.cases.items() if case.on_request}
-    asked = {one.key: one for one in known_rows("cpu", SPECS) if (one.spec, one.case) in cases}
-
-    assert asked
-    assert rows_here(run_of(*((one, []) for one in asked.values())).run, [*asked]) == (asked, {})
 
 
 @pytest.mark.parametrize(("source", "there"), [("opinfo", True), ("modules", True), ("documented", False)])

@@ -98,22 +98,6 @@ def test_without_one_condition_there_is_no_bullet(
     assert "1 row differed and 1 did not (torch.new_:still:forward:float32)" in text
 
 
-def test_what_could_not_differ_separates_nothing() -> None:
-    """Innocent rows, rows of another direction, and rows that one thread did alone are no other side."""
-    differing = shown("torch.new_", "fixed_by_mode", direction="backward")
-    rows = [
-        differing,
-        shown("torch.new_", "deterministic", case="innocent", direction="backward", provokes=""),
-        shown("torch.new_", "deterministic", case="forward"),
-    ]
-    still = shown("torch.new_", "deterministic", case="still", direction="backward")
-    bullet = ":func:`torch.new_` when attempting to differentiate a CUDA tensor"
-
-    assert bullets(regenerate(docs_of(TEXT, rows)).regenerated)[0][1:] == [bullet]
-    assert bullets(regenerate(docs_of(TEXT, [*rows, still])).regenerated)[0][1:] == []
-    assert bullets(regenerate(serial(docs_of(TEXT, [*rows, still]))).regenerated)[0][1:] == [bullet]
-
-
 def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:
     """A dtype that one thread adds in, or that was seen at low power, takes no bullet away, and none speaks of it: only float32 was seen to differ."""
     differing = drawn("fixed_by_mode", "differs", FLAT)
@@ -126,22 +110,3 @@ def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:
         # A busy machine, on which rows are of low power besides or instead, changes no bullet.
         for shown_little in (serial(docs), weak(docs, ["off"]), weak(serial(docs), ["off"])):
             assert bullets(regenerate(shown_little).regenerated)[0][1:] == [bullet]
-
-
-def test_few_executions_separate_nothing() -> None:
-    """Four of a hundred that differ do not tell whether another row never would."""
-    rare = shown("torch.new_", "fixed_by_mode", case="differs", traits={"driver": "gelsy"})
-    still = shown("torch.new_", "deterministic", case="still", traits={"driver": "gels"})
-    added, text = told(rare, still)
-
-    assert added == []
-    assert "which may be chance: too few executions" in text
-
-
-def test_what_cures_is_not_told_by_older_runs() -> None:
-    """Without the mode that leaves memory unfilled, it may be the fill."""
-    _, text = told(drawn("fixed_by_mode", "differs", FLAT))
-
-    assert text.endswith(
-        "(whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
-    )

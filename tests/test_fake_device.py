@@ -133,21 +133,6 @@ def test_digests_are_those_of_the_cpu(fake: Fake, spec: str) -> None:
     assert list(there["digests"]) == list(here["digests"])
 
 
-@pytest.mark.nightly
-def test_modes_of_cudnn_run_on_a_gpu(fake: Fake) -> None:
-    """There a worker lives with the switches on, and the masked convolutions run in it."""
-    row = Planned(spec="masked_conv2d", case="input_gradient", direction="backward", dtype="float32")
-
-    # The one in service lives under another mode, and this one is not for the tests behind.
-    fake.supervisor.retire()
-    said = fake.ask("observe", "switches", "cudnn_both")["message"]
-    answer = fake.row("observe", row, "cudnn_both")
-    fake.supervisor.retire()
-
-    assert said.startswith("deterministic True, benchmark True,")
-    assert (answer["outcome"], len(answer["digests"])) == ("ran", 1)
-
-
 def test_overloads_of_a_device_are_listed(fake: Fake) -> None:
     """Not every kind of device has a dispatch key for every layout."""
     groups = fake.supervisor.ask("off", {"do": "kernels", "device": "cuda:0", "overloads": True}, PATIENCE)[

@@ -2,7 +2,6 @@
 
 import struct
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,8 +10,7 @@ import pytest
 
 from detmatrix.scanner.elf import text
 from detmatrix.scanner.gpu.cubin import EXTERNALS, Cubin, CubinError, architectures, cubins
-from detmatrix.scanner.gpu.device import DEVICES, DeviceError, as_header, blocks_per_multiprocessor, device
-from detmatrix.scanner.gpu.names import shortened, source_of
+from detmatrix.scanner.gpu.device import DEVICES, DeviceError, blocks_per_multiprocessor, device
 
 MODULE = (Path(__file__).parent / "data" / "gpu" / "module.fatbin").read_bytes()
 BASE = 0x7A1400000000
@@ -246,35 +244,3 @@ def test_the_table_of_a_device() -> None:
         a100["Clusters"]
     with pytest.raises(DeviceError, match="sm_75: cannot be simulated; sm_80, sm_90 can"):
         device(75)
-
-
-def test_the_table_as_c() -> None:
-    """A header has each attribute by its name, and by its number what is published."""
-    header = as_header(replace(device(80), name="One"))
-
-    assert '#define DEVICE_NAME "One"\n' in header
-    assert "#define DEVICE_MultiProcessorCount 108\n" in header
-    assert " X(16, 108) " in header
-    assert "#define DEVICE_TccDriver 0\n" in header
-    assert " X(35, 0) " not in header
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("void at::native::index_elementwise_kernel<128, 4, c10::Half>(long, int)", "index_elementwise_kernel<128, 4, Half>"),
-        ("void at::k<4, at::ldexp_kernel(at::It&)::{lambda()#1}::operator()() const::{lambda(float)#1}, A<3ul> >(A<3ul>)", "k<4, ldexp_kernel, A>"),
-        ("void (anonymous namespace)::softmax_warp_forward<float, true>(float*)", "softmax_warp_forward<float, true>"),
-        ("at::native::(anonymous namespace)::atomic_max(float*, int)", "atomic_max"),
-        ("void at::k<8, at::gather<true>::operator()<at::Add>(int)::{lambda(float)#1}>(int)", "k<8, gather>"),
-        ("_Z3foo", "_Z3foo"),
-    ],
-)  # fmt: skip
-def test_names_for_readers(name: str, said: str) -> None:
-    """Of a kernel, what tells it from others; and the file that it is from."""
-    assert shortened(name) == said
-    assert (
-        source_of("x _ZN50_GLOBAL__N__2fa45684_17_RangeFactories_cu_38772b0829elementwise")
-        == "RangeFactories.cu"
-    )
-    assert source_of("_Z3foo") == ""

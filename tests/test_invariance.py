@@ -193,6 +193,7 @@ def test_a_row_varies_where_every_execution_gave_other_bits() -> None:
         (None, Cell(verdict="error"), "not_asked"),
         (_with(differing=1), STILL, "not_repeatable"),
         (_with(Tried(value="8", outcome="not_repeatable", executions=10, outputs=(OTHER,))), STILL, "not_repeatable"),
+        (_with(*(Tried(value=it, outcome=it, executions=9, outputs=(OTHER,)) for it in ("varies", "not_repeatable"))), STILL, "varies"),
         (replace(TRIED, trials=(Tried(value="1", outcome="raised", message="no"),)), STILL, "error"),
         (replace(TRIED, outcome="timeout", trials=()), STILL, "error"),
         (replace(TRIED, outcome="not_run", message="no batch", trials=()), STILL, "not_asked"),

@@ -14,13 +14,11 @@ from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.records import Observation
 from detmatrix.scanner.processes.variables import worker_environment
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
 from tests.compared import run_of
 from tests.conftest import refused
-from tests.documented import CPU, docs_of, docstring, regenerated, shown
 from tests.evidence_runs import only
-from tests.runs import SETTINGS, drifting, launching, raised, ran, row, stable, write_run
+from tests.runs import SETTINGS, launching, ran, row, stable, write_run
 
 ROW = row("torch.Tensor.scatter_add_", device="cpu")
 
@@ -33,49 +31,6 @@ def seen(off: list[Observation], on: list[Observation]) -> MatrixRow:
 
 def still(mode: Mode) -> list[Observation]:
     return ran(ROW, mode, *stable())
-
-
-@pytest.mark.parametrize(
-    ("off", "on", "finding"),
-    [
-        (launching(still("off"), 3), launching(still("on"), 3), "order_dependent"),
-        (launching(still("off"), 3), still("on"), "order_dependent"),
-        (launching(still("off"), 3), raised(ROW, "on", "scatter_add_"), "order_dependent"),
-        (launching(still("off")), launching(still("on")), "deterministic"),
-        (launching(ran(ROW, "off", *drifting()), 3), launching(still("on"), 3), "fixed_by_mode"),
-        (launching(still("off"), 3), launching(ran(ROW, "on", *drifting()), 3), "silent"),
-    ],
-)
-def test_what_was_measured_comes_first(
-    off: list[Observation], on: list[Observation], finding: Finding
-) -> None:
-    """Another order of programs makes a finding of its own, where nothing differed that was measured."""
-    assert seen(off, on).finding == finding
-
-
-def test_same_bits_in_every_order_are_of_low_power() -> None:
-    """The interpreter shows no race within a kernel, and has no GPU: the row says so, and is not called serial."""
-    observations = [replace(one, threads=1) for one in launching(still("off"))]
-    one = seen(observations, launching(still("on")))
-
-    assert one.finding == "deterministic"
-    assert not one.serial
-    assert str(one.weak).startswith("Triton's interpreter ran programs of kernels one after the other")
-
-
-@pytest.mark.parametrize("acting", [True, False])
-@pytest.mark.parametrize("finding", ["order_dependent", "deterministic"])
-def test_no_order_touches_the_documented_lists(finding: Finding, *, acting: bool) -> None:
-    """A bullet is neither confirmed nor contradicted, none is missing, and the lists stay as they are."""
-    bullet = f":func:`torch.a` {CPU}"
-    text = docstring([bullet], []) if acting else docstring([], [bullet])
-    planned, observations = shown("torch.a", finding, "cpu")
-    rows = [(planned, launching(observations) if finding == "deterministic" else observations)]
-    docs = docs_of(text, rows)
-
-    assert [one.agreement for one in docs.judged] == ["not_run"]
-    assert regenerated(text, rows) == (([bullet], []) if acting else ([], [bullet]))
-    assert docs_of(docstring(), rows).undocumented == ()
 
 
 def test_workers_interpret_kernels_only_where_it_is_asked() -> None:

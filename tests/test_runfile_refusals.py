@@ -144,6 +144,8 @@ _SEEN = f"line 2: the observation of {_ID}"
         (2, {"outputs": [{"name": "output", "shape": [1], "dtype": "float32", "differing": 50}]},
          (f"{_SEEN} counts 50 differing of 50 executions, the first included - at `$.outputs[0].differing`; "
           "restore the file")),
+        (2, {"outcome": "invalid", "executions": 0, "digests": {"a": 1}},
+         f"{_SEEN} counts 0 executions but 1 digests - at `$.digests`; restore the file"),
         (2, {"outcome": "invalid", "executions": 0, "digests": {}, "forward_differing": 1},
          (f"{_SEEN} counts 1 differing of 0 executions, the first included - at `$.forward_differing`; "
           "restore the file")),

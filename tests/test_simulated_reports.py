@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,26 +156,6 @@ def test_script_replays_a_schedule(detmatrix: Command, run: Path) -> None:
     refused = detmatrix("repro", "--replay", run.name, "Conv2d:dense")
     assert refused.returncode == 2
     assert "nothing to replay, it ran in no mode (off: not_run (calls cudnnBackendExecute" in refused.stderr
-
-
-def test_replay_of_specs_of_ones_own_names_them(detmatrix: Command, run: Path) -> None:
-    """They run only where a command line names them: the script says how, and without them tells that before anything runs."""
-    changed(run, lambda one: "settings" in one and one["settings"].update(specs=["my specs.py"]))
-    text = run.read_text(encoding="utf-8").replace('"torch.nn.AdaptiveMaxPool3d"', '"mine.differs"')
-    run.write_text(text, encoding="utf-8")
-    detmatrix("repro", "--replay", run.name, "mine.differs:smaller_output", "-o", "replay.py")
-    assert "THIS_FILE --python PATH --specs 'my specs.py'\n" in run.with_name("replay.py").read_text("utf-8")
-
-    script = subprocess.run(
-        [sys.executable, "replay.py"], cwd=run.parent, capture_output=True, text=True, check=False
-    )
-    here = detmatrix("repro", "--replay", run.name, "mine.differs:smaller_output")
-    for refused in (script, here):
-        assert refused.returncode == 2
-        assert refused.stderr == (
-            "detmatrix: mine.differs:smaller_output: cannot be replayed: its spec is none of ours; specs are Python, which "
-            "runs only where the command line names it: if you trust it, add --specs 'my specs.py'\n"
-        )
 
 
 @pytest.mark.parametrize(

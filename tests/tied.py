@@ -9,16 +9,10 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# Each helper reads from a pipe that only the test writes to. It ends when the pipe does.
-_SPIN = """
-import os, threading
-threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
-while True: pass
-"""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -50,19 +44,6 @@ def _tied(options: dict[str, Any]) -> dict[str, Any]:
             before()
 
     return options | {"preexec_fn": prepare}
-
-
-@contextlib.contextmanager
-def busy_cores() -> Iterator[list[int]]:
-    """Keep every core busy; yield the ids of the processes that do."""
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for _ in range(os.cpu_count() or 1):
-            process = subprocess.Popen([sys.executable, "-ISc", _SPIN], stdin=subprocess.PIPE)
-            stack.enter_context(process)
-            stack.callback(process.kill)
-            processes.append(process)
-        yield [process.pid for process in processes]
 
 
 def main() -> int:
