@@ -279,3 +279,15 @@ def test_without_a_run_the_recorded_ones_of_the_newest_release_count(detmatrix: 
     )
     assert "| CPU, measured" in done.stdout
     assert "| CUDA, simulated" in done.stdout
+
+
+def test_recorded_runs_are_named_by_their_release(detmatrix: Command) -> None:
+    """The newest that begins so; none of another, and not beside runs."""
+    older = detmatrix("docs", "--recorded", "2.11")
+    none = detmatrix("docs", "--recorded", "2.1.")
+    both = detmatrix("docs", "--recorded", "2.11", "run.jsonl")
+
+    assert older.stdout.startswith("# What torch 2.11.0 documents")
+    assert re.search(r"--recorded 2\.1\.: no run of it is recorded; .*2\.11\.0", one_line(none.stderr))
+    assert (none.returncode, both.returncode) == (2, 2)
+    assert one_line(both.stderr) == "detmatrix: --recorded names runs, and so does RUN; give one of them"

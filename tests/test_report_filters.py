@@ -65,8 +65,9 @@ def test_lists_filter_rows(
 
 
 def test_address_holds_the_filters(page: Page) -> None:
-    """A filtered view is an address: opened again it shows the same, and reset forgets it."""
-    page.one("#q").send_keys("torch.tensor")
+    """A filtered view is an address: opened again it shows the same, and reset forgets it; a slash goes to the search."""
+    page.one("body").send_keys("/")
+    page.driver.switch_to.active_element.send_keys("torch.tensor")
     page.shows("3 of 9 ops")
     page.one('.tile[data-finding="silent"]').click()
     page.one('.tile[data-finding="raises"]').click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -201,8 +202,10 @@ def test_lines_that_are_no_record_are_refused(
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no header line"),
         (b'\xef\xbb\xbf{"kind": "header"}\n', "no header line"),
         (b'{"x":' + b"[" * 100_000 + b"\n", "no header line"),
+        (b'{"kind":"ops","format":1}\n', "it is a record of a program; detmatrix locate --diff reads it"),
+        (gzip.compress(b'{"kind": "cudnn",\n"cells": []}'), "it is a table of cuDNN's engines; detmatrix cudnn --read reads it"),
     ],
-    ids=["empty", "short", "blank", "object", "array", "number", "closing", "report", "csv", "png", "bom", "deep"],
+    ids=["empty", "short", "blank", "object", "array", "number", "closing", "report", "csv", "png", "bom", "deep", "record", "table"],
 )  # fmt: skip
 def test_foreign_files_are_refused(tmp_path: Path, content: bytes, text: str) -> None:
     """What scan did not write is no run file."""
@@ -213,15 +216,15 @@ def test_foreign_files_are_refused(tmp_path: Path, content: bytes, text: str) ->
 
 
 def test_unreadable_places_are_refused(tmp_path: Path) -> None:
-    """A folder, a name without a file, a path below a file, a name too long, and .gz that is none."""
-    below = tmp_path / "file.gz"
-    below.write_bytes(b"plain")
+    """A folder, a name without a file, a path below a file, a name too long, and a packed file that is damaged."""
+    below = tmp_path / "file"
+    below.write_bytes(b"\x1f\x8bplain")
 
     assert refusal(tmp_path) == f"cannot be read (Is a directory); {ADVICE}"
     assert refusal(tmp_path / "none") == f"cannot be read (No such file or directory); {ADVICE}"
     assert refusal(below / "x") == f"cannot be read (Not a directory); {ADVICE}"
     assert refusal(tmp_path / ("x" * 300)) == f"cannot be read (File name too long); {ADVICE}"
-    assert refusal(below) == f"cannot be read (Not a gzipped file (b'pl')); {ADVICE}"
+    assert refusal(below) == f"cannot be read (Unknown compression method); {ADVICE}"
 
 
 # Whole lines in the wrong place

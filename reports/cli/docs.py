@@ -41,6 +41,12 @@ FORMS = (*RENDERERS, "patch", "pr")
     "trustworthy or the block is stale, and write nothing.",
 )
 @click.option(
+    "--recorded",
+    "release",
+    metavar="VERSION",
+    help="Read the recorded runs of this release of torch, such as 2.15, in place of RUN.",
+)
+@click.option(
     "--source",
     metavar="FILE",
     help="With --format patch or pr: the torch/__init__.py of a checkout of PyTorch, whose lists are held against the evidence. "
@@ -62,6 +68,7 @@ def docs(
     runs: tuple[str, ...],
     form: str | None,
     check: bool,
+    release: str | None,
     source: str | None,
     ops: tuple[str, ...],
     python: str,
@@ -76,8 +83,10 @@ def docs(
     """
     form = form_of(form, output, FORMS)
     _refuse(form, output, into, source, ops)
+    if runs and release is not None:
+        raise UsageError("--recorded names runs, and so does RUN; give one of them")
     if not runs:
-        runs = (str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else newest_recorded()
+        runs = (str(DEFAULT_RUN),) if release is None and DEFAULT_RUN.exists() else newest_recorded(release)
         click.echo(f"docs: {', '.join(runs)}", err=True)
     checkout = None if source is None else read_source(source)
     joined = join(load(runs), None if checkout is None else checkout.claims)
@@ -103,10 +112,20 @@ def docs(
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
 
 
-def newest_recorded() -> tuple[str, ...]:
-    """Return the recorded runs of the newest release, those of the ops of all of PyTorch's databases left out."""
-    *_, newest = (Path(path).name.split("-")[1] for path in recorded(what="cpu"))
-    return tuple(path for path in recorded(newest) if not path.endswith("-all.jsonl.gz"))
+def newest_recorded(release: str | None = None) -> tuple[str, ...]:
+    """Return the recorded runs of the newest release, those of the ops of all of PyTorch's databases left out.
+
+    Args:
+        release: Or of the newest that begins so: ``"2.15"``.
+
+    Raises:
+        UsageError: None is recorded.
+    """
+    known = [Path(path).name.split("-")[1] for path in recorded(what="cpu")]
+    fitting = [one for one in known if release is None or f"{one}.".startswith(f"{release}.")]
+    if not fitting:
+        raise UsageError(f"--recorded {release}: no run of it is recorded; {', '.join(known)} are")
+    return tuple(path for path in recorded(fitting[-1]) if not path.endswith("-all.jsonl.gz"))
 
 
 def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:

@@ -178,7 +178,9 @@ def _unmeasured(
     places = range(len(matrices))
     latest = max(places, key=lambda place: versions.key(_release(matrices[place])), default=None)
     told = [] if latest is None else lists[latest].claims
-    if narrowed and latest is not None:
+    # Whoever scanned some ops, or own ones alone, asked about no others.
+    own = all(row.row.source == "own" for some in shown.values() for _, row in some)
+    if (narrowed or own) and latest is not None:
         rows = (row.row for some in shown.values() for _, row in some)
         about = {id(claim) for row in rows for claim in lists[latest].about(row)}
         told = [claim for claim in told if id(claim) in about]

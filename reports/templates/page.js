@@ -151,6 +151,13 @@ const filters = ({ items, names, choice, matches, told, everything = "", widened
 const measure = () => document.documentElement.style.setProperty("--bar", `${$(".bar").offsetHeight}px`);
 new ResizeObserver(measure).observe($(".bar"));
 
+// As on the sites where people search most, a slash goes to the search.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+  event.preventDefault();
+  $(".bar input[type=search]").focus();
+});
+
 // Links within the page leave the address to the filters, but for those of rows.
 document.addEventListener("click", (event) => {
   const link = event.target.closest('a[href^="#"]:not(.here)');

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -26,7 +27,7 @@ MOST_PACKED = 64
 
 @contextmanager
 def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator[IO[bytes]]:
-    """Open a file, decompressed if its name ends in ``.gz``; what goes wrong until it is closed is told.
+    """Open a file, decompressed if it is gzip's by its first bytes; what goes wrong until it is closed is told.
 
     Args:
         path: The file.
@@ -37,25 +38,29 @@ def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator
         DetmatrixError: As *failure*: the file cannot be opened or read.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            _check_size(path, file, writer, failure)  # type: ignore[arg-type]
-            yield file  # type: ignore[misc] # typeshed knows gzip's files by another name
+        with path.open("rb") as plain:
+            packed = plain.peek(2).startswith(b"\x1f\x8b")
+            file = cast("IO[bytes]", gzip.GzipFile(fileobj=plain)) if packed else plain
+            _check_size(path, file, writer, failure, packed=packed)
+            yield file
     except (OSError, EOFError, zlib.error) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise failure(f"{path}: cannot be read ({text}); give a file that {writer} wrote") from error
 
 
-def _check_size(path: Path, file: IO[bytes], writer: str, failure: type[DetmatrixError]) -> None:
+def _check_size(
+    path: Path, file: IO[bytes], writer: str, failure: type[DetmatrixError], *, packed: bool
+) -> None:
     """Refuse a file that holds more than any that detmatrix wrote; of a compressed one, read all of it once.
 
     What was damaged is known at the end only, and is not to be read as lines before.
     """
-    packed = path.stat().st_size
-    if path.suffix != ".gz":
-        if packed > MOST_BYTES:
+    stored = path.stat().st_size
+    if not packed:
+        if stored > MOST_BYTES:
             raise failure(f"{path}: is larger than {MOST_BYTES >> 30} GB; give a file that {writer} wrote")
         return
-    size, most = 0, min(max(MOST_UNPACKED, MOST_PACKED * packed), MOST_BYTES)
+    size, most = 0, min(max(MOST_UNPACKED, MOST_PACKED * stored), MOST_BYTES)
     while data := file.read(1 << 20):
         size += len(data)
         if size > most:
@@ -95,6 +100,21 @@ class Opening(msgspec.Struct):
     format: object = None
 
 
+# Of files that are given in the place of others: what each kind is, and what reads it.
+_KINDS = {
+    "header": "a run file; detmatrix report reads it",
+    "cudnn": "a table of cuDNN's engines; detmatrix cudnn --read reads it",
+    "ops": "a record of a program; detmatrix locate --diff reads it",
+}
+
+
+def what_it_is(path: str | Path, failure: type[DetmatrixError]) -> str:
+    """Return, in brackets, what a file of another kind is; nothing of one that detmatrix does not write."""
+    with readable(Path(path), "detmatrix", failure) as file:
+        said = re.match(rb'\s*\{\s*"kind":\s*"(\w+)"', file.read(100))
+    return f" (it is {_KINDS[kind]})" if said and (kind := said[1].decode()) in _KINDS else ""
+
+
 def opening_of(data: bytes) -> Opening:
     """Return what a JSON object says of itself; of anything else, nothing."""
     try:
@@ -116,7 +136,7 @@ class RecordKind(NamedTuple):
 
 
 def read_record(path: str | Path, type_: type[Recorded], about: RecordKind) -> Recorded:
-    """Read a file that is one JSON object; a name that ends in ``.gz`` is read compressed.
+    """Read a file that is one JSON object; one that gzip compressed is unpacked.
 
     Raises:
         DetmatrixError: As *about.failure*: the file cannot be read, is none of its kind, is damaged, or newer.
@@ -128,7 +148,7 @@ def read_record(path: str | Path, type_: type[Recorded], about: RecordKind) -> R
         raise failure(f"{path}: larger than any {about.name}; {theirs}")
     opening = opening_of(data)
     if opening.kind != about.kind:
-        raise failure(f"{path}: not a {about.name}; {theirs}")
+        raise failure(f"{path}: not a {about.name}{what_it_is(path, failure)}; {theirs}")
     refuse_newer(path, f"{about.name} format", opening.format, about.format, failure)
     if isinstance(opening.format, int) and opening.format < 1:
         raise failure(f"{path}: no such {about.name} format: {opening.format} - at `$.format`")

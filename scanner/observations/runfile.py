@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr, replace
 
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.consistency import Check, check_counts
-from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
+from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
 from detmatrix.scanner.observations.invariance_records import Invariance
 from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
 from detmatrix.scanner.observations.records import (
@@ -299,7 +299,7 @@ class Shared:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a file, decompressed if its name ends in ``.gz``; a torn last one is left out."""
+    """Yield the whole lines of a file, decompressed if gzip packed it; a torn last one is left out."""
     with readable(path, "scan", RunFileError) as file:
         limit, number = _LONGEST_HEADER, 1
         while line := file.readline(limit + 1):
@@ -320,7 +320,8 @@ def _check_format(path: str, line: bytes) -> None:
     """Refuse files that are not ours, and those of a newer format, each with its advice."""
     opening = opening_of(line)
     if opening.kind != "header":
-        raise RunFileError(f"{path}: not a detmatrix run file (no header line); give a file that scan wrote")
+        other = what_it_is(path, RunFileError) or " (no header line)"
+        raise RunFileError(f"{path}: not a detmatrix run file{other}; give a file that scan wrote")
     if not isinstance(opening.format, int):
         return  # decoding says what is wrong with it
     refuse_newer(path, "run file format", opening.format, FORMAT, RunFileError)
