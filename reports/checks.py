@@ -16,8 +16,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from detmatrix.reports.matrix.columns import Column, all_columns
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.matrix.trust import serial_words
-from detmatrix.reports.matrix.words import GLOSSARY, states
+from detmatrix.reports.matrix.words import GLOSSARY, serial_words, states
 from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow

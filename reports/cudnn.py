@@ -17,7 +17,7 @@ from tabulate import tabulate
 from detmatrix.reports.render import page
 from detmatrix.reports.render.json import View, json_of
 from detmatrix.reports.render.markdown import generate
-from detmatrix.reports.render.terminal import wrapped
+from detmatrix.reports.render.output import wrapped
 from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
 from detmatrix.scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
 from detmatrix.scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation

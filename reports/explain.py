@@ -17,15 +17,14 @@ from detmatrix.reports.matrix.columns import (
     cell_of,
     outranking,
 )
-from detmatrix.reports.matrix.listed import SECTION_WORDS, hands_out
-from detmatrix.reports.matrix.model import Matrix, beside_counts
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, beside_counts, hands_out
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from detmatrix.reports.matrix.rows import row_view
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
 from detmatrix.reports.matrix.words import span as span_of
 from detmatrix.reports.render.json import View, json_of
 from detmatrix.reports.render.markdown import generate
-from detmatrix.reports.render.terminal import wrapped
+from detmatrix.reports.render.output import wrapped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.errors import one_line

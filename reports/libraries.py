@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from detmatrix.reports.render import page
 from detmatrix.reports.render.json import View, fields_of, object_pieces
 from detmatrix.reports.render.markdown import generate
-from detmatrix.reports.render.terminal import wrapped
+from detmatrix.reports.render.output import wrapped
 from detmatrix.scanner.errors import UsageError
 
 DATA = Path(__file__).with_name("libraries.toml")
@@ -215,11 +215,7 @@ def _entry(entry: LibraryEntry, calls: Sequence[LibraryCall]) -> View:
 
 
 def libraries_of(names: Collection[str]) -> list[View]:
-    """Return what libraries document of the routines that an op calls.
-
-    Args:
-        names: Of the op, dotted.
-    """
+    """Return what libraries document of the routines that an op calls; *names* are its dotted names."""
     found: dict[tuple[str, str, str | None], list[LibraryEntry]] = {}
     places: dict[tuple[str, str, str | None], LibraryCall] = {}
     for call, entry in documented_libraries().called_by(names):

@@ -87,9 +87,7 @@ _SUSPECT_HEADS = ["on CUDA, simulated", "op", "line", "module", "phase", "calls"
 def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
     """Return the report of a program whose ops were only counted: each beside what a simulated GPU showed of it.
 
-    Args:
-        located: What its process found.
-        runs: Run files on a simulated GPU; none: those recorded of its release.
+    Without *runs* on a simulated GPU those recorded of its release are read.
     """
     simulated = [
         one for one in load(runs or recorded_simulations(located)) if one.run.header.environment.simulated

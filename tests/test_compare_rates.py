@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.rates import LEVEL, Rate, fisher, rate_test
+from detmatrix.reports.compare.comparable import LEVEL, Rate, fisher, rate_test
 from detmatrix.scanner.observations.records import Group
 from tests.runs import RUNS, drifting, ran, row
 

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render.terminal import NARROW as WIDTH
-from detmatrix.reports.render.terminal import fitted
+from detmatrix.reports.render.output import NARROW as WIDTH
+from detmatrix.reports.render.output import fitted
 from detmatrix.reports.report import text
 from tests import tied
 from tests.runs import write_run

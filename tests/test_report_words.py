@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.matrix import cost as costs
-from detmatrix.reports.matrix import trust
-from detmatrix.reports.matrix.cost import costs as slow
+from detmatrix.reports.matrix import rows as costs
+from detmatrix.reports.matrix import words
+from detmatrix.reports.matrix.rows import costs as slow
 from detmatrix.scanner.observations.records import Group, Output, Timing
 from detmatrix.scanner.verdicts.cells import cell_of
 from tests.evidence_runs import ONE, SEVERITY, cost, one_row, only, quiet_row, under
@@ -71,7 +71,7 @@ def test_what_only_some_perturbations_reveal(
     """A row that differs under one perturbation and in five executions of two processes under another does not."""
     found = one_row(tmp_path, [*ran(ONE, "off", *drifting(3), groups=groups), *ran(ONE, "on", *stable())])
 
-    lines = trust.revealed([found]).lines
+    lines = words.revealed([found]).lines
     assert [line[2] for line in lines] == ([where] if where else [])
 
 

@@ -9,8 +9,7 @@ import click
 from detmatrix.reports.cli.writing import Place, writes
 from detmatrix.reports.explain import RENDERERS, explained
 from detmatrix.reports.libraries import libraries_of
-from detmatrix.reports.matrix.listed import is_about
-from detmatrix.reports.matrix.model import Matrix, narrowed, recorded
+from detmatrix.reports.matrix.model import Matrix, is_about, narrowed, recorded
 from detmatrix.reports.render.json import View
 from detmatrix.scanner.cases.known import KnownOp, op_called
 from detmatrix.scanner.claims.matching import device_kind

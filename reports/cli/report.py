@@ -14,8 +14,7 @@ from detmatrix.reports import checks
 from detmatrix.reports.cli.writing import deliver
 from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
 from detmatrix.reports.render import blocks
-from detmatrix.reports.render.output import open_option, place_of, write_report, write_to_stdout
-from detmatrix.reports.render.terminal import columns
+from detmatrix.reports.render.output import columns, open_option, place_of, write_report, write_to_stdout
 from detmatrix.reports.report import export, page, text
 from detmatrix.reports.report.view import excerpt, markdown, report_view
 from detmatrix.scanner.cli.options import (

@@ -11,8 +11,16 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.comparable import UNLIKE, NotComparable, Reason
-from detmatrix.reports.compare.rates import Moved, RateTest, moved, process_test, rate_test
+from detmatrix.reports.compare.comparable import (
+    UNLIKE,
+    Moved,
+    NotComparable,
+    RateTest,
+    Reason,
+    moved,
+    process_test,
+    rate_test,
+)
 from detmatrix.reports.matrix.columns import dependence_change
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, digest_kind
 from detmatrix.scanner.verdicts.cells import COMPARED, Cell

@@ -31,10 +31,10 @@ from detmatrix.reports.compare.view import (
     step_counts,
     view_of,
 )
-from detmatrix.reports.matrix import cost, words
-from detmatrix.reports.matrix.listed import RunLists, documented
-from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix import words
+from detmatrix.reports.matrix.model import Matrix, RunLists, documented
 from detmatrix.reports.matrix.ops import direction_of
+from detmatrix.reports.matrix.rows import TIMES, cost_words, ratio_of
 from detmatrix.reports.render.json import View, fields_of, object_pieces
 from detmatrix.reports.render.markdown import NONE
 from detmatrix.reports.render.markdown import generate as generate_markdown
@@ -237,7 +237,7 @@ def render(comparison: Comparison) -> Iterator[str]:
             class_sign=CLASS_SIGN,
             circumstances=_circumstances(comparison.matrices),
             not_planned=NOT_PLANNED,
-            TIMES=cost.TIMES,
+            TIMES=TIMES,
         ),
     )
 
@@ -329,7 +329,7 @@ def _moment(one: View, facts: Tables) -> int:
             bits=change.bits_words,
             redocumented=one.redocumented,
         )
-    price = (cost.cost_words(row), cost.ratio_of(row.cost)) if row else (None, None)
+    price = (cost_words(row), ratio_of(row.cost)) if row else (None, None)
     return facts.place("moments", shown=shown, became=became, cost=price[0], ratio=price[1])
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import (
     NotComparable,
+    RateTest,
     Reason,
     kind_of,
     of_absence,
@@ -23,6 +24,7 @@ from detmatrix.reports.compare.comparable import (
     of_machines,
     of_rows,
     of_runs,
+    together,
 )
 from detmatrix.reports.compare.judge import (
     CLASS_MEANING,
@@ -36,10 +38,8 @@ from detmatrix.reports.compare.judge import (
     few_processes,
     judge,
 )
-from detmatrix.reports.compare.rates import RateTest, together
-from detmatrix.reports.matrix.cost import timed, times
-from detmatrix.reports.matrix.listed import RunLists, lists_of
-from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.reports.matrix.model import Matrix, RunLists, lists_of, matrix_of
+from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.render.json import View, fields_of
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import matches, names_of
@@ -290,14 +290,7 @@ def open_to_doubt(change: Change) -> bool:
 
 
 def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again | None) -> JudgedRow:
-    """Join what the scans suggest of a row with what measuring both again in turns shows.
-
-    Args:
-        first: What ``judge`` made of the rows of the scans.
-        before: The row of the earlier scan.
-        after: That of the later one.
-        again: What was measured again.
-    """
+    """Join what ``judge`` made of a row of two scans with what measuring both again in turns shows."""
     if again is not None and (why := again.left.get(after.row.key)):
         return _unsettled(first, f"not measured again: {why}")
     measured = again.rows.get(after.row.key) if again is not None else None
@@ -310,12 +303,7 @@ def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again |
 
 
 def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
-    """Join what the scans suggest of a row with what measuring both again in turns shows: the latter decides.
-
-    Args:
-        first: What ``judge`` made of the rows of the scans.
-        again: What it made of those that were measured again.
-    """
+    """Join what ``judge`` made of a row of two scans with what it made of it measured again: the latter decides."""
     if again.kind == "same":
         text = f"the scans suggest {first.seeming if first.seeming != 'same' else 'unequal rates'}"
         shown = again.detail or "both show the same"
@@ -514,14 +502,7 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
 
 
 def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Found | None = None) -> Pair:
-    """Compare two runs of one kind of device.
-
-    Args:
-        old: The run before.
-        new: The run after.
-        again: Rows of both that were measured again.
-        found: For rows of which the run before has no finding, the latest run that has one.
-    """
+    """Compare two runs of one kind of device; *found* has for rows of which the first has no finding the latest run that has one."""
     obstacles = tuple(of_runs(old, new))
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
     rows: list[tuple[MatrixRow | None, MatrixRow | None]]

@@ -6,9 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from detmatrix.reports.compare.comparable import REASON_MEANING, Reason, hardware, kind_of
+from detmatrix.reports.compare.comparable import (
+    CAVEAT,
+    LEVEL,
+    REASON_MEANING,
+    RateTest,
+    Reason,
+    hardware,
+    kind_of,
+)
 from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
-from detmatrix.reports.compare.rates import CAVEAT, LEVEL, RateTest
 from detmatrix.reports.compare.runs import (
     CLAIM_MEANING,
     COST_MEANING,
@@ -18,8 +25,7 @@ from detmatrix.reports.compare.runs import (
     Pair,
 )
 from detmatrix.reports.matrix import words
-from detmatrix.reports.matrix.listed import SECTION_WORDS, documented
-from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.words import named_machines, states
 from detmatrix.reports.render.json import View, fields_of

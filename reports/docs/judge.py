@@ -25,8 +25,16 @@ from detmatrix.reports.docs.evidence import (
     held_back,
     separations,
 )
-from detmatrix.reports.matrix.listed import UNDOCUMENTED, is_about, is_filled, is_noted, with_notes
-from detmatrix.reports.matrix.model import Matrix, beside_counts, input_elements
+from detmatrix.reports.matrix.model import (
+    UNDOCUMENTED,
+    Matrix,
+    beside_counts,
+    input_elements,
+    is_about,
+    is_filled,
+    is_noted,
+    with_notes,
+)
 from detmatrix.scanner.claims.matching import device_kind, is_vague, matches, names_of
 from detmatrix.scanner.claims.tables import contradictions, documented_claims
 from detmatrix.scanner.errors import UsageError
@@ -150,11 +158,7 @@ class Docs(Struct, frozen=True, kw_only=True):
 
 
 def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) -> Docs:
-    """Judge documented claims by the rows of *matrices*.
-
-    Args:
-        matrices: The runs.
-        claims: The claims; without them those of the runs.
+    """Judge documented claims, without any those of the runs, by the rows of *matrices*.
 
     Raises:
         UsageError: The runs are not of one torch release, or hold different claims, or there are none; or one is

@@ -22,8 +22,7 @@ from detmatrix.reports.docs.judge import (
 )
 from detmatrix.reports.docs.regenerate import SIMULATED, RegeneratedLists, lists_of, regenerate
 from detmatrix.reports.matrix import words
-from detmatrix.reports.matrix.listed import hands_out
-from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.model import Matrix, hands_out
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.words import states
 from detmatrix.reports.render import markdown as of_markdown

@@ -13,9 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
-from detmatrix.reports.matrix.cost import APPROXIMATELY, SLOW, TIMES, timed, times
-from detmatrix.reports.matrix.listed import SECTION_WORDS, is_filled, is_missing, lists_of, sections
-from detmatrix.reports.matrix.model import Matrix, beside_counts
+from detmatrix.reports.matrix.model import (
+    SECTION_WORDS,
+    Matrix,
+    beside_counts,
+    is_filled,
+    is_missing,
+    lists_of,
+    sections,
+)
+from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, times
 from detmatrix.reports.render.json import View, fields_of
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import claimed_kind, device_kind, names_of

@@ -1,23 +1,217 @@
-"""One row as JSON and CSV have it. Absence is ``None``, never a blank, a zero or NaN; what was not asked has no key."""
+"""One row as JSON and CSV have it, and what the flag costs it. Absence is ``None``, never a blank, a zero or NaN.
+
+The cost is the ratio of a row's median times with the flag on and off. A ratio whose two times lie within each other's quartiles
+is not told apart from 1: it is marked, not hidden. A row that could not be timed has a word in its place.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from detmatrix.reports.cudnn import expected_engines
 from detmatrix.reports.libraries import library_names
-from detmatrix.reports.matrix.cost import NOT_MEASURED, cost_view
+from detmatrix.reports.matrix.words import TableSection
 from detmatrix.reports.render.json import View, fields_of
-from detmatrix.scanner.observations.records import MODES, Mode, Output
+from detmatrix.scanner.observations.records import MODES, Cost, Mode, Output, Timing
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, runs_in
+
+TIMES = "×"  # noqa: RUF001 - the sign for "times"
+APPROXIMATELY = "≈"  # stands before a ratio that is not told apart from 1
+NOT_MEASURED = "not measured"
+SLOW = 2.0  # the ratio from which a row is listed
+# Outcomes that verdicts call otherwise.
+_UNTIMED: dict[str, str] = {"raised": "error", "invalid": "error"}
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+# Matters to CUDA alone: both times are taken in one process, whose environment is that of the mode on.
+_WORKSPACE = (
+    ' "off" was timed in a process that has CUBLAS_WORKSPACE_CONFIG set, as "on" needs it: against a process without '
+    "it the flag may cost more or less."
+)
+_ROUNDED, _WHOLE = 10, 100  # ratios from which one and no decimal are told
+
+
+class Timed(NamedTuple):
+    """The times of a row that was timed."""
+
+    off: Timing
+    on: Timing
+    unfilled: Timing | None  # with fill_uninitialized_memory off
+    cost: Cost
+
+    @property
+    def ratio(self) -> float:
+        """The median time with the flag on over that with it off."""
+        return self.on.median / self.off.median
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the two times differ by more than their spread."""
+        return _apart(self.off, self.on)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the row takes at least twice as long with the flag on, by more than the spread."""
+        return self.ratio >= SLOW and self.told_apart
+
+    @property
+    def filling(self) -> float | None:
+        """The ratio with fill_uninitialized_memory off, if filling makes a difference of more than the spread."""
+        unfilled = self.unfilled
+        return _over(unfilled, self.off) if unfilled is not None and _apart(self.on, unfilled) else None
+
+    @property
+    def flag(self) -> float:
+        """The ratio without what filling takes, and 1 where the times are not told apart: that is no difference."""
+        timing = self.on if self.filling is None else self.unfilled
+        return (timing.median / self.off.median) if timing and _apart(self.off, timing) else 1.0
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The ratios that the quartiles of both times leave plausible."""
+        high = self.on.high / self.off.low if self.off.low else math.inf
+        return self.on.low / self.off.high, high
+
+    @property
+    def ratio_words(self) -> str:
+        """The ratio, marked where the spread of the times could make it 1."""
+        return f"{'' if self.told_apart else APPROXIMATELY}{times(self.ratio)}"
+
+    @property
+    def spread_words(self) -> str:
+        """The ratios that the quartiles leave plausible."""
+        low, high = self.spread
+        return f"{times(low)} to {times(high)}" if math.isfinite(high) else f"{times(low)} and more"
+
+
+def timed(row: MatrixRow) -> Timed | None:
+    """Return a row's times; ``None`` if it has none."""
+    cost = row.cost
+    if cost is None or cost.off is None or cost.on is None or not cost.off.median:
+        return None
+    return Timed(cost.off, cost.on, cost.unfilled, cost)
+
+
+def cost_view(cost: Cost | None) -> View | None:
+    """Return a row's timings with their ratios as JSON has them; ``None`` if it has no record of any."""
+    if cost is None:
+        return None
+    return View(
+        {
+            "ratio": ratio_of(cost),
+            "unfilled_ratio": _over(cost.unfilled, cost.off),
+            **fields_of(cost, "outcome", "message", "samples", "calls", "off", "on", "unfilled"),
+            **fields_of(cost, "off_memory", "on_memory"),
+        }
+    )
+
+
+def ratio_of(cost: Cost | None) -> float | None:
+    """Return the median time with the flag on over that with it off; ``None`` without timings."""
+    return _over(cost.on, cost.off) if cost is not None else None
+
+
+def cost_words(row: MatrixRow) -> str:
+    """Return the cost of a row as a table shows it, or in a word why there is none."""
+    if (times_ := timed(row)) is not None:
+        filling = f" (fill off: {times(times_.filling)})" if times_.filling is not None else ""
+        return f"{times_.ratio_words}{filling}"
+    if row.on.verdict == "raises":
+        return "none: raises"
+    if row.cost is None or row.cost.outcome == "ran":
+        return NOT_MEASURED
+    return f"none: {_UNTIMED.get(row.cost.outcome, row.cost.outcome)}"
+
+
+def times(ratio: float | None) -> str:
+    """Return a ratio with as many digits as it deserves."""
+    if ratio is None:
+        return NOT_MEASURED
+    digits = 2 if ratio < _ROUNDED else 1 if ratio < _WHOLE else 0
+    return f"{ratio:.{digits}f}{TIMES}"
+
+
+def duration(timing: Timing) -> str:
+    """Return a median with its quartiles, "12.3 µs (12.1 to 12.9)"."""
+    unit, name = next(((unit, name) for unit, name in _UNITS if timing.median >= unit), _UNITS[-1])
+    median, low, high = (f"{value / unit:.3g}" for value in (timing.median, timing.low, timing.high))
+    return f"{median} {name} ({low} to {high})"
+
+
+def memory(count: int | None) -> str:
+    """Return bytes in the largest unit that fits."""
+    if count is None:
+        return NOT_MEASURED
+    unit, name = next(((unit, name) for unit, name in _SIZES if count >= unit), (1, "bytes"))
+    return f"{count / unit:.3g} {name}" if unit > 1 else f"{count} {name}"
+
+
+def _over(one: Timing | None, other: Timing | None) -> float | None:
+    return one.median / other.median if one and other and other.median else None
+
+
+def _apart(one: Timing, other: Timing) -> bool:
+    return one.high < other.low or other.high < one.low
+
+
+def costs(rows: Sequence[MatrixRow]) -> TableSection:
+    """Say how many rows were timed and why others were not, and table those that take at least twice as long."""
+    found = [(row.row.id, one) for row in rows if (one := timed(row)) is not None]
+    found.sort(key=lambda pair: (-pair[1].ratio, pair[0]))  # the slowest with the flag on first
+    untimed = Counter(cost_words(row) for row in rows if timed(row) is None)
+    rest = ", ".join(f"{count} {word.removeprefix('none: ')}" for word, count in untimed.most_common())
+    heads = (
+        "row",
+        "off",
+        "on",
+        "ratio",
+        "between quartiles",
+        "fill off",
+        "peak memory off",
+        "peak memory on",
+    )
+    if not found:
+        rest = f" ({rest})" if rest else ""
+        return TableSection(f"The cost of the flag was not measured in any of these rows{rest}.", heads, [])
+    ratios = [one.ratio for _, one in found]
+    slow = [(row, one) for row, one in found if one.is_slow]
+    filled = sum(one.flag < SLOW for _, one in slow)
+    text = (
+        f"{len(slow)} of {len(found)} timed rows shown here {'takes' if len(slow) == 1 else 'take'} at least twice as "
+        f"long with the flag on{f', {filled} of them through the fill of uninitialized memory' if filled else ''}; the "
+        f"median ratio is {times(statistics.median(ratios))}, the highest {times(ratios[0])}."
+        f"{f' Without a cost: {rest}.' if rest else ''}"
+        f"{_WORKSPACE if any(row.row.device.startswith('cuda') and timed(row) for row in rows) else ''}"
+    )
+    lines = [
+        (
+            row,
+            duration(one.off),
+            duration(one.on),
+            one.ratio_words,
+            one.spread_words,
+            times(_over(one.unfilled, one.off)),
+            memory(one.cost.off_memory),
+            memory(one.cost.on_memory),
+        )
+        for row, one in slow
+    ]
+    return TableSection(text, heads, lines)
+
+
+# --- One row
 
 _PLANNED = ("spec", "case", "direction", "dtype", "device")
 _COUNTS = ("runs", "differing", "distinct")  # absent, not zero, where nothing was compared
 # Of these only bits are compared.
 _BITS = ("int", "uint", "bool", "quint", "qint", "bits")
-_WHOLE = 1_000_000  # ULPs beyond it are rounded
+_MANY_ULPS = 1_000_000  # ULPs beyond it are rounded
 _MOST_ULP = 2**63 - 1
 _LAST = ("groups", "other_threads", "orders", "alerts", "launches")
 
@@ -171,6 +365,6 @@ def _number(value: float | None, none: str) -> str:
 
 
 def _ulps(value: int | None, none: str) -> str:
-    if value is None or value < _WHOLE:
+    if value is None or value < _MANY_ULPS:
         return none if value is None else str(value)
     return f"{'at least ' if value == _MOST_ULP else ''}{value:.3g}"

@@ -22,13 +22,7 @@ from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 
 
 def command_words(command: str, paths: Iterable[str], options: Sequence[str]) -> str:
-    """Return a command as its marker shows it; of an absolute path, which names a machine, the last part.
-
-    Args:
-        command: Such as ``"docs"``.
-        paths: Files it reads.
-        options: The rest of it.
-    """
+    """Return a command as its marker shows it: its name, the files it reads, and its options."""
     text = " ".join(shlex.join(["detmatrix", command, *map(shown, paths), *options]).split())
     return text.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
 

@@ -7,8 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from detmatrix.reports.matrix.columns import COLUMN_FIELDS, all_columns
-from detmatrix.reports.matrix.listed import NOT_LISTED
-from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.model import NOT_LISTED, Matrix
 from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.reports.matrix.rows import row_view
 from detmatrix.reports.matrix.words import machine_of_row, machine_words

@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from detmatrix.reports.coverage import DOCUMENTED, coverages
 from detmatrix.reports.libraries import libraries_told
 from detmatrix.reports.matrix.columns import Column
-from detmatrix.reports.matrix.cost import cost_words, duration, memory, timed
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import LISTED_MEANING, RunRow
-from detmatrix.reports.matrix.rows import differences, row_view
+from detmatrix.reports.matrix.rows import cost_words, differences, duration, memory, row_view, timed
 from detmatrix.reports.matrix.words import bound_words, percent, serial_word
 from detmatrix.reports.render.json import View
 from detmatrix.reports.render.page import Tables, generate

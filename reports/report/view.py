@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import asdict
 
 from detmatrix.reports.libraries import library_names
-from detmatrix.reports.matrix import trust, words
+from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.columns import all_columns, idle_words, telling
-from detmatrix.reports.matrix.cost import cost_words, costs
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import ops_view
-from detmatrix.reports.matrix.rows import differences
+from detmatrix.reports.matrix.rows import cost_words, costs, differences
 from detmatrix.reports.render.json import View, fields_of
 from detmatrix.reports.render.markdown import generate
 from detmatrix.scanner.observations.parts import in_common, shard_words
@@ -107,7 +106,7 @@ def _run(number: int, one: Matrix) -> View:
             "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
             "sentinels": one.run.sentinels,
             "low_power": one.weak,
-            "perturbations": {name: trust.meaning_of(name) for name in header.settings.perturb},
+            "perturbations": {name: words.meaning_of(name) for name in header.settings.perturb},
             "seconds": closing.seconds if closing else None,
             "load_after": closing.load if closing else None,
             "upper_bound": one.upper_bound,
@@ -130,11 +129,11 @@ def _run(number: int, one: Matrix) -> View:
         idle=idle,  # why others that were asked for say nothing
         n=words.n_words(one),
         shown=words.shown_words(one),  # which rows are left out, if any are
-        serial=trust.serial_words(one),
-        libraries_called=trust.library_words(one),
-        controls=trust.controls(one),
-        sentinels=trust.sentinels(one),
-        revealed=trust.revealed(rows),
+        serial=words.serial_words(one),
+        libraries_called=words.library_words(one),
+        controls=words.controls(one),
+        sentinels=words.sentinels(one),
+        revealed=words.revealed(rows),
         costs=costs(rows),
         cost_words=cost_words,
         lists={"Environment": words.environment_words(one), "Scan": words.settings_words(one)},
