@@ -30,8 +30,8 @@ def batched(
         directions: Of its rows.
     """
     return Case(
-        inputs=inputs,
-        provokes=provokes,
+        inputs,
+        provokes,
         directions=directions,
         dtypes=("float32", "bfloat16", "float16"),
         batch=Batch({0: 0} if held is None else held, outputs),

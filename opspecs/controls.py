@@ -85,37 +85,37 @@ SPECS: tuple[OpSpec, ...] = (
         name="control.constant",
         op=constant,
         why="Elementwise: there is no order to choose.",
-        cases={"plain": Case(inputs=lambda t: call(t.normal(4096)))},
+        cases={"plain": Case(lambda t: call(t.normal(4096)))},
     ),
     OpSpec(
         name="control.varies",
         op=varies,
         why="Flips low bits of one element, other ones each time.",
-        cases={"each_time": Case(inputs=lambda t: call(t.normal(4096), itertools.count()))},
+        cases={"each_time": Case(lambda t: call(t.normal(4096), itertools.count()))},
     ),
     OpSpec(
         name="control.rare",
         op=rare,
         why="Flips one sign bit in a tenth of the executions, by a schedule that is known.",
-        cases={"known_rate": Case(inputs=lambda t: call(t.normal(4096), schedule()))},
+        cases={"known_rate": Case(lambda t: call(t.normal(4096), schedule()))},
     ),
     OpSpec(
         name="control.uninitialised",
         op="torch.empty",
         why="Returns memory that was never written, which the flag has filled.",
-        cases={"small": Case(inputs=lambda t: call(2048, dtype=t.dtype, device=t.device))},
+        cases={"small": Case(lambda t: call(2048, dtype=t.dtype, device=t.device))},
     ),
     OpSpec(
         name="control.random",
         op="torch.rand",
         why="Draws from the generator, which is seeded before every execution.",
-        cases={"uniform": Case(inputs=lambda t: call(4096, device=t.device))},
+        cases={"uniform": Case(lambda t: call(4096, device=t.device))},
     ),
     OpSpec(
         name="control.alerts",
         op="torch.Tensor.put_",
         why="Raises PyTorch's alert with the flag on, on every device and in every release.",
-        cases={"no_duplicates": Case(inputs=lambda t: call(t.normal(64), t.permutation(64), t.normal(64)))},
+        cases={"no_duplicates": Case(lambda t: call(t.normal(64), t.permutation(64), t.normal(64)))},
         in_place=True,
     ),
 )
@@ -182,7 +182,7 @@ def _near_one(t: Inputs) -> Call:
 
 
 def _simulated(name: str, op: str | Callable[..., Any], why: str, inputs: Callable[[Inputs], Call]) -> OpSpec:
-    return OpSpec(name=f"control.{name}", op=op, why=why, cases={"one": Case(inputs=inputs)})
+    return OpSpec(name=f"control.{name}", op=op, why=why, cases={"one": Case(inputs)})
 
 
 # Of a simulated GPU, where they are asked in place of the others; ``detmatrix.scanner.verdicts.controls`` says of each which class of
@@ -254,8 +254,8 @@ SIMULATED_CONTROLS: tuple[OpSpec, ...] = (
     _simulated("read_write", shifted, "Threads read what others write.", lambda t: call(t.normal(512))),
 )
 
-_IMAGE = {"image": Case(inputs=lambda t: call(t.leaf(t.normal(48, 2, 4, 8))), batch=Batch({0: 0}))}
-_ROWS = {"rows": Case(inputs=lambda t: call(t.leaf(t.normal(48, 8))), batch=Batch({0: 0}))}
+_IMAGE = {"image": Case(lambda t: call(t.leaf(t.normal(48, 2, 4, 8))), batch=Batch({0: 0}))}
+_ROWS = {"rows": Case(lambda t: call(t.leaf(t.normal(48, 8))), batch=Batch({0: 0}))}
 
 
 def _invariance_control(
@@ -275,7 +275,7 @@ INVARIANCE_CONTROLS: tuple[OpSpec, ...] = (
         "unrepeatable",
         varies,
         "Flips low bits of one element, other ones each time.",
-        {"each_time": Case(inputs=lambda t: call(t.normal(48), itertools.count()), batch=Batch({0: 0}))},
+        {"each_time": Case(lambda t: call(t.normal(48), itertools.count()), batch=Batch({0: 0}))},
     ),
     _invariance_control("by_threads", by_threads, "Multiplies by the number of threads.", _ROWS),
     _invariance_control("by_size", by_size, "Multiplies by the number of items.", _ROWS, backward=True),
@@ -293,9 +293,7 @@ SENTINELS: dict[str, OpSpec] = {
         why="Parallel atomic additions into 64 slots.",
         cases={
             "race": Case(
-                inputs=lambda t: call(
-                    t.normal(64), (t.index(1 << 16, high=64),), t.normal(1 << 16), accumulate=True
-                )
+                lambda t: call(t.normal(64), (t.index(1 << 16, high=64),), t.normal(1 << 16), accumulate=True)
             )
         },
     ),
@@ -304,8 +302,6 @@ SENTINELS: dict[str, OpSpec] = {
         name="sentinel.scatter_add",
         op="torch.scatter_add",
         why="Atomic additions into 64 slots.",
-        cases={
-            "race": Case(inputs=lambda t: call(t.normal(64), 0, t.index(1 << 20, high=64), t.normal(1 << 20)))
-        },
+        cases={"race": Case(lambda t: call(t.normal(64), 0, t.index(1 << 20, high=64), t.normal(1 << 20)))},
     ),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Batch:
     outputs: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """One input generator of a spec.
 
@@ -60,6 +60,7 @@ class Case:
 
     inputs: Callable[[Inputs], Call]
     provokes: str = ""
+    _: KW_ONLY
     directions: tuple[Direction, ...] | None = None
     dtypes: tuple[str, ...] | None = None
     devices: tuple[Device, ...] = ("cpu", "cuda")

@@ -86,8 +86,8 @@ def _bag_cases(mode: str) -> dict[str, Case]:
     )
     # One thread of a CPU does what maxima ask for, so that one way of filling bags stands for all there.
     several = Case(
-        inputs=lambda t: _bag(t, mode),
-        provokes=additions,
+        lambda t: _bag(t, mode),
+        additions,
         devices=("cuda",) if mode == "max" else ("cpu", "cuda"),
         traits={"mode": mode},
     )
@@ -114,28 +114,18 @@ SPECS: tuple[OpSpec, ...] = (
         f"rows among its threads, if there are many ({KERNELS}/Embedding.cpp).",
         directions=("backward",),
         cases={
-            "collisions_large": Case(
-                inputs=_look_up, provokes=FEW_ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
-            ),
-            "collisions_half": Case(
-                inputs=_look_up, provokes=ADDITIONS, dtypes=("float16", "bfloat16"), devices=("cuda",)
-            ),
+            "collisions_large": Case(_look_up, FEW_ADDITIONS, directions=BOTH, dtypes=("float32", "float64")),
+            "collisions_half": Case(_look_up, ADDITIONS, dtypes=("float16", "bfloat16"), devices=("cuda",)),
             "two_rows": Case(
-                inputs=lambda t: _look_up(t, rows=2),
-                provokes="about 131072 gradients added into each row",
-                devices=("cuda",),
+                lambda t: _look_up(t, rows=2), "about 131072 gradients added into each row", devices=("cuda",)
             ),
-            "sentences_large": Case(inputs=_look_up_sentences, provokes=FEW_ADDITIONS),
-            "few_indices": Case(
-                inputs=_look_up_few, provokes="about 512 gradients added into each row", devices=("cuda",)
-            ),
-            "padding_idx_large": Case(inputs=lambda t: _look_up(t, padding_idx=0), provokes=FEW_ADDITIONS),
-            "scale_grad_by_freq_large": Case(
-                inputs=lambda t: _look_up(t, scale_grad_by_freq=True), provokes=FEW_ADDITIONS
-            ),
+            "sentences_large": Case(_look_up_sentences, FEW_ADDITIONS),
+            "few_indices": Case(_look_up_few, "about 512 gradients added into each row", devices=("cuda",)),
+            "padding_idx_large": Case(lambda t: _look_up(t, padding_idx=0), FEW_ADDITIONS),
+            "scale_grad_by_freq_large": Case(lambda t: _look_up(t, scale_grad_by_freq=True), FEW_ADDITIONS),
             # The gradient lists what belongs to each row, and leaves the sum to whoever coalesces it.
-            "sparse": Case(inputs=lambda t: _look_up(t, rows=16, sparse=True)),
-            "permutation": Case(inputs=_look_up_once),
+            "sparse": Case(lambda t: _look_up(t, rows=16, sparse=True)),
+            "permutation": Case(_look_up_once),
             "batch": batched(
                 lambda t: call(t.index(ITEMS, 16, high=64), t.leaf(t.normal(64, 32))),
                 "",
@@ -154,13 +144,11 @@ SPECS: tuple[OpSpec, ...] = (
             **_bag_cases("sum"),
             **_bag_cases("mean"),
             **_bag_cases("max"),
-            "sum_weighted": Case(inputs=_bag_weighted, provokes=ADDITIONS, traits={"mode": "sum"}),
+            "sum_weighted": Case(_bag_weighted, ADDITIONS, traits={"mode": "sum"}),
             "sum_scale_grad_by_freq": Case(
-                inputs=lambda t: _bag(t, "sum", scale_grad_by_freq=True),
-                provokes=ADDITIONS,
-                traits={"mode": "sum"},
+                lambda t: _bag(t, "sum", scale_grad_by_freq=True), ADDITIONS, traits={"mode": "sum"}
             ),
-            "sum_sparse": Case(inputs=lambda t: _bag(t, "sum", sparse=True), traits={"mode": "sum"}),
+            "sum_sparse": Case(lambda t: _bag(t, "sum", sparse=True), traits={"mode": "sum"}),
         },
         cuda_dtypes=("float16",),
     ),

@@ -101,7 +101,7 @@ def _along_dim(t: Inputs) -> Call:
     return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows), 0)
 
 
-COLLISIONS = Case(inputs=_selected(_flat), provokes=ADDITIONS, directions=BOTH)
+COLLISIONS = Case(_selected(_flat), ADDITIONS, directions=BOTH)
 DOUBLE = ("float64",)
 
 SPECS: tuple[OpSpec, ...] = (
@@ -114,12 +114,12 @@ SPECS: tuple[OpSpec, ...] = (
             **with_dtypes(
                 "collisions", replace(COLLISIONS, reference=serial.summed_gradient), DOUBLE, "cuda"
             ),
-            **with_dtypes("rows", Case(inputs=_gather_rows, provokes=ROW_ADDITIONS), DOUBLE, "cpu"),
-            "columns": Case(inputs=_gather_columns, provokes=ROW_ADDITIONS),
-            "expanded_rows": Case(inputs=_gather_expanded, provokes=ROW_ADDITIONS),
+            **with_dtypes("rows", Case(_gather_rows, ROW_ADDITIONS), DOUBLE, "cpu"),
+            "columns": Case(_gather_columns, ROW_ADDITIONS),
+            "expanded_rows": Case(_gather_expanded, ROW_ADDITIONS),
             # The gradient lists what belongs to each element, and leaves the sum to whoever coalesces it.
-            "sparse_grad": Case(inputs=lambda t: _gather_rows(t, sparse_grad=True)),
-            "permutation": Case(inputs=lambda t: _once(t, 0)),
+            "sparse_grad": Case(lambda t: _gather_rows(t, sparse_grad=True)),
+            "permutation": Case(lambda t: _once(t, 0)),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -131,16 +131,15 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             **with_dtypes("collisions", COLLISIONS, DOUBLE, "cuda"),
-            **with_dtypes("rows", Case(inputs=_selected(_wide), provokes=ROW_ADDITIONS), DOUBLE, "cpu"),
-            "columns": Case(inputs=_selected(_wide, 1), provokes=ROW_ADDITIONS),
+            **with_dtypes("rows", Case(_selected(_wide), ROW_ADDITIONS), DOUBLE, "cpu"),
+            "columns": Case(_selected(_wide, 1), ROW_ADDITIONS),
             "few_indices": Case(
-                inputs=_selected(_few),
-                provokes="about 8 gradients added into each element of 2 rows (in order on CUDA)",
+                _selected(_few), "about 8 gradients added into each element of 2 rows (in order on CUDA)"
             ),
-            "permutation": Case(inputs=lambda t: _once(t, 0)),
+            "permutation": Case(lambda t: _once(t, 0)),
             # An index without a dim chooses one row.
             "one_row": Case(
-                inputs=lambda t: call(t.leaf(t.normal(9, 16)), 0, t.index(1, high=9)[0]),
+                lambda t: call(t.leaf(t.normal(9, 16)), 0, t.index(1, high=9)[0]),
                 dtypes=("float32",),
                 devices=("cuda",),
             ),
@@ -153,15 +152,11 @@ SPECS: tuple[OpSpec, ...] = (
         f"addition, in the order in which threads arrive ({KERNELS}/Repeat.cpp, {KERNELS}/cuda/Indexing.cu). {ONE_DIM}",
         directions=("backward",),
         cases={
-            **with_dtypes(
-                "uneven", Case(inputs=_repeat_uneven, provokes=REPEATED, directions=BOTH), DOUBLE, "cuda"
-            ),
-            **with_dtypes("uneven_rows", Case(inputs=_repeat_rows, provokes=ROW_ADDITIONS), DOUBLE, "cpu"),
+            **with_dtypes("uneven", Case(_repeat_uneven, REPEATED, directions=BOTH), DOUBLE, "cuda"),
+            **with_dtypes("uneven_rows", Case(_repeat_rows, ROW_ADDITIONS), DOUBLE, "cpu"),
             # Another path: one number instead of a tensor.
-            "even": Case(
-                inputs=_repeat_evenly, provokes="16 gradients added into each element (1024 on CUDA)"
-            ),
-            "at_most_once": Case(inputs=_repeat_once),
+            "even": Case(_repeat_evenly, "16 gradients added into each element (1024 on CUDA)"),
+            "at_most_once": Case(_repeat_once),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -172,11 +167,9 @@ SPECS: tuple[OpSpec, ...] = (
         "values of any other dtype than float32.",
         directions=("backward",),
         cases={
-            "collisions": Case(
-                inputs=_take, provokes=ADDITIONS, directions=BOTH, dtypes=("float32", "float64")
-            ),
-            "rows": Case(inputs=_take_pairs, provokes=ROW_ADDITIONS),
-            "permutation": Case(inputs=_once),
+            "collisions": Case(_take, ADDITIONS, directions=BOTH, dtypes=("float32", "float64")),
+            "rows": Case(_take_pairs, ROW_ADDITIONS),
+            "permutation": Case(_once),
         },
     ),
     OpSpec(
@@ -186,8 +179,8 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             # On a CPU one thread adds to it.
-            "collisions": Case(inputs=lambda t: _take(t, 0), provokes=ADDITIONS, devices=("cuda",)),
-            "rows": Case(inputs=_along_dim, provokes=ROW_ADDITIONS),
+            "collisions": Case(lambda t: _take(t, 0), ADDITIONS, devices=("cuda",)),
+            "rows": Case(_along_dim, ROW_ADDITIONS),
         },
     ),
 )

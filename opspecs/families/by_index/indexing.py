@@ -149,14 +149,14 @@ def _getitem_flat(index: Callable[[Inputs, int], object]) -> Callable[[Inputs], 
 
 # What several forms of an op have in common.
 _PUT_SUMS, _INDEX_PUT_SUMS = (
-    Case(inputs=inputs, provokes=ADDITIONS, traits=ACCUMULATE, reference=serial.summed)
+    Case(inputs, ADDITIONS, traits=ACCUMULATE, reference=serial.summed)
     for inputs in (_at_places(_sums, accumulate=True), _at_indices(_sums, accumulate=True))
 )
 # Which write stays is nobody's promise of put_, even with the flag on: it raises.
-_PUT_RACES = Case(inputs=_at_places(_races), provokes=RACES, traits=OVERWRITE)
+_PUT_RACES = Case(_at_places(_races), RACES, traits=OVERWRITE)
 _INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_at_indices(_races), reference=serial.last_written)
 _COPY_RACES, _COPY_ROW_RACES = (
-    Case(inputs=inputs, provokes=provokes, reference=serial.last_written)
+    Case(inputs, provokes, reference=serial.last_written)
     for inputs, provokes in ((_along(_races), RACES), (_along(_row_races), ROW_RACES))
 )
 
@@ -176,30 +176,21 @@ SPECS: tuple[OpSpec, ...] = (
         why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
         f"arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim, in a loop over the indices.",
         cases={
-            **with_dtypes(
-                "collisions", Case(inputs=_along(_sums), provokes=ADDITIONS), ("float64", "int64"), "cuda"
-            ),
-            "rows": Case(
-                inputs=_along(_wide_sums), provokes="about 16 rows added into each slot (100 on CUDA)"
-            ),
+            **with_dtypes("collisions", Case(_along(_sums), ADDITIONS), ("float64", "int64"), "cuda"),
+            "rows": Case(_along(_wide_sums), "about 16 rows added into each slot (100 on CUDA)"),
             # Integer addition commutes exactly: the same race, without a trace.
             "rows_dtypes": Case(
-                inputs=_along(_wide_sums),
-                provokes="about 16 rows added into each slot",
+                _along(_wide_sums),
+                "about 16 rows added into each slot",
                 dtypes=("float64", "int64"),
                 devices=("cpu",),
             ),
-            "columns": Case(
-                inputs=_along(_wide_columns, 1),
-                provokes="about 16 columns added into each slot (100 on CUDA)",
-            ),
-            "few_indices": Case(
-                inputs=_along(_few), provokes="about 8 rows added into each of 2 slots (in order on CUDA)"
-            ),
-            "no_collisions": Case(inputs=_along(_sums, permuted=True)),
+            "columns": Case(_along(_wide_columns, 1), "about 16 columns added into each slot (100 on CUDA)"),
+            "few_indices": Case(_along(_few), "about 8 rows added into each of 2 slots (in order on CUDA)"),
+            "no_collisions": Case(_along(_sums, permuted=True)),
             # Neither what is added to nor what is added has a dim.
             "number": Case(
-                inputs=lambda t: call(t.normal(1)[0], 0, t.index(1, high=1), t.normal(1)[0]),
+                lambda t: call(t.normal(1)[0], 0, t.index(1, high=1), t.normal(1)[0]),
                 dtypes=("float32",),
                 devices=("cuda",),
             ),
@@ -210,10 +201,8 @@ SPECS: tuple[OpSpec, ...] = (
         "torch.index_add",
         "torch.Tensor.index_add_",
         {
-            "collisions": Case(inputs=_along(_sums), provokes=ADDITIONS, devices=("cuda",)),
-            "rows": Case(
-                inputs=_along(_wide_sums), provokes="about 16 rows added into each slot (100 on CUDA)"
-            ),
+            "collisions": Case(_along(_sums), ADDITIONS, devices=("cuda",)),
+            "rows": Case(_along(_wide_sums), "about 16 rows added into each slot (100 on CUDA)"),
         },
     ),
     OpSpec(
@@ -229,28 +218,21 @@ SPECS: tuple[OpSpec, ...] = (
                 provokes="about 16 rows added into each slot (2048 on CUDA)",
             ),
             "accumulate_pairs": Case(
-                inputs=_index_put_pair_sums,
-                provokes="about 16 additions at each pair of indices (16384 on CUDA)",
+                _index_put_pair_sums,
+                "about 16 additions at each pair of indices (16384 on CUDA)",
                 traits=ACCUMULATE,
             ),
             "accumulate_permutation": Case(
-                inputs=_at_indices(_sums, permuted=True, accumulate=True),
-                dtypes=("float32",),
-                traits=ACCUMULATE,
+                _at_indices(_sums, permuted=True, accumulate=True), dtypes=("float32",), traits=ACCUMULATE
             ),
             "overwrite": replace(_INDEX_PUT_RACES, dtypes=("float32", "int64")),
             "overwrite_rows": replace(_INDEX_PUT_RACES, inputs=_at_indices(_row_races), provokes=ROW_RACES),
             # A kernel of its own, which quantizes what it writes.
             "overwrite_quantized": Case(
-                inputs=_index_put_quantized_races,
-                provokes=RACES,
-                dtypes=("quint8", "qint8", "qint32"),
-                traits=OVERWRITE,
+                _index_put_quantized_races, RACES, dtypes=("quint8", "qint8", "qint32"), traits=OVERWRITE
             ),
             "overwrite_permutation": Case(
-                inputs=_at_indices(_sums, permuted=True, accumulate=False),
-                dtypes=("float32",),
-                traits=OVERWRITE,
+                _at_indices(_sums, permuted=True, accumulate=False), dtypes=("float32",), traits=OVERWRITE
             ),
         },
         documented=("torch.Tensor.index_put",),
@@ -270,11 +252,11 @@ SPECS: tuple[OpSpec, ...] = (
         cases={
             "accumulate": replace(_PUT_SUMS, dtypes=("float32", "float64", "int64")),
             "accumulate_permutation": Case(
-                inputs=_at_places(_sums, permuted=True, accumulate=True), traits=ACCUMULATE
+                _at_places(_sums, permuted=True, accumulate=True), traits=ACCUMULATE
             ),
             "overwrite": replace(_PUT_RACES, dtypes=("float32", "int64")),
             "overwrite_permutation": Case(
-                inputs=_at_places(_sums, permuted=True, accumulate=False), traits=OVERWRITE
+                _at_places(_sums, permuted=True, accumulate=False), traits=OVERWRITE
             ),
         },
         in_place=True,
@@ -287,33 +269,33 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "collisions": Case(
-                inputs=_getitem(_sums),
-                provokes="about 16 gradients added into each element (16384 on CUDA)",
+                _getitem(_sums),
+                "about 16 gradients added into each element (16384 on CUDA)",
                 dtypes=("float32", "float64"),
                 traits=LISTED,
                 reference=serial.summed_gradient,
             ),
             "rows": Case(
-                inputs=_getitem(_row_sums),
-                provokes="about 16 gradients added into each row (2048 on CUDA)",
+                _getitem(_row_sums),
+                "about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
                 reference=serial.summed_gradient,
             ),
             "pairs": Case(
-                inputs=_getitem_pairs,
-                provokes="about 16 gradients added at each pair of indices (16384 on CUDA)",
+                _getitem_pairs,
+                "about 16 gradients added at each pair of indices (16384 on CUDA)",
                 traits=LISTED,
             ),
             "index_and_slice": Case(
-                inputs=_getitem(_row_sums, slice(1, None)),
-                provokes="about 16 gradients added into each row (2048 on CUDA)",
+                _getitem(_row_sums, slice(1, None)),
+                "about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
             ),
             "basic_slice": Case(
-                inputs=_getitem_flat(lambda _, length: slice(1, length // 2, 2)), traits={"index": "slice"}
+                _getitem_flat(lambda _, length: slice(1, length // 2, 2)), traits={"index": "slice"}
             ),
-            "boolean_mask": Case(inputs=_getitem_flat(lambda t, length: t.mask(length)), traits=LISTED),
-            "permutation": Case(inputs=_getitem_flat(lambda t, length: t.permutation(length)), traits=LISTED),
+            "boolean_mask": Case(_getitem_flat(lambda t, length: t.mask(length)), traits=LISTED),
+            "permutation": Case(_getitem_flat(lambda t, length: t.permutation(length)), traits=LISTED),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -325,12 +307,12 @@ SPECS: tuple[OpSpec, ...] = (
             "duplicates": replace(_COPY_RACES, dtypes=("float32", "int64")),
             "duplicate_rows": _COPY_ROW_RACES,
             "duplicate_columns": Case(
-                inputs=_along(_row_races, 1),
-                provokes="about 8 different columns written to each slot",
+                _along(_row_races, 1),
+                "about 8 different columns written to each slot",
                 reference=partial(serial.last_written, dim=1),
             ),
             # The arguments of index_add without collisions.
-            "permutation": Case(inputs=_along(_sums, permuted=True)),
+            "permutation": Case(_along(_sums, permuted=True)),
         },
     ),
     form_of("torch.Tensor.index_copy", "torch.index_copy", {"duplicates": _COPY_RACES}),

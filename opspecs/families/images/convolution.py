@@ -72,8 +72,8 @@ def _convolve_items(t: Inputs) -> Call:
 def _usual_cases() -> dict[str, Case]:
     """Return the cases of such a layer, whose algorithms are chosen by its shape; they take a CPU seconds."""
     shared = Case(
-        inputs=_usual,
-        provokes="about 100352 products summed into each weight",
+        _usual,
+        "about 100352 products summed into each weight",
         directions=("backward",),
         devices=("cuda",),
         dtypes=("float32",),
@@ -93,8 +93,8 @@ def _usual_cases() -> dict[str, Case]:
 def _case(dims: int, leaf: str, provokes: str, **options: Any) -> Case:
     """Return a case of the forward pass, or of the gradient of one of the tensors (``leaf``)."""
     return Case(
-        inputs=lambda t: _convolve(t, dims, leaf, **options),
-        provokes=provokes,
+        lambda t: _convolve(t, dims, leaf, **options),
+        provokes,
         directions=("backward",) if leaf else ("forward",),
         traits={"memory_format": "channels_last" if options.get("channels_last") else "contiguous"},
     )

@@ -32,10 +32,8 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/im2col.cuh), for all of them on a CPU ({KERNELS}/im2col.h, col2im).",
         directions=("backward",),
         cases={
-            "overlapping": Case(
-                inputs=lambda t: _unfold(t, 5, 1), provokes="up to 25 gradients added into each element"
-            ),
-            "disjoint": Case(inputs=lambda t: _unfold(t, 3, 3)),
+            "overlapping": Case(lambda t: _unfold(t, 5, 1), "up to 25 gradients added into each element"),
+            "disjoint": Case(lambda t: _unfold(t, 3, 3)),
         },
     ),
     OpSpec(
@@ -45,11 +43,11 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/im2col.h, col2im).",
         cases={
             "overlapping": Case(
-                inputs=lambda t: _fold(t, 5, 1),
-                provokes="up to 25 values added into each element",
+                lambda t: _fold(t, 5, 1),
+                "up to 25 values added into each element",
                 directions=("forward", "backward"),
             ),
-            "disjoint": Case(inputs=lambda t: _fold(t, 3, 3)),
+            "disjoint": Case(lambda t: _fold(t, 3, 3)),
         },
     ),
     OpSpec(
@@ -58,9 +56,9 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "many_overlapping": Case(
-                inputs=lambda t: _slide(t, 16, 1), provokes="up to 16 gradients added into each element"
+                lambda t: _slide(t, 16, 1), "up to 16 gradients added into each element"
             ),
-            "many_disjoint": Case(inputs=lambda t: _slide(t, 16, 16)),
+            "many_disjoint": Case(lambda t: _slide(t, 16, 16)),
         },
     ),
 )

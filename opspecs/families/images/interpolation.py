@@ -44,10 +44,8 @@ def _case(
 ) -> Case:
     """Return a case in which each input element receives up to about *gradients* gradients; two always commute."""
     return Case(
-        inputs=lambda t: _interpolate(
-            t, dims, mode, scale, channels_last=channels_last, large=large, **options
-        ),
-        provokes=f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
+        lambda t: _interpolate(t, dims, mode, scale, channels_last=channels_last, large=large, **options),
+        f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
         directions=directions,
         devices=devices,
         traits={

@@ -76,11 +76,7 @@ def _spec(name: str, op: str, case: str, reference: Callable[..., Any] | None = 
         op=op,
         why=WHY,
         directions=("backward",),
-        cases={
-            case: Case(
-                inputs=_stack, provokes=provokes, reference=reference, holds_always=reference is not None
-            )
-        },
+        cases={case: Case(_stack, provokes, reference=reference, holds_always=reference is not None)},
     )
 
 

@@ -63,31 +63,27 @@ def _reflection(dims: int) -> OpSpec:
     """Return the spec of one of ReflectionPad1d to ReflectionPad3d."""
     everywhere = f"up to {3**dims} gradients added into each input element"
     cases = {
-        "whole_side": Case(
-            inputs=lambda t: _reflect(t, dims), provokes=everywhere, directions=BOTH, traits=CONTIGUOUS
-        ),
+        "whole_side": Case(lambda t: _reflect(t, dims), everywhere, directions=BOTH, traits=CONTIGUOUS),
         # Near a border an element has a single copy along each dim, and two gradients always commute.
         "narrow": Case(
-            inputs=lambda t: _reflect(t, dims, width=1),
-            provokes=f"{2**dims} gradients added into each element beside a corner" if dims > 1 else "",
+            lambda t: _reflect(t, dims, width=1),
+            f"{2**dims} gradients added into each element beside a corner" if dims > 1 else "",
             traits=CONTIGUOUS,
         ),
     }
     if dims > 1:
         cases["whole_side_channels_last"] = Case(
-            inputs=lambda t: _reflect(t, dims, channels_last=True), provokes=everywhere, traits=CHANNELS_LAST
+            lambda t: _reflect(t, dims, channels_last=True), everywhere, traits=CHANNELS_LAST
         )
     if dims == 2:  # noqa: PLR2004
         cases["whole_side_small"] = Case(
-            inputs=lambda t: _pad(t, 6, dims, 5, "reflect"), provokes=everywhere, traits=CONTIGUOUS
+            lambda t: _pad(t, 6, dims, 5, "reflect"), everywhere, traits=CONTIGUOUS
         )
         # Pads that meet in the middle column, and one that cuts two columns off: its kernel with the flag on has branches for these.
-        cases["touching"] = Case(
-            inputs=lambda t: _pad(t, 7, dims, 3, "reflect"), provokes=everywhere, traits=CONTIGUOUS
-        )
+        cases["touching"] = Case(lambda t: _pad(t, 7, dims, 3, "reflect"), everywhere, traits=CONTIGUOUS)
         cases["cropped"] = Case(
-            inputs=lambda t: call(t.leaf(t.normal(1, 2, 8, 8)), (1, -2, 1, 1), mode="reflect"),
-            provokes="4 gradients added into each element beside a corner",
+            lambda t: call(t.leaf(t.normal(1, 2, 8, 8)), (1, -2, 1, 1), mode="reflect"),
+            "4 gradients added into each element beside a corner",
             devices=("cuda",),
             traits=CONTIGUOUS,
         )
@@ -99,28 +95,23 @@ def _replication(dims: int) -> OpSpec:
     on_cpu, on_cuda = ((width[dims] + 1) ** dims for width in (WIDTH_CPU, WIDTH_CUDA))
     corners = f"{on_cpu} gradients added into each corner element ({on_cuda} on CUDA)"
     cases = {
-        "wide": Case(
-            inputs=lambda t: _replicate(t, dims), provokes=corners, directions=BOTH, traits=CONTIGUOUS
-        ),
+        "wide": Case(lambda t: _replicate(t, dims), corners, directions=BOTH, traits=CONTIGUOUS),
         "narrow": Case(
-            inputs=lambda t: _replicate(t, dims, width=1),
-            provokes=f"{2**dims} gradients added into each corner element" if dims > 1 else "",
+            lambda t: _replicate(t, dims, width=1),
+            f"{2**dims} gradients added into each corner element" if dims > 1 else "",
             traits=CONTIGUOUS,
         ),
     }
     if dims > 1:
         cases["wide_channels_last"] = Case(
-            inputs=lambda t: _replicate(t, dims, channels_last=True), provokes=corners, traits=CHANNELS_LAST
+            lambda t: _replicate(t, dims, channels_last=True), corners, traits=CHANNELS_LAST
         )
     # Pads that differ from side to side, of a batch and without one.
     pads = (3, 4, 5, 6, 1, 2)[: 2 * dims]
     several = f"up to {prod(1 + max(pair) for pair in zip(pads[::2], pads[1::2], strict=True))} gradients added into each corner"
     for name, lead in {"uneven": (1, 2), "uneven_unbatched": (3,)}.items():
         cases[name] = Case(
-            inputs=partial(_uneven, lead=lead, pads=pads),
-            provokes=several,
-            devices=("cuda",),
-            traits=CONTIGUOUS,
+            partial(_uneven, lead=lead, pads=pads), several, devices=("cuda",), traits=CONTIGUOUS
         )
     return _spec(f"ReplicationPad{dims}d", "ReplicationPadding.cu", cases)
 

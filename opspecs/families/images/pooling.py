@@ -76,7 +76,7 @@ def _case(
         image = t.leaf(t.channels_last(drawn) if channels_last else drawn)
         return call(image, size(t) if callable(size) else size, **given)
 
-    return Case(inputs=inputs, provokes=provokes, directions=directions)
+    return Case(inputs, provokes, directions=directions)
 
 
 def _traits(case: str, names: str) -> dict[str, str]:
@@ -177,8 +177,8 @@ def _maximum(dims: int, backward: str) -> OpSpec:
             "dilated": overlapping(dilation=2),
             "tied_indices": _tied_case(dims, 2, 3),
             "hollow_indices": Case(
-                inputs=_hollow,
-                provokes="8 equal maxima in the window of a corner, 7 of them padded",
+                _hollow,
+                "8 equal maxima in the window of a corner, 7 of them padded",
                 directions=FORWARD,
                 devices=("cuda",),
             ),
@@ -260,16 +260,16 @@ def _unpool(dims: int) -> OpSpec:
         return call(t.leaf(values.movedim(-1, 1)), indices.movedim(-1, 1), t.size(cpu=1, cuda=2))
 
     cases = {
-        "duplicate_indices": Case(inputs=duplicates, provokes=PLACES),
+        "duplicate_indices": Case(duplicates, PLACES),
         "duplicate_indices_dtypes": Case(
-            inputs=duplicates, provokes=PLACES, dtypes=("float64", "float16"), directions=("forward",)
+            duplicates, PLACES, dtypes=("float64", "float16"), directions=("forward",)
         ),
     }
     if dims > 1:
         last = volume if dims == 3 else lambda t: duplicates(t, channels_last=True)  # noqa: PLR2004
-        cases["duplicate_indices_channels_last"] = Case(inputs=last, provokes=PLACES)
+        cases["duplicate_indices_channels_last"] = Case(last, PLACES)
     # Disjoint windows: no place is written twice.
-    cases["max_pool_indices"] = Case(inputs=real)
+    cases["max_pool_indices"] = Case(real)
     why = (
         "Of several values with one index the last one written stays, and threads write in any order "
         f"({KERNELS}/MaxUnpooling.cu)."

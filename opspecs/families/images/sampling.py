@@ -79,8 +79,8 @@ def _case(
     """Return a case in which a hundred points or more fall upon each pixel of a corner, or of the border."""
     channels_last = options.get("channels_last", False)
     return Case(
-        inputs=lambda t: _sample(t, dims, mode, padding, beyond=padding != "zeros", **options),
-        provokes="gradients of a hundred points or more added into each pixel",
+        lambda t: _sample(t, dims, mode, padding, beyond=padding != "zeros", **options),
+        "gradients of a hundred points or more added into each pixel",
         directions=directions,
         traits=_traits(dims, mode, "channels_last" if channels_last else "contiguous"),
     )
@@ -113,26 +113,24 @@ SPECS: tuple[OpSpec, ...] = (
             "trilinear_channels_last_batch": _case(3, "bilinear", channels_last=True),
             "nearest_3d_batch": _case(3, "nearest"),
             "bilinear_small_batch": Case(
-                inputs=lambda t: _sample(t, 2, "bilinear", "zeros", small=True),
-                provokes="gradients of about 70 points added into each pixel",
+                lambda t: _sample(t, 2, "bilinear", "zeros", small=True),
+                "gradients of about 70 points added into each pixel",
                 traits=_traits(2, "bilinear"),
             ),
             "bilinear_align_corners_channels": Case(
-                inputs=_sample_channels,
-                provokes="gradients of a hundred points or more added into each pixel",
+                _sample_channels,
+                "gradients of a hundred points or more added into each pixel",
                 devices=("cuda",),
                 traits=_traits(2, "bilinear"),
             ),
             # Each point has a gradient of its own, a sum over the channels.
             "grid_grad_batch": Case(
-                inputs=lambda t: _sample(t, 2, "bilinear", "zeros", grid_grad=True),
-                traits=_traits(2, "bilinear"),
+                lambda t: _sample(t, 2, "bilinear", "zeros", grid_grad=True), traits=_traits(2, "bilinear")
             ),
             "grid_grad_3d_batch": Case(
-                inputs=lambda t: _sample(t, 3, "bilinear", "zeros", grid_grad=True),
-                traits=_traits(3, "bilinear"),
+                lambda t: _sample(t, 3, "bilinear", "zeros", grid_grad=True), traits=_traits(3, "bilinear")
             ),
-            "each_pixel_once": Case(inputs=_sample_pixels, traits=_traits(2, "nearest")),
+            "each_pixel_once": Case(_sample_pixels, traits=_traits(2, "nearest")),
         },
         cuda_dtypes=("float16",),
     ),

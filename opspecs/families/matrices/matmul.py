@@ -78,17 +78,14 @@ def _added_items(t: Inputs) -> Call:
 def _mm_cases() -> dict[str, Case]:
     """Return the cases of a product of two matrices."""
     return {
-        "long_sums": Case(inputs=lambda t: call(*_long(t)), provokes=PRODUCTS, directions=BOTH),
+        "long_sums": Case(lambda t: call(*_long(t)), PRODUCTS, directions=BOTH),
         "square": Case(
-            inputs=lambda t: call(*_square(t)),
-            provokes="128 products summed into each element (2048 on CUDA)",
+            lambda t: call(*_square(t)),
+            "128 products summed into each element (2048 on CUDA)",
             directions=BOTH,
         ),
-        "thin": Case(
-            inputs=lambda t: call(*_thin(t)),
-            provokes="4096 products summed into each element (65536 on CUDA)",
-        ),
-        "outer_product": Case(inputs=lambda t: call(*_outer(t))),
+        "thin": Case(lambda t: call(*_thin(t)), "4096 products summed into each element (65536 on CUDA)"),
+        "outer_product": Case(lambda t: call(*_outer(t))),
         "batch": batched(lambda t: call(*_items(t)), ITEM_PRODUCTS),
     }
 
@@ -109,23 +106,23 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.matmul",
         why=WHY,
         cases={
-            "batched": Case(inputs=lambda t: call(*_long(t, 2)), provokes=PRODUCTS, directions=BOTH),
+            "batched": Case(lambda t: call(*_long(t, 2)), PRODUCTS, directions=BOTH),
             # The gradient of what is shared sums over the batch.
-            "broadcast": Case(inputs=lambda t: call(*_broadcast(t)), provokes=PRODUCTS, directions=BOTH),
+            "broadcast": Case(lambda t: call(*_broadcast(t)), PRODUCTS, directions=BOTH),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
     OpSpec(
         name="torch.mv",
         why=f"{WHY} On a CPU one thread multiplies, however large the matrix.",
-        cases={"long_sums": Case(inputs=_vector, provokes=PRODUCTS)},
+        cases={"long_sums": Case(_vector, PRODUCTS)},
         cuda_dtypes=("float16",),
     ),
     OpSpec(
         name="torch.addmm",
         why=WHY,
         cases={
-            "long_sums": Case(inputs=_added, provokes=PRODUCTS, directions=BOTH),
+            "long_sums": Case(_added, PRODUCTS, directions=BOTH),
             "batch": batched(_added_items, ITEM_PRODUCTS, {1: 0}),
         },
         cuda_dtypes=("float16", "bfloat16"),
@@ -136,12 +133,10 @@ SPECS: tuple[OpSpec, ...] = (
         why="The CUDA backward joins the gradients that a point receives from all others.",
         directions=("backward",),
         cases={
-            "euclidean_mm_wide": Case(
-                inputs=lambda t: _distances(t, 2.0), provokes=DISTANCES, directions=BOTH
-            ),
-            "euclidean_wide": Case(inputs=lambda t: _distances(t, 2.0, WITHOUT_MM), provokes=DISTANCES),
-            "manhattan_wide": Case(inputs=lambda t: _distances(t, 1.0), provokes=DISTANCES),
-            "chebyshev_wide": Case(inputs=lambda t: _distances(t, float("inf")), provokes=DISTANCES),
+            "euclidean_mm_wide": Case(lambda t: _distances(t, 2.0), DISTANCES, directions=BOTH),
+            "euclidean_wide": Case(lambda t: _distances(t, 2.0, WITHOUT_MM), DISTANCES),
+            "manhattan_wide": Case(lambda t: _distances(t, 1.0), DISTANCES),
+            "chebyshev_wide": Case(lambda t: _distances(t, float("inf")), DISTANCES),
         },
     ),
 )

@@ -75,26 +75,23 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/SparseBlas.cpp). {ONE_THREAD}",
         cases={
             "sparse_dense": Case(
-                inputs=lambda t: _product(t, 4),
-                provokes=PRODUCTS,
-                traits=SPARSE_DENSE,
-                dtypes=("float32", "float64"),
+                lambda t: _product(t, 4), PRODUCTS, traits=SPARSE_DENSE, dtypes=("float32", "float64")
             ),
             "sparse_dense_grad": Case(
-                inputs=lambda t: _product(t, 4, leaf="dense"),
-                provokes="about 8 products summed into each element (64 on CUDA)",
+                lambda t: _product(t, 4, leaf="dense"),
+                "about 8 products summed into each element (64 on CUDA)",
                 directions=BACKWARD,
                 traits=SPARSE_DENSE,
             ),
             "sparse_dense_sparse_grad": Case(
-                inputs=lambda t: _product(t, 4, leaf="sparse"),
-                provokes="32 products summed into each element (256 on CUDA)",
+                lambda t: _product(t, 4, leaf="sparse"),
+                "32 products summed into each element (256 on CUDA)",
                 directions=BACKWARD,
                 traits=SPARSE_DENSE,
             ),
             "dense": Case(
-                inputs=_dense_product,
-                provokes="2048 products summed into each element (16384 on CUDA)",
+                _dense_product,
+                "2048 products summed into each element (16384 on CUDA)",
                 directions=BOTH,
                 traits={"layout": "dense"},
             ),
@@ -108,21 +105,21 @@ SPECS: tuple[OpSpec, ...] = (
         why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
         f"{ONE_THREAD}",
         cases={
-            "coo": Case(inputs=_product, provokes=PRODUCTS),
+            "coo": Case(_product, PRODUCTS),
             "coo_dense_grad": Case(
-                inputs=lambda t: _product(t, leaf="dense"),
-                provokes="about 8 products summed into each element (64 on CUDA)",
+                lambda t: _product(t, leaf="dense"),
+                "about 8 products summed into each element (64 on CUDA)",
                 directions=BACKWARD,
             ),
             "coo_sparse_grad": Case(
-                inputs=lambda t: _product(t, leaf="sparse"),
-                provokes="32 products summed into each stored element (256 on CUDA)",
+                lambda t: _product(t, leaf="sparse"),
+                "32 products summed into each stored element (256 on CUDA)",
                 directions=BACKWARD,
             ),
-            "csr": Case(inputs=_rows_product, provokes=PRODUCTS),
+            "csr": Case(_rows_product, PRODUCTS),
             "csr_dense_grad": Case(
-                inputs=lambda t: _rows_product(t, leaf=True),
-                provokes="about 8 products summed into each element (64 on CUDA)",
+                lambda t: _rows_product(t, leaf=True),
+                "about 8 products summed into each element (64 on CUDA)",
                 directions=BACKWARD,
             ),
         },
@@ -131,7 +128,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.sparse.addmm",
         why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
         f"{ONE_THREAD}",
-        cases={"coo": Case(inputs=_added, provokes=PRODUCTS)},
+        cases={"coo": Case(_added, PRODUCTS)},
     ),
     OpSpec(
         name="torch.Tensor.coalesce",
@@ -139,11 +136,9 @@ SPECS: tuple[OpSpec, ...] = (
         f"order open ({KERNELS}/cuda/SparseCUDATensor.cu).",
         cases={
             "many_repeated": Case(
-                inputs=_repeated,
-                provokes="about 16 values summed into each stored element",
-                dtypes=("float32", "int64"),
+                _repeated, "about 16 values summed into each stored element", dtypes=("float32", "int64")
             ),
-            "stored_by_columns": Case(inputs=_transposed),
+            "stored_by_columns": Case(_transposed),
         },
     ),
 )

@@ -43,10 +43,8 @@ SPECS: tuple[OpSpec, ...] = (
         "stays. The flag neither detects nor prevents it, its documentation says "
         "(https://docs.pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html).",
         cases={
-            "overlapping_rows": Case(
-                inputs=_overlapping_rows, provokes="2 different values written to nearly each place"
-            ),
-            "disjoint_rows": Case(inputs=lambda t: _overlapping_rows(t, overlap=False)),
+            "overlapping_rows": Case(_overlapping_rows, "2 different values written to nearly each place"),
+            "disjoint_rows": Case(lambda t: _overlapping_rows(t, overlap=False)),
         },
         in_place=True,
     ),
@@ -56,10 +54,8 @@ SPECS: tuple[OpSpec, ...] = (
         f"the order in which threads arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim.",
         directions=("backward",),
         cases={
-            "overlapping": Case(
-                inputs=lambda t: _windows(t, 1), provokes="up to 16 gradients added into each element"
-            ),
-            "disjoint": Case(inputs=lambda t: _windows(t, 16)),
+            "overlapping": Case(lambda t: _windows(t, 1), "up to 16 gradients added into each element"),
+            "disjoint": Case(lambda t: _windows(t, 16)),
         },
     ),
 )

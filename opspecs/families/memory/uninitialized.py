@@ -81,9 +81,7 @@ def grown(call: Call) -> torch.Tensor | None:
 def _cases(inputs: Callable[[Inputs], Call], reference: Callable[..., Any] = filled) -> dict[str, Case]:
     """Return a small case for each kind of dtype."""
     return {
-        kind: Case(
-            inputs=inputs, provokes=SMALL, dtypes=dtypes, traits=traits, constant=FILLED, reference=reference
-        )
+        kind: Case(inputs, SMALL, dtypes=dtypes, traits=traits, constant=FILLED, reference=reference)
         for kind, (dtypes, traits) in FILLS.items()
     }
 
@@ -108,8 +106,8 @@ SPECS: tuple[OpSpec, ...] = (
         cases=_cases(lambda t: call(_elements(t), dtype=t.dtype, device=t.device))
         | {
             "large": Case(
-                inputs=lambda t: call(_large(t), dtype=t.dtype, device=t.device),
-                provokes=LARGE,
+                lambda t: call(_large(t), dtype=t.dtype, device=t.device),
+                LARGE,
                 traits=FILLS["floating"][1],
                 constant=FILLED,
                 reference=filled,
@@ -154,26 +152,26 @@ SPECS: tuple[OpSpec, ...] = (
         }
         | {
             "grow_large": Case(
-                inputs=lambda t: call(t.values(16), (_large(t),)),
-                provokes=LARGE,
+                lambda t: call(t.values(16), (_large(t),)),
+                LARGE,
                 traits=PLAIN | FILLS["floating"][1],
                 reference=grown,
             ),
             "shrink": Case(
-                inputs=lambda t: call(t.values(_elements(t)), (16,)),
+                lambda t: call(t.values(_elements(t)), (16,)),
                 traits=PLAIN | FILLS["floating"][1],
                 constant="Shrinking keeps the elements that are there, and computes none.",
             ),
             # CUDA has no kernel that resizes quantized tensors.
             "grow_quantized": Case(
-                inputs=lambda t: call(t.quantized(16), (1 << 13,)),
-                provokes=SMALL,
+                lambda t: call(t.quantized(16), (1 << 13,)),
+                SMALL,
                 dtypes=("quint8", "qint8", "qint32"),
                 devices=("cpu",),
                 traits={"quantized": "True"},
             ),
             "shrink_quantized": Case(
-                inputs=lambda t: call(t.quantized(1 << 13), (16,)),
+                lambda t: call(t.quantized(1 << 13), (16,)),
                 dtypes=("quint8",),
                 devices=("cpu",),
                 traits={"quantized": "True"},

@@ -95,15 +95,15 @@ def _backend(name: str, *, dtypes: tuple[str, ...], devices: tuple[Device, ...])
     backend = "MATH" if name == "math" else f"{name.upper()}_ATTENTION"
     return {
         name: Case(
-            inputs=lambda t: _attend(t, backend=backend),
-            provokes="512 products summed into each query's gradient (4096 on CUDA), 64 into each key's (1024)",
+            lambda t: _attend(t, backend=backend),
+            "512 products summed into each query's gradient (4096 on CUDA), 64 into each key's (1024)",
             directions=BOTH,
             dtypes=dtypes,
             devices=devices,
         ),
         f"{name}_causal": Case(
-            inputs=lambda t: _attend_square(t, backend=backend),
-            provokes="up to 128 products summed into each gradient (2048 on CUDA)",
+            lambda t: _attend_square(t, backend=backend),
+            "up to 128 products summed into each gradient (2048 on CUDA)",
             dtypes=dtypes,
             devices=devices,
         ),
@@ -122,14 +122,14 @@ SPECS: tuple[OpSpec, ...] = (
             # A CPU has it in float32 too, CUDA in half types alone.
             **_backend("flash", dtypes=("bfloat16", "float16"), devices=EVERYWHERE),
             "flash_float": Case(
-                inputs=lambda t: _attend(t, backend="FLASH_ATTENTION"),
-                provokes="512 products summed into each query's gradient, 64 into each key's",
+                lambda t: _attend(t, backend="FLASH_ATTENTION"),
+                "512 products summed into each query's gradient, 64 into each key's",
                 devices=("cpu",),
             ),
             **_backend("efficient", dtypes=("float32", "float16"), devices=CUDA),
             "efficient_mask": Case(
-                inputs=lambda t: _attend(t, masked=True, backend="EFFICIENT_ATTENTION"),
-                provokes="4096 products summed into each query's gradient, 1024 into each key's",
+                lambda t: _attend(t, masked=True, backend="EFFICIENT_ATTENTION"),
+                "4096 products summed into each query's gradient, 1024 into each key's",
                 devices=CUDA,
             ),
             **_backend("cudnn", dtypes=("float16", "bfloat16"), devices=CUDA),

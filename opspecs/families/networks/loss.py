@@ -72,8 +72,8 @@ def _case(
     """Return a case that classifies rows or pixels, or of other inputs."""
     layout = "channels_last" if options.get("channels_last") else "contiguous"
     return Case(
-        inputs=inputs or partial(_classify, reduction=reduction, spatial=spatial, **options),
-        provokes=provokes,
+        inputs or partial(_classify, reduction=reduction, spatial=spatial, **options),
+        provokes,
         directions=directions,
         traits={"reduction": reduction, "dims": "spatial" if spatial else "rows", "memory_format": layout},
     )
@@ -180,8 +180,8 @@ def _ctc_case(
     **options: Any,
 ) -> Case:
     return Case(
-        inputs=partial(_ctc, reduction=reduction, labels=labels, **options),
-        provokes=provokes,
+        partial(_ctc, reduction=reduction, labels=labels, **options),
+        provokes,
         directions=directions,
         dtypes=dtypes,
         devices=devices,
@@ -226,18 +226,16 @@ SPECS: tuple[OpSpec, ...] = (
         directions=BOTH,
         cases={
             "mean": Case(
-                inputs=lambda t: _linear_classify(t, "mean"),
-                provokes="512 losses summed (16384 on CUDA)",
-                traits=MEAN,
+                lambda t: _linear_classify(t, "mean"), "512 losses summed (16384 on CUDA)", traits=MEAN
             ),
             "none": Case(
-                inputs=lambda t: _linear_classify(t, "none"),
-                provokes="512 gradients added into each weight (16384 on CUDA)",
+                lambda t: _linear_classify(t, "none"),
+                "512 gradients added into each weight (16384 on CUDA)",
                 traits={"reduction": "none"},
             ),
             "chunks": Case(
-                inputs=lambda t: _linear_classify(t, "mean", chunk=t.size(cpu=64, cuda=2048)),
-                provokes="512 losses summed, 8 chunks (16384 on CUDA)",
+                lambda t: _linear_classify(t, "mean", chunk=t.size(cpu=64, cuda=2048)),
+                "512 losses summed, 8 chunks (16384 on CUDA)",
                 traits=MEAN,
             ),
         },
@@ -262,7 +260,7 @@ SPECS: tuple[OpSpec, ...] = (
             "four_labels_zero_infinity": _ctc_case(zero_infinity=True),
             "four_labels_concatenated": _ctc_case(concatenated=True),
             "four_labels_cudnn": _ctc_case(cudnn=True),
-            "each_label_once": Case(inputs=_ctc_distinct, traits=MEAN),
+            "each_label_once": Case(_ctc_distinct, traits=MEAN),
         },
     ),
 )

@@ -65,15 +65,15 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "many_rows": Case(
-                inputs=lambda t: _layer_norm(t, *t.size(cpu=(1 << 10, 32), cuda=(1 << 17, 64))),
-                provokes="1024 gradients added into each weight (131072 on CUDA)",
+                lambda t: _layer_norm(t, *t.size(cpu=(1 << 10, 32), cuda=(1 << 17, 64))),
+                "1024 gradients added into each weight (131072 on CUDA)",
                 directions=BOTH,
             ),
             "long_rows": Case(
-                inputs=lambda t: _layer_norm(
+                lambda t: _layer_norm(
                     t, *t.size(cpu=(8, 1 << 12), cuda=(64, 1 << 16), simulated=(64, 1 << 10))
                 ),
-                provokes="4096 elements averaged in each row (65536 on CUDA)",
+                "4096 elements averaged in each row (65536 on CUDA)",
                 directions=BOTH,
             ),
             "batch": batched(
@@ -94,24 +94,15 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/Normalization.cuh).",
         directions=("backward",),
         cases={
-            "images": Case(inputs=_batch_norm, provokes=CHANNEL_AVERAGED, directions=BOTH),
-            "images_channels_last": Case(
-                inputs=lambda t: _batch_norm(t, channels_last=True), provokes=CHANNEL_AVERAGED
-            ),
+            "images": Case(_batch_norm, CHANNEL_AVERAGED, directions=BOTH),
+            "images_channels_last": Case(lambda t: _batch_norm(t, channels_last=True), CHANNEL_AVERAGED),
             "images_native": Case(
-                inputs=lambda t: _batch_norm(t, native=True),
-                provokes=CHANNEL_AVERAGED,
-                directions=BOTH,
-                devices=("cuda",),
+                lambda t: _batch_norm(t, native=True), CHANNEL_AVERAGED, directions=BOTH, devices=("cuda",)
             ),
             "images_native_channels_last": Case(
-                inputs=lambda t: _batch_norm(t, channels_last=True, native=True),
-                provokes=CHANNEL_AVERAGED,
-                devices=("cuda",),
+                lambda t: _batch_norm(t, channels_last=True, native=True), CHANNEL_AVERAGED, devices=("cuda",)
             ),
-            "rows": Case(
-                inputs=_batch_norm_rows, provokes="2048 elements averaged in each column (262144 on CUDA)"
-            ),
+            "rows": Case(_batch_norm_rows, "2048 elements averaged in each column (262144 on CUDA)"),
         },
         cuda_dtypes=("float16",),
     ),
@@ -122,13 +113,11 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "images": Case(
-                inputs=_group_norm,
-                provokes="2048 elements averaged in each group (131072 on CUDA)",
-                directions=BOTH,
+                _group_norm, "2048 elements averaged in each group (131072 on CUDA)", directions=BOTH
             ),
             "images_channels_last": Case(
-                inputs=lambda t: _group_norm(t, channels_last=True),
-                provokes="2048 elements averaged in each group (131072 on CUDA)",
+                lambda t: _group_norm(t, channels_last=True),
+                "2048 elements averaged in each group (131072 on CUDA)",
             ),
         },
         cuda_dtypes=("float16",),

@@ -55,9 +55,9 @@ SPECS: tuple[OpSpec, ...] = (
         why=WHY,
         directions=("backward",),
         cases={
-            "one_layer": Case(inputs=lambda t: _run(t, gates=4), provokes=PRODUCTS, directions=BOTH),
+            "one_layer": Case(lambda t: _run(t, gates=4), PRODUCTS, directions=BOTH),
             "two_layers_bidirectional": Case(
-                inputs=lambda t: _run(t, gates=4, layers=2, bidirectional=True), provokes=PRODUCTS
+                lambda t: _run(t, gates=4, layers=2, bidirectional=True), PRODUCTS
             ),
             # Sequences lie side by side along the second axis, in the states too.
             "batch": batched(
@@ -71,7 +71,7 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.gru",
         why=WHY,
         directions=("backward",),
-        cases={"one_layer": Case(inputs=lambda t: _run(t, gates=3), provokes=PRODUCTS)},
+        cases={"one_layer": Case(lambda t: _run(t, gates=3), PRODUCTS)},
         cuda_dtypes=("float16",),
     ),
 )

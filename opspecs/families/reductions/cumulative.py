@@ -32,8 +32,8 @@ def _factors(t: Inputs, *shape: int) -> torch.Tensor:
 def _along(dim: int, shape: tuple[int, ...], cuda_shape: tuple[int, ...]) -> Case:
     """Return a case that sums a tensor along one of its dims."""
     return Case(
-        inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=shape, cuda=cuda_shape))), dim),
-        provokes=f"sums of up to {shape[dim]} values ({cuda_shape[dim]} on CUDA)",
+        lambda t: call(t.leaf(t.normal(*t.size(cpu=shape, cuda=cuda_shape))), dim),
+        f"sums of up to {shape[dim]} values ({cuda_shape[dim]} on CUDA)",
         directions=BOTH,
         traits={"dims": f"{len(shape)}-D"},
     )
@@ -59,36 +59,36 @@ SPECS: tuple[OpSpec, ...] = (
         f"{ONE_ROW}",
         cases={
             "flat": Case(
-                inputs=_flat,
-                provokes="sums of up to 262144 values (1048576 on CUDA) of mixed magnitude",
+                _flat,
+                "sums of up to 262144 values (1048576 on CUDA) of mixed magnitude",
                 directions=BOTH,
                 dtypes=("float32", "float64", "complex64"),
                 traits=FLAT,
             ),
             "flat_wide": Case(
-                inputs=_flat,
-                provokes="sums of up to 1048576 values of mixed magnitude",
+                _flat,
+                "sums of up to 1048576 values of mixed magnitude",
                 dtypes=("complex128",),
                 devices=("cuda",),
                 traits=FLAT,
             ),
             "flat_half": Case(
                 # Normal values: mixed ones would leave the range of float16.
-                inputs=lambda t: call(t.normal(t.size(cpu=1 << 15, cuda=1 << 20)), 0),
-                provokes="sums of up to 1048576 values",
+                lambda t: call(t.normal(t.size(cpu=1 << 15, cuda=1 << 20)), 0),
+                "sums of up to 1048576 values",
                 dtypes=("float16", "bfloat16"),
                 devices=("cuda",),
                 traits=FLAT,
             ),
             # Integer addition is associative: blocks may be joined in any order.
             "flat_integers": Case(
-                inputs=lambda t: call(t.values(t.size(cpu=1 << 17, cuda=1 << 20)), 0),
+                lambda t: call(t.values(t.size(cpu=1 << 17, cuda=1 << 20)), 0),
                 dtypes=("int32", "int64"),
                 traits=FLAT,
             ),
             "flat_small": Case(
-                inputs=lambda t: call(t.normal(t.size(cpu=10_000, cuda=10_000, simulated=1 << 15)), 0),
-                provokes="sums of up to 10000 values",
+                lambda t: call(t.normal(t.size(cpu=10_000, cuda=10_000, simulated=1 << 15)), 0),
+                "sums of up to 10000 values",
                 devices=("cuda",),
                 traits=FLAT,
             ),
@@ -103,20 +103,15 @@ SPECS: tuple[OpSpec, ...] = (
         why="A long 1-D scan is cut into blocks, which must be joined in some order "
         f"(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). {ONE_ROW}",
         cases={
-            **with_dtypes(
-                "long_flat",
-                Case(inputs=_flat_product, provokes=PRODUCTS, directions=BOTH),
-                ("float64",),
-                "cuda",
-            ),
+            **with_dtypes("long_flat", Case(_flat_product, PRODUCTS, directions=BOTH), ("float64",), "cuda"),
             "flat_integers": Case(
                 # Odd ones: of even ones the product soon is zero.
-                inputs=lambda t: call(2 * t.values(t.size(cpu=1 << 15, cuda=1 << 20)) + 1, 0),
+                lambda t: call(2 * t.values(t.size(cpu=1 << 15, cuda=1 << 20)) + 1, 0),
                 dtypes=("int64",),
             ),
             "longer_rows": Case(
-                inputs=lambda t: call(t.leaf(_factors(t, *t.size(cpu=(8, 1 << 14), cuda=(8, 1 << 18)))), 1),
-                provokes="products of up to 16384 values (262144 on CUDA)",
+                lambda t: call(t.leaf(_factors(t, *t.size(cpu=(8, 1 << 14), cuda=(8, 1 << 18)))), 1),
+                "products of up to 16384 values (262144 on CUDA)",
                 directions=BOTH,
                 dtypes=("float32", "float64"),
             ),
@@ -129,14 +124,11 @@ SPECS: tuple[OpSpec, ...] = (
         f"{ONE_ROW}",
         cases={
             **with_dtypes(
-                "flat",
-                Case(inputs=_flat_exponentials, provokes=EXPONENTIALS, directions=BOTH),
-                ("float64",),
-                "cuda",
+                "flat", Case(_flat_exponentials, EXPONENTIALS, directions=BOTH), ("float64",), "cuda"
             ),
             "longer_rows": Case(
-                inputs=lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 5000), cuda=(8, 1 << 18)))), 1),
-                provokes="sums of up to 5000 exponentials (262144 on CUDA)",
+                lambda t: call(t.leaf(t.normal(*t.size(cpu=(8, 5000), cuda=(8, 1 << 18)))), 1),
+                "sums of up to 5000 exponentials (262144 on CUDA)",
                 directions=BOTH,
                 dtypes=("float32", "float64"),
             ),
@@ -149,13 +141,13 @@ SPECS: tuple[OpSpec, ...] = (
         "largest quotients. On a CPU one thread draws.",
         cases={
             "replacement": Case(
-                inputs=lambda t: call(
+                lambda t: call(
                     t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64, replacement=True
                 ),
-                provokes="prefix sums of 1024 probabilities (65536 on CUDA)",
+                "prefix sums of 1024 probabilities (65536 on CUDA)",
             ),
             "no_replacement": Case(
-                inputs=lambda t: call(t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64)
+                lambda t: call(t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64)
             ),
         },
         cuda_dtypes=("float64",),

@@ -48,22 +48,20 @@ SPECS: tuple[OpSpec, ...] = (
         "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/SummaryOps.cu).",
         cases={
             "few_bins": Case(
-                inputs=lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 20), 4),
-                provokes="about 8192 counts into each of 4 bins (262144 on CUDA)",
+                lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 20), 4),
+                "about 8192 counts into each of 4 bins (262144 on CUDA)",
             ),
             "many_bins": Case(
-                inputs=lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 20), 1000),
-                provokes="about 32 counts into each of 1000 bins (1048 on CUDA)",
+                lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 20), 1000),
+                "about 32 counts into each of 1000 bins (1048 on CUDA)",
             ),
             "inexact_counts": Case(
-                inputs=lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 26), 2),
-                provokes="16384 counts into each of 2 bins (on CUDA 33554432, more than float32 counts exactly)",
+                lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 26), 2),
+                "16384 counts into each of 2 bins (on CUDA 33554432, more than float32 counts exactly)",
                 dtypes=("float32",),
             ),
-            "small": Case(
-                inputs=lambda t: _counted(t, 256, 4), provokes="about 64 counts into each of 4 bins"
-            ),
-            "one_value_per_bin": Case(inputs=_one_each),
+            "small": Case(lambda t: _counted(t, 256, 4), "about 64 counts into each of 4 bins"),
+            "one_value_per_bin": Case(_one_each),
         },
         dtypes=("float32", "float64"),
         # A CPU counts floating-point values only.
@@ -77,35 +75,35 @@ SPECS: tuple[OpSpec, ...] = (
         "SummaryOps.cpp).",
         cases={
             "weights": Case(
-                inputs=lambda t: _weighed(t, 64),
-                provokes="about 256 weights added into each of 64 bins (16384 on CUDA)",
+                lambda t: _weighed(t, 64),
+                "about 256 weights added into each of 64 bins (16384 on CUDA)",
                 dtypes=("float32", "float64"),
                 traits=GIVEN,
             ),
             "weights_many_bins": Case(
-                inputs=lambda t: _weighed(t, 1000),
-                provokes="about 1048 weights added into each of 1000 bins",
+                lambda t: _weighed(t, 1000),
+                "about 1048 weights added into each of 1000 bins",
                 devices=("cuda",),
                 traits=GIVEN,
             ),
             "weights_small": Case(
-                inputs=lambda t: call(t.index(256, high=4), t.normal(256)),
-                provokes="about 64 weights added into each of 4 bins",
+                lambda t: call(t.index(256, high=4), t.normal(256)),
+                "about 64 weights added into each of 4 bins",
                 devices=("cuda",),
                 traits=GIVEN,
             ),
             # Sums of few integers are exact in any order.
-            "weights_integral": Case(inputs=_weighed_integrally, dtypes=("float32", "int64"), traits=GIVEN),
+            "weights_integral": Case(_weighed_integrally, dtypes=("float32", "int64"), traits=GIVEN),
             "weights_one_each": Case(
-                inputs=lambda t: call(t.permutation(_many(t)), t.normal(_many(t))), traits=GIVEN
+                lambda t: call(t.permutation(_many(t)), t.normal(_many(t))), traits=GIVEN
             ),
             "counts": Case(
-                inputs=lambda t: call(t.integers(_many(t), high=64)),
+                lambda t: call(t.integers(_many(t), high=64)),
                 dtypes=("int64", "uint8"),
                 traits={"weights": "none"},
             ),
             "counts_minlength": Case(
-                inputs=lambda t: call(t.integers(_many(t), high=2), minlength=1 << 14),
+                lambda t: call(t.integers(_many(t), high=2), minlength=1 << 14),
                 dtypes=("int64",),
                 traits={"weights": "none"},
             ),

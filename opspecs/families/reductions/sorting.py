@@ -66,37 +66,35 @@ def _cases(*args: object, **kwargs: object) -> dict[str, Case]:
     """Return the cases of an op whose last argument but those given is a dim."""
     return {
         "tied_rows": Case(
-            inputs=lambda t: _tied(t, *args, 1, **kwargs),
-            provokes=LONG_TIES,
+            lambda t: _tied(t, *args, 1, **kwargs),
+            LONG_TIES,
             dtypes=("float32", "int64"),
             traits={"output": "indices"},
         ),
         "tied_columns": Case(
-            inputs=lambda t: _tied_columns(t, *args, 0, **kwargs),
-            provokes=LONG_TIES,
-            traits={"output": "indices"},
+            lambda t: _tied_columns(t, *args, 0, **kwargs), LONG_TIES, traits={"output": "indices"}
         ),
         "ties_flat": Case(
-            inputs=lambda t: _tied_flat(t, *args, 0, **kwargs),
-            provokes=ALL_TIES,
+            lambda t: _tied_flat(t, *args, 0, **kwargs),
+            ALL_TIES,
             # One thread of a CPU does all of it.
             devices=("cuda",),
             traits={"output": "indices"},
         ),
-        "distinct": Case(inputs=lambda t: _distinct(t, *args, 0, **kwargs), traits={"output": "indices"}),
+        "distinct": Case(lambda t: _distinct(t, *args, 0, **kwargs), traits={"output": "indices"}),
     }
 
 
 def _short(*args: object, **kwargs: object) -> Case:
     return Case(
-        inputs=lambda t: _tied_short(t, *args, **kwargs),
-        provokes="about 21 equal values for each index to choose from",
+        lambda t: _tied_short(t, *args, **kwargs),
+        "about 21 equal values for each index to choose from",
         traits={"output": "indices"},
     )
 
 
 # Without a dim there is a value and no index.
-VALUE = {"value_only": Case(inputs=_tied_flat, traits={"output": "value"})}
+VALUE = {"value_only": Case(_tied_flat, traits={"output": "value"})}
 
 
 def _search_cases(*args: object) -> dict[str, Case]:
@@ -155,17 +153,15 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.sort",
         why=f"A sort that is not stable leaves equal values in any order ({KERNELS}/cuda/Sort.cpp).",
         cases={
-            "tied_rows": Case(
-                inputs=lambda t: _tied(t, dim=1), provokes=LONG_TIES, dtypes=("float32", "int64")
-            ),
-            "tied_columns": Case(inputs=lambda t: _tied_columns(t, dim=0), provokes=LONG_TIES),
-            "ties_flat": Case(inputs=lambda t: _tied_flat(t, dim=0), provokes=ALL_TIES, devices=("cuda",)),
+            "tied_rows": Case(lambda t: _tied(t, dim=1), LONG_TIES, dtypes=("float32", "int64")),
+            "tied_columns": Case(lambda t: _tied_columns(t, dim=0), LONG_TIES),
+            "ties_flat": Case(lambda t: _tied_flat(t, dim=0), ALL_TIES, devices=("cuda",)),
             "tied_short_rows": Case(
-                inputs=lambda t: _tied_short(t, dim=1), provokes="about 21 equal values to be put in order"
+                lambda t: _tied_short(t, dim=1), "about 21 equal values to be put in order"
             ),
             # A stable sort keeps equal values in the order they came in.
-            "stable_rows": Case(inputs=lambda t: _tied(t, dim=1, stable=True)),
-            "distinct": Case(inputs=lambda t: _distinct(t, dim=0)),
+            "stable_rows": Case(lambda t: _tied(t, dim=1, stable=True)),
+            "distinct": Case(lambda t: _distinct(t, dim=0)),
         },
     ),
 )
