@@ -77,26 +77,6 @@ def test_alerts_of_the_installed_torch_are_recognised(op: Any, caller: str) -> N
     assert alert_caller("RuntimeError", text) == caller
 
 
-@pytest.mark.usefixtures("_flag")
-def test_the_flag_alone_raises_nothing() -> None:
-    """An op with a deterministic implementation goes on, and sums in order."""
-    assert torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2), accumulate=True)[0] == 2
-
-
-@pytest.mark.parametrize(
-    "caller",
-    ["put_", "a|b", "max pool | <b>", "`x`", "é", "x, but you set 'y'", "put_ does not have a deterministic"],
-)
-def test_any_caller_is_taken_as_it_stands(caller: str) -> None:
-    """The name is what stands before the sentence, odd characters and spaces included."""
-    assert alert_caller("RuntimeError", caller + _REST) == caller
-
-
-def test_documented_cublas_alert_is_recognised() -> None:
-    """The text of older builds names no caller; it is cuBLAS."""
-    assert alert_caller("RuntimeError", _CUBLAS) == "cuBLAS"
-
-
 @pytest.mark.parametrize(
     ("exception", "message"),
     [

@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from detmatrix.opspecs.functions import named_function
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call
 from detmatrix.opspecs.user import load_specs
@@ -153,38 +151,6 @@ def test_what_a_user_can_get_wrong(detmatrix: Command, arguments: list[str], exp
     assert expected in refused(detmatrix("check", *arguments))
 
 
-def test_inputs_are_arguments() -> None:
-    """A tuple is the positional arguments, a dict the keywords, anything else the only argument."""
-    (positional, t), (named, _), (single, _), (call, _) = map(_drawn, ("pair", "keywords", "single", "drawn"))
-
-    assert (len(positional.args), positional.args[1], dict(positional.kwargs)) == (2, 2.0, {})
-    assert t.leaves[0] is positional.args[0]
-    assert (named.args, sorted(named.kwargs)) == ((), ["scale", "x"])
-    assert len(single.args) == 1
-    assert dict(call.kwargs) == {"scale": 1.0}
-
-
-def test_inputs_are_the_same_each_time() -> None:
-    """They are drawn from a seed, whatever was drawn before, and the generator is left as it was."""
-    found = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        state = torch.get_rng_state()
-        found.append(_drawn("pair")[0].args[0])
-        assert torch.equal(state, torch.get_rng_state())
-
-    assert torch.equal(*found)
-
-
-def test_only_backward_differentiates() -> None:
-    """In the forward direction nothing requires grad; lists within arguments are looked into."""
-    forward, _ = _drawn("pair", "forward")
-    nested, t = _drawn("nested")
-
-    assert not forward.args[0].requires_grad
-    assert [one is nested.args[0][0] for one in t.leaves] == [True]
-
-
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -216,10 +182,3 @@ def test_example_of_the_guide(tmp_path: Path) -> None:
     answer = describe(spec, "inputs", device="cpu", seed=0)
 
     assert answer == {"directions": ["forward", "backward"], "dtype": "float32"}
-
-
-def test_references() -> None:
-    """A function is named among files of specs; anything else is a file."""
-    assert named_function("my.py") is None
-    assert str(named_function("a/my.py:f")) == "a/my.py:f"
-    assert str(named_function("a/my.py:f(b/in.py:g)")) == "a/my.py:f(b/in.py:g)"

@@ -223,15 +223,6 @@ def test_a_row_that_began_not_to_be_its_reference_is_a_change(unlike: tuple[int,
         assert judged.confirmed is False
 
 
-def test_what_became_of_off_alone_is_not_told_of_a_mode() -> None:
-    """A mode that differs as before is found to differ otherwise than off, and did nothing."""
-    late = ran(POOL, "forward_only", OFTEN, OFTEN)
-    judged = judge(_row(*_eager(off=[OFTEN, OFTEN]), *late), _row(*_eager(), *late))
-
-    assert judged.kind == "improved"
-    assert "forward_only" not in judged.detail
-
-
 def _again(late: Sequence[dict[str, int]], name: str, weak: Sequence[Mode] = ()) -> Matrix:
     same = [{"a": RUNS}] * ROUNDS
     return _run([*_eager(same, same), *ran(POOL, LATE, *late)], name, weak)
@@ -261,18 +252,6 @@ def test_a_mode_of_low_power_drops_nothing() -> None:
 
     assert (judged.kind, judged.confirmed) == ("regressed", False)
     assert "measured again without result, low_power: the sentinel (s) differed" in judged.detail
-
-
-def test_two_modes_stand_as_the_worse_and_are_both_told() -> None:
-    """Whichever the table has first."""
-    one: Mode = "forward_only"
-    before = _row(*_eager(), *ran(POOL, LATE, OFTEN, OFTEN), *ran(POOL, one, *stable()))
-    after = _row(*_eager(), *ran(POOL, LATE, *stable()), *ran(POOL, one, OFTEN, OFTEN))
-
-    judged = judge(before, after)
-
-    assert judged.kind == "regressed"
-    assert judged.detail.index(f"{one}: ") < judged.detail.index(f"{LATE}: ")
 
 
 def test_what_the_interpreter_ran_is_of_low_power_in_every_mode() -> None:

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.alerts import alert_caller, is_refusal
-from detmatrix.scanner.modes import Mode, with_chosen
-from detmatrix.scanner.observations.one_case import with_compiled
 from detmatrix.scanner.observations.records import Compiled, Row
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
@@ -20,7 +17,7 @@ from detmatrix.scanner.verdicts.chosen import chosen_cell
 from detmatrix.scanner.verdicts.findings import matrix
 from tests.commands import Command
 from tests.conftest import refused
-from tests.runs import SETTINGS, ended, ran, row, stable, write_run
+from tests.runs import ended, ran, row
 from tests.stand_in import StandIn
 
 QUICK = Path(__file__).with_name("quick.py")
@@ -125,24 +122,6 @@ def test_a_torch_that_lacks_what_a_mode_needs_is_one_line(
     assert standing.asked("observe") == []
 
 
-@pytest.mark.parametrize("modes", [(), ("--modes", "off,on,backward_only")])
-def test_all_cases_compiled_takes_a_mode_that_compiles(
-    detmatrix: Command, tmp_path: Path, modes: tuple[str, ...]
-) -> None:
-    """Otherwise the option would do nothing; one that a file of defaults says does nothing in a scan that compiles nothing."""
-    standing = StandIn(tmp_path)
-    more = (*OPTIONS, *modes, "--runs", 2, "--python", standing.python)
-    command = ("scan", "quick.cumsum", "--specs", QUICK, *more)
-
-    assert refused(detmatrix(*command, "--compile-all")).startswith(
-        "--compile-all applies to modes under torch.compile; add --modes compile_off,compile_on"
-    )
-    (tmp_path / "pyproject.toml").write_text("[tool.detmatrix.scan]\ncompile-all = true\n")
-    done = detmatrix(*command)
-    assert done.returncode == 0, done.stderr
-    assert "--compile-all" not in done.stderr
-
-
 def test_a_compiler_that_is_missing_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
     """It is asked for before anything is measured."""
     why = "torch.compile does not work there: InvalidCxxCompiler: No working C++ compiler found"
@@ -190,33 +169,6 @@ def test_one_process_that_refuses_is_no_refusal(first: bool) -> None:
     assert _in_backward_only(REFUSAL, "no kernel").finding == "inconclusive"
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_process_that_was_not_run_hides_no_difference(first: int) -> None:
-    """What the other process showed is told, and the row is no clean one."""
-    mode: Mode = "compile_on"
-    one = ran(ROW, mode, {"a": 30, **{f"x{number}": 1 for number in range(20)}})[0]
-    seen = [
-        replace(one, process=first),
-        ended(ROW, mode, "not_run", "not compiled: it was not", processes=2)[1 - first],
-    ]
-
-    found = chosen_cell(mode, ROW, (STILL, STILL), row_cell(seen, "", ROW))
-
-    assert found.finding == "inconclusive"
-    assert f"process {first}: ran, 21 distinct in 50" in str(found.finding_reason)
-    assert f"process {1 - first}: not_run, not compiled: it was not" in str(found.finding_reason)
-
-
-def test_the_enlarged_case_is_compiled() -> None:
-    """Of what a database gives, the tiny sample provokes nothing."""
-    sample = replace(row("opinfo:var", "sample_0", provokes=""), source="opinfo", provoked="samples")
-    enlarged = replace(row("opinfo:var", "enlarged_0"), source="opinfo", provoked="enlarged")
-    settings = replace(SETTINGS, modes=with_chosen(("compile_on",)))
-
-    assert [one.compiled for one in with_compiled((sample, enlarged), settings)] == [False, True]
-    assert [one.compiled for one in with_compiled((sample,), settings)] == [True]
-
-
 def _in_backward_only(*messages: str | None) -> Cell:
     """Return what processes showed that raised; one without a message ran, and differed."""
     seen = [
@@ -245,27 +197,3 @@ def test_how_much_was_compiled_is_said(first: str, compiled: Compiled, remarks: 
     seen = chosen_cell("compile_on", ROW, (other, STILL), cell)
 
     assert (seen.finding, seen.remarks) == ("mode_dependent", remarks)
-
-
-@pytest.mark.parametrize(
-    ("processes", "words"),
-    [
-        ([{"a": 50}, {"a": 50}], "0 of 100 differed, 1 distinct, in 2 processes"),
-        ([{"a": 50}, {"b": 50}], "50 of 100 differed, 2 distinct, between processes only, in 1 of 2 processes"),
-        ([{"a": 49, "b": 1}, {"a": 49, "b": 1}], "2 of 100 differed, 2 distinct, in 2 of 2 processes"),
-    ],
-)  # fmt: skip
-def test_cell_says_how_many_processes_compiled_it(
-    tmp_path: Path, processes: list[dict[str, int]], words: str
-) -> None:
-    """Each of them compiled it anew; a cell of code that nothing compiled says nothing of that."""
-    compiled = Compiled(graphs=1, breaks=0, kernels=1)
-    seen = [replace(one, compiled=compiled) for one in ran(ROW, "compile_off", *processes)]
-    planned = [(ROW, [*ran(ROW, "off", *stable()), *ran(ROW, "on", *stable()), *seen])]
-    settings = replace(SETTINGS, modes=with_chosen(("compile_off",)))
-    (matrix_,) = load([str(write_run(tmp_path / "run.jsonl", planned, settings=settings))])
-
-    view = matrix_.rows[0]
-
-    assert view.chosen["compile_off"].details == words
-    assert "process" not in view.off.details

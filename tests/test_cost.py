@@ -148,25 +148,6 @@ def test_a_case_that_raises_has_no_cost(spec: OpSpec, outcome: str, message: str
     assert _flags() == before
 
 
-@pytest.mark.parametrize(("deterministic", "warn_only"), [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("fill", [pytest.param(False, marks=_FILLS), True])
-def test_the_mode_of_the_worker_is_put_back(deterministic: bool, warn_only: bool, fill: bool) -> None:
-    """Whatever the process lived under before, it lives under behind it."""
-    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-    if cost._FILLS:
-        torch.utils.deterministic.fill_uninitialized_memory = fill
-    gc.disable()
-    before = _flags()
-    try:
-        assert _measure(_spec("torch.relu"))["outcome"] == "ran"
-        assert _flags() == before
-    finally:
-        gc.enable()
-        torch.use_deterministic_algorithms(False)
-        if cost._FILLS:
-            torch.utils.deterministic.fill_uninitialized_memory = True
-
-
 @pytest.mark.parametrize(
     ("spec", "changed"),
     [

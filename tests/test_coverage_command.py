@@ -108,29 +108,6 @@ def test_runs_of_one_build_are_joined(detmatrix: Command, run: Path, tmp_path: P
     ]
 
 
-def test_a_run_of_an_older_format_is_not_zero(detmatrix: Command, tmp_path: Path) -> None:
-    """Format 2 knows no overloads: that is said, and no figure."""
-    old = write_run(tmp_path / "old.jsonl", [STABLE], format_=2)
-    done = detmatrix("coverage", old)
-    answer = shown_text(detmatrix, old)
-
-    assert (
-        "Overloads are not recorded: old.jsonl is of run file format 2, which knows no overloads; scan again."
-        in done.stdout
-    )
-    assert "0 of" not in done.stdout
-    assert (answer["aten"], answer["executed"], answer["never"]) == (None, [], [])
-
-
-def test_an_interrupted_scan_says_so(detmatrix: Command, tmp_path: Path) -> None:
-    """What a scan did not get to is not called never reached."""
-    cut = write_run(tmp_path / "cut.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, closing=None)
-    answer = shown_text(detmatrix, cut)
-
-    assert list(answer["missing"]) == ["the scan was interrupted before it"]
-    assert answer["never"] == []
-
-
 @pytest.mark.parametrize(
     ("name", "writes", "expected"),
     [

@@ -133,15 +133,6 @@ def test_digests_are_those_of_the_cpu(fake: Fake, spec: str) -> None:
     assert list(there["digests"]) == list(here["digests"])
 
 
-def test_overloads_of_a_device_are_listed(fake: Fake) -> None:
-    """Not every kind of device has a dispatch key for every layout."""
-    groups = fake.supervisor.ask("off", {"do": "kernels", "device": "cuda:0", "overloads": True}, PATIENCE)[
-        "groups"
-    ]
-
-    assert sum(len(group["names"]) for group in groups) > 1000
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "text"),
@@ -183,18 +174,6 @@ def test_an_assertion_costs_its_row_and_a_worker(fake: Fake, do: str) -> None:
     assert "device-side assert triggered" in text
     assert fake.ask(do, "behind")["outcome"] == "ran"
     assert fake.supervisor.started == started + 1
-
-
-@pytest.mark.nightly
-def test_an_assertion_in_a_trial_costs_its_entry_and_a_worker(fake: Fake) -> None:
-    """The entry is not told of by a device that no longer answers, and the next one is tried like any other."""
-    options = {"device": "cuda:0", "seed": 0, "dtypes": None, "samples": 1, "trial": True}
-    request = {"do": "enumerate", **options}
-
-    assert "failed" in fake.supervisor.ask("off", {**request, "name": "opinfo:special.erfcx"}, PATIENCE)
-    assert fake.supervisor.serving is None
-    answer = fake.supervisor.ask("off", {**request, "name": "opinfo:special.i0e"}, PATIENCE)
-    assert {row["provoked"] for row in answer["rows"]} == {"samples", "enlarged"}
 
 
 @pytest.mark.parametrize("do", PASSES)

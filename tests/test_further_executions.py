@@ -157,45 +157,6 @@ def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) 
     assert found == [("uninitialized", 100), ("fixed_by_mode", 100)]
 
 
-def test_further_executions_of_what_one_thread_does_are_not_stressed(tmp_path: Path) -> None:
-    """Busy cores hold up nothing there."""
-    perturb = ("--perturb", "quiet,stress")
-    counts = {"executions": RUNS, "groups": []}
-    asked = {}
-    for threads in (1, 2):
-        folder = tmp_path / str(threads)
-        folder.mkdir()
-        rules = [
-            OTHER_BITS
-            | {"mode": mode, "runs": RUNS, "then": {**counts, "digests": {bits: RUNS}, "threads": threads}}
-            for mode, bits in (("off", "first"), ("on", "other"))
-        ]
-        _, standing = _scan(folder, *rules, more=perturb)
-        asked[threads] = [one["perturbations"] for one in _further(standing)]
-
-    assert asked == {1: [["quiet"]] * 2, 2: [["quiet", "stress", "pause"]] * 2}
-
-
-@pytest.mark.parametrize(("mode", "bits"), [("off", "first"), ("on", "other")])
-def test_where_time_ends_the_executions_nothing_is_said(tmp_path: Path, mode: str, bits: str) -> None:
-    """With too few executions in either mode all the same, the row is inconclusive and says why."""
-    few = {"executions": 3, "digests": {bits: 3}, "groups": []}
-    run, _ = _scan(tmp_path, {**OTHER_BITS, "mode": mode, "runs": 100 - 2 * RUNS, "then": few})
-
-    assert _row(run).finding == "inconclusive"
-    text = f"0 of {2 * RUNS + 3} executions differed with the flag {mode}, of at least 50 that would show whether the flag gives"
-    assert text in str(_row(run).reason)
-
-
-def test_enough_executions_need_no_further_ones(tmp_path: Path) -> None:
-    """A scan as it is by default starts no further worker."""
-    run, standing = _scan(tmp_path, runs=50)
-
-    assert {one["runs"] for one in _further(standing)} == {50}
-    assert standing.started == 4
-    assert _row(run).finding == "mode_dependent"
-
-
 @pytest.mark.parametrize("kept", [0, 1])
 def test_further_executions_are_resumed(tmp_path: Path, kept: int) -> None:
     """A scan that was cut before or behind them ends as if it had not been."""

@@ -97,27 +97,6 @@ def test_bad_input_is_one_line(detmatrix: Command, words: tuple[str, ...], said:
     assert said in refused(detmatrix("scan", "quick", *words))
 
 
-def test_resumed_scan_asks_what_is_left(detmatrix: Command, tmp_path: Path, scanned: Run) -> None:
-    """Nothing is asked twice, nothing is lost; the controls are asked of the new worker."""
-    path = tmp_path / "run.jsonl"
-    whole = lines(path)
-    places = [
-        place for place, one in enumerate(whole) if one["kind"] == "invariance" and one["spec"][0] == "q"
-    ]
-    cut = whole[: places[3]]
-    path.write_text("".join(json.dumps(one) + "\n" for one in cut))
-    standing = StandIn(
-        tmp_path, {"spec": "quick.cumsum", "dtype": "float64", "do": "observe", "then": "vary"}
-    )
-    standing.forget()
-
-    done = detmatrix("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", "run.jsonl")
-
-    assert done.returncode == 0, done.stderr
-    assert read_run(path).invariances == scanned.invariances
-    assert len(standing.asked("invariance")) == len(places) - 3
-
-
 @pytest.mark.parametrize(
     ("control", "answer", "said"),
     [

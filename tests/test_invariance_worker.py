@@ -135,22 +135,6 @@ def test_what_is_not_repeatable_does_not_vary() -> None:
     assert at(measured, "varies") == []
 
 
-def fails_alone(x: torch.Tensor) -> torch.Tensor:
-    """Take batches of two and more."""
-    if len(x) == 1:
-        raise ValueError("alone")
-    return x * 2
-
-
-def test_an_op_that_fails_at_a_value_is_asked_the_others() -> None:
-    """The error is kept with the value it came up at."""
-    measured = asked(fails_alone, lambda t: call(t.normal(48, 4)), "batch", Batch({0: 0}))
-
-    assert at(measured, "raised") == ["1 first", "1 middle", "1 last", "1 permuted"]
-    assert measured["trials"][0]["message"] == "ValueError: alone"
-    assert len(at(measured, "same")) == 29
-
-
 def test_every_floating_point_input_is_laid_out_by_itself() -> None:
     """Each in the layouts that it can have and has not; indices, and what is written into, stay."""
     image = asked(
@@ -187,14 +171,3 @@ def test_what_cannot_be_asked_says_why(
 
     assert measured["outcome"] == "not_run"
     assert why in measured["message"]
-
-
-def test_no_value_is_tried_when_the_time_is_over() -> None:
-    """What was not tried is told, and nothing is claimed of it."""
-    spec = OpSpec(name="t", op="torch.relu", why=".", cases={"c": Case(inputs=lambda t: call(t.normal(4)))})
-
-    measured = measure(
-        spec, "c", property="threads", direction="forward", dtype="float32", device="cpu", seed=0, max_time=0
-    )
-
-    assert len(at(measured, "not_tried")) == 4

@@ -10,7 +10,7 @@ import torch
 from detmatrix.scanner.observations.overload_records import Dispatch
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.worker.overloads import Overloads, kernels
+from detmatrix.scanner.worker.overloads import Overloads
 from tests.commands import Command
 from tests.stand_in import StandIn
 
@@ -35,11 +35,6 @@ def test_overloads_of_forward_and_backward(run: Run) -> None:
         assert _reached(run, "cumsum", mode) == ("aten::cumsum", "aten::flip")
 
 
-def test_a_copy_made_for_the_op_is_not_reached(run: Run) -> None:
-    """An op in place gets a copy of its argument, which is no call of the op's."""
-    assert _reached(run, "put_", "off") == ("aten::put_",)
-
-
 def test_alerts_name_the_overload_that_raised(run: Run) -> None:
     """With the flag on what ran before the alert is kept; run under warn_only, all of it."""
     modes = _dispatch(run, "unpool").modes
@@ -53,27 +48,6 @@ def test_alerts_name_the_overload_that_raised(run: Run) -> None:
     assert modes["on"].overloads[-1] == "aten::max_unpool2d"
     assert len(modes["on"].overloads) < len(modes["warn_only"].overloads) == len(modes["off"].overloads)
     assert {it.message for it in modes.values()} == {None}
-
-
-def test_only_what_raises_is_made_to_run(run: Run) -> None:
-    """A third execution is for rows that raise the alert."""
-    assert {one.spec for one in run.dispatches if "warn_only" in one.modes} == {
-        "planted.alerts_in_either_mode",
-        "planted.random_alert",
-        "quick.put_",
-        "recorded.put_",
-        "recorded.unpool",
-    }
-
-
-def test_why_nothing_was_reached(run: Run) -> None:
-    """An error is kept with the mode it came in, and an op that is not there is told."""
-    assert {it.message for it in _dispatch(run, "fails").modes.values()} == {
-        "ValueError: not while you watch"
-    }
-    missing = _dispatch(run, "missing")
-    assert missing.outcome == "not_run"
-    assert "has no torch.no_such_op" in (missing.message or "")
 
 
 def test_every_overload_of_the_build_is_listed_once(run: Run) -> None:
@@ -99,15 +73,6 @@ def test_alerts_of_the_build_are_found_in_its_bytes(run: Run) -> None:
     assert run.kernels is not None
 
     assert {"put_", "max_unpooling2d_forward_out", "quantized_resize_cpu_"} <= {*run.kernels.alerts}
-
-
-def test_kernels_are_those_of_the_device() -> None:
-    """A build without CUDA has no kernel of it for an op that has one for the CPU."""
-    if torch.version.cuda is not None:
-        pytest.skip("this torch is built with CUDA")
-    of_device = {name for it in kernels("cuda:0") if it["kernel"] == "device" for name in it["names"]}
-
-    assert "aten::put_" not in of_device
 
 
 def test_what_the_flag_warns_of_is_known_by_its_overload() -> None:

@@ -10,7 +10,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Opener, Page
 from tests.evidence_runs import controls, evidence_run
-from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, two_runs, write_run
+from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
 
 pytestmark = NEEDS_BROWSER
 
@@ -67,27 +67,6 @@ def test_an_address_names_an_op_or_a_row(page: Page) -> None:
     page.driver.get(f"{page.address}#torch.nn.functional.fractional_max_pool2d")
     page.focused("torch.nn.functional.fractional")
     assert [button.text for button in page.all(".row .open")] == ["wide"]
-
-
-def test_several_runs_are_columns(open_page: Opener, tmp_path: Path) -> None:
-    """A pair of columns for each device and release; what a run does not have is no row; rows say their run."""
-    page = open_page(*two_runs(tmp_path))
-    page.shows("9 of 9 ops")
-
-    assert [head.text for head in page.all(".ops thead .of")] == ["2.13.0 CPU", "2.11.0 CUDA"]
-    assert [name.text for name in page.all(".runs code")] == ["cpu.jsonl", "cuda.jsonl"]
-    assert [run.text for run in page.all("#run option")] == ["any", "2.13.0 CPU", "2.11.0 CUDA"]
-    cells = [
-        cell.text.split("\n") for cell in page.all("tbody.op")[2].find_elements("css selector", "td[class]")
-    ]
-    assert cells == [["·", "no row"], ["=/!", "over_alert"], ["·", "no row"], ["·", "no row"]]
-    page.all("tbody.op .open")[0].click()
-    assert [line.text.split("\n")[-1].split()[-2:] for line in page.all(".row")] == [
-        ["2.13.0", "CPU"],
-        ["2.11.0", "CUDA"],
-    ]
-    links = [link.get_attribute("href").partition("#")[2] for link in page.all(".row .here")]
-    assert links == [f"torch.Tensor.index_put_:duplicates:backward:float64@{number}" for number in (1, 2)]
 
 
 def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
@@ -241,20 +220,3 @@ def test_hostile_text_stays_text(open_page: Opener, tmp_path: Path) -> None:
     page.one(".row .here").send_keys(Keys.ENTER)
     assert page.run("return window.hacked") is None
     assert page.errors() == []
-
-
-def test_print(page: Page) -> None:
-    """On paper: light, no controls, every op that is shown, the words and the environment with it."""
-    page.command(
-        "Emulation.setEmulatedMedia",
-        media="print",
-        features=[{"name": "prefers-color-scheme", "value": "dark"}],
-    )
-
-    assert not page.one(".bar").is_displayed()
-    assert (
-        page.run("return getComputedStyle(document.querySelector('td:not([class])')).color")
-        == "rgb(26, 31, 38)"
-    )
-    assert len(page.shown()) == 8
-    assert page.one(".words").is_displayed()

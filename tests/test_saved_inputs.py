@@ -12,7 +12,6 @@ import pytest
 
 from tests import tied
 from tests.commands import Command
-from tests.conftest import refused
 
 torch = pytest.importorskip("torch")
 
@@ -52,13 +51,6 @@ def test_inputs_of_a_root_become_a_script(detmatrix: Command, tmp_path: Path) ->
     assert ran.returncode == 0
 
 
-def test_saved_inputs_have_no_rows(detmatrix: Command, tmp_path: Path) -> None:
-    """A row of them cannot be asked for, nor can they be missing."""
-    assert "there is no such file" in refused(detmatrix("repro", "no.pt"))
-    (tmp_path / "a.pt").touch()
-    assert "holds the inputs of one op" in refused(detmatrix("repro", "a.pt", "row"))
-
-
 @pytest.fixture
 def executed(
     detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -81,14 +73,6 @@ def executed(
 
     yield run
     torch.use_deterministic_algorithms(False)
-
-
-def test_a_script_of_saved_inputs_tells_what_differed(executed: Any) -> None:
-    """The file is one that locate may have written."""
-    code, printed, complained = executed(GOOD)
-
-    assert (code, complained) == (0, "")
-    assert printed.startswith("aten::add.Tensor, recorded with torch 2.13.0, executed 100 times with torch ")
 
 
 @pytest.mark.parametrize(

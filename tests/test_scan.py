@@ -145,18 +145,3 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state.rpartition(")")[2].split()[0] not in "ZX"
-
-
-@pytest.mark.cuda
-def test_scan_on_cuda(detmatrix: Command) -> None:
-    """On a GPU an atomic accumulation differs with the flag off, and the comparison there sees it."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device here")
-
-    done = detmatrix("scan", "torch.index_add", "--device", "cuda", "-o", "run.jsonl")
-
-    assert done.returncode == 0, done.stderr
-    report = json.loads(detmatrix("report", "run.jsonl", "--format", "json").stdout)
-    seen = cells(report["rows"])
-    assert seen["torch.index_add:collisions:forward:float32"][0] == "nondeterministic"

@@ -15,7 +15,7 @@ from detmatrix.scanner.cases.settings import Plan, asked_for, settings_for
 from detmatrix.scanner.cli import scan as scan_command
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import with_chosen
-from detmatrix.scanner.observations.settings import SETTINGS, Settings
+from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.run.resume import begun
 from tests.runs import write_run
 
@@ -91,20 +91,3 @@ def test_scan_goes_on_only_with_the_settings_it_has(
     path.unlink()
     write_run(path, [], closing=None, settings=replace(at_first, **{name: value}))
     assert begun(asked(monkeypatch, [option, text, *command])) is not None
-
-
-@pytest.mark.parametrize("given", ["auto", "cuda", "cuda:1"])
-def test_any_name_of_the_device_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str) -> None:
-    """A scan goes on with the device it has, by its own name or a wider one."""
-    path = tmp_path / "run.jsonl"
-    write_run(path, closing=None, settings=replace(asked_for(), device="cuda:1", workers=1))
-
-    assert begun(asked(monkeypatch, ["--device", given, "--resume", "-o", str(path)])) is not None
-
-
-def test_old_settings_mean_what_they_meant() -> None:
-    """The default of a field is what a file that lacks it says, whatever a new scan does."""
-    old = Settings(patterns=(), device="cpu", runs=1, processes=1, timeout=1.0, seed=0)
-
-    assert (old.modes, old.perturb, old.cost, old.overloads) == (("off", "on"), ("quiet",), False, False)
-    assert (old.sources, old.dtypes, old.samples) == (("documented",), (), 0)

@@ -87,16 +87,3 @@ def test_what_is_cut_has_whole_rows_and_goes_on(
     counted = Counter((o.key, o.mode, o.process) for o in run.observations if o.mode in {"off", "on"})
     assert set(counted.values()) == {1}
     assert len(counted) == 4 * len(run.header.planned)
-
-
-def test_modes_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any moment no share has more rows of one mode than a turn has beyond those of the other."""
-    monkeypatch.setattr("detmatrix.scanner.run.shares._TURN", 2)
-    run = _scan(tmp_path)
-
-    for worker in (0, 1):
-        ahead: Counter[str] = Counter()
-        for one in run.observations:
-            if one.worker == worker and one.process == 0 and one.mode in {"off", "on"}:
-                ahead[one.mode] += 1
-                assert 0 <= ahead["off"] - ahead["on"] <= 2

@@ -113,29 +113,6 @@ def test_simulated_runs_are_compared(run: Path, tmp_path: Path) -> None:
     assert [one.reason for one in pair.obstacles] == ["other_perturbations"]
 
 
-def test_recorded_simulations_confirm_each_change(detmatrix: Command) -> None:
-    """The first sentence names ops of one change together; none needs a second look."""
-    folder = Path(__file__).parent.parent / "reports" / "runs"
-    paths = [str(folder / f"torch-{release}-simulated-sm_80.jsonl.gz") for release in ("2.11.0", "2.13.0")]
-    (pair,) = json.loads(detmatrix("compare", *paths, "--format", "json").stdout)["pairs"]
-
-    assert sum(pair["counts"][kind] for kind in ("regressed", "improved", "changed")) > 0
-    assert pair["unconfirmed"] == 0
-    assert "raises → fixed_by_mode: torch.nn.MaxPool3d" in detmatrix("compare", *paths).stdout
-
-
-def test_script_for_a_gpu_says_where_it_was_seen(detmatrix: Command, run: Path) -> None:
-    """It draws what was simulated, needs torch and a GPU alone, and says that nobody saw it on one."""
-    done = detmatrix("repro", run.name, "AdaptiveMaxPool3d:smaller_output")
-
-    assert done.stderr == ""  # the inputs are those of the run
-    assert "seen in simulation, not on a GPU\n" in done.stdout
-    assert "differs under resident-blocks (number 0, seed\n# 0)" in done.stdout
-    assert '.to("cuda").requires_grad_()' in done.stdout
-    assert "simulated" not in done.stdout.partition("import ctypes")[2]
-    compile(done.stdout, "repro.py", "exec")
-
-
 def test_script_replays_a_schedule(detmatrix: Command, run: Path) -> None:
     """It holds the row, the schedule of each mode and both digests, and nothing that a run file says outside of quotes."""
     detmatrix("repro", "--replay", run.name, "AdaptiveMaxPool3d:smaller_output", "-o", "replay.py")
