@@ -218,7 +218,7 @@ def test_foreign_files_are_refused(tmp_path: Path, content: bytes, text: str) ->
 def test_unreadable_places_are_refused(tmp_path: Path) -> None:
     """A folder, a name without a file, a path below a file, a name too long, and a packed file that is damaged."""
     below = tmp_path / "file"
-    below.write_bytes(b"\x1f\x8bplain")
+    below.write_bytes(b"\x1f\x8bplain text")
 
     assert refusal(tmp_path) == f"cannot be read (Is a directory); {ADVICE}"
     assert refusal(tmp_path / "none") == f"cannot be read (No such file or directory); {ADVICE}"
