@@ -23,7 +23,7 @@ from tests.sharded import scanned_in_shards
 
 HERE = Path(__file__).parent
 # The first makes the scan that others share; theirs come later, so that nobody waits for it.
-LONGEST = ("faults", "opinfo", "resume", "workers", "evidence", "contributing")
+LONGEST = ("faults", "opinfo", "resume", "workers", "controls", "readme")
 ADVICE = "give a file that scan wrote"
 
 

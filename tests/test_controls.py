@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from detmatrix.scanner.cli.scan import _tell
 from detmatrix.scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
-from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.perturbations import shares
+from detmatrix.scanner.verdicts.controls import check_controls
+from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.power import has_power
 from tests.commands import Command, command_in
-from tests.conftest import lines
-from tests.evidence_scans import scan
+from tests.conftest import lines, one_line
+from tests.evidence_scans import rows_by_name, scan
 from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -109,3 +117,257 @@ def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
     assert "Not trustworthy: the control random" in detmatrix("report", path).stdout
     assert detmatrix(*command, "--resume").returncode == 4
     assert json.loads(detmatrix("report", path, "--format", "json").stdout)["distrust"] == [reason]
+
+
+# A scan proves that it can see: controls, sentinels, perturbations, ops run under warn_only.
+
+RUNS = 24
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Scan every circumstance but the slow one with every perturbation."""
+    names = "quiet,stress,shift,poison,threads"
+    options = ("--runs", RUNS, "--perturb", names)
+    return scan(tmp_path_factory.mktemp("circumstances"), "circumstance.[!s]*", *options)
+
+
+@pytest.fixture(scope="module")
+def rows(run: Run) -> dict[str, MatrixRow]:
+    """Return the rows of that scan by the name of the function."""
+    return rows_by_name(run)
+
+
+def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
+    """Six controls, two processes of three modes and a further one of two, and each shows what it must."""
+    checks = check_controls(run.header, run.controls)
+
+    assert len(checks) == 6 * (2 * 3 + 2)
+    assert [check for check in checks if not check.ok] == []
+    assert run.closing is not None
+    assert run.closing.distrust == ()
+    assert not [one.message for one in run.observations if str(one.message).startswith("not trustworthy")]
+
+
+def test_sentinel_runs_before_between_and_after(run: Run) -> None:
+    """Each pass begins and ends with a sentinel."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for sentinel in run.sentinels:
+        places.setdefault((sentinel.mode, sentinel.process), []).append(sentinel.before)
+
+    passes = {(mode, process) for mode in ("off", "on", "warn_only") for process in (0, 1)}
+    # In a further process rows are executed more often of which it is said what the flag does to them.
+    assert set(places) == passes | {("off", 2), ("on", 2)}
+    for (mode, process), before in places.items():
+        assert before == sorted(before)
+        assert before[-1] == len(run.header.planned)
+        if mode != "warn_only" and process < 2:
+            assert before[0] == 0
+
+
+def test_sentinels_run_between_rows(tmp_path: Path) -> None:
+    """At most 24 rows lie between two of them."""
+    done = command_in(tmp_path)(
+        "scan", "torch.nn.functional.*", "--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet",
+        "--no-cost", "--no-overloads", "-o", "run.jsonl", "--python", StandIn(tmp_path).python,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run.jsonl")
+    places = [one.before for one in run.sentinels if one.mode == "off"]
+    assert max(after - before for before, after in pairwise(places)) == 24
+    assert (places[0], places[-1]) == (0, len(run.header.planned))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("how", ["one thread", "one core"])
+def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) -> None:
+    """With one thread the sentinel never differs, with two on one core hardly ever, and no report hides it."""
+    options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    if how == "one core":
+        if _cores() < 2:
+            pytest.skip("one core: there is no other one to leave out")
+        core = min(os.sched_getaffinity(0))
+        options = {
+            "env": os.environ | {"OMP_NUM_THREADS": "2"},
+            "preexec_fn": lambda: os.sched_setaffinity(0, {core}),
+        }
+
+    run = scan(tmp_path, "circumstance.doubles", "--processes", 1, **options)
+
+    rows = rows_by_name(run)
+    powered = [has_power(sentinel) for sentinel in run.sentinels]
+    # A thread that is interrupted in the middle of its work races with the other one of its core, now and then.
+    assert not (any(powered) if how == "one thread" else all(powered))
+    assert rows["doubles"].weak is not None
+    assert "torch.index_put" in rows["doubles"].weak
+    assert ("one thread" in rows["doubles"].weak) == (how == "one thread")
+    report = command_in(tmp_path)
+    assert "low power" in report("report", "run.jsonl", "--all").stdout
+    assert "low power" in report("report", "run.jsonl", "--format", "html").stdout
+
+
+def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> None:
+    """An op that differs only beside busy threads differs in that group and in no other."""
+    row = rows["under_stress"]
+
+    assert row.off.verdict == "nondeterministic"
+    assert {group.perturbation for group in row.off.groups if group.differing} == {"stress"}
+    compared = [group for group in row.off.groups if not group.perturbation.startswith("threads")]
+    assert [group.perturbation for group in compared] == ["quiet", "stress", "shift", "poison"]
+    assert sum(group.executions for group in compared) == row.off.runs
+
+
+@pytest.mark.alone
+def test_pauses_show_what_executions_in_a_row_hide(tmp_path: Path) -> None:
+    """An op whose bits depend on whether its threads have slept differs behind pauses, where they are asked for."""
+    found = {}
+    for perturb in ("quiet", "quiet,pause"):
+        (tmp_path / perturb).mkdir()
+        run = scan(tmp_path / perturb, "circumstance.after_a_pause", "--perturb", perturb, "--processes", 1)
+        row = rows_by_name(run)["after_a_pause"]
+        found[row.finding] = [group.perturbation for group in row.off.groups if group.differing]
+
+    assert found == {"deterministic": [], "silent": ["pause"]}
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to cores here")
+def test_stress_loads_every_other_core_by_turns(tmp_path: Path) -> None:
+    """Half of the cores are busy, then the others, though OpenMP has bound the main thread, from which threads inherit that."""
+    options = ("--perturb", "quiet,stress", "--runs", 8, "--processes", 1)
+    run = scan(tmp_path, "circumstance.busy_cores", *options)
+
+    assert run.header.environment.variables["off"].get("OMP_PROC_BIND") == "true"
+    (off, _) = run.observations
+    cores = sorted(os.sched_getaffinity(0))
+    turns = [
+        {cores[(2 * place + turn) % len(cores)] for place in range((len(cores) + 1) // 2)} for turn in (1, 2)
+    ]
+    assert turns[0] | turns[1] == set(cores)
+    assert len(off.digests) == 1 + len(set(map(frozenset, turns)))
+    (output,) = off.outputs
+    assert output.severity is not None
+    most = max(sum(1 << core for core in turn) for turn in turns)
+    assert output.severity.max_abs == pytest.approx(1000 * most, rel=1e-3)
+
+
+def test_poison_shows_memory_that_was_never_written(rows: dict[str, MatrixRow]) -> None:
+    """One element that a kernel forgets to write differs under poison, whatever the flag says."""
+    row = rows["reads_unwritten"]
+
+    assert row.finding == "silent"
+    poison = next(group for group in row.on.groups if group.perturbation == "poison")
+    # The byte it is poisoned with is now and then the one that lay there in the first execution.
+    assert poison.differing > poison.executions / 2
+
+
+def test_thread_counts_are_compared_among_themselves(run: Run, rows: dict[str, MatrixRow]) -> None:
+    """Other bits under another thread count are told, and are no nondeterminism."""
+    if _cores() < 2:
+        pytest.skip("one core: there is no other thread count")
+
+    row = rows["by_threads"]
+    assert row.off.verdict == "deterministic"
+    counts = sorted({1, 2, _cores()} - {run.header.environment.threads})
+    assert row.off.other_threads == tuple(f"threads={count}" for count in counts)
+    # What ran under another count bounds nothing. One thread does it: the first process leaves stress out when it knows,
+    # the second is not asked for it.
+    main, others = ("quiet", "stress", "shift", "poison"), [f"threads={count}" for count in counts]
+    _, stress, *_ = first = shares(RUNS, (*main, *others))
+    second = shares(RUNS, ("quiet", "shift", "poison", *others))
+    assert row.off.runs == sum(first[:4]) - stress + sum(second[:3])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Bits that differ are proof on any machine, and need no power.
+        ("by_process", {"weak": None, "off.where": "between processes only"}),
+        ("under_stress", {"off.where": "within a process"}),
+        ("doubles", {"off.where": None, "warn_only.verdict": "not_run", "off.constant": False}),
+        ("by_mode", {"finding": "mode_dependent"}),
+        # Under warn_only an op that differs reads as raises, one that does not as over_alert, with all its alerts.
+        ("when_forced", {"off.verdict": "deterministic", "warn_only.verdict": "nondeterministic", "finding": "raises"}),
+        ("two_alerts", {"finding": "over_alert", "on.alert": "put_",
+                        "warn_only.alerts": ("put_", "max_unpooling2d_forward_out")}),
+        # Where nothing is known of the op under warn_only, nobody says that it did not differ there.
+        ("ends_when_forced", {"off.verdict": "deterministic", "on.verdict": "raises", "warn_only.verdict": "crash",
+                              "finding": "inconclusive"}),
+        # What was not really tried is never deterministic, unless the result holds no information by definition.
+        ("zeros", {"off.verdict": "error", "off.reason": "produced all zeros"}),
+        ("nans", {"off.verdict": "error", "off.reason": "produced all NaN"}),
+        ("untouched", {"off.verdict": "error", "off.reason": "returned only its input"}),
+        ("zero_gradient", {"off.verdict": "error", "off.reason": "produced all zeros"}),
+        ("zeros_declared", {"finding": "deterministic", "off.constant": True}),
+    ],
+)  # fmt: skip
+def test_rows_say_what_they_show(rows: dict[str, MatrixRow], name: str, expected: dict[str, object]) -> None:
+    """Where it differs, what it raises and what it holds; a failure under warn_only is the reason of the row."""
+    row = rows[name]
+
+    assert {field: attrgetter(field)(row) for field in expected} == expected
+    assert name != "ends_when_forced" or str(row.reason).startswith("warn_only: crash")
+
+
+# How often a case is executed: by rate and confidence, bounded by time.
+
+
+def test_rate_and_confidence_choose_the_executions(tmp_path: Path) -> None:
+    """1 in 100 seen with 90 %: ln 0.1 / ln 0.99 = 229.1, so 230 of them quiet; ten differences are enough."""
+    run = scan(
+        tmp_path, "circumstance.doubles", "circumstance.under_stress",
+        "--max-rate", 0.01, "--confidence", 0.9, "--processes", 1,
+    )  # fmt: skip
+
+    rows = rows_by_name(run)
+    quiet = next(group for group in rows["doubles"].off.groups if group.perturbation == "quiet")
+    assert 230 <= quiet.executions <= 235
+    # Of 60 executions 35 are quiet, 10 under each of two others and 5 under stress, which is left out: one thread does it.
+    assert rows["doubles"].off.runs == pytest.approx(quiet.executions * 55 / 35, abs=8)
+    stress = next(group for group in rows["under_stress"].off.groups if group.perturbation == "stress")
+    assert (stress.executions, stress.differing) == (10, 10)
+    assert run.header.settings.confidence == 0.9
+
+
+def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
+    """A slow case runs as often as its time allows, and is compared over just that."""
+    run = scan(
+        tmp_path, "circumstance.slow", "circumstance.doubles",
+        "--runs", 100, "--max-time", 0.6, "--perturb", "quiet", "--processes", 1,
+    )  # fmt: skip
+
+    rows = rows_by_name(run)
+    assert 2 <= rows["slow"].off.runs < 20
+    assert rows["doubles"].off.runs == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ("--perturb", "quiet,noise"),
+            "unknown perturbation 'noise'; choose: quiet, stress, shift, poison, pause, order, threads",
+        ),
+        (("--perturb", ","), "none given"),
+        (("--max-rate", "0.1", "--runs", "3"), "--max-rate chooses how many executions"),
+        (("--confidence", "0.9"), "--confidence says how probably --max-rate would be seen"),
+        (("--max-rate", "1"), "--max-rate"),
+        (("--max-rate", "1e-7", "--device", "cpu"), "--max-rate 1e-07 needs more than 1000000 executions"),
+        (("--max-rate", "1e-17", "--device", "cpu"), "--max-rate 1e-17 needs more than 1000000 executions"),
+        (("--max-rate", "0.999999999", "--device", "cpu"), "give a rate farther from 0 and 1"),
+        (("--confidence", "nan", "--max-rate", "0.5"), "is not a number"),
+        (("--max-time", "0"), "--max-time"),
+    ],
+)
+def test_bad_power_is_one_line(detmatrix: Command, arguments: tuple[str, ...], text: str) -> None:
+    """What cannot be asked is told in one line, with exit code 2."""
+    done = detmatrix("scan", "cumsum", *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_line(done.stderr)
+    assert text in done.stderr

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.processes.variables import packages_for, worker_environment
 from tests import tied
 
 ROOT = Path(__file__).parent.parent
@@ -72,3 +77,155 @@ def test_worker_imports_ours(planted: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     assert found == [ROOT / "scanner", ROOT / "opspecs"]
     assert not (planted / "was_run").exists()
+
+
+# What is installed has what it needs beside its modules.
+
+BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+# Recorded files that no test here asks for; packing them takes seconds.
+HEAVY = shutil.ignore_patterns("__pycache__", "runs", "engines")
+
+
+# A project that has packages of the names of our folders, and says which it got.
+OWN = """
+import opspecs, reports, scanner
+def own(x):
+    assert {opspecs.NAME, reports.NAME, scanner.NAME} == {"theirs"}
+    return x + x
+def test_own(detmatrix_locate):
+    own(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this checkout, without its recorded files."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for package in ("opspecs", "reports", "scanner"):
+        shutil.copytree(ROOT / package, folder / package, ignore=HEAVY)
+    shutil.copytree(ROOT / "detmatrix", folder / "detmatrix", symlinks=True)
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, folder)
+    done = tied.run([sys.executable, "-c", BUILD, str(folder)], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> set[str]:
+    """The names of its files."""
+    with zipfile.ZipFile(built) as archive:
+        return set(archive.namelist())
+
+
+def test_a_project_keeps_packages_of_its_own(built: Path, tmp_path: Path) -> None:
+    """The wheel owns the one name detmatrix: no test, no function and no module of theirs gets ours."""
+    site, project = tmp_path / "site", tmp_path / "project"
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(site)
+    assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == {"detmatrix"}
+    for name in ("opspecs", "reports", "scanner"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text("NAME = 'theirs'\n", encoding="utf-8")
+    (project / "test_own.py").write_text(OWN, encoding="utf-8")
+    (project / "x.py").write_text("import torch\ndef args(): return (torch.ones(4),)\n", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{project}"}
+
+    for command in (
+        ["pytest", "-q", "-p", "no:cacheprovider", "test_own.py"],
+        ["detmatrix", "check", "test_own.py:own", "--inputs", "x.py:args", "--runs", "2"],
+    ):
+        done = tied.run([sys.executable, "-m", *command], cwd=project, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _files(folder: str, *endings: str) -> set[str]:
+    paths = (path for path in (ROOT / folder).rglob("*") if path.suffix in endings)
+    return {f"detmatrix/{path.relative_to(ROOT).as_posix()}" for path in paths}
+
+
+def test_sources_of_the_simulated_gpu_are_in_the_wheel(wheel: set[str]) -> None:
+    """They are compiled where a scan runs, so that each source and header has to be there."""
+    sources = _files("scanner/gpu", ".c", ".h")
+
+    assert {Path(name).parent.name for name in sources} == {"engine", "runtime"}
+    assert sources - wheel == set()
+
+
+@pytest.mark.parametrize("package", ["opspecs", "reports", "scanner"])
+def test_modules_are_in_the_wheel(wheel: set[str], package: str) -> None:
+    """A folder that has modules is a package."""
+    assert _files(package, ".py") - wheel == set()
+
+
+def test_extra_has_what_the_simulated_gpu_imports() -> None:
+    """What is no module of ours, and none of Python's, is a requirement of the extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {Requirement(one).name for one in project["optional-dependencies"]["simulate"]}
+    lines = {
+        line.split()[1].partition(".")[0]
+        for path in (ROOT / "scanner" / "gpu").rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith(("import ", "from "))
+    }
+
+    imported = lines - sys.stdlib_module_names - {"detmatrix"}
+    assert imported
+    assert imported <= names
+
+
+# What a worker finds to import: packages in a folder of their own, and never others in the place of ours.
+
+SPECS = """
+import separate
+from detmatrix.opspecs.model import Case, OpSpec, call
+
+def tells(x):
+    from detmatrix import opspecs, scanner
+    raise ArithmeticError(f"{separate.NAME} {opspecs.__file__} {scanner.__file__}")
+
+SPECS = (OpSpec(name="own.tells", op=tells, why="Says what it found.", cases={"one": Case(inputs=lambda t: call(t.normal(2)))}),)
+"""
+
+
+def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What pip has put beside is there for workers; what has the names of our packages is not taken for them."""
+    pytest.importorskip("torch")
+    packages = tmp_path / "packages"
+    for name, text in {
+        "separate": "NAME = 'found'",
+        "detmatrix": "raise OSError",
+    }.items():
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").write_text(text)
+    (tmp_path / "own.py").write_text(SPECS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"packages{os.pathsep}{os.pathsep}")
+    with ImportSandbox() as sandbox:
+        supervisor = WorkerSupervisor(sys.executable, sandbox.path, (str(tmp_path / "own.py"),), "cpu")
+        row = {"spec": "own.tells", "case": "one", "direction": "forward", "dtype": "float32"}
+        try:
+            answer = supervisor.ask(
+                "off", {"do": "observe", **row, "device": "cpu", "seed": 0, "runs": 1}, 60
+            )
+        finally:
+            supervisor.retire()
+
+        found, *ours = answer["message"].partition(", own.py")[0].split()
+        assert found == "found"
+        assert ours == [
+            str(sandbox.path / "detmatrix" / name / "__init__.py") for name in ("opspecs", "scanner")
+        ]
+
+
+def test_another_interpreter_has_packages_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was installed for one is not given to another."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh")
+    other.chmod(0o755)
+
+    assert packages_for(sys.executable) == {"PYTHONPATH": str(tmp_path)}
+    assert packages_for(str(other)) == {}

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+import torch
 
 from detmatrix.opspecs.patterns import called, near, ops_of, recorded_names, rows_of
 from detmatrix.opspecs.pytorch.names import function_of
 from detmatrix.opspecs.registry import SPECS, names_of
+from detmatrix.scanner.cases.settings import DTYPES
+from detmatrix.scanner.modes import MODE_TABLE
+from tests.commands import Command
 
 CATALOG = [names_of(spec) for spec in SPECS]
 ROWS = [(names_of(spec), planned.id) for spec in SPECS for planned in spec.rows("any")]
@@ -114,3 +121,87 @@ def test_modules_call_functions_that_exist() -> None:
 
     assert len(irregular) > 20
     assert {module for module, function in irregular.items() if not hasattr(functional, function)} == set()
+
+
+# ``detmatrix list``: every row once, by pattern, as a table and as JSON.
+
+
+def test_list_json_holds_every_row_once(detmatrix: Command) -> None:
+    """Each row has an id of its own, says where it runs, and a pattern of that id selects it."""
+    listed = json.loads(detmatrix("list", "--format", "json").stdout)
+
+    ids = [row["id"] for row in listed]
+    assert len(set(ids)) == len(ids) > 100
+    assert {tuple(row["devices"]) for row in listed} == {("cpu", "cuda"), ("cuda",), ("cpu",)}
+    for row in listed:
+        assert row["id"] == ":".join(row[name] for name in ("spec", "case", "direction", "dtype"))
+        assert row["op"].startswith(("torch.", "opspecs."))
+        assert row["why"]
+    again = json.loads(detmatrix("list", ids[-1], "--format", "json").stdout)
+    assert again == listed[-1:]
+
+
+def test_modes_are_listed_with_what_they_set_and_their_rows(detmatrix: Command) -> None:
+    """All of them, as a table and as JSON; scan --help leads there, and claims of no scan that it has them all."""
+    table = detmatrix("list", "--modes").stdout
+    listed = json.loads(detmatrix("list", "--modes", "--format", "json").stdout)
+    text = " ".join(detmatrix("scan", "--help").stdout.split())
+
+    assert [one["mode"] for one in listed] == [mode for mode, it in MODE_TABLE.items() if not it.retired]
+    named = table.index("In scans whose --modes names them")
+    for one in listed:
+        place = table.index(f"  {one['mode']} ")
+        assert (place > named) == one["chosen"]
+        assert table[place:].split("rows: ", 1)[0].split(maxsplit=1)[1].strip() == one["meaning"]
+        assert f"rows: {one['rows']}\n" in table[place:]
+    rows = {one["mode"]: one["rows"] for one in listed}
+    assert rows["cudnn_both"] == "those of convolutions, RNNs, CTC loss and batch norm; on CUDA"
+    assert rows["compile_on"].endswith("; torch 2.1 or newer")
+    assert "beside off and on (every scan has those two): backward_only, " in text
+    assert "detmatrix list --modes says what each of them is" in text
+
+
+# Which dtypes of the databases' entries a scan takes, and what it says of those that an entry lacks.
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("flaot32", "unknown dtype 'flaot32'; did you mean float32"),
+        ("float32,nonsense", "unknown dtype 'nonsense'; choose: float32, float64, "),
+    ],
+)
+def test_name_that_is_no_dtype(detmatrix: Command, tmp_path: Path, given: str, expected: str) -> None:
+    """It is refused before a worker starts."""
+    done = detmatrix("scan", "--source", "opinfo", "opinfo:neg", "--dtypes", given, "-o", "run.jsonl")
+
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert not (tmp_path / "run.jsonl").exists()
+
+
+def test_dtypes_are_those_of_torch() -> None:
+    """The main process knows them without a torch."""
+    known = {
+        str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
+    }
+    assert known <= set(DTYPES)
+
+
+def test_entry_without_the_dtype_keeps_a_row(detmatrix: Command) -> None:
+    """It does not vanish: its row is not run, and says which dtypes there are."""
+    pytest.importorskip("expecttest")
+
+    done = detmatrix(
+        "scan", "opinfo:bincount", "--source", "opinfo", "--dtypes", "float32,bool", "--device", "cpu", "--runs", 2,
+        "--processes", 1, "--no-cost", "--no-overloads", "-o", "run.jsonl",
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(detmatrix("report", "run.jsonl", "--format", "json").stdout)["rows"]
+    assert (row["case"], row["direction"], row["dtype"]) == ("sample_0", "forward", "float32")
+    for mode in ("off", "on"):
+        assert row[mode]["verdict"] == "not_run"
+        assert row[mode]["reason"].startswith(
+            "the database declares no float32 for this device, only int16, int32, int64, int8, uint8"
+        )

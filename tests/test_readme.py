@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +23,9 @@ from detmatrix.scanner.schedules import CANONICAL, FREEDOMS
 from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.recall import recall_words
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
+from tests import tied
 from tests.commands import Command
+from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -112,3 +122,248 @@ def test_the_recall_of_schedules_is_that_of_the_recorded_run() -> None:
     rows = matrix(run.header, run.observations, closed=True)
 
     assert recall_words(rows, run.header)[0] in " ".join(README.split())
+
+
+# The four steps of CONTRIBUTING work as they are written.
+
+
+def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
+    """The example spec, added to a copy of the catalog, passes its checks and scans by the commands given."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = guide.split("## Add an op spec in four steps")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    (check,) = re.findall(r"`nox -s tests -- (tests/test_specs\.py -k \w+)`", section)
+    (scan, report) = re.findall(r"`detmatrix (scan \S+) && detmatrix (report \S+ --all)`", section)[0]
+    assert [line[0] for line in section.splitlines() if re.match(r"\d\. ", line)] == ["1", "2", "3", "4"]
+    for package in ("opspecs", "scanner", "reports", "tests"):
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs")
+        )
+    shutil.copytree(ROOT / "detmatrix", tmp_path / "detmatrix", symlinks=True)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    family = tmp_path / "opspecs" / "families" / "reductions" / "cumulative.py"
+    source = family.read_text(encoding="utf-8").rstrip()
+    assert source.endswith(")")
+    family.write_text(source[:-1] + textwrap.dedent(example).rstrip() + "\n)\n", encoding="utf-8")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        done = tied.run([sys.executable, "-m", *command], cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    checked = run("pytest", "-q", *check.split())
+    run(
+        "detmatrix",
+        *scan.split(),
+        "--device",
+        "cpu",
+        "--runs",
+        "3",
+        "--processes",
+        "1",
+        "--no-cost",
+        "--no-overloads",
+    )
+    shown = run("detmatrix", *report.split())
+
+    assert re.search(r"[1-9]\d* passed", checked.stdout)
+    assert "torch.logsumexp" in shown.stdout
+    assert "| single_column" in shown.stdout
+
+
+def test_tests_that_the_guide_names_exist() -> None:
+    """Each fault of the simulated GPU has a test that holds it down, by its name."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = re.findall(r"\btest_\w+(?=[`:]|\.py)", guide)
+    sources = "".join(
+        path.read_text(encoding="utf-8") + path.stem + "." for path in (ROOT / "tests").glob("test_*.py")
+    )
+
+    assert len(names) > 20
+    assert [name for name in names if f"def {name}(" not in sources and f"{name}." not in sources] == []
+
+
+# The action that projects scan their ops with: its script does what its inputs say, and ends with the code of the check.
+
+ACTION = (ROOT / ".github/actions/scan/action.yml").read_text(encoding="utf-8")
+GUIDE = (ROOT / "reports" / "README.md").read_text(encoding="utf-8")
+INPUTS = set(re.findall(r"^  ([\w-]+):$", ACTION.split("inputs:\n")[1].split("runs:\n")[0], re.MULTILINE))
+
+
+def _script() -> str:
+    """Return what the action runs."""
+    return textwrap.dedent(ACTION.split("      run: |\n")[1].split("    - name:")[0])
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> dict[str, str]:
+    """Return the variables of a runner on which detmatrix is installed."""
+    command = tmp_path / "bin" / "detmatrix"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m detmatrix "$@"\n')
+    command.chmod(0o755)
+    return os.environ | {
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "NAME": "detmatrix",
+    }
+
+
+DEFAULT = ACTION.split("  fail-on:\n")[1].split("default: ")[1].split("\n")[0]
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(DEFAULT, 1), ("", 0)])
+def test_the_action_scans_tells_and_fails(
+    runner: dict[str, str], tmp_path: Path, fail_on: str, code: int
+) -> None:
+    """An op that is silent: annotations, a summary, the files of the artifact, and the exit code that was asked for."""
+    standing = StandIn(tmp_path, {"do": "observe", "mode": "on", "spec": "torch.bmm", "then": "vary"})
+    options = f"--device cpu --python {standing.python} --no-overloads --no-cost"
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", _script()],
+        cwd=tmp_path, env=runner | {"OPS": "torch.bmm", "OPTIONS": options, "FAIL_ON": fail_on, "EXCEPT": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    notes = done.stdout.rpartition("::detmatrix-")[2].splitlines()[1:]
+
+    assert done.returncode == code, done.stderr
+    assert {line.split(" ")[0] for line in notes} == {"::error"}
+    assert all("silent%3A torch.bmm" in line for line in notes)
+    assert "torch.bmm" in (tmp_path / "summary.md").read_text()
+    assert {path.suffix for path in tmp_path.glob("detmatrix.*")} == {".jsonl", ".html", ".xml"}
+    assert "<failure" in (tmp_path / "detmatrix.xml").read_text()
+
+
+def test_wrong_results_fail_without_being_asked_for(detmatrix: Command) -> None:
+    """They are worse than what is silent, and rows are named for what they are."""
+    done = detmatrix(
+        "report", ROOT / "tests/data/simulated.jsonl.gz", "--rows", "ReflectionPad2d", "--fail-on", DEFAULT
+    )
+
+    assert done.returncode == 1
+    assert "wrong_with_flag: torch.nn.ReflectionPad2d" in done.stderr
+
+
+def test_the_lines_that_use_the_action_name_inputs_it_has() -> None:
+    """What reports/README.md shows can be pasted."""
+    (example,) = re.findall(r"```yaml\n(.*?)```", GUIDE, flags=re.DOTALL)
+    used = set(re.findall(r"^ {4}([\w-]+):", example, flags=re.MULTILINE))
+
+    assert "/.github/actions/scan@" in example
+    assert len(example.splitlines()) == 5
+    assert used
+    assert used <= INPUTS
+    assert set(re.findall(r"\binputs\.([\w-]+)", ACTION)) == INPUTS
+
+
+def test_a_job_that_is_run_again_keeps_its_files() -> None:
+    """GitHub refuses a second artifact of one name in a run, whose failed jobs may be run again, unless it is to replace the first."""
+    files = [
+        path for path in (ROOT / ".github").rglob("*.yml") if "actions/upload-artifact" in path.read_text()
+    ]
+    steps = [
+        step.partition("- name:")[0]
+        for path in files
+        for step in path.read_text().split("actions/upload-artifact")[1:]
+    ]
+
+    assert len(files) == 3
+    assert len(steps) == 4
+    assert all("overwrite: true" in step for step in steps)
+
+
+def test_rows_that_are_allowed_are_allowed_wherever_it_checks(runner: dict[str, str], tmp_path: Path) -> None:
+    """Patterns on several lines; the scan itself is asked for no check."""
+    command, log = tmp_path / "bin" / "detmatrix", tmp_path / "log"
+    command.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    given = {"OPS": "a*", "OPTIONS": "", "FAIL_ON": "raises", "EXCEPT": "put_\ntake"}
+    script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", _script()]
+    subprocess.run(script, cwd=tmp_path, env=runner | given, check=True, capture_output=True)
+    lines = log.read_text().splitlines()
+
+    assert lines[0].endswith("-- a*")
+    assert [line for line in lines if "--fail-on" in line] == [
+        line for line in lines if "--fail-on raises --except put_ --except take" in line
+    ]
+    assert sum("--except" in line for line in lines) == 2
+
+
+# The unattended campaign of .ci/cuda, here on the CPU: it packs what it measured, and goes on with an archive.
+
+NAMES = ("quiet", "documented", "databases", "cost", "dtypes")
+VERSION = "7.8.9"
+
+
+@pytest.fixture
+def variables(tmp_path: Path) -> dict[str, str]:
+    """Return an environment whose python3 finds all that is installed here but detmatrix, as on a machine with a GPU."""
+    site, path = tmp_path / "site", tmp_path / "bin"
+    site.mkdir()
+    for one in Path(sysconfig.get_path("purelib")).iterdir():
+        if "detmatrix" not in one.name:
+            (site / one.name).symlink_to(one)
+    path.mkdir()
+    python = path / "python3"
+    # Without -S the folder that detmatrix is installed in would be searched as well.
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    return os.environ | {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(site)}
+
+
+def _campaign(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [folder / ".ci" / "cuda", *arguments], capture_output=True, text=True, env=variables, check=False
+    )
+
+
+def _checkout(folder: Path) -> Path:
+    """Copy what the campaign runs, as a version that is installed nowhere."""
+    folder.mkdir()
+    shutil.copytree(ROOT / "detmatrix", folder / "detmatrix", symlinks=True)
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = re.sub(r'^version = ".*"$', f'version = "{VERSION}"', project, flags=re.MULTILINE)
+    (folder / "pyproject.toml").write_text(project, encoding="utf-8")
+    for name in (".ci", "opspecs", "reports", "scanner", "tests"):
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "runs", "traces")
+        )
+    return folder
+
+
+@pytest.mark.nightly
+def test_campaign_goes_on_with_its_archive(tmp_path: Path, variables: dict[str, str]) -> None:
+    """All runs are in one archive; another checkout that gets it measures nothing again, and what it lacked."""
+    first, second = (_checkout(tmp_path / name) for name in ("first", "second"))
+    done = _campaign(first, variables, "out", "500", "cpu", "*index_add*")
+    assert done.returncode == 0, done.stderr
+    archive = first / "out" / "results.tar.xz"
+    assert archive.stat().st_size < 16 << 20
+    with tarfile.open(archive) as packed:
+        names = {Path(name).name for name in packed.getnames()}
+    assert {f"torch-cpu-{name}.jsonl.gz" for name in NAMES} <= names
+    runs = {name: read_run(first / ".cuda" / "work" / f"torch-cpu-{name}.jsonl") for name in NAMES}
+    assert all(run.closing is not None for run in runs.values())
+    assert {run.header.tool for run in runs.values()} == {VERSION}
+
+    (second / ".cuda").mkdir()
+    shutil.copy(archive, second / ".cuda")
+    done = _campaign(second, variables, "out", "500", "cpu", "*index_add*")
+
+    assert done.returncode == 0, done.stderr
+    for name, run in runs.items():
+        again = read_run(second / ".cuda" / "work" / f"torch-cpu-{name}.jsonl")
+        assert (again.header, again.observations) == (run.header, run.observations)
+
+
+@pytest.mark.parametrize("installed", [False, True], ids=["not installed", "beside an installed one"])
+def test_a_checkout_says_its_own_version(
+    tmp_path: Path, variables: dict[str, str], *, installed: bool
+) -> None:
+    """Run files name it, and another version does not go on with them; on the machine with a GPU nothing is installed."""
+    python = sys.executable if installed else "python3"
+    command = [python, "-m", "detmatrix", "--version"]
+
+    done = tied.run(command, cwd=_checkout(tmp_path / "checkout"), env=variables)
+
+    assert (done.returncode, done.stdout) == (0, f"detmatrix {VERSION}\n"), done.stderr
