@@ -284,11 +284,14 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
 }
 
 
+_OTHER_STATE = "PyTorch's generator begins with another state in each run"
+_UNSEEDED = "draws other numbers in each run unless it was seeded"
+_TIMES = "the compiler times kernels, and may choose another one in each run"
 # What is set -> the values that let bits repeat, what others do, what to write.
 _SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "torch.use_deterministic_algorithms": (
         ("True",),
-        "ops may choose kernels that race",
+        "ops may choose kernels that race; with warn_only those that have no other only warn",
         "torch.use_deterministic_algorithms(True)",
     ),
     "CUBLAS_WORKSPACE_CONFIG": (
@@ -306,26 +309,16 @@ _SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "without the flag cuDNN may choose algorithms that race",
         "torch.backends.cudnn.deterministic = True",
     ),
-    "TORCHINDUCTOR_MAX_AUTOTUNE": (
-        ("not set", "0"),
-        "the compiler times kernels, and may choose another one in each run",
-        "unset TORCHINDUCTOR_MAX_AUTOTUNE",
-    ),
+    "TORCHINDUCTOR_MAX_AUTOTUNE": (("not set", "0"), _TIMES, "unset TORCHINDUCTOR_MAX_AUTOTUNE"),
+    "torch.compile": (("not used", "no autotuning"), _TIMES, "torch.compile without max-autotune"),
     "torch.manual_seed": (
         ("called",),
-        "PyTorch's generators begin with another state in each run, data loaders with them",
+        f"{_OTHER_STATE}, data loaders with it",
         "torch.manual_seed(0) at the start",
     ),
-    "random": (
-        ("not drawn from",),
-        "draws other numbers in each run unless it was seeded",
-        "random.seed(0) at the start",
-    ),
-    "numpy.random": (
-        ("not drawn from",),
-        "draws other numbers in each run unless it was seeded",
-        "numpy.random.seed(0) at the start",
-    ),
+    "torch.Generator": (("not used", "seeded"), _OTHER_STATE, "generator.manual_seed(0)"),
+    "random": (("not drawn from",), _UNSEEDED, "random.seed(0) at the start"),
+    "numpy.random": (("not drawn from",), _UNSEEDED, "numpy.random.seed(0) at the start"),
     "torch.utils.data.DataLoader": (
         ("not used", "all with a generator"),
         "order and seeds of workers hang on all that was drawn before",
@@ -347,19 +340,22 @@ _SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
         "NCCL_ALGO=Ring before Python starts",
     ),
 }
-# The flag does the same.
-_BY_FLAG = {"torch.backends.cudnn.deterministic", "scaled_dot_product_attention"}
+# Values of the flag that do the same.
+_BY_FLAG = {
+    "torch.backends.cudnn.deterministic": {"True", "True, warn_only"},
+    "scaled_dot_product_attention": {"True"},
+}
 _ELSEWHERE = "another value, GPU or release may give other bits"
 
 
 def environment_of(located: Located) -> View:
     """Return what was set in a program's process, what of it breaks reproducibility, and what to write."""
-    flag = located.settings.get("torch.use_deterministic_algorithms") == "True"
+    flag = located.settings.get("torch.use_deterministic_algorithms")
     rows = []
     for name, value in located.settings.items():
         good, breaks, write = _SETTINGS.get(name, ((value,), _ELSEWHERE, ""))
         numbered = name == "PYTHONHASHSEED" and value.isdecimal()
-        fine = value in good or numbered or (flag and name in _BY_FLAG)
+        fine = value in good or numbered or flag in _BY_FLAG.get(name, ())
         told = (breaks, write) if not fine else (_ELSEWHERE if name not in _SETTINGS else "", "")
         rows.append({"name": name, "value": one_line(value), "breaks": told[0], "write": told[1]})
     heads = ["setting", "value", "what it does", "write"]

@@ -37,6 +37,11 @@ def _spelled(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def ending(error: BaseException) -> str:
+    """Return an exception as Python names it."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
 def signal_name(number: int) -> str:
     """Return what a signal that ended a process is called; those of real time have no names."""
     try:

@@ -6,6 +6,7 @@ Plain data of the standard library: what runs inside a stranger's program needs 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,6 +15,8 @@ PLACES = frozenset({"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC
 # Further executions of an op that are enough where the sentinel differs half of the time, the most that are chosen, and how
 # probable it may be that a race as frequent as the sentinel's shows in none of them.
 FEW_REPLAYS, MOST_REPLAYS, MISSED = 4, 16, 0.05
+# In a record: what is not compared, what begins the digest of a generator's state, and of what was written to without an op.
+NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
 # How a root was found.
 #
 # replay     the op gave other bits when it was executed again on the same inputs
@@ -162,9 +165,29 @@ class Located:
         return (1 - rate) ** max(self.replays, 1)
 
     @property
-    def could_see(self) -> bool:
-        """Whether sameness says something; of runs held against each other, that the sentinel ever differs is enough."""
+    def judged(self) -> int:
+        """Ops that were compared with themselves, or with their like in another run."""
+        return self.replayed if self.runs == 1 else self.compared
+
+    @property
+    def races_show(self) -> bool:
+        """Whether the sentinel differs often enough; of runs held against each other, that it ever differs is enough."""
         return bool(self.records) or (self.missed <= MISSED if self.replays else self.missed < 1)
+
+    @property
+    def could_see(self) -> bool:
+        """Whether sameness says something."""
+        return self.judged > 0 and self.races_show
+
+
+def of_rank(path: str) -> str:
+    """Return the name for the record of this process: of one of several that torchrun has started it has the rank."""
+    rank = os.environ.get("RANK", "")
+    if not rank.isdecimal() or os.environ.get("WORLD_SIZE", "1") == "1":
+        return path
+    folder, name = os.path.split(path)
+    stem, *endings = name.split(".")
+    return os.path.join(folder, ".".join([stem, f"rank{rank}", *endings]))  # noqa: PTH118 - a text
 
 
 def replays_for(seen: SentinelSeen) -> int:

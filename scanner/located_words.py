@@ -39,6 +39,8 @@ _SHORT: dict[Cause, str] = {
     "changed": "changed between ops",
     "generator": "other generator state",
 }
+# Partings that are told one by one.
+_MOST_PARTINGS = 5
 _HEADS = ("differed", "op", "line", "module", "phase", "reached", "with the flag on", "runs", "ranks")
 _SET = "torch.use_deterministic_algorithms(True)"
 _DO: dict[Cause, str] = {
@@ -190,6 +192,8 @@ def summary(located: Located) -> str:
         else "The runs call different ops"
         if located.partings
         else "No call site differed"
+        if located.judged
+        else "Nothing was judged"
     )
     if located.runs > 1:
         others = located.runs - 1
@@ -218,7 +222,7 @@ def sentinel_words(located: Located) -> list[str]:
         f"{count['differing']} of {count['executions']} executions"
         + (
             "."
-            if located.could_see and count["differing"]
+            if located.races_show and count["differing"]
             else f": low power, {located.replays} executions miss a race as rare as that in {located.missed:.0%} of "
             f"calls; give a larger --replay, or a quieter machine."
             if count["differing"]
@@ -238,8 +242,9 @@ def notes(located: Located) -> list[str]:
     """Return what must be known of what was not seen."""
     found = [f"Run {number} is {one_line(name)}." for number, name in enumerate(located.records, 1)]
     if located.records and not located.partings and located.compared < located.ops:
-        found.append("Held against each other are the steps that all of them have.")
-    for parting in located.partings:
+        steps = "Held against each other are" if located.compared else "No op is of"
+        found.append(f"{steps} the steps that all of them have.")
+    for parting in located.partings[:_MOST_PARTINGS]:
         first, second = (
             f"{one_line(one.op)} at {site_words(one)}" if one else "no op any more"
             for one in (parting.first, parting.second)
@@ -248,6 +253,8 @@ def notes(located: Located) -> list[str]:
             f"Run 1 and run {parting.run} part: run 1 calls {first}, run {parting.run} {second} ({parting.only_first} and "
             f"{parting.only_second} ops without their like)."
         )
+    if more := located.partings[_MOST_PARTINGS:]:
+        found.append(f"Runs part at {several(len(more), 'more place')}.")
     if located.simulated:
         what = (
             f"The GPU ({located.device}) was"
@@ -283,8 +290,10 @@ def notes(located: Located) -> list[str]:
 def _unseen(located: Located) -> list[str]:
     """Say what the program did without being looked at."""
     found = []
-    if not located.ops:
-        found.append("No op was looked at, so that nothing is known.")
+    if not located.judged and located.runs == 1:
+        found.append(
+            f"No op was {'executed again' if located.ops else 'looked at'}, so that nothing is known."
+        )
     elsewhere = (
         [f"{several(located.thread_ops, 'op')} that other threads called"] if located.thread_ops else []
     )

@@ -17,7 +17,8 @@ import torch
 from detmatrix.reports.cli import locate as command
 from detmatrix.reports.locate import RENDERERS, index_of, matrix_words, suspects_of
 from detmatrix.scanner.locate import program
-from detmatrix.scanner.locate.session import LocateSettings, Session
+from detmatrix.scanner.locate.mode import LocateSettings
+from detmatrix.scanner.locate.session import Session
 from detmatrix.scanner.located import (
     CodeLine,
     Distance,
@@ -111,7 +112,7 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),)), 4),
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),), replays=12), 0),
         (replace(FOUND, roots=(), ended="ValueError: no"), 4),
-        (replace(FOUND, roots=(), ops=0), 4),
+        (replace(FOUND, roots=(), replayed=0), 4),
         (replace(FOUND, roots=(), runs=2, compared=0), 4),
     ],
     ids=[
@@ -122,7 +123,7 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
         "raced too rarely",
         "executed often enough",
         "the program failed",
-        "no ops",
+        "nothing was executed again",
         "nothing was compared",
     ],
 )
@@ -131,8 +132,12 @@ def test_exit_codes_tell_what_was_found(
 ) -> None:
     """None found is worth something only where one could have been."""
     observed[0] = located
+    done = detmatrix("locate", "train.py")
 
-    assert detmatrix("locate", "train.py").returncode == code
+    assert done.returncode == code
+    assert done.stdout.startswith("Nothing was judged: ") == (
+        not located.roots and not located.judged and code == 4
+    )
 
 
 @pytest.mark.parametrize(("differing", "replays"), [(16, 4), (9, 4), (8, 5), (4, 11), (2, 16), (0, 4)])
@@ -197,6 +202,10 @@ def test_no_name_of_a_program_is_markup_or_a_command(
         (["--simulate", "sm_80", "--order", "train.py"], "--order and --simulate: choose one; neither runs"),
         (["--simulate", "sm_80", "train.py"], "is no build of torch for CUDA 13, the only one whose GPU"),
         (["--diff", "train.py"], "--diff: give two records or more, not train.py alone"),
+        (["--diff", "--replay", "3", "a", "b"], "--replay and --diff: choose one; with --diff no program is run"),
+        (["--diff", "--first-step", "0", "a", "b"], "--first-step and --diff: choose one; with --diff no program"),
+        (["--record", "/nowhere/a.gz", "train.py"], "/nowhere/a.gz: cannot be written (No such file or directory)"),
+        (["--record", ".", "train.py"], ".: is a folder; name a file in it with --record"),
         (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
         (["--steps", "3:3", "train.py"], "'3:3' names no step; give A:B, such as 10:12"),
         (["--steps", "3", "train.py"], "'3' names no step; give A:B, such as 10:12"),
@@ -315,22 +324,57 @@ def test_ops_that_are_only_counted_are_executed_once() -> None:
     assert {site.op: calls for site, calls in session.located().called}["detmatrix_planted::add_count"] == 2
 
 
-def test_the_environment_of_a_program_is_told(detmatrix: Command, tmp_path: Path) -> None:
-    """As it stands at the end; what a program sets is told from what it leaves."""
-    (tmp_path / "train.py").write_text(
-        "import torch, random\ntorch.manual_seed(0)\ntorch.backends.cudnn.benchmark = True\nrandom.random()\n"
-        "torch.utils.data.DataLoader([1, 2], shuffle=True)\ntorch.utils.data.DataLoader([1])\n",
-        encoding="utf-8",
-    )
+SEEDED = """
+import torch, random
+torch.manual_seed(0)
+torch.backends.cudnn.benchmark = True
+random.random()
+list(torch.utils.data.DataLoader([1, 2], shuffle=True))
+torch.utils.data.DataLoader([1])
+torch.randn(3, generator=torch.Generator().manual_seed(3))
+torch.compile(lambda x: x)
+"""
+NEARLY = """
+import torch, os
+os.environ["PYTHONHASHSEED"] = "0"
+torch.manual_seed(0)
+torch.seed()
+generator = torch.Generator()
+generator.seed()
+torch.randn(3, generator=generator)
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.compile(lambda x: x, mode="max-autotune")
+"""
+DRAWN = "drawn by seed(), or of more than 32 bits"
+# What is told of a program: the value of a setting, and whether there is something to write.
+ENVIRONMENTS = {
+    SEEDED: {
+        "torch.manual_seed": ("called", False), "torch.Generator": ("seeded", False),
+        "random": ("drawn from", True), "torch.utils.data.DataLoader": ("1 without a generator", True),
+        "torch.backends.cudnn.benchmark": ("True", True), "torch.compile": ("no autotuning", False),
+        "torch.use_deterministic_algorithms": ("False", True), "PYTHONHASHSEED": ("7", False),
+    },
+    NEARLY: {
+        "torch.manual_seed": (DRAWN, True), "torch.Generator": (DRAWN, True), "random": ("not drawn from", False),
+        "torch.use_deterministic_algorithms": ("True, warn_only", True), "torch.compile": ("autotuning", True),
+        "torch.backends.cudnn.deterministic": ("False", False), "PYTHONHASHSEED": ("7; 0 came too late", True),
+        "scaled_dot_product_attention": ("flash, mem_efficient, cudnn, math", True),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", ENVIRONMENTS, ids=["seeded", "nearly"])
+def test_the_environment_of_a_program_is_told(
+    detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """As it stands at the end; what a program sets is told from what it leaves, and from what only looks set."""
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
     done = detmatrix("env", "--format", "json", "train.py")
-    told = {row["name"]: row for row in json.loads(done.stdout)["settings"]}
+    told = {row["name"]: (row["value"], row["write"] != "") for row in json.loads(done.stdout)["settings"]}
 
     assert done.returncode == 0
-    assert (told["torch.manual_seed"]["value"], told["torch.manual_seed"]["write"]) == ("called", "")
-    assert told["random"]["write"] == "random.seed(0) at the start"
-    assert told["torch.utils.data.DataLoader"]["value"] == "1 without a generator"
-    assert told["torch.backends.cudnn.benchmark"]["write"] == "torch.backends.cudnn.benchmark = False"
-    assert told["torch.use_deterministic_algorithms"]["write"] == "torch.use_deterministic_algorithms(True)"
+    assert {name: told[name] for name in ENVIRONMENTS[program]} == ENVIRONMENTS[program]
 
 
 SCRIPT = """

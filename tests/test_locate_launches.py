@@ -16,7 +16,7 @@ import torch
 from detmatrix.scanner.locate import launches
 from detmatrix.scanner.locate.launches import LaunchReplay
 from detmatrix.scanner.locate.memory.given import given_to
-from detmatrix.scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 
 Kernel = Callable[..., None]
 ADDRESSES = "are given addresses of memory"
@@ -69,8 +69,8 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Interpreter:
 @contextmanager
 def observed(*ignored: str) -> Iterator[LocateMode]:
     """Look at ops and launches."""
-    with LocateMode(replays=2, max_bytes=1 << 20, ignored=frozenset(ignored)) as mode:
-        replay = LaunchReplay(mode, 1 << 20)
+    with LocateMode(LocateSettings(replays=2, max_bytes=1 << 20, ignored=ignored)) as mode:
+        replay = LaunchReplay(mode)
         replay.start()
         try:
             yield mode

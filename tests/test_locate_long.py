@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from detmatrix.scanner.locate import locate
-from detmatrix.scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from tests.programs import amp, checkpointing, graph, nothing, resnet, transformer, unet
 from tests.programs.planted import planted
 
@@ -65,7 +65,7 @@ def _samples(op: Any, dtype: torch.dtype) -> Iterator[LocateMode]:
     except Exception:  # noqa: BLE001 - of an op that cannot be drawn nothing is asked
         return
     for sample in samples:
-        mode = LocateMode(replays=2, max_bytes=1 << 30)
+        mode = LocateMode(LocateSettings(replays=2, max_bytes=1 << 30))
         try:
             with mode:
                 _run(op, sample)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import io
 import itertools
 import json
+import os
 import random
+import sys
 import tempfile
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detmatrix.scanner import located_words
+from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.locate import locate, places, record, recording
 from detmatrix.scanner.locate.memory import digests
 from detmatrix.scanner.locate.memory.digests import digest
-from detmatrix.scanner.locate.session import LocateSettings, Session
+from detmatrix.scanner.locate.mode import LocateSettings
+from detmatrix.scanner.locate.recorder import RunRecorder
+from detmatrix.scanner.locate.session import Session
+from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.located import Located
 from detmatrix.scanner.located_words import text
+from detmatrix.scanner.programs import process
 from detmatrix.scanner.programs.process import of_all_ranks
 from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
 from tests.commands import Command
@@ -164,7 +173,7 @@ def test_an_ignored_op_is_no_root_and_makes_none(recorded: Recorded) -> None:
     runs, located = recorded(program, program)
 
     assert len(judge(runs, located).roots) == 1
-    assert judge(runs, located, frozenset({"detmatrix_planted::add_count"})).roots == ()
+    assert judge(runs, located, ignored=["detmatrix_planted::add_count"]).roots == ()
 
 
 def test_unwritten_memory_is_one_root_however_it_differs(held: Hold) -> None:
@@ -221,6 +230,23 @@ def test_runs_that_part_and_agree_else_are_not_the_same(held: Hold) -> None:
     assert text(found).startswith(
         "The runs call different ops: 3 of 4 ops held against 1 more run, 1 without their like"
     )
+
+
+def test_partings_beyond_five_are_counted(held: Hold) -> None:
+    """The first are told one by one; JSON has all."""
+    turns = iter([False, True])
+
+    def program() -> None:
+        x, turn = torch.ones(3), next(turns)
+        for number in range(7):
+            x = x.sin() if turn else x.cos()
+            for factor in range(10):
+                x = x * (factor + number)
+
+    found = held(program, program)
+
+    assert len(found.partings) == 7
+    assert "Runs part at 2 more places." in text(found)
 
 
 def test_inputs_of_another_shape_are_told_with_both(held: Hold) -> None:
@@ -417,6 +443,7 @@ def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detm
         "resumed.ops": {"begin": 2, "kept": kept},
         "forgot.ops": {"begin": 2, "kept": kept, "forget": True},
         "planted.ops": {"plant": True},
+        "behind.ops": {"begin": 4},
     }
     for name, job in jobs.items():
         with record(str(tmp_path / name), first_step=job.get("begin", 0)):
@@ -433,6 +460,11 @@ def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detm
     assert 0 < resumed["compared"] < resumed["ops"]
     code, forgot = diff("whole.ops", "forgot.ops")
     assert (code, bool(forgot["partings"] or forgot["roots"])) == (1, True)
+    code, behind = diff("whole.ops", "behind.ops")
+    assert (code, behind["partings"], behind["compared"]) == (4, [], 0)
+    code, first = diff("--steps", "0:1", "whole.ops", "planted.ops")
+    assert (code, first["partings"], 0 < first["compared"] < same["compared"] / 2) == (0, [], True)
+    assert diff("--steps", "1:2", "whole.ops", "planted.ops")[0] == 1
     code, three = diff("whole.ops", "again.ops.gz", "planted.ops")
     assert code == 1
     (parting, root) = three["partings"][0], three["roots"][:1]
@@ -441,6 +473,19 @@ def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detm
         "detmatrix_planted::add_count",
     )
     assert not root or root[0]["in_runs"] == [3]
+
+
+def test_only_the_first_op_that_differs_is_told_if_asked_for(recorded: Recorded) -> None:
+    """Others that differ by themselves come behind it."""
+
+    def program() -> None:
+        for place in range(2):
+            (planted.planted.add_count if place else planted.planted.add_count.default)(torch.ones(3))
+            torch.ones(2)
+
+    runs, located = recorded(program, program)
+
+    assert [root.first for root in judge(runs, located, only_first=True).roots] == [2]
 
 
 def _shifting(module: Any, _: Any) -> Any:
@@ -467,7 +512,10 @@ def test_a_compiled_model_is_one_op_beside_an_eager_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])
-def test_a_callback_records_a_training(tmp_path: Path, framework: str) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_callback_records_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, *, fails: bool
+) -> None:
     """Of the class that the framework knows, with the trainer's own number of the first step."""
 
     class Base:
@@ -477,6 +525,8 @@ def test_a_callback_records_a_training(tmp_path: Path, framework: str) -> None:
             """Do nothing."""
 
     path = tmp_path / "run.ops.gz"
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
     callback = recording(Base, str(path))
     trainer = types.SimpleNamespace(global_step=7)
     if framework == "transformers":
@@ -485,32 +535,50 @@ def test_a_callback_records_a_training(tmp_path: Path, framework: str) -> None:
         callback.on_train_start(trainer, None)
     _training()
     callback.on_step_end(None, trainer, None)
-    callback.on_train_end(None, trainer, None)
+    if not fails:
+        callback.on_train_end(None, trainer, None)
+    elif framework == "lightning":
+        callback.on_exception(trainer, None, ValueError("mine"))
+    else:
+        monkeypatch.setattr(sys, "last_value", ValueError("mine"), raising=False)
+    for function in at_exit:
+        function()
     run = RecordedRun(path)
 
     assert isinstance(callback, Base)
     assert [number for _, number in run.steps] == [7, 8, 9, 10, 11]
     assert len(run.ops) > 20
-    assert run.ended is None
+    assert run.ended == ("ValueError: mine" if fails else None)
 
 
-def test_a_record_is_cut_short_where_its_job_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["ops", "ops.gz"])
+def test_a_record_is_cut_short_where_its_job_was_killed(tmp_path: Path, ending: str) -> None:
     """What stands in it is held against the other run; the rest is told."""
-    path = tmp_path / "run.ops"
+    path, cut = tmp_path / f"run.{ending}", tmp_path / f"cut.{ending}"
     with record(str(path)):
         _training()
-    (tmp_path / "cut.ops").write_bytes(path.read_bytes()[:-100])
-    found = hold([str(path), str(tmp_path / "cut.ops")])
+    cut.write_bytes(path.read_bytes()[:-100])
+    found = hold([str(path), str(cut)])
 
     assert found.roots == ()
     assert len(found.partings) == 1
-    assert "cut.ops: the record is cut short" in text(found)
+    assert found.compared > 20
+    assert f"cut.{ending}: the record is cut short" in text(found)
+
+
+def test_a_record_tells_what_it_is_before_its_first_op(tmp_path: Path) -> None:
+    """A job may be killed at once."""
+    recorder = RunRecorder(str(tmp_path / "a.ops.gz"), UnwrittenMemory())
+
+    assert RecordedRun(tmp_path / "a.ops.gz").header.torch == torch.__version__
+    recorder.close()
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "no record of a run"),
+        (None, "no record of a run"),
         (b'{"kind":"ops","format":2}\n', "written in record format 2, this detmatrix reads up to 1"),
         (b'{"kind":"ops","format":1,"torch":[]}\n', "line 1: is no line of a record"),
         *(
@@ -523,10 +591,13 @@ def test_a_record_is_cut_short_where_its_job_was_killed(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_of_a_stranger_is_refused_in_one_line(
-    tmp_path: Path, detmatrix: Command, content: bytes, message: str
+    tmp_path: Path, detmatrix: Command, content: bytes | None, message: str
 ) -> None:
     """It may come from anywhere."""
-    (tmp_path / "a.ops").write_bytes(content)
+    if content is None:
+        os.mkfifo(tmp_path / "a.ops")
+    else:
+        (tmp_path / "a.ops").write_bytes(content)
 
     assert message in refused(detmatrix("locate", "--diff", "a.ops", "a.ops"), 3)
 
@@ -536,19 +607,24 @@ def test_ranks_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv("MASTER_PORT", "1234")
     found = {}
-    for rank in (1, 0):
+    for start, rank in ((0, 1), (1, 1), (1, 0)):
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", f"/tmp/run_{start}/attempt_0/{rank}/error.json")
         with locate() as block:
             for _ in range(rank + 1):
                 planted.planted.add_count(torch.ones(3))
             planted.planted.add_count(torch.ones(4)) if rank else None
         assert block.located is not None
         monkeypatch.setenv("LOCAL_RANK", str(rank))
-        found[rank] = of_all_ranks(block.located)
+        found[rank] = of_all_ranks(replace(block.located, left_out={f"of rank {rank}": 1}, processes=rank))
 
     assert found[1] is None
     assert found[0] is not None
     assert {root.in_runs: root.calls for root in found[0].roots} == {(0, 1): 3, (1,): 1}
     assert "ranks" in text(found[0])
-    assert not list(tmp_path.glob("detmatrix-ranks*"))
+    assert all(f"1 call to ops that of rank {rank}" in text(found[0]) for rank in (0, 1))
+    assert "the ops of 1 more process." in text(found[0])
+    assert len(list(tmp_path.glob("detmatrix-ranks*"))) == 1
+    monkeypatch.setattr(process, "_RANKS_SECONDS", 0)
+    with pytest.raises(UntrustedScanError, match="not all of 2 ranks"):
+        of_all_ranks(found[0])  # what a rank of an earlier start told is not taken for this one's

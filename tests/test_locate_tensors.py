@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from detmatrix.scanner.locate import locate
 from detmatrix.scanner.locate.memory import comparison
-from detmatrix.scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.programs.runs import RecordedRun
 from tests.programs.planted import define, planted
 
@@ -264,7 +264,7 @@ def test_what_is_captured_into_a_graph_is_left_alone(
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
     path = tmp_path / "run.jsonl"
-    mode = LocateMode(replays=2, max_bytes=1 << 30, record=str(path) if record else None)
+    mode = LocateMode(LocateSettings(replays=2, max_bytes=1 << 30, record=str(path) if record else None))
     with mode:
         count = planted.add_count(torch.zeros(3))
         capturing[0] = False
@@ -285,7 +285,7 @@ def test_generators_of_all_devices_are_put_back(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "default_generators", several)
     draw = define("draw(Tensor x) -> Tensor", lambda x: x + torch.rand((), generator=several[1]))
-    mode = LocateMode(replays=4, max_bytes=1 << 30)
+    mode = LocateMode(LocateSettings(replays=4, max_bytes=1 << 30))
     with mode:
         first, second = (draw(X) for _ in range(2))
 

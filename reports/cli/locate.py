@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from detmatrix.reports.cli.writing import Place, writes
 from detmatrix.reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environment_of, suspects_of, view_of
+from detmatrix.reports.render.output import check_place
 from detmatrix.scanner.cli.options import ParamType, Whole, python_option
 from detmatrix.scanner.cli.settings import Architecture
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
-from detmatrix.scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located
+from detmatrix.scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located, of_rank
 from detmatrix.scanner.plurals import several
-from detmatrix.scanner.programs.process import (
-    ProgramSettings,
-    observe_program,
-    of_all_ranks,
-    program_of,
-    record_program,
-)
+from detmatrix.scanner.programs.process import ProgramSettings, observe_program, of_all_ranks, program_of
 from detmatrix.scanner.programs.runs import hold
 from detmatrix.scanner.run.simulation import simulated_gpu
 
@@ -50,86 +45,44 @@ class Steps(ParamType):
 @click.argument("words", metavar="PROGRAM [ARGUMENT]...", nargs=-1, required=True)
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.option("--calls", type=Whole(1), metavar="N", help="Calls of FILE.py:FUNCTION. Default: 1.")
-@click.option(
-    "--replay",
-    "replays",
-    type=Whole(1, 1000),
-    metavar="K",
-    help=f"Further executions of each op. Default: {FEW_REPLAYS}, or up to {MOST_REPLAYS} where the sentinel differs less often.",
-)
-@click.option(
-    "--runs",
-    type=Whole(2, 100),
-    metavar="N",
-    help="Run the program N times, each op once, and hold the runs against each other.",
-)
-@click.option(
-    "--order",
-    is_flag=True,
-    help="Run Triton kernels in Triton's interpreter, on the CPU, and again with their programs in other orders.",
-)
-@click.option(
-    "--record",
-    metavar="FILE",
-    help="Run the program once, and write digests of what its ops were given and gave, for --diff; compressed if FILE ends in .gz.",
-)
-@click.option(
-    "--diff",
-    is_flag=True,
-    help="PROGRAM and its arguments are records: hold the first against the others, and name the first op that differs.",
-)
-@click.option(
-    "--first-step",
-    type=Whole(0),
-    default=0,
-    metavar="N",
-    help="With --record: the number of the first step, where the program resumes an earlier run. Default: 0.",
-)
-@click.option(
-    "--suspects",
-    is_flag=True,
-    help="Execute each op once, and show each beside what a simulated GPU showed of it for this release: nothing is measured.",
-)
-@click.option(
-    "--simulate",
-    type=Architecture(),
-    metavar="ARCH",
-    help="Run CUDA ops on a simulated GPU (sm_80), and each again in other orders of its threads: slow, and nothing is measured.",
-)
+@click.option("--replay", "replays", type=Whole(1, 1000), metavar="K",
+              help=f"Further executions of each op. Default: {FEW_REPLAYS}, or up to {MOST_REPLAYS} where the sentinel differs "
+              "less often.")  # fmt: skip
+@click.option("--runs", type=Whole(2, 100), metavar="N",
+              help="Run the program N times, each op once, and hold the runs against each other.")  # fmt: skip
+@click.option("--order", is_flag=True,
+              help="Run Triton kernels in Triton's interpreter, on the CPU, and again with their programs in other "
+              "orders.")  # fmt: skip
+@click.option("--record", metavar="FILE",
+              help="Run the program once, and write digests of what its ops were given and gave, for --diff; compressed if "
+              "FILE ends in .gz.")  # fmt: skip
+@click.option("--diff", is_flag=True,
+              help="PROGRAM and its arguments are records: hold the first against the others, and name the first op that "
+              "differs. Goes with --steps, --only-first and --ignore.")  # fmt: skip
+@click.option("--first-step", type=Whole(0), default=0, metavar="N",
+              help="With --record: the number of the first step, where the program resumes an earlier run. "
+              "Default: 0.")  # fmt: skip
+@click.option("--suspects", is_flag=True,
+              help="Execute each op once, and show each beside what a simulated GPU showed of it for this release: nothing is "
+              "measured.")  # fmt: skip
+@click.option("--simulate", type=Architecture(), metavar="ARCH",
+              help="Run CUDA ops on a simulated GPU (sm_80), and each again in other orders of its threads: slow, and nothing "
+              "is measured.")  # fmt: skip
 @click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")
-@click.option(
-    "--ignore",
-    "ignored",
-    multiple=True,
-    metavar="OP",
-    help="Do not look at this op (aten::index_put_) or kernel (triton::NAME). May be given more than once.",
-)
-@click.option(
-    "--steps",
-    type=Steps(),
-    default=":",
-    metavar="A:B",
-    help="Look at the steps from A on and before B, as Python counts: of an optimizer, or calls of FILE.py:FUNCTION. Default: all.",
-)
-@click.option(
-    "--max-bytes",
-    type=Whole(1),
-    default=1 << 30,
-    show_default=True,
-    metavar="N",
-    help="Bytes of copies that an op executed again may take.",
-)
+@click.option("--ignore", "ignored", multiple=True, metavar="OP",
+              help="Do not look at this op (aten::index_put_) or kernel (triton::NAME). May be given more than "
+              "once.")  # fmt: skip
+@click.option("--steps", type=Steps(), default=":", metavar="A:B",
+              help="Look at the steps from A on and before B, as Python counts: of an optimizer, or calls of "
+              "FILE.py:FUNCTION. Default: all.")  # fmt: skip
+@click.option("--max-bytes", type=Whole(1), default=1 << 30, show_default=True, metavar="N",
+              help="Bytes of copies that an op executed again may take.")  # fmt: skip
 @click.option("--eager", is_flag=True, help="Let torch.compile compile nothing.")
-@click.option(
-    "--save", metavar="DIR", help="Keep the inputs of each root in this folder, for detmatrix repro FILE.pt."
-)
-@click.option(
-    "--matrix",
-    "matrices",
-    multiple=True,
-    metavar="RUN",
-    help="Look ops up in this run file. May be given more than once. Default: the recorded run of the release.",
-)
+@click.option("--save", metavar="DIR",
+              help="Keep the inputs of each root in this folder, for detmatrix repro FILE.pt.")  # fmt: skip
+@click.option("--matrix", "matrices", multiple=True, metavar="RUN",
+              help="Look ops up in this run file. May be given more than once. Default: the recorded run of the "
+              "release.")  # fmt: skip
 @python_option("The interpreter to run the program with; it needs only torch.")
 @writes(RENDERERS, "A table for the terminal, Markdown, a page, or JSON.", default="text")
 def locate(
@@ -160,17 +113,16 @@ def locate(
 
     Exit codes: 1 a call site differs, or two runs call different ops, 0 none does, 4 none does and none could have been seen to.
     """
-    again = {"--replay": replays, "--save": save, "--order": order, "--simulate": simulate}
-    _choose_one("--runs", runs, again)
-    _choose_one("--record", record, {**again, "--runs": runs, "--diff": diff})
-    _choose_one("--suspects", suspects or None, {**again, "--runs": runs, "--record": record, "--diff": diff})
+    _check_choices()
     if diff and len(words) == 1:
         raise UsageError(f"--diff: give two records or more, not {words[0]} alone")
     to.check(matrices)
     if diff:
-        return _told(hold(words, frozenset(observed["ignored"])), to, matrices)
-    if simulate and order:
-        raise UsageError("--order and --simulate: choose one; neither runs what the other does")
+        chosen = {name: observed[name] for name in ("ignored", "steps", "only_first")}
+        return _told(hold(words, **chosen), to, matrices)
+    if record is not None:
+        record = of_rank(record)
+        check_place(Path(record), option="--record")
     program = program_of(words, module=module, calls=calls)
     settings = ProgramSettings(
         gpu=simulated_gpu(simulate, python) if simulate else None,
@@ -187,14 +139,14 @@ def locate(
             "record": record and str(Path(record).resolve()),
         },
     )
+    located = observe_program(program, settings, 1 if record or suspects else runs or 1)
     if record is not None:
-        return _recorded(record_program(program, settings), record)
+        return _recorded(located, record)
     if suspects:
-        located = record_program(program, settings)
         to.write(suspects_of(located, matrices), matrices)
         return EXIT_UNTRUSTED if located.ended is not None or not located.ops else EXIT_DONE
-    located = observe_program(program, settings, runs or 1)
-    if runs is None and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if runs is None and ranks > 1 and "TORCHELASTIC_ERROR_FILE" in os.environ:
         joined = of_all_ranks(located)
         if joined is None:
             return EXIT_DONE  # the first rank says it, with its exit code
@@ -202,13 +154,32 @@ def locate(
     return _told(located, to, matrices)
 
 
-def _choose_one(option: str, value: object, others: Mapping[str, object]) -> None:
-    """Refuse options that ask for ops to be executed again beside one that asks for each to be executed once."""
-    given = [name for name, other in others.items() if value is not None and other]
-    if given:
-        raise UsageError(
-            f"{given[0]} and {option}: choose one; with {option} each op is executed once in each run"
-        )
+_ONCE = "with {} each op is executed once in each run"
+_AGAIN = {"replays", "save", "order", "simulate"}
+# Options, the parameters that they have no use for, and why.
+_ALONE: dict[str, tuple[set[str], str]] = {
+    "diff": (
+        _AGAIN
+        | {"module", "calls", "runs", "record", "first_step", "suspects", "max_bytes", "eager", "python"},
+        "with {} no program is run",
+    ),
+    "runs": (_AGAIN, _ONCE),
+    "record": (_AGAIN | {"runs"}, _ONCE),
+    "suspects": (_AGAIN | {"runs", "record"}, _ONCE),
+    "simulate": ({"order"}, "neither runs what the other does"),
+}
+
+
+def _check_choices() -> None:
+    """Refuse options beside one that has no use for them; what a file of defaults says gives way to it."""
+    context = click.get_current_context()
+    options = {one.name: one.opts[-1] for one in context.command.params if one.name}
+    source = context.get_parameter_source
+    given = [name for name in options if source(name) is ParameterSource.COMMANDLINE]
+    for name, (refused, why) in _ALONE.items():
+        beside = [options[other] for other in given if other in refused]
+        if beside and source(name) is not ParameterSource.DEFAULT:
+            raise UsageError(f"{beside[0]} and {options[name]}: choose one; {why.format(options[name])}")
 
 
 def _recorded(located: Located, record: str) -> int:
@@ -224,9 +195,7 @@ def _told(located: Located, to: Place, matrices: tuple[str, ...]) -> int:
     to.write(view_of(located, matrices), matrices)
     if located.roots or located.partings:
         return EXIT_CHECK_FAILED
-    alone = located.runs > 1 and not located.compared
-    blind = located.ended is not None or not located.could_see or not located.ops or alone
-    return EXIT_UNTRUSTED if blind else EXIT_DONE
+    return EXIT_DONE if located.could_see and located.ended is None else EXIT_UNTRUSTED
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -246,6 +215,6 @@ def env(words: tuple[str, ...], module: bool, python: str, to: Place) -> int:
     settings = ProgramSettings(
         python=python, quiet=to.path is None and to.form != "text", observation={"replays": 0}
     )
-    located = record_program(program, settings)
+    located = observe_program(program, settings)
     to.write(environment_of(located), ())
     return EXIT_DONE if located.ended is None else EXIT_UNTRUSTED

@@ -51,7 +51,7 @@ def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> 
                 beside.unlink(missing_ok=True)
 
 
-def check_place(path: Path, runs: Sequence[str] = ()) -> None:
+def check_place(path: Path, runs: Sequence[str] = (), option: str = "-o") -> None:
     """Refuse a place that a report cannot be written to, before what takes long is done for it.
 
     Raises:
@@ -61,14 +61,14 @@ def check_place(path: Path, runs: Sequence[str] = ()) -> None:
         raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise UsageError(f"{path}: is a folder; name a file in it with -o")
+        raise UsageError(f"{path}: is a folder; name a file in it with {option}")
     for missing, number in (
         (not target.parent.exists(), errno.ENOENT),
         (not target.parent.is_dir(), errno.ENOTDIR),
         (not os.access(target if target.exists() else target.parent, os.W_OK), errno.EACCES),
     ):
         if missing:
-            raise cannot_write(path, OSError(number, os.strerror(number)))
+            raise cannot_write(path, OSError(number, os.strerror(number)), option)
 
 
 def write_to_stdout(pieces: Iterable[str]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from detmatrix.scanner.errors import one_line
+
 
 @pytest.fixture
 def detmatrix_locate() -> Callable[..., AbstractContextManager[Any]]:
@@ -21,6 +23,6 @@ def detmatrix_locate() -> Callable[..., AbstractContextManager[Any]]:
         if found.roots:
             pytest.fail(str(found), pytrace=False)
         if not found.could_see:
-            pytest.skip(str(found))
+            pytest.skip(one_line(str(found)))
 
     return reproducible

@@ -26,13 +26,13 @@ _COMPOUND = "are given tensors that are sparse, nested, quantized or conjugate"
 class LaunchReplay:
     """Stands for what the interpreter runs a grid with, while a program is observed."""
 
-    def __init__(self, mode: LocateMode, max_bytes: int) -> None:
+    def __init__(self, mode: LocateMode) -> None:
         """Nothing is looked at yet.
 
         Raises:
             ImportError: There is no Triton.
         """
-        self._mode, self._max_bytes = mode, max_bytes
+        self._mode = mode
         self._orders = launch_orders()
         self._executor: Any = importlib.import_module("triton.runtime.interpreter").GridExecutor
         self._run = self._executor.__call__
@@ -109,7 +109,7 @@ class LaunchReplay:
             return _ADDRESSES
         if any(sort_of(one) >= COMPOUND for one in found.tensors):
             return _COMPOUND
-        return _LARGE if too_large(memories, self._max_bytes // 3) else None
+        return _LARGE if too_large(memories, self._mode.settings.max_bytes // 3) else None
 
     def _again(
         self,

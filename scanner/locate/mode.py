@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import sys
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import sampler
 
 from detmatrix.scanner.locate.dispatching import eval_frame, not_compiled
 from detmatrix.scanner.locate.memory.downstream import Downstream
@@ -42,9 +46,10 @@ from detmatrix.scanner.locate.replay import (
     with_flag,
 )
 from detmatrix.scanner.locate.saving import save_inputs
+from detmatrix.scanner.locate.settings import Noted
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
-from detmatrix.scanner.located import Cause, OpSite, Root
+from detmatrix.scanner.located import FEW_REPLAYS, Cause, OpSite, Root
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.schedules import MEMORY, phrase
 from detmatrix.scanner.worker import simulated
@@ -62,8 +67,28 @@ _LYING = "change an argument that their schema does not tell of; later calls are
 _DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
 _FAILED = "raised when they were executed again"
 _NONE: frozenset[int] = frozenset()
+# Frames between us and who calls an op; some are ours, and some those of modes for functions.
+_NEAR = 10
 # Seconds between two lines of progress.
 _TELL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class LocateSettings:
+    """What a program is observed with."""
+
+    replays: int | None = None  # of each op; None: as many as the sentinel asks for; 0: ops are only counted
+    max_bytes: int = 1 << 30
+    ignored: Sequence[str] = ()
+    # Where digests are written, to be held against another run; nothing is replayed then.
+    record: str | None = None
+    regions: bool = False  # what torch.compile compiles is compiled, and is one op of the record
+    only_first: bool = False
+    steps: tuple[int, int | None] = (0, None)  # that are observed: from the first on, and before the second
+    # Number of the first step in the record: a run that is resumed begins with another one.
+    first_step: int = 0
+    progress: bool = False
+    save: str | None = None
 
 
 class LocateMode(TorchDispatchMode):
@@ -76,27 +101,17 @@ class LocateMode(TorchDispatchMode):
         # Otherwise the first op would import the compiler.
         return False
 
-    def __init__(
-        self,
-        *,
-        replays: int,
-        max_bytes: int,
-        ignored: frozenset[str] = frozenset(),
-        record: str | None = None,
-        only_first: bool = False,
-        progress: bool = False,
-        save: str | None = None,
-    ) -> None:
+    def __init__(self, settings: LocateSettings) -> None:
         super().__init__()
-        self.replays, self._max_bytes, self._ignored = replays, max_bytes, ignored
-        self._only_first, self._progress = only_first, progress
-        self._save = save
+        self.settings = settings
+        self.replays = FEW_REPLAYS if settings.replays is None else settings.replays
         self.places = CallPlaces()
         self.unwritten = UnwrittenMemory()
         self._downstream = Downstream()
         self.outside = OutsideWrites()
-        self.recorder = RunRecorder(record, self.unwritten) if record else None
-        self._counts = not replays and record is None
+        self.recorder = RunRecorder(settings.record, self.unwritten) if settings.record else None
+        self._counts = not self.replays and self.recorder is None
+        self.noted = Noted()
         # Set where ops run without being looked at: outside of the window, or in another process.
         self.paused = False
         # Set while the interpreter runs a launch: what it calls is no op of the program.
@@ -155,6 +170,9 @@ class LocateMode(TorchDispatchMode):
             # Nothing is waited for, copied or captured.
             if not op.empty:
                 self._count(self.places.of(op.name))
+            own = kwargs.get("generator")
+            if own is not None and not _samples():
+                self.noted.seeds.add(own.initial_seed())
             return func(*args, **kwargs)
         key = self.places.of(op.name)
         self._count(key)
@@ -233,7 +251,7 @@ class LocateMode(TorchDispatchMode):
     def _count(self, key: SiteKey) -> None:
         self.ops += 1
         self.calls[key] += 1
-        if self._progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
+        if self.settings.progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
             self._told = time.monotonic()
             rate = self.ops / (self._told - self._began)
             sys.stderr.write(
@@ -253,13 +271,13 @@ class LocateMode(TorchDispatchMode):
         if changed:
             if not plain(changed):
                 return _COMPOUND
-            if self.recorder is None and too_large(changed, self._max_bytes // 2):
+            if self.recorder is None and too_large(changed, self.settings.max_bytes // 2):
                 return _LARGE
         return None
 
     def ignores(self, *names: str) -> bool:
         """Tell whether an op of these names is ignored on request."""
-        return not self._ignored.isdisjoint(names)
+        return not set(names).isdisjoint(self.settings.ignored)
 
     def leave_out(self, reason: str, name: str) -> None:
         """Note that a call is not executed again."""
@@ -337,7 +355,7 @@ class LocateMode(TorchDispatchMode):
         kept = call.kept
         if not kept.tensors:
             return result
-        if not kept.readable or kept.size > self._max_bytes:
+        if not kept.readable or kept.size > self.settings.max_bytes:
             self.leave_out(_LARGE if kept.readable else _UNREADABLE, op.name)
             return result
         if isinstance(func, SimulatedOp) and func.unjudged:
@@ -429,15 +447,15 @@ class LocateMode(TorchDispatchMode):
             return None
         root = self._root(key, cause, among(args, kwargs))
         root.flag, root.alert, root.origin = flag, alert, schedule and phrase(schedule)
-        if self._save is not None:
-            root.saved = save_inputs(self._save, len(self.roots), op.name, args, kwargs, call.before)
+        if self.settings.save is not None:
+            root.saved = save_inputs(self.settings.save, len(self.roots), op.name, args, kwargs, call.before)
         return root
 
     def _root(self, key: SiteKey, cause: Cause, given: list[torch.Tensor]) -> Root:
         root = self.roots[key, cause] = Root(
             site=call_site(key), cause=cause, tensors=words(given), first=self.ops
         )
-        if self._only_first:
+        if self.settings.only_first:
             self.ended = True
         return root
 
@@ -463,6 +481,12 @@ class LocateMode(TorchDispatchMode):
         for (key, _), root in self.roots.items():
             root.calls = self.calls[key]
         return tuple(self.roots.values())
+
+
+def _samples() -> bool:
+    """Tell whether a sampler of a data loader calls the op: it seeds a generator of its own with what it has drawn."""
+    frames = islice(traceback.walk_stack(None), _NEAR)
+    return any(frame.f_code.co_filename == sampler.__file__ for frame, _ in frames)
 
 
 not_compiled(LocateMode.__torch_dispatch__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,25 +11,12 @@ import torch
 from detmatrix.scanner.locate.dispatching import composite
 
 # Namespaces whose ops speak with other processes.
-_NEVER = {
-    "c10d": "take part in communication",
-    "_c10d_functional": "take part in communication",
-    "c10d_functional": "take part in communication",
-    "_dtensor": "take part in communication",
-    "symm_mem": "take part in communication",
-    "rpc": "take part in communication",
-}
+_COMMUNICATION = {"c10d", "_c10d_functional", "c10d_functional", "_dtensor", "symm_mem", "rpc"}
 EFFECTS = "have effects outside of their tensors"
 # They change what a tensor is, not what it holds, or say something to the host or the allocator.
 _NO_REPLAY = {
-    "set_",
-    "resize_",
-    "resize_as_",
-    "resize_as_sparse_",
-    "_resize_output_",
-    "record_stream",
-    "_pin_memory",
-}
+    "set_", "resize_", "resize_as_", "resize_as_sparse_", "_resize_output_", "record_stream", "_pin_memory"
+}  # fmt: skip
 # Changes that their schemas do not tell: positions of arguments.
 _HIDDEN_CHANGES = {
     "aten::native_batch_norm": (3, 4),
@@ -45,37 +33,16 @@ _HIDDEN_CHANGES = {
 }
 # They write every element of the argument that they change, and read none of it; as all do of their arguments out=.
 _WRITERS = {
-    "aten::copy_",
-    "aten::fill_.Scalar",
-    "aten::fill_.Tensor",
-    "aten::zero_",
-    "aten::normal_",
-    "aten::uniform_",
-    "aten::random_",
-    "aten::random_.from",
-    "aten::random_.to",
-    "aten::bernoulli_.float",
-    "aten::bernoulli_.Tensor",
-    "aten::exponential_",
-    "aten::cauchy_",
-    "aten::log_normal_",
-    "aten::geometric_",
-    "aten::_foreach_copy_",
+    "aten::copy_", "aten::fill_.Scalar", "aten::fill_.Tensor", "aten::zero_", "aten::normal_", "aten::uniform_",
+    "aten::random_", "aten::random_.from", "aten::random_.to", "aten::bernoulli_.float", "aten::bernoulli_.Tensor",
+    "aten::exponential_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_", "aten::_foreach_copy_",
     "aten::_foreach_zero_",
-}
+}  # fmt: skip
 # They hand out memory that they do not write.
 _EMPTY = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "empty_permuted",
-    "empty_quantized",
-    "_empty_affine_quantized",
-    "_empty_per_channel_affine_quantized",
-    "new_empty",
-    "new_empty_strided",
-    "_efficientzerotensor",
-}
+    "empty", "empty_like", "empty_strided", "empty_permuted", "empty_quantized", "_empty_affine_quantized",
+    "_empty_per_channel_affine_quantized", "new_empty", "new_empty_strided", "_efficientzerotensor",
+}  # fmt: skip
 # Who computes what is done to tensors of a class.
 _TORCH, FAKE, OWN = "torch", "fake", "own"
 _seeded = getattr(torch.Tag, "nondeterministic_seeded", None)
@@ -84,22 +51,6 @@ _inplace_view = getattr(torch.Tag, "inplace_view", None)
 
 class KnownOverload:
     """An overload, with what its schema and our tables say of it."""
-
-    __slots__ = (
-        "arguments",
-        "aten",
-        "base",
-        "changes",
-        "composite",
-        "empty",
-        "name",
-        "outputs",
-        "overwrites",
-        "random",
-        "refused",
-        "unsure",
-        "view",
-    )
 
     def __init__(self, func: Any) -> None:
         schema = func._schema  # noqa: SLF001 - has no public name
@@ -131,14 +82,14 @@ class KnownOverload:
             for place, one in enumerate(arguments)
             if one.is_out or (place in written and self.name in _WRITERS)
         )
-        self.empty = namespace == "aten" and plain in _EMPTY
+        self.empty = self.aten and plain in _EMPTY
         # Of ops that are not PyTorch's own nobody knows whether they draw.
-        self.random = _seeded in tags or namespace != "aten" or "rnn" in plain
+        self.random = _seeded in tags or not self.aten or "rnn" in plain
         # Calls for which is looked whether the schema keeps a change to itself; of PyTorch's own ops it is known.
         self.unsure = 0 if self.aten else 2
-        self.refused: str | None = _NEVER.get(namespace)
-        if self.refused is None and namespace == "aten" and (plain in _NO_REPLAY or _inplace_view in tags):
-            self.refused = EFFECTS
+        effects = self.aten and (plain in _NO_REPLAY or _inplace_view in tags)
+        speaks = "take part in communication" if namespace in _COMMUNICATION else None
+        self.refused: str | None = EFFECTS if effects else speaks
         self.composite = composite(func, self.name) if self.refused is None else None
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -161,8 +112,6 @@ class KnownOverload:
 
 class OpaqueOperator(KnownOverload):
     """What is called like an op and is none: a compiled region, a control-flow operator."""
-
-    __slots__ = ()
 
     def __init__(self, func: Any) -> None:
         self.name = self.base = str(getattr(func, "name", lambda: func)())
@@ -235,26 +184,12 @@ def among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
 
 def words(given: Sequence[torch.Tensor]) -> tuple[str, ...]:
     """Return dtypes and shapes of tensors: ``float32[4, 128]``."""
-    return tuple(map(_word, given))
+    return tuple(_word(one.dtype, ("nested",) if one.is_nested else one.shape) for one in given)
 
 
-def _word(tensor: torch.Tensor) -> str:
-    if tensor.is_nested:
-        return f"{str(tensor.dtype).removeprefix('torch.')}[nested]"
-    key = tensor.dtype, tensor.shape
-    found = _words.get(key)
-    if found is None:
-        found = f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
-        if len(_words) < _MOST_WORDS:
-            _words[key] = found
-    return found
-
-
-_words: dict[tuple[torch.dtype, torch.Size], str] = {}
-_MOST_WORDS = 10_000
-
-
-_TENSOR = "tensor"
+@lru_cache(maxsize=10_000)
+def _word(dtype: torch.dtype, shape: Sequence[int | str]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
 
 
 def _by_name(
@@ -288,7 +223,7 @@ def tensor_names(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str,
 
 def _scalar(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return _TENSOR
+        return "tensor"
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(_scalar, value))}]"
     # Of other objects the text may hold an address, which is another one in each process.

@@ -168,16 +168,11 @@ class CallPlaces:
     def of(self, op: str) -> SiteKey:
         """Return the call site of the op that is being dispatched; called by what the dispatcher calls."""
         node = _current_node()
-        if node is None:
-            line, library, _ = _frames(backward=False)
+        line, library, recomputed = _frames(backward=node is not None)
+        if node is None or recomputed:
             module = self._stack[-1][1] if self._stack else None
             self._remember(line, library, module)
-            return op, "forward", line, library, module, None
-        line, library, recomputed = _frames(backward=True)
-        if recomputed:
-            module = self._stack[-1][1] if self._stack else None
-            self._remember(line, library, module)
-            return op, "recomputed", line, library, module, None
+            return op, "recomputed" if recomputed else "forward", line, library, module, None
         name = node.name()
         known = self._forward.get(node._sequence_nr())  # noqa: SLF001 - has no public name
         if known is None:

@@ -10,7 +10,7 @@ import os
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -18,7 +18,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from detmatrix.scanner.locate.session import LocateSettings, Session
+from detmatrix.scanner.errors import ending
+from detmatrix.scanner.locate.mode import LocateSettings
+from detmatrix.scanner.locate.session import Session
 
 _OURS = str(Path(__file__).parent) + os.sep
 # Between our own frames and the user's when a module is run.
@@ -54,7 +56,7 @@ def run(request: dict[str, Any]) -> int:
     try:
         code = _exit_code(prepare(request, session))
     except BaseException as error:  # noqa: BLE001 - as Python ends a program
-        ended = f"{type(error).__name__}: {error}".rstrip(": ")
+        ended = ending(error)
         code = _told(error)
     finally:
         os._exit = at_once
@@ -94,24 +96,16 @@ def _told(error: BaseException) -> int:
 
 def _users(trace: TracebackType | None) -> TracebackType | None:
     """Leave out the frames of what runs the program and of what stands between it and its ops."""
-    kept, ours = [], False
-    for one in _each(trace):
-        name = one.tb_frame.f_code.co_filename
-        ours = name.startswith((_OURS, *_RUNNERS)) or (ours and name == _CALLER)
-        kept += [] if ours else [one]
-    following = None
-    for one in reversed(kept):
-        one.tb_next = following
-        following = one
-    return following
-
-
-def _each(trace: TracebackType | None) -> Sequence[TracebackType]:
-    found = []
+    kept: list[TracebackType] = []
+    ours = False
     while trace is not None:
-        found.append(trace)
+        name = trace.tb_frame.f_code.co_filename
+        ours = name.startswith((_OURS, *_RUNNERS)) or (ours and name == _CALLER)
+        kept += [] if ours else [trace]
         trace = trace.tb_next
-    return found
+    for one, following in zip(kept, [*kept[1:], None], strict=True):
+        one.tb_next = following
+    return kept[0] if kept else None
 
 
 def _script(request: dict[str, Any], _: Session) -> _Program:

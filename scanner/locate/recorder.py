@@ -22,16 +22,11 @@ from detmatrix.scanner.locate.overloads import KnownOverload, scalars, tensor_na
 from detmatrix.scanner.locate.places import SiteKey, call_site
 from detmatrix.scanner.locate.replay import generators
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
+from detmatrix.scanner.located import CHANGED, GENERATOR, NOT_COMPARED
 from detmatrix.scanner.worker.bits import parts
 
 # Ops that are written at once; digests stay on their device until then.
 _BATCH = 2048
-# Stands for what is not compared: memory that nothing has written, or that cannot be read.
-_UNKNOWN = "-"
-# Begins the digest of a generator's state.
-_GENERATOR = "g"
-# Begins the digest of an input that something else than an op wrote to after it had been digested.
-_CHANGED = "c"
 # Where the position of a fresh Mersenne Twister stands: nothing was drawn from it since it was seeded, or numpy imported.
 _FRESH = {623, 624}
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
@@ -50,12 +45,12 @@ class _Digest:
     def written(self) -> int | str:
         """Return it as it stands in the record: a number, or a text that begins with what it is."""
         if self.before is not None and self.before.number != self.number:
-            return f"{_CHANGED}{self.number}"
+            return f"{CHANGED}{self.number}"
         return (
             self.number
             if not self.sign
             else self.sign
-            if self.sign == _UNKNOWN
+            if self.sign == NOT_COMPARED
             else f"{self.sign}{self.number}"
         )
 
@@ -88,7 +83,7 @@ class _Line:
         return [self.site, self.tensors, self.numbers, before, self.writers, behind, self.older]
 
 
-_NOT_COMPARED, _NO_ELEMENTS = _Digest(sign=_UNKNOWN), _Digest()
+_HIDDEN, _NO_ELEMENTS = _Digest(sign=NOT_COMPARED), _Digest()
 
 
 class RunRecorder:
@@ -99,19 +94,22 @@ class RunRecorder:
     """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
-        path = of_rank(path)
         # Until the program's end.
         opened: Any = gzip.open if path.endswith(".gz") else open
         self._file: IO[str] = opened(path, "wt", encoding="utf-8")
         self._unwritten = unwritten
+        rank = os.environ.get("RANK", "")
         header = {
+            "kind": "ops",
+            "format": 1,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
             "threads": torch.get_num_threads(),
+            "cuda": torch.version.cuda,
+            "rank": int(rank) if rank.isdecimal() else None,
         }
-        rank = os.environ.get("RANK", "")
-        header |= {"cuda": torch.version.cuda, "rank": int(rank) if rank.isdecimal() else None}
-        self._file.write(f"{_encode({'kind': 'ops', 'format': 1, **header})}\n")
+        self._file.write(f"{_encode(header)}\n")
+        self._file.flush()
         self._states: dict[str, int] = {}
         # Call sites and texts, which lines name by their numbers.
         self._named: list[tuple[int, dict[str, Any]]] = []  # each with the number of lines before it
@@ -152,9 +150,9 @@ class RunRecorder:
                 memory = _Memory(self._outside)
                 self._memory.set(one, memory)
             line.writers.append(memory.writer)
-            line.before.append(_NOT_COMPARED if id(one) in hidden else self._known(one, memory))
+            line.before.append(_HIDDEN if id(one) in hidden else self._known(one, memory))
         if op.random and op.aten:
-            line.before += [self._digest(one.get_state(), CPU, _GENERATOR) for one in generators(kwargs)]
+            line.before += [self._digest(one.get_state(), CPU, GENERATOR) for one in generators(kwargs)]
         self._line = line
 
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
@@ -162,7 +160,7 @@ class RunRecorder:
         for place, one in enumerate(written):
             hidden = place in opened or self._unwritten.has(one)
             memory = self._written(one)
-            self._line.behind.append(_NOT_COMPARED if hidden else self._known(one, memory))
+            self._line.behind.append(_HIDDEN if hidden else self._known(one, memory))
         self._ended()
 
     def end_undigested(self, written: Sequence[torch.Tensor]) -> None:
@@ -205,7 +203,7 @@ class RunRecorder:
 
     def _digest(self, tensor: torch.Tensor, sort: int, sign: str = "") -> _Digest:
         if sort == NOTHING:
-            return _NOT_COMPARED
+            return _HIDDEN
         if sort == COMPOUND:
             pieces = [digest(piece) for _, piece in parts(tensor, "") if piece.numel()]
             number = digest(torch.stack(pieces)) if pieces else None
@@ -260,16 +258,6 @@ class RunRecorder:
         self._note({"ended": ended or ""})
         self.flush()
         self._file.close()
-
-
-def of_rank(path: str) -> str:
-    """Return the name for the record of this process: of one of several that torchrun has started it has the rank."""
-    rank = os.environ.get("RANK", "")
-    if not rank.isdecimal() or os.environ.get("WORLD_SIZE", "1") == "1":
-        return path
-    folder, name = os.path.split(path)
-    stem, *endings = name.split(".")
-    return os.path.join(folder, ".".join([stem, f"rank{rank}", *endings]))  # noqa: PTH118 - a text
 
 
 def python_states() -> dict[str, int]:

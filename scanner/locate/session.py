@@ -5,6 +5,7 @@ The sentinel is an op that differs wherever anything races, in the program's pro
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import platform
@@ -12,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
-from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.errors import ending, one_line
 from detmatrix.scanner.locate.elsewhere import Elsewhere
 from detmatrix.scanner.locate.launches import LaunchReplay
-from detmatrix.scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.places import call_site
 from detmatrix.scanner.locate.settings import settings_now
-from detmatrix.scanner.located import FEW_REPLAYS, PLACES, Located, Root, SentinelSeen, replays_for
+from detmatrix.scanner.located import PLACES, Located, Root, SentinelSeen, of_rank, replays_for
 from detmatrix.scanner.located_words import text
 from detmatrix.scanner.worker import launch_orders, simulated
 
@@ -44,42 +44,15 @@ _EXECUTIONS = 16
 _TORCH = str(Path(torch.__file__).parent)
 
 
-@dataclass(frozen=True)
-class LocateSettings:
-    """What a program is observed with."""
-
-    replays: int | None = None  # of each op; None: as many as the sentinel asks for; 0: ops are only counted
-    max_bytes: int = 1 << 30
-    ignored: tuple[str, ...] = ()
-    # Where digests are written, to be held against another run; nothing is replayed then.
-    record: str | None = None
-    regions: bool = False  # what torch.compile compiles is compiled, and is one op of the record
-    only_first: bool = False
-    steps: tuple[int, int | None] = (0, None)  # that are observed: from the first on, and before the second
-    # Number of the first step in the record: a run that is resumed begins with another one.
-    first_step: int = 0
-    progress: bool = False
-    save: str | None = None
-
-
 class Session:
     """Observes what is called between ``start`` and ``stop``."""
 
     def __init__(self, settings: LocateSettings) -> None:
         self._settings = settings
-        self.mode = LocateMode(
-            replays=FEW_REPLAYS if settings.replays is None else settings.replays,
-            max_bytes=settings.max_bytes,
-            ignored=frozenset(settings.ignored),
-            record=settings.record,
-            only_first=settings.only_first,
-            progress=settings.progress,
-            save=settings.save,
-        )
+        self.mode = LocateMode(settings)
         self.steps = 0
         self._sentinels: list[SentinelSeen] = []
         self._compiled: dict[str, None] = {}
-        self._loaders = {True: 0, False: 0}
         self._seconds = 0.0
         self._undo: list[Callable[[], Any]] = []
         self._forked = False
@@ -87,7 +60,6 @@ class Session:
 
     def start(self) -> None:
         """Begin."""
-        self._seed = torch.initial_seed()
         if not simulated.active():
             self._sentinels.append(ask_sentinel("cpu"))
             if self._settings.replays is None:
@@ -99,7 +71,7 @@ class Session:
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
         if launch_orders.asked() and find_spec("triton") and self.mode.recorder is None:
-            launches = LaunchReplay(self.mode, self._settings.max_bytes)
+            launches = LaunchReplay(self.mode)
             launches.start()
             self._undo.append(launches.stop)
         self._enter_step()
@@ -134,6 +106,7 @@ class Session:
             caller = sys._getframe(1)  # noqa: SLF001 - one frame, without a list of all
             if not caller.f_code.co_filename.startswith(_TORCH):
                 self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
+            self.mode.noted.compiled(**kwargs)
             made = compiled(*args, **kwargs)
             if not (self._settings.regions and args and callable(args[0])):
                 return made
@@ -154,7 +127,8 @@ class Session:
         def noted(loader: Any, *args: Any, **kwargs: Any) -> None:
             begin(loader, *args, **kwargs)
             if loader.num_workers or isinstance(loader.sampler, RandomSampler):
-                self._loaders[loader.generator is not None] += 1
+                self.mode.noted.loaders[loader.generator is not None] += 1
+                self.mode.noted.seeds |= {loader.generator.initial_seed()} if loader.generator else set()
 
         DataLoader.__init__ = noted
         self._undo.append(lambda: setattr(DataLoader, "__init__", begin))
@@ -206,7 +180,7 @@ class Session:
             outside=mode.outside.seen,
             outside_site=call_site(mode.outside.first) if mode.outside.first else None,
             called=mode.called(),
-            settings=settings_now(self._seed, self._loaders),
+            settings=settings_now(mode.noted),
             device="sm_{}{}".format(*torch.cuda.get_device_capability())
             if torch.cuda.is_initialized()
             else None,
@@ -225,7 +199,7 @@ def ask_sentinel(device: str) -> SentinelSeen:
     source = torch.randn(count, generator=generator, device="cpu", dtype=torch.float32).to(device)
     into = torch.randn(_SLOTS, generator=generator, device="cpu", dtype=torch.float32).to(device)
     executions = 1 if simulated.active() else _EXECUTIONS
-    with torch.no_grad(), LocateMode(replays=executions, max_bytes=1 << 30) as mode:
+    with torch.no_grad(), LocateMode(LocateSettings(executions)) as mode:
         if device == "cpu":
             into.index_put((index,), source, accumulate=True)
         else:
@@ -274,14 +248,14 @@ def record(path: str, *, first_step: int = 0, steps: tuple[int, int | None] = (0
         first_step: The number of the first step: a run that is resumed goes on with another one than 0.
         steps: Of an optimizer, which are recorded: from the first number on, and before the second.
     """
-    session = Session(LocateSettings(record=path, regions=True, first_step=first_step, steps=steps))
+    session = Session(LocateSettings(record=of_rank(path), regions=True, first_step=first_step, steps=steps))
     session.start()
-    ended: str | None = "the block raised"
     try:
         yield
-        ended = None
-    finally:
-        session.stop(ended)
+    except BaseException as error:
+        session.stop(ending(error))
+        raise
+    session.stop()
 
 
 def recording(base: type[Any], path: str, *, steps: tuple[int, int | None] = (0, None)) -> Any:
@@ -299,8 +273,11 @@ def recording(base: type[Any], path: str, *, steps: tuple[int, int | None] = (0,
         _block: Any = None
 
         def _begin(self, step: int) -> None:
+            self.on_train_end(error=RuntimeError("the training did not end"))
             self._block = record(path, first_step=step, steps=steps)
             self._block.__enter__()
+            # Transformers tells nobody of an exception.
+            atexit.register(lambda: self.on_exception(None, None, getattr(sys, "last_value", None)))
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
             """As transformers calls it."""
@@ -310,15 +287,15 @@ def recording(base: type[Any], path: str, *, steps: tuple[int, int | None] = (0,
             """As Lightning calls it."""
             self._begin(trainer.global_step)
 
-        def on_train_end(self, *_: Any, **__: Any) -> None:
+        def on_train_end(self, *_: Any, error: BaseException | None = None, **__: Any) -> None:
             """End the record."""
             block, self._block = self._block, None
             if block is not None:
-                block.__exit__(None, None, None)
+                block.__exit__(type(error) if error else None, error, None)
 
-        def on_exception(self, trainer: Any, module: Any, error: BaseException) -> None:  # noqa: ARG002
+        def on_exception(self, trainer: Any, module: Any, error: BaseException | None) -> None:  # noqa: ARG002
             """End the record of a training that failed, as Lightning calls it."""
-            self.on_train_end()
+            self.on_train_end(error=error or RuntimeError("the training did not end"))
 
     return Recording()
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,17 +32,38 @@ _SWITCHES = (
     "cuda.matmul.allow_tf32",
     "cuda.matmul.allow_fp16_reduced_precision_reduction",
 )
+# With these on, the compiler times kernels.
+_TUNING = ("max_autotune", "max_autotune_pointwise", "max_autotune_gemm", "coordinate_descent_tuning")
+_TUNED, _DRAWN = "autotuning", "drawn by seed(), or of more than 32 bits"
 _SDPA = ("flash", "mem_efficient", "cudnn", "math")
 
 
-def settings_now(first_seed: int, loaders: dict[bool, int]) -> dict[str, str]:
-    """Return what is set; nothing of it starts a device.
+@dataclass
+class Noted:
+    """What is set before a program, and what it does of which nothing tells at its end."""
 
-    Args:
-        first_seed: Of PyTorch's generator, before the program.
-        loaders: How many data loaders draw with a generator of their own, and without.
-    """
-    found = {"torch.use_deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled())}
+    seed: int = field(default_factory=torch.initial_seed)
+    hashes: str = field(default_factory=lambda: os.environ.get("PYTHONHASHSEED", "not set"))
+    loaders: Counter[bool] = field(
+        default_factory=Counter
+    )  # that draw: with a generator of their own, and without
+    seeds: set[int] = field(default_factory=set)  # of generators that ops and loaders were given
+    compiles: str = "not used"
+
+    def compiled(self, mode: str | None = None, options: Mapping[str, Any] | None = None, **_: Any) -> None:
+        """Note what ``torch.compile`` is asked for."""
+        tuned = any(value for name, value in (options or {}).items() if name in _TUNING)
+        if tuned or "max-autotune" in (mode or ""):
+            self.compiles = _TUNED
+        elif self.compiles != _TUNED:
+            self.compiles = "no autotuning"
+
+
+def settings_now(noted: Noted) -> dict[str, str]:
+    """Return what is set; nothing of it starts a device."""
+    flag = str(torch.are_deterministic_algorithms_enabled())
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    found = {"torch.use_deterministic_algorithms": f"{flag}, warn_only" if warns else flag}
     for name in _SWITCHES:
         value: Any = torch.backends
         try:
@@ -49,16 +74,31 @@ def settings_now(first_seed: int, loaders: dict[bool, int]) -> dict[str, str]:
         found[f"torch.backends.{name}"] = str(value)
     enabled = [one for one in _SDPA if getattr(torch.backends.cuda, f"{one}_sdp_enabled", bool)()]
     found["scaled_dot_product_attention"] = ", ".join(enabled) or "unknown"
-    found["torch.manual_seed"] = "called" if torch.initial_seed() != first_seed else "not called"
-    drawn = python_states()
+    seed = torch.initial_seed()
+    found["torch.manual_seed"] = "not called" if seed == noted.seed else _DRAWN if drawn(seed) else "called"
+    seeds = noted.seeds
+    found["torch.Generator"] = _DRAWN if any(map(drawn, seeds)) else "seeded" if seeds else "not used"
+    states = python_states()
     for name in ("random", "numpy.random"):
-        found[name] = "drawn from" if name in drawn else "not drawn from"
+        found[name] = "drawn from" if name in states else "not drawn from"
     found["torch.utils.data.DataLoader"] = (
-        f"{loaders[False]} without a generator"
-        if loaders[False]
+        f"{noted.loaders[False]} without a generator"
+        if noted.loaders[False]
         else "all with a generator"
-        if loaders[True]
+        if noted.loaders[True]
         else "not used"
     )
+    config = sys.modules.get("torch._inductor.config")
+    tuned = any(getattr(config, name, False) for name in _TUNING)
+    found["torch.compile"] = _TUNED if tuned else noted.compiles
     found["threads"] = str(torch.get_num_threads())
-    return found | {name: os.environ.get(name, "not set") for name in _VARIABLES}
+    found |= {name: os.environ.get(name, "not set") for name in _VARIABLES}
+    if found["PYTHONHASHSEED"] != noted.hashes:
+        # Python has read it before.
+        found["PYTHONHASHSEED"] = f"{noted.hashes}; {found['PYTHONHASHSEED']} came too late"
+    return found
+
+
+def drawn(seed: int) -> bool:
+    """Tell whether a seed has as many bits as those that ``seed()`` draws; that of a new generator is the same each time."""
+    return seed >= 1 << 32 and seed != torch.Generator().initial_seed()

@@ -211,11 +211,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 def _memory(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return all elements of the memory of a tensor."""
     count = _bytes(tensor) // tensor.element_size()
-    return (
-        tensor.view(dtype).as_strided((count,), (1,), 0)
-        if tensor.dtype != dtype
-        else tensor.as_strided((count,), (1,), 0)
-    )
+    return tensor.view(dtype).as_strided((count,), (1,), 0)
 
 
 def _like(memory: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple, TypeVar, cast
 
@@ -25,27 +26,40 @@ MOST_UNPACKED = 64 << 20
 MOST_PACKED = 64
 
 
-@contextmanager
-def readable(path: Path, writer: str, failure: type[DetmatrixError]) -> Iterator[IO[bytes]]:
+@contextlib.contextmanager
+def readable(
+    path: Path, writer: str, failure: type[DetmatrixError], *, cut: bool = False
+) -> Iterator[IO[bytes]]:
     """Open a file, decompressed if it is gzip's by its first bytes; what goes wrong until it is closed is told.
 
     Args:
         path: The file.
         writer: What writes such files: ``"scan"``.
         failure: What to raise.
+        cut: Whether a compressed file may end early: what then stands in it can be read, and ends in an ``EOFError``.
 
     Raises:
         DetmatrixError: As *failure*: the file cannot be opened or read.
     """
     try:
-        with path.open("rb") as plain:
+        with open(path, "rb", opener=_at_once) as plain:
             packed = plain.peek(2).startswith(b"\x1f\x8b")
             file = cast("IO[bytes]", gzip.GzipFile(fileobj=plain)) if packed else plain
-            _check_size(path, file, writer, failure, packed=packed)
+            with contextlib.suppress(EOFError) if cut else contextlib.nullcontext():
+                _check_size(path, file, writer, failure, packed=packed)
+            if packed:
+                file.seek(0)
             yield file
     except (OSError, EOFError, zlib.error) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise failure(f"{path}: cannot be read ({text}); give a file that {writer} wrote") from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a FIFO that nobody writes to is empty, and is not waited for."""
+    number = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(number, True)
+    return number
 
 
 def _check_size(
@@ -68,7 +82,6 @@ def _check_size(
                 f"{path}: holds more than {most >> 20} MB; unpack it with gunzip if you trust it, and give what "
                 f"comes out"
             )
-    file.seek(0)
 
 
 def refuse_newer(

@@ -178,6 +178,6 @@ def _open(path: Path) -> tuple[int, bool]:
         raise cannot_write(path, error) from error
 
 
-def cannot_write(path: Path, error: OSError) -> UsageError:
+def cannot_write(path: Path, error: OSError, option: str = "-o") -> UsageError:
     """Return the one line said of an output that cannot be written."""
-    return UsageError(f"{path}: cannot be written ({error.strerror}); choose another place with -o")
+    return UsageError(f"{path}: cannot be written ({error.strerror}); choose another place with {option}")

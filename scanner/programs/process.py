@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -46,7 +47,7 @@ class Program:
 
 @dataclass(frozen=True)
 class ProgramSettings:
-    """How it is run and observed; ``observation`` are fields of ``detmatrix.scanner.locate.session.LocateSettings``."""
+    """How it is run and observed; ``observation`` are fields of ``detmatrix.scanner.locate.mode.LocateSettings``."""
 
     python: str = sys.executable
     quiet: bool = False  # what it prints goes to standard error
@@ -99,28 +100,22 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
             located.append(_observed(program, settings, Path(folder), record, reads.stdin))
             recorded.append(_record_of(program, record))
         ended = next((one.ended for one in located if one.ended is not None), None)
-        return judge(
-            recorded, replace(located[0], ended=ended), frozenset(settings.observation.get("ignored", ()))
-        )
-
-
-def record_program(program: Program, settings: ProgramSettings) -> Located:
-    """Run a program once, and have its process write a record of its ops to the file that *settings* name."""
-    with tempfile.TemporaryDirectory(prefix="detmatrix-locate-", ignore_cleanup_errors=True) as folder:
-        return _observed(program, settings, Path(folder))
+        asked = settings.observation.items()
+        choices = {name: value for name, value in asked if name in {"ignored", "only_first"}}
+        return judge(recorded, replace(located[0], ended=ended), **choices)
 
 
 def of_all_ranks(located: Located) -> Located | None:
     """Join what the processes of a node found that torchrun started; ``None`` in all of them but the first.
 
-    Each has a file in a folder of the user's own, whose name the processes of one torchrun share.
+    Each has a file in a folder of the user's own, whose name the processes of one start of torchrun share, and no other.
 
     Raises:
         UntrustedScanError: The folder is another user's, or a process does not tell.
     """
     rank, count = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    names = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
-    shared = "-".join("".join(filter(str.isalnum, os.environ.get(name, ""))) for name in names)
+    # It is in a folder of the rank, in one that torchrun makes anew.
+    shared = hashlib.sha256(bytes(Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1])).hexdigest()[:32]
     folder = Path(tempfile.gettempdir(), f"detmatrix-ranks-{os.getuid()}-{shared}")
     folder.mkdir(mode=0o700, exist_ok=True)
     seen = folder.lstat()

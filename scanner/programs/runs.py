@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from detmatrix.scanner.errors import RunFileError, UsageError
-from detmatrix.scanner.located import Cause, CodeLine, Located, OpSite, Parting, Root
+from detmatrix.scanner.located import (
+    CHANGED,
+    GENERATOR,
+    NOT_COMPARED,
+    Cause,
+    CodeLine,
+    Located,
+    OpSite,
+    Parting,
+    Root,
+)
 from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
 
 # The kind and the format of records; 1 is the first. An extra field of a line is no new format.
 KIND, FORMAT = "ops", 1
 # Bytes of a line: the longest names a call site, or what an op on thousands of tensors was given.
 _LONGEST_LINE = 16 << 20
-# Stands for what is not compared; begins the digest of a generator's state, and of what was written to without an op.
-NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
 # So many ops in a row must agree before two runs are said to go on together.
 _TOGETHER = 8
 # Ops that are looked through for that.
 _WINDOW = 20_000
+# The first step that is compared, and the one before which that ends.
+Steps = tuple[int, int | None]
+ALL_STEPS: Steps = (0, None)
 
 
 # A number of 64 bits, or a text that begins with one of these.
@@ -82,8 +95,8 @@ class RecordedRun:
         self.states: list[tuple[int, dict[str, int]]] = []  # from which op on
         self.steps: list[tuple[int, int]] = []  # the op that begins it, its number
         self.ended: str | None = "the record is cut short"
-        with readable(path, "detmatrix locate --record", RunFileError) as file:
-            lines = iter(lambda: file.readline(_LONGEST_LINE), b"")
+        with readable(path, "detmatrix locate --record", RunFileError, cut=True) as file:
+            lines = _lines(file)
             self._read_header(next(lines, b""))
             number = 1
             try:
@@ -151,6 +164,12 @@ class RecordedRun:
         return next((states for first, states in reversed(self.states) if first <= i), {})
 
 
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield lines as far as they go: the compressed record of a job that was killed ends somewhere."""
+    with suppress(EOFError):
+        yield from iter(lambda: file.readline(_LONGEST_LINE), b"")
+
+
 _OP, _NAMED = msgspec.json.Decoder(RecordedOp), msgspec.json.Decoder(_Named)
 
 
@@ -173,11 +192,11 @@ class Alignment:
     gaps: list[Gap]
 
 
-def align_runs(first: RecordedRun, second: RecordedRun) -> Alignment:
+def align_runs(first: RecordedRun, second: RecordedRun, steps: Steps = ALL_STEPS) -> Alignment:
     """Pair the ops of two runs by the closest of their keys, and what is left between these by wider ones."""
     pairs: list[tuple[int, int]] = []
-    begin, there = _common_step(first, second)
-    gaps: list[Gap] = [(begin, len(first.ops), there, len(second.ops))]
+    gaps: list[Gap] = [_common_steps(first, second, steps)]
+    begin, _, there, _ = gaps[0]
     for one, other in zip(first.keys(), second.keys(), strict=True):
         left: list[Gap] = []
         for i, i_end, j, j_end in gaps:
@@ -186,22 +205,28 @@ def align_runs(first: RecordedRun, second: RecordedRun) -> Alignment:
             left += [(i + a, i + b, j + c, j + d) for a, b, c, d in found.gaps]
         gaps = left
     # What a run that was resumed does before it goes on has no like.
-    if (begin or there) and gaps and (gaps[0][:2] == (begin, begin) or gaps[0][2:] == (there, there)):
+    if gaps and ((begin and gaps[0][:2] == (begin, begin)) or (there and gaps[0][2:] == (there, there))):
         del gaps[0]
     return Alignment(sorted(pairs), gaps)
 
 
-def _common_step(first: RecordedRun, second: RecordedRun) -> tuple[int, int]:
-    """Return the ops at which the first step begins that both runs have, if one of them begins at a later step."""
+def _common_steps(first: RecordedRun, second: RecordedRun, steps: Steps) -> Gap:
+    """Return the ops of those steps that both runs have, from the first such step on; of runs that begin alike all ops."""
     one, other = ({number: op for op, number in reversed(run.steps)} for run in (first, second))
-    if not one or not other or min(one) == min(other):
-        return 0, 0
-    step = min(one.keys() & other.keys(), default=None)
+    ends = len(first.ops), len(second.ops)
+    if steps == ALL_STEPS and (not one or not other or min(one) == min(other)):
+        return 0, ends[0], 0, ends[1]
+    chosen = range(steps[0], sys.maxsize if steps[1] is None else steps[1])
+    step = min((number for number in one.keys() & other.keys() if number in chosen), default=None)
     if step is None:
         raise UsageError(
             f"{first.path} and {second.path} have no step in common; record steps that both runs have"
         )
-    return one[step], other[step]
+    i_end, j_end = (
+        min((op for number, op in begins.items() if number >= chosen.stop), default=end)
+        for begins, end in zip((one, other), ends, strict=True)
+    )
+    return one[step], i_end, other[step], j_end
 
 
 def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
@@ -248,8 +273,6 @@ def _together(one: Sequence[int], i: int, other: Sequence[int], j: int) -> tuple
 
 _Marks = frozenset[int]
 _NONE: _Marks = frozenset()
-# Partings that are told of one run.
-_MOST_PARTINGS = 5
 
 
 class _Judge:
@@ -417,8 +440,8 @@ def _begins(digest: RecordedDigest, sign: str) -> bool:
     return isinstance(digest, str) and digest.startswith(sign)
 
 
-def hold(paths: Sequence[str], ignored: frozenset[str] = frozenset()) -> Located:
-    """Hold the first of some records against the others.
+def hold(paths: Sequence[str], **choices: Any) -> Located:
+    """Hold the first of some records against the others, with the choices of ``judge``.
 
     Raises:
         RunFileError: A file cannot be read, or is no record.
@@ -431,16 +454,25 @@ def hold(paths: Sequence[str], ignored: frozenset[str] = frozenset()) -> Located
     found = Located(
         header.torch, header.python, header.threads, ops=len(runs[0].ops), records=named, ended=ended
     )
-    return judge(runs, found, ignored)
+    return judge(runs, found, **choices)
 
 
-def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = frozenset()) -> Located:
+def judge(
+    runs: list[RecordedRun],
+    located: Located,
+    *,
+    ignored: Sequence[str] = (),
+    steps: Steps = ALL_STEPS,
+    only_first: bool = False,
+) -> Located:
     """Return what the first run found by itself, with what holding it against the others shows.
 
     Args:
         runs: At least two.
         located: What the process of the first run told.
         ignored: Ops that are no roots, with or without the name of the overload.
+        steps: That are compared.
+        only_first: Whether only the first root is told.
     """
     first = runs[0]
     calls: defaultdict[OpSite, int] = defaultdict(int)
@@ -450,8 +482,9 @@ def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = f
     partings: list[Parting] = []
     compared, propagated = len(first.ops), 0
     for number, other in enumerate(runs[1:], start=2):
-        aligned = align_runs(first, other)
-        judged = _Judge(first, other, {site for site, cause in roots if cause == "unwritten"}, ignored)
+        aligned = align_runs(first, other, steps)
+        unwritten = {site for site, cause in roots if cause == "unwritten"}
+        judged = _Judge(first, other, unwritten, frozenset(ignored))
         gaps = iter(aligned.gaps)
         gap = next(gaps, None)
         for i, j in aligned.pairs:
@@ -467,7 +500,7 @@ def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = f
                 only_second=j_end - j,
                 run=number,
             )
-            for i, i_end, j, j_end in aligned.gaps[:_MOST_PARTINGS]
+            for i, i_end, j, j_end in aligned.gaps
         ]
         compared = min(compared, len(aligned.pairs))
         propagated = max(propagated, judged.propagated)
@@ -492,7 +525,7 @@ def judge(runs: list[RecordedRun], located: Located, ignored: frozenset[str] = f
         compared=compared,
         propagated=propagated,
         partings=tuple(partings),
-        roots=tuple(roots.values()),
+        roots=tuple(sorted(roots.values(), key=lambda root: root.first)[: 1 if only_first else None]),
     )
 
 
@@ -507,13 +540,23 @@ def joined(ranks: Sequence[Located]) -> Located:
                 for name in ("calls", "differing_calls", "executions", "differing"):
                     setattr(known, name, getattr(known, name) + getattr(root, name))
                 known.reached = max(known.reached, root.reached)
-    first = ranks[0]
+    counts = ("ops", "replayed", "launches", "thread_ops", "processes", "outside", "race_free")
+    left_out: Counter[str] = Counter()
+    left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for one in ranks:
+        left_out.update(one.left_out)
+        for reason, names in one.left_out_ops.items():
+            left_out_ops[reason].update(dict.fromkeys(names))
     return replace(
-        first,
+        ranks[0],
+        **{name: sum(getattr(one, name) for one in ranks) for name in counts},
         ranks=len(ranks),
-        ops=sum(one.ops for one in ranks),
-        replayed=sum(one.replayed for one in ranks),
+        bound=all(one.bound for one in ranks),
         replays=min(one.replays for one in ranks),
+        left_out=dict(left_out),
+        left_out_ops={reason: tuple(names) for reason, names in left_out_ops.items()},
+        outside_site=next((one.outside_site for one in ranks if one.outside_site), None),
+        compiled=tuple(dict.fromkeys(place for one in ranks for place in one.compiled)),
         sentinels=tuple(seen for one in ranks for seen in one.sentinels),
         roots=tuple(roots.values()),
         ended=next(

@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_PROC_BIND", "true")
 
 import torch
 
-from detmatrix.scanner.locate.mode import LocateMode
+from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from tests.programs.transformer import Training
 
 DIGESTS_AIM, REPLAY_AIM = 6.0, 2.5
@@ -87,7 +87,7 @@ class _Observed:
     """A mode that follows modules, as a session has it."""
 
     def __init__(self, *, replays: int = 0, record: str | None = None) -> None:
-        self._mode = LocateMode(replays=replays, max_bytes=1 << 30, record=record)
+        self._mode = LocateMode(LocateSettings(replays=replays, max_bytes=1 << 30, record=record))
 
     def __enter__(self) -> None:
         self._mode.places.start()
