@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_CELLS = 1 << 20, PAGE = 256, FIRST_SLOTS = 1 << 10, FIRST_ACCESSES = 1 << 16, KEPT = 1 << 10 };
+enum { MOST_CELLS = 1 << 20, PAGE = 256, FIRST_SLOTS = 1 << 10, FIRST_ACCESSES = 1 << 16, KEPT = 1 << 12 };
 
 /* What lanes of a warp did in one instruction. */
 typedef struct {
@@ -61,6 +61,7 @@ typedef struct Log {
 static Log *spare;
 
 static bool commutes(uint32_t kind) { return kind >= ADDS && kind <= MAXIMA; }
+static double power_of_two(int e) { return e > 1023 ? INFINITY : e >= -1022 ? as_double((uint64_t)(e + 1023) << 52) : 0; }
 
 void begin_log(Machine *m) {
     const Launch *launch = m->launch;
@@ -68,8 +69,7 @@ void begin_log(Machine *m) {
     if (!launch->log) return;
     for (uint64_t k = 0; k < launch->instructions; k++) {
         const Instruction *i = &launch->program[k];
-        bool accesses = i->op == O_LDG || i->op == O_LD || i->op == O_LDS || i->op == O_STG || i->op == O_ST || i->op == O_STS;
-        if (!accesses) continue;
+        if (i->op != O_LDG && i->op != O_LD && i->op != O_LDS && i->op != O_STG && i->op != O_ST && i->op != O_STS) continue;
         if (HAS(i, M_U8) || HAS(i, M_S8)) unit = 1;
         else if ((HAS(i, M_U16) || HAS(i, M_S16)) && unit > 2) unit = 2;
     }
@@ -77,9 +77,8 @@ void begin_log(Machine *m) {
     if (!log) log = calloc(1, sizeof *log);
     if (log && !log->slot) log->slot = calloc(log->slots = FIRST_SLOTS, sizeof *log->slot);
     if (!log || !log->slot) fail(m, UNKNOWN, "out of memory");
-    log->unit = unit, log->shift = (uint32_t)__builtin_ctz(unit), log->last = log->free = NULL;
-    log->accesses = 1, log->most_accesses = FIRST_ACCESSES, log->free_set = 0;
-    memset(log->told, 0, sizeof log->told);
+    log->unit = unit, log->shift = (uint32_t)__builtin_ctz(unit), log->last = log->free = NULL, log->accesses = 1, log->most_accesses = FIRST_ACCESSES;
+    log->free_set = log->told[SCOPE_BLOCKS] = log->told[SCOPE_WARPS] = log->told[SCOPE_LANES] = 0;
     m->log = log;
 }
 
@@ -244,11 +243,9 @@ static Sum *sum_of(Machine *m, Page *page, uint32_t i) {
     return &log->sum[page->sum[i] - 1];
 }
 
-/* Of an access so many numbers are kept: what each lane stored; or what it brought, and what it found. */
-static uint32_t kept_values(uint32_t kind) { return kind == READS ? 0 : kind == WRITES ? LANES : 2 * LANES; }
-
-/* What a lane wrote or added, and what it found. */
+/* Of an access these numbers are kept: what each lane wrote; or what it brought, and what it found. */
 enum { NEW, OLD };
+static uint32_t kept_values(uint32_t kind) { return kind == READS ? 0 : kind == WRITES ? LANES : 2 * LANES; }
 static uint64_t value_of(const Log *log, uint32_t one, int which) {
     const Access *a = access_of(log, one);
     return a->kind < WRITES + (uint32_t)which ? 0 : log->value[a->values + (one % LANES) * (a->kind == WRITES ? 1 : 2) + (uint32_t)which];
@@ -321,8 +318,6 @@ static int last_place(double v) {
     return (int)(exponent ? exponent : 1) - 1075 + __builtin_ctzll(exponent ? bits | 1ull << 52 : bits);
 }
 
-static double power_of_two(int e) { return e > 1023 ? INFINITY : e >= -1022 ? as_double((uint64_t)(e + 1023) << 52) : 0; }
-
 static void add_term(Sum *s, double v) {
     int place = last_place(v);
     s->magnitude += fabs(v);
@@ -345,7 +340,9 @@ static void find_mark(Machine *m, const Warp *w, int lane, uint64_t old, uint64_
     }
 }
 
-static uint64_t stored_value(const uint32_t (*left)[LANES], uint32_t lane, int size) { return left[0][lane] ^ (size > 4 ? (uint64_t)left[1][lane] << 32 : 0); }
+/* What a lane left at a place. */
+static inline uint32_t bytes_at(const uint32_t (*left)[LANES], uint32_t lane, uint32_t k, uint32_t unit) { return left[k * unit / 4][lane] >> k * unit % 4 * 8 & ~0u >> (32 - 8 * unit); }
+static inline uint64_t stored_value(const uint32_t (*left)[LANES], uint32_t lane, int size) { return left[0][lane] ^ (size > 4 ? (uint64_t)left[1][lane] << 32 : 0); }
 
 /* Keep of all accesses those that are still known somewhere, with new numbers in their order. */
 static void forget(Machine *m) {
@@ -374,8 +371,7 @@ static void forget(Machine *m) {
         }
     }
     free(number);
-    log->accesses = kept, log->values = values;
-    log->most_accesses = FIRST_ACCESSES + 2 * kept + log->held / 4;
+    log->accesses = kept, log->values = values, log->most_accesses = FIRST_ACCESSES + 2 * kept + log->held / 4;
 }
 
 /* The number of a new access; `left`, of stores, is what they wrote. */
@@ -429,9 +425,6 @@ static bool note_place(Machine *m, Page *page, uint32_t i, uint64_t address, uin
     if (page->rare && page->sum[i]) log->sum[page->sum[i] - 1].sample = page->sample[i];
     return true;
 }
-
-/* What a lane left at a place. */
-static inline uint32_t bytes_at(const uint32_t (*left)[LANES], uint32_t lane, uint32_t k, uint32_t unit) { return left[k * unit / 4][lane] >> k * unit % 4 * 8 & ~0u >> (32 - 8 * unit); }
 
 /* Some neighbouring places that one lane reads or stores to, of which one access of a sort is known at most, the same of all, and
  * nothing that it is in conflict with. Whether that is so. */
@@ -495,13 +488,11 @@ void end_log(Machine *m) {
         if (s->sample) launch->sample[s->sample - 1].scope = SCOPES;
     }
     /* What is more than most launches take is given back. */
-    for (uint64_t k = KEPT; k < log->pages; k++) free(log->page[k]), log->page[k] = NULL;
-    if (log->value_room > MOST_CELLS) free(log->value), log->value = NULL, log->value_room = 0;
-    if (log->set_room > MOST_CELLS / 4) free(log->set), log->set = NULL, log->set_room = 0;
+    bool large = log->pages > KEPT || log->value_room + 4 * log->set_room > 4 * MOST_CELLS;
     memset(log->slot, 0, log->slots * sizeof *log->slot);
     log->pages = log->held = log->sets = log->sums = log->values = 0;
     m->log = NULL;
-    log = __atomic_exchange_n(&spare, log, __ATOMIC_RELEASE);
+    if (!large) log = __atomic_exchange_n(&spare, log, __ATOMIC_RELEASE);
     if (!log) return;
     for (uint64_t k = 0; k < log->page_room; k++) free(log->page[k]);
     free(log->slot), free(log->page), free(log->access), free(log->value), free(log->set), free(log->sum), free(log);

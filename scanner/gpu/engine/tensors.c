@@ -5,51 +5,58 @@
 #include "operands.h"
 #include <math.h>
 
-enum { ROWS = 16, COLUMNS = 8, DEEPEST = 16 };
-/* A number: significand * 2^exponent / 2^bits of its fraction; or, where it is none, its value. */
-typedef struct { int64_t significand; int exponent; double special; } Part;
+enum { ROWS = 16, COLUMNS = 8, DEEPEST = 16, TERMS = DEEPEST + DEEPEST / 4 };
+/* Numbers of rows, or of columns, side by side: significand * 2^exponent / 2^bits of the fraction; where one is none, its value.
+ * Before each block of the columns stands what its products are added to, and of the rows a one. */
+typedef struct { int32_t significand[TERMS][ROWS], exponent[TERMS][ROWS]; double special[TERMS][ROWS]; } Terms;
 
-static Part part_of(uint32_t bits, int fraction, int bias) {
+/* Whether it is a number, which is moved up by so many bits. */
+static inline bool put_term(Terms *to, int k, int n, uint32_t bits, int fraction, int bias, int up) {
     int exponent = (int)(bits >> fraction) & (2 * bias + 1), sign = bits >> fraction & (2u * (uint32_t)bias + 2) ? -1 : 1;
-    int64_t digits = bits & ((1u << fraction) - 1);
-    if (exponent == 2 * bias + 1) return (Part){0, 0, digits ? NAN : sign * INFINITY};
-    return (Part){sign * (exponent ? digits | 1ll << fraction : digits), (exponent ? exponent : 1) - bias, 0};
-}
-static double value_of(Part p) { return p.special != 0 ? p.special : (double)p.significand; }
-
-static int64_t moved(int64_t v, int by) {
-    return !v ? 0 : by >= 0 ? v * (1ll << by) : by < -62 ? 0 : v / (1ll << -by);
+    int32_t digits = bits & ((1u << fraction) - 1);
+    bool number = exponent <= 2 * bias;
+    to->significand[k][n] = number ? sign * (exponent ? digits | 1 << fraction : digits) * (1 << up) : 0;
+    to->exponent[k][n] = number ? (exponent ? exponent : 1) - bias : 0;
+    to->special[k][n] = number ? 0 : digits ? NAN : sign * INFINITY;
+    return number;
 }
 
-/* The sum of a block and of what comes before it, as a double, which holds it exactly. */
-static double block_sum(const Part *a, const Part *b, int products, int fraction, Part c, int added, int below) {
-    int greatest = -126;
-    double special = c.special;
-    int64_t sum = 0;
-    for (int k = 0; k < products; k++) {
-        if (a[k].special != 0 || b[k].special != 0) special += value_of(a[k]) * value_of(b[k]);
-        if (a[k].significand && b[k].significand && a[k].exponent + b[k].exponent > greatest) greatest = a[k].exponent + b[k].exponent;
+/* For each column the sum of a block and of what comes before it, as a double, which holds it exactly. */
+static void block_sums(const Terms *a, int row, const Terms *b, int from, int to, bool numbers, int below, double *sum) {
+    int32_t greatest[COLUMNS], product[TERMS][COLUMNS], exponent[TERMS][COLUMNS];
+    for (int n = 0; n < COLUMNS; n++) sum[n] = 0, greatest[n] = -126;
+    for (int k = from; k < to; k++)
+        for (int n = 0; n < COLUMNS; n++) {
+            product[k][n] = a->significand[k][row] * b->significand[k][n], exponent[k][n] = a->exponent[k][row] + b->exponent[k][n];
+            greatest[n] = product[k][n] && exponent[k][n] > greatest[n] ? exponent[k][n] : greatest[n];
+        }
+    for (int k = from; k < to; k++)
+        for (int n = 0; n < COLUMNS; n++) {
+            int32_t sign = product[k][n] >> 31, less = greatest[n] - exponent[k][n];
+            sum[n] += ((((product[k][n] ^ sign) - sign) >> (less > 31 ? 31 : less)) ^ sign) - sign;
+        }
+    for (int n = 0; n < COLUMNS; n++) sum[n] *= as_double((uint64_t)(1023 + greatest[n] - below) << 52);
+    for (int n = 0; n < COLUMNS && !numbers; n++) {
+        double special = 0;
+        for (int k = from; k < to; k++) {
+            double x = a->special[k][row], y = b->special[k][n];
+            if (x != 0 || y != 0) special += (x != 0 ? x : a->significand[k][row]) * (y != 0 ? y : b->significand[k][n]);
+        }
+        if (special != 0) sum[n] = special; /* or a NaN */
     }
-    if (special != 0) return special; /* or a NaN */
-    if (c.significand && c.exponent > greatest) greatest = c.exponent;
-    for (int k = 0; k < products; k++)
-        sum += moved(a[k].significand * b[k].significand, below - 2 * fraction + a[k].exponent + b[k].exponent - greatest);
-    sum += moved(c.significand, below - added + c.exponent - greatest);
-    return ldexp((double)sum, greatest - below);
 }
 
 static uint32_t towards_zero(double v) {
-    if (isnan(v)) return 0x7FFFFFFF;
     float r = (float)v;
     if (fabs((double)r) > fabs(v) && fabs(v) < 0x1p128) r = as_float(bits_of(r) - 1);
-    return bits_of(r);
+    return isnan(v) ? 0x7FFFFFFF : bits_of(r);
 }
 
 void op_HMMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    bool narrow = HAS(i, M_F16), single = HAS(i, M_TF32), brain = HAS(i, M_BF16), newer = m->launch->architecture >= 90;
+    bool narrow = HAS(i, M_F16), single = HAS(i, M_TF32), brain = HAS(i, M_BF16), newer = m->launch->architecture >= 90, numbers = true;
     int depth = HAS(i, M_16816) ? 16 : HAS(i, M_1688) ? 8 : 4, fraction = brain ? 7 : 10, bias = brain || single ? 127 : 15;
-    int block = (newer ? 32 : 16) / (single ? 4 : 2), below = newer ? 25 : 24, groups = single ? depth / 4 : depth / 8;
-    Part a[ROWS][DEEPEST], b[COLUMNS][DEEPEST];
+    int most = (newer ? 32 : 16) / (single ? 4 : 2), block = most < depth ? most : depth, below = newer ? 25 : 24, groups = single ? depth / 4 : depth / 8, digits = narrow ? 10 : 23;
+    Terms a, b;
     Vector c[4], words_of;
     if (lanes != ~0u) fail(m, UNKNOWN, "HMMA of a part of a warp");
     for (int k = 0; k < i->operands; k++)
@@ -60,22 +67,24 @@ void op_HMMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         int half = first ? r & 1 : 0, group = first ? r >> 1 : r - 2 * groups;
         words(m, w, &i->operand[first ? 1 : 2], first ? r : group, words_of);
         EACH for (int k = 0; k < (single ? 1 : 2); k++) {
-            uint32_t bits = single ? words_of[l] >> 13 : words_of[l] >> 16 * k & 0xFFFF;
-            Part *to = first ? a[l / 4 + 8 * half] : b[l / 4];
-            to[single ? l % 4 + 4 * group : 2 * (l % 4) + k + 8 * group] = part_of(bits, fraction, bias);
+            int at = single ? l % 4 + 4 * group : 2 * (l % 4) + k + 8 * group;
+            numbers &= put_term(first ? &a : &b, at + at / block + 1, l / 4 + 8 * half, single ? words_of[l] >> 13 : words_of[l] >> 16 * k & 0xFFFF, fraction, bias,
+                                first ? below - 2 * fraction : 0);
         }
     }
     for (int r = 0; r < (narrow ? 2 : 4); r++) words(m, w, &i->operand[3], r, c[r]);
-    EACH for (int k = 0; k < 4; k++) {
-        const Part *row = a[l / 4 + 8 * (k >> 1)], *column = b[2 * (l % 4) + (k & 1)];
-        int shift = 16 * (k & 1);
-        uint32_t *at = &c[narrow ? k >> 1 : k][l], sum = narrow ? *at >> shift & 0xFFFF : *at;
-        for (int from = 0; from < depth; from += block) {
-            Part before = narrow ? part_of(sum, 10, 15) : part_of(sum, 23, 127);
-            double v = block_sum(row + from, column + from, depth < block ? depth : block, fraction, before, narrow ? 10 : 23, below);
-            sum = narrow ? half_of(v) : towards_zero(v);
+    for (int row = 0; row < ROWS; row++)
+        for (int from = 0; from < depth + depth / block; from += block + 1) {
+            bool plain = numbers;
+            double v[COLUMNS];
+            uint32_t *at[COLUMNS];
+            a.significand[from][row] = 1, a.exponent[from][row] = 0, a.special[from][row] = 0;
+            for (int n = 0; n < COLUMNS; n++) {
+                at[n] = &c[narrow ? row / 8 : 2 * (row / 8) + n % 2][4 * (row % 8) + n / 2];
+                plain &= put_term(&b, from, n, narrow ? *at[n] >> 16 * (n % 2) & 0xFFFF : *at[n], digits, narrow ? 15 : 127, below - digits);
+            }
+            block_sums(&a, row, &b, from, from + block + 1, plain, below, v);
+            for (int n = 0; n < COLUMNS; n++) *at[n] = narrow ? (*at[n] & ~(0xFFFFu << 16 * (n % 2))) | half_of(v[n]) << 16 * (n % 2) : towards_zero(v[n]);
         }
-        *at = narrow ? (*at & ~(0xFFFFu << shift)) | sum << shift : sum;
-    }
     for (int r = 0; r < (narrow ? 2 : 4); r++) put_word(w, &i->operand[0], r, c[r], lanes);
 }
