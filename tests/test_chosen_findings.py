@@ -239,21 +239,6 @@ def _settled(*late: Sequence[dict[str, int]]) -> Change:
     return change
 
 
-def test_a_mode_that_differs_in_turns_is_confirmed_whatever_the_sentinels_saw() -> None:
-    """Where one differed in each round the other could have."""
-    judged = _settled([{"a": RUNS}] * ROUNDS, [OFTEN] * ROUNDS).judged
-
-    assert (judged.kind, judged.confirmed) == ("regressed", True)
-
-
-def test_a_mode_of_low_power_drops_nothing() -> None:
-    """That neither differed where nothing could race undoes no difference that was seen."""
-    judged = _settled([{"a": RUNS}] * ROUNDS, [{"a": RUNS}] * ROUNDS).judged
-
-    assert (judged.kind, judged.confirmed) == ("regressed", False)
-    assert "measured again without result, low_power: the sentinel (s) differed" in judged.detail
-
-
 def test_what_the_interpreter_ran_is_of_low_power_in_every_mode() -> None:
     """A chosen mode rests on what off and on rest on; what another order changed is told otherwise."""
     eager = [*launching(ran(POOL, "off", *stable())), *launching(ran(POOL, "on", *stable()))]

@@ -11,10 +11,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import Reason
 from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of
-from detmatrix.reports.compare.page import timelines
-from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.matrix.model import load, matrix_of
-from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES, Observation, Outcome, Row
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
@@ -22,7 +19,6 @@ from tests.runs import (
     ENVIRONMENT,
     PROCESSES,
     RUNS,
-    SETTINGS,
     Planned,
     drifting,
     ended,
@@ -255,63 +251,6 @@ def test_rows_are_joined_by_all_that_names_them() -> None:
     pair = pair_of(old, new)
     assert [one.id for one in reversed(rows)] == [change.row.row.id for change in pair.changes]
     assert 4 == pair.counts["regressed"] == pair.unconfirmed
-
-
-def test_each_run_is_compared_with_the_one_before_it_on_its_device() -> None:
-    """Runs on CPU and CUDA given in any order make pairs of like devices; one that is alone is named."""
-    cuda = replace(SETTINGS, device="cuda:0")
-    runs = [
-        run_of(shows("deterministic"), name=name, settings=settings, gpu="H100")
-        for name, settings in (("a", SETTINGS), ("b", cuda), ("c", SETTINGS), ("d", SETTINGS))
-    ]
-    comparison = compare(runs)
-
-    assert [(pair.old.name, pair.new.name) for pair in comparison.pairs] == [("a", "c"), ("c", "d")]
-    assert [one.name for one in comparison.alone] == ["b"]
-    with pytest.raises(UsageError, match="a is of CPU, b is of CUDA"):
-        compare(runs[:2])
-
-
-def test_timeline() -> None:
-    """Of three versions the rows that changed are told in each of them, those that changed most first."""
-    add, put, take, new = (row(name) for name in ("torch.add", "torch.put", "torch.take", "torch.new"))
-    first = run_of(shows("raises", add), shows("silent", put), shows("raises", take), name="a")
-    second = run_of(shows("raises", add), shows("raises", put), shows("raises", take), name="b")
-    third = run_of(
-        shows("fixed_by_mode", add),
-        shows("deterministic", put),
-        shows("raises", take),
-        shows("raises", new),
-        name="c",
-    )
-    (timeline,) = timelines(compare([first, second, third]))
-
-    assert len(timeline.rows) - len(timeline.differing) == 1
-    assert [
-        (one.row.row.spec, one.changed, [cell and cell.finding for cell in one.cells])
-        for one in timeline.differing
-    ] == [
-        ("torch.put", 2, ["silent", "raises", "deterministic"]),
-        ("torch.add", 1, ["raises", "raises", "fixed_by_mode"]),
-        ("torch.new", 1, [None, None, "raises"]),
-    ]
-    assert [len(one.pairs) for one in timelines(compare([first, second]))] == [1]
-
-
-def test_recorded_runs_are_the_same() -> None:
-    """Two scans of two releases show no change and no false alarm."""
-    pair = pair_of(*load(RECORDED))
-    rows = len(pair.new.rows)
-
-    assert {kind: count for kind, count in pair.counts.items() if count} == {"same": rows}
-    assert pair.unconfirmed == 0
-    # Linear interpolation gives other bits in 2.15.
-    assert "torch.nn.functional.interpolate:linear_large:forward:float32" in [
-        change.row.row.id for change in pair.changes if change.other_bits
-    ]
-    assert "other_device" in {one.measured for one in pair.claims}
-    # A build for CPUs and one for CUDA: their costs have nothing to do with the release.
-    assert pair.cost is None
 
 
 def test_a_regression_planted_in_a_recorded_run_is_found() -> None:

@@ -12,7 +12,6 @@ from detmatrix.reports.compare.comparable import Reason, of_rows
 from detmatrix.reports.compare.judge import Kind
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import compare, open_to_doubt
-from detmatrix.reports.compare.view import notes
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Part
@@ -146,25 +145,6 @@ def test_what_matters_of_a_machine(device: str, changed: dict[str, Any], reason:
     )
 
     assert pair_of(old, new).changes[0].judged.reason == reason
-
-
-def test_another_driver_or_detmatrix_is_told() -> None:
-    """What may explain a change and is no obstacle stands among the notes; on a CPU the driver is no matter."""
-
-    def made(name: str, driver: str, tool: str, device: str) -> Matrix:
-        settings = replace(SETTINGS, device=device)
-        one = run_of(shows("raises"), name=name, settings=settings, gpu="H100", driver=driver)
-        return replace(one, run=replace(one.run, header=replace(one.run.header, tool=tool)))
-
-    def shown_text(device: str, driver: str, tool: str) -> list[str]:
-        comparison = compare([made("a", "550", "0.1.0", device), made("b", driver, tool, device)])
-        assert comparison.pairs[0].counts["same"] == 1
-        return [note for note in notes(comparison) if "differs" in note]
-
-    end = "; changes may be due to that."
-    assert shown_text("cuda:0", "550", "0.1.0") == []
-    assert shown_text("cuda:0", "570", "0.1.0") == [f"a → b: the driver differs, 550 → 570{end}"]
-    assert shown_text("cpu", "570", "0.2.0") == [f"a → b: detmatrix differs, 0.1.0 → 0.2.0{end}"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from detmatrix.reports.compare.page import markdown
 from detmatrix.reports.compare.runs import Measured, Pair, compare, compare_claims
 from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim
-from detmatrix.scanner.verdicts.invariance import PropertyVerdict
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.documented import docstring
@@ -112,18 +111,6 @@ def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
     assert pair.undocumented == ()
     shown = "".join(markdown(compare([old, new])))
     assert re.search(r"\| moved .*\| same +\| 1 same: deterministic", shown)
-
-
-def test_what_bits_depend_on_is_in_no_list() -> None:
-    """A row whose bits began to vary with the layout is no measured change without a documented one."""
-    asked = []
-    for name, at in (("a", ()), ("b", ("sliced args[0]",))):
-        one = run_of(shows("deterministic", PLANNED), name=name, claims=claims([CPU]))
-        found = PropertyVerdict(verdict="varies" if at else "invariant", tried=("sliced args[0]",), at=at)
-        asked.append(replace(one, rows=tuple(replace(it, invariance={"layout": found}) for it in one.rows)))
-    pair = pair_of(*asked)
-
-    assert (pair.counts["regressed"], pair.undocumented) == (1, ())
 
 
 def _changed(old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding = "raises") -> Pair:

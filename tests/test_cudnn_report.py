@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from detmatrix.reports.cudnn import changes, view
+from detmatrix.reports.cudnn import changes
 from detmatrix.scanner.cudnn.problems import Problem
 from detmatrix.scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
 from tests.commands import Command
@@ -52,25 +51,6 @@ def test_what_pytorch_tries() -> None:
     assert (first_place(both[TF32]), first_place(both["float32"]), first_place((DOWN,))) == (2, 1, None)
 
 
-def test_unknown_order_is_not_never_first() -> None:
-    """What the heuristics do not answer, or leave to the fallback list, is told as not known, and not counted."""
-    first, listed, silent = (_cell("float16", order=order) for order in ((2, 1), (), ()))
-    died = replace(silent, gpu="B200", refused="the heuristics end the process of cuDNN for this GPU")
-    bfloat16 = replace(listed, dtype="bfloat16")
-    table = _table(first, replace(listed, layout="channels_last"), bfloat16, died)
-    table = replace(table, gpus={"H100": "described", "B200": "described"})
-    shown = view(table)
-
-    assert [line[2:] for line in shown.first_lines] == [
-        ["float16 (contiguous); not known: bfloat16, float16 (channels_last)", "not known"]
-    ]
-    assert [(one["gpu"], one["dtype"], one["first"], one["fallback"], one["not_known"]) for one in shown.places] == [
-        ("H100", "float16", 1, 1, 0),
-        ("H100", "bfloat16", 0, 1, 0),
-        ("B200", "float16", 0, 0, 1),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_changes(detmatrix: Command, tmp_path: Path, form: str) -> None:
     """Of two tables the layers are named where the first engine changed, and their text stays text."""
@@ -95,25 +75,6 @@ def test_a_dtype_whose_order_is_unknown_is_no_change() -> None:
 
     steps = changes([unknown, known, unknown])["steps"]
     assert [(step["newly_first"], step["no_longer_first"]) for step in steps] == [([], []), ([], [])]
-
-
-def test_a_layout_that_stays_is_no_change() -> None:
-    """A dtype that was first in both layouts and now is in one has lost the other, and gained nothing; and the reverse."""
-    both, one = (
-        _table(*(_cell("float16", layout, order) for layout, order in zip(layouts, orders, strict=True)))
-        for layouts in [("contiguous", "channels_last")]
-        for orders in (((2, 1), (2, 1)), ((2, 1), (1, 2)))
-    )
-
-    steps = changes([both, one, both])["steps"]
-    assert [[found["dtypes"] for found in step["no_longer_first"]] for step in steps] == [
-        [["float16 (channels_last)"]],
-        [],
-    ]
-    assert [[found["dtypes"] for found in step["newly_first"]] for step in steps] == [
-        [],
-        [["float16 (channels_last)"]],
-    ]
 
 
 def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:

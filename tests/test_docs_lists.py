@@ -291,7 +291,7 @@ def test_sameness_where_nothing_could_race_changes_no_bullet(
 
 
 # A busy machine draws examples slowly.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")
 TRAITS = st.fixed_dictionaries(
     {},

@@ -17,15 +17,12 @@ from detmatrix.scanner.observations.invariance_records import Invariance
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.repro.invariance import invariance_script
 from detmatrix.scanner.repro.script import InputSource
-from detmatrix.scanner.verdicts.distrust import invariance_distrust
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
-from detmatrix.scanner.verdicts.invariance import is_control
 from tests.commands import Command
 from tests.conftest import refused
 from tests.evidence_runs import text
 from tests.invariances import ASKED_CONTROLS, asked_of
-from tests.runs import CLOSING, SETTINGS, drifting, ran, row, stable, write_run
-from tests.stand_in import StandIn
+from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 
 Varies = Mapping[Property, tuple[str, ...]]
 QUICK = Path(__file__).with_name("quick.py")
@@ -56,32 +53,6 @@ def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> No
     path = run_of(tmp_path / "run.jsonl", {"batch": ()}, controls=[])
 
     assert "Not trustworthy: no control was asked of batch" in " ".join(text("md", path).split())
-
-
-def test_controls_of_each_machine_are_believed_of_its_rows_alone(detmatrix: Command, tmp_path: Path) -> None:
-    """A merged file keeps what each part's controls said, also of a part that did not finish, in any order."""
-    options = ("--runs", 4, "--processes", 1, "--invariance", "layout", "--no-cost", "--no-overloads")
-    scan = ("scan", "quick", "--specs", QUICK, "--device", "cpu", *options)
-    same = {"value": "sliced args[0]", "outcome": "same", "executions": 2}
-    wrong = {"do": "invariance", "spec": "control.by_layout", "then": {"trials": [same]}}
-    for number, rules in ((1, []), (2, [wrong])):
-        (tmp_path / str(number)).mkdir()
-        python = StandIn(tmp_path / str(number), *rules).python
-        done = detmatrix(*scan, "--python", python, "--shard", f"{number}/2", "-o", f"{number}.jsonl")
-        assert done.returncode == (4 if rules else 0)
-    # It was stopped before it asked the controls once more.
-    (tmp_path / "2.jsonl").write_text((tmp_path / "2.jsonl").read_text().partition('{"kind":"distrust"')[0])
-
-    detmatrix("merge", "1.jsonl", "2.jsonl", "-o", "all.jsonl")
-    detmatrix("merge", "2.jsonl", "-o", "second.jsonl")
-    detmatrix("merge", "second.jsonl", "1.jsonl", "-o", "again.jsonl")
-
-    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "all.jsonl").read_bytes()
-    (matrix_,) = load([str(tmp_path / "all.jsonl")])
-    assert [text.partition(" (")[0] for text in matrix_.distrust] == ["the control by_layout"]
-    ours = [one for one in matrix_.run.invariances if one.worker == 0 or not is_control(one)]
-    finished = replace(matrix_.run, invariances=tuple(ours), closing=CLOSING)
-    assert [*invariance_distrust(finished)] == ["no control was asked of layout"]
 
 
 @pytest.mark.parametrize(

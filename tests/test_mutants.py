@@ -37,9 +37,9 @@ def _all_render(folder: Path, seed: int, count: int, seconds: float = 1e9) -> No
     assert rendered > number / 10
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_mutants_are_rendered_or_refused(tmp_path: Path, seed: int) -> None:
-    """2000 of them, the same each time."""
+    """1000 of them, the same each time."""
     _all_render(tmp_path, seed, 500)
 
 

@@ -186,22 +186,3 @@ def test_dtypes_are_those_of_torch() -> None:
         str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
     }
     assert known <= set(DTYPES)
-
-
-def test_entry_without_the_dtype_keeps_a_row(detmatrix: Command) -> None:
-    """It does not vanish: its row is not run, and says which dtypes there are."""
-    pytest.importorskip("expecttest")
-
-    done = detmatrix(
-        "scan", "opinfo:bincount", "--source", "opinfo", "--dtypes", "float32,bool", "--device", "cpu", "--runs", 2,
-        "--processes", 1, "--no-cost", "--no-overloads", "-o", "run.jsonl",
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(detmatrix("report", "run.jsonl", "--format", "json").stdout)["rows"]
-    assert (row["case"], row["direction"], row["dtype"]) == ("sample_0", "forward", "float32")
-    for mode in ("off", "on"):
-        assert row[mode]["verdict"] == "not_run"
-        assert row[mode]["reason"].startswith(
-            "the database declares no float32 for this device, only int16, int32, int64, int8, uint8"
-        )

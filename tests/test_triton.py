@@ -112,31 +112,3 @@ def test_locate_finds_the_launch(detmatrix_process: Command) -> None:
     assert root["differing"] == 4
     assert root["reached"] == 3
     assert json.loads(done.stdout)["launches"] == 2
-
-
-def test_locate_leaves_the_program_as_it_is(detmatrix_process: Command, tmp_path: Path) -> None:
-    """What is run again is put back: the program goes on with the bits of its own launch."""
-    path = tmp_path / "prints.py"
-    lines = f"""import sys; sys.path.insert(0, {str(HERE.parent)!r})
-from tests.programs import kernels
-print(kernels.step().double().item().hex())
-"""
-    path.write_text(lines, encoding="utf-8")
-    printed = [
-        detmatrix_process("locate", "--order", *words, path).stdout.splitlines()[0]
-        for words in ((), ("--only-first",))
-    ]
-
-    assert printed[0] == printed[1]
-
-
-def test_locate_leaves_memory_that_is_reached_by_address(detmatrix_process: Command) -> None:
-    """Kernels that are given addresses run once and are named; one whose descriptor lies in a tuple is run again."""
-    done = detmatrix_process("locate", "--order", HERE / "programs" / "addresses.py")
-
-    assert done.stdout.splitlines()[0] == "[16.0, 16.0, 16.0, 16.0, 512.0]"
-    assert "1 launch of Triton kernels ran" in done.stdout
-    assert (
-        "Not executed again: 2 calls to ops that are given addresses of memory: triton::by_number, triton::by_table."
-        in done.stdout
-    )
