@@ -42,8 +42,8 @@ _MEANINGS: dict[str, str] = {
     **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
 }
 _WORST_FIRST = tuple(_MEANINGS)
-# By one of these and op, the rows of a run.
-_Groups = dict[tuple[str, str], list[MatrixRow]]
+# By what was found, the name of the further column that finds it, if one does, and op: that column, and the rows.
+_Groups = dict[tuple[str, str, str], tuple[Column | None, list[MatrixRow]]]
 
 
 def annotation(level: Level, title: str, text: str, file: str, line: int | None = None) -> str:
@@ -117,46 +117,25 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | N
     A run that settled nothing, or that cannot be trusted, has not passed.
     """
     matrices = list(matrices)
-    untrusted = [f"{one.name} is not trustworthy: {one.distrust[0]}" for one in matrices if one.distrust]
-    rows = [row for one in matrices for row in one.rows]
-    groups = _groups(rows)
-    told = []
-    for finding in (finding for finding in _WORST_FIRST if finding in findings):
-        ops = {op: len(some) for (of, op), some in groups.items() if of == finding}
-        if ops:
-            of_ops = (f"{op} ({several(count, 'row')})" for op, count in ops.items())
-            told.append(f"{finding}: {', '.join(of_ops)}")
     asked = f"--fail-on {','.join(findings)}"
-    counts = Counter[tuple[str, str, str]]()
-    for one in matrices:
-        for it, column, op, some in _in_columns(one, findings):
-            counts[it, column.where, op] += len(some)
-    told += [f"{it} {where}: {op} ({several(count, 'row')})" for (it, where, op), count in counts.items()]
-    if untrusted:
+    if untrusted := [f"{one.name} is not trustworthy: {one.distrust[0]}" for one in matrices if one.distrust]:
         return f"{asked}: {'; '.join(untrusted)}"
-    if told:
-        failing = [row for row in rows if row.found & {*findings}]
+    ops: dict[str, list[str]] = {}
+    for (finding, _, op), (column, some) in _groups(matrices).items():
+        if finding in findings:
+            place = f" {column.where}" if column else ""
+            ops.setdefault(f"{finding}{place}", []).append(f"{op} ({several(len(some), 'row')})")
+    if ops:
+        told = "; ".join(f"{finding}: {', '.join(some)}" for finding, some in ops.items())
+        failing = [row for one in matrices for row in one.rows if row.found & {*findings}]
         count, which = len(failing), {row.row.spec for row in failing}
-        return f"{asked}: {several(count, 'row')} of {several(len(which), 'op')}: {'; '.join(told)}"
+        return f"{asked}: {several(count, 'row')} of {several(len(which), 'op')}: {told}"
     for one in matrices:
         if all(row.finding == "inconclusive" for row in one.scanned):
             return (
                 f"{asked}: nothing was settled in {one.name}: {several(one.planned, 'row')}, all inconclusive"
             )
     return None
-
-
-def _in_columns(
-    one: Matrix, findings: Sequence[str]
-) -> Iterator[tuple[str, Column, str, Sequence[MatrixRow]]]:
-    """Yield what further columns of a run say of these findings: the finding, the column, an op, and its rows."""
-    for column in all_columns([one]):
-        groups: dict[tuple[str, str], list[MatrixRow]] = {}
-        for row in one.rows:
-            finding = column.finding(row)
-            if finding is not None and finding in findings:
-                groups.setdefault((finding, row.row.spec), []).append(row)
-        yield from ((finding, column, op, rows) for (finding, op), rows in groups.items())
 
 
 def render_github(
@@ -178,14 +157,14 @@ def _annotations(one: Matrix, fails: Sequence[str], at: tuple[str, int] | None) 
         yield annotation(level, "detmatrix", f"{one.name}: {text}", *place)
     if serial := serial_words(one):
         yield annotation("notice", "detmatrix", f"{one.name}: {serial}", *place)
-    for (finding, op), rows in _groups(one.rows).items():
-        if finding in fails or finding in WARNS:
-            text = f"{named([row.row.id for row in rows])}: {_shown(rows[0])}. {_MEANINGS[finding]}"
-            level = "error" if finding in fails else "warning"
-            yield annotation(level, f"{finding}: {op}", text, *(at or (_file(one, rows[0]),)))
-    for found, column, op, some in _in_columns(one, fails):
-        text = f"{named([row.row.id for row in some])}: {column.words(some[0])}. {column.findings[found]}"
-        yield annotation("error", f"{found} {column.where}: {op}", text, *(at or (_file(one, some[0]),)))
+    for (finding, _, op), (column, rows) in _groups([one]).items():
+        if finding not in fails and (column or finding not in WARNS):
+            continue
+        shown, where = (column.words(rows[0]), f" {column.where}") if column else (_shown(rows[0]), "")
+        meaning = column.findings[finding] if column else _MEANINGS[finding]
+        text = f"{named([row.row.id for row in rows])}: {shown}. {meaning}"
+        level = "error" if finding in fails else "warning"
+        yield annotation(level, f"{finding}{where}: {op}", text, *(at or (_file(one, rows[0]),)))
 
 
 def _cases(one: Matrix, fails: Sequence[str]) -> Iterator[Case]:
@@ -206,13 +185,19 @@ def _cases(one: Matrix, fails: Sequence[str]) -> Iterator[Case]:
         yield case_of(row.row.spec, row.row.id.removeprefix(f"{row.row.spec}:"), state, text, doubt)
 
 
-def _groups(rows: Iterable[MatrixRow]) -> _Groups:
-    """Return rows by what was found of them and op, the worst first."""
-    groups: _Groups = {}
-    for row in rows:
-        for found in (*row.beside, row.finding, *row.doubts):
-            groups.setdefault((found, row.row.spec), []).append(row)
-    return dict(sorted(groups.items(), key=lambda one: _WORST_FIRST.index(one[0][0])))
+def _groups(matrices: Sequence[Matrix]) -> _Groups:
+    """Return rows by what was found of them and op, the worst first; what further columns find stands behind."""
+    own, further = _Groups(), _Groups()
+    for one in matrices:
+        columns = all_columns([one])
+        for row in one.rows:
+            for found in (*row.beside, row.finding, *row.doubts):
+                own.setdefault((found, "", row.row.spec), (None, []))[1].append(row)
+        for column in columns:
+            for row in one.rows:
+                if (finding := column.finding(row)) is not None:
+                    further.setdefault((finding, column.name, row.row.spec), (column, []))[1].append(row)
+    return dict(sorted(own.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))) | further
 
 
 def _shown(row: MatrixRow) -> str:

@@ -25,25 +25,44 @@ from detmatrix.reports.matrix.columns import dependence_change
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, digest_kind
 from detmatrix.scanner.verdicts.cells import COMPARED, Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding, Word, meanings
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
 
-# One sentence each, printed with every report. The order is that of the reports.
-CLASS_MEANING: dict[Kind, str] = {
-    "regressed": "Worse than before, with the flag off and on or in a mode that both scans chose: raises or is refused where "
-    "it ran, differs where it was deterministic, or became silent; or no longer matches its reference, or newly depends on "
-    "threads, batch or layout.",
-    "improved": "Better than before, with the flag off and on or in a mode that both scans chose: runs deterministically where "
-    "it raised or was refused, is deterministic where it differed, or is no longer silent; or now matches its reference, or no "
-    "longer depends on threads, batch or layout.",
-    "changed": "Neither better nor worse: another alert caller, modes that give the same bits in one run and other "
-    "bits in the other, or bits that depend on other values.",
-    "added": "Only the later run has the row, because the catalog or PyTorch's databases of samples changed; not a change of an op.",
-    "removed": "Only the earlier run has the row.",
-    "not_comparable": "The runs cannot tell whether the row changed; the reason is given.",
-    "same": "The same finding in both runs. Other bits, or another rate of differences, are no change.",
+# The order is that of the reports; the lowest rank is the worst.
+CLASS: dict[Kind, Word] = {
+    "regressed": Word(
+        "Worse than before, with the flag off and on or in a mode that both scans chose: raises or is refused where "
+        "it ran, differs where it was deterministic, or became silent; or no longer matches its reference, or newly depends on "
+        "threads, batch or layout.",
+        "↓",
+        rank=0,
+    ),
+    "improved": Word(
+        "Better than before, with the flag off and on or in a mode that both scans chose: runs deterministically where "
+        "it raised or was refused, is deterministic where it differed, or is no longer silent; or now matches its reference, or no "
+        "longer depends on threads, batch or layout.",
+        "↑",
+        rank=4,
+    ),
+    "changed": Word(
+        "Neither better nor worse: another alert caller, modes that give the same bits in one run and other "
+        "bits in the other, or bits that depend on other values.",
+        "↔",
+        rank=1,
+    ),
+    "added": Word(
+        "Only the later run has the row, because the catalog or PyTorch's databases of samples changed; not a change of an op.",
+        "+",
+        rank=3,
+    ),
+    "removed": Word("Only the earlier run has the row.", "−", rank=2),  # noqa: RUF001
+    "not_comparable": Word("The runs cannot tell whether the row changed; the reason is given.", "?"),
+    "same": Word(
+        "The same finding in both runs. Other bits, or another rate of differences, are no change.", "="
+    ),
 }
+CLASS_MEANING = meanings(CLASS)
 # Of these something is told that is worth a look; the order is that in which checks tell it.
 CHANGES: tuple[Kind, ...] = ("regressed", "improved", "changed", "added", "removed")
 # A change of a row that both runs have.
@@ -154,15 +173,10 @@ class Change(Struct, frozen=True, kw_only=True):
         return ", ".join(self.other_bits) + (f"; bits moved: {'; '.join(told)}" if told else "")
 
 
-def doubted(kind: Kind, reason: Reason, detail: str, tests: tuple[RateTest, ...]) -> JudgedRow:
+def doubted(kind: Kind, reason: Reason, detail: str) -> JudgedRow:
     """Say that a row is not comparable, and what it would be if the findings were believed."""
-    return JudgedRow(
-        kind="not_comparable",
-        detail=detail,
-        reason=reason,
-        apparent=kind if kind in MOVES else None,
-        tests=tests,
-    )
+    apparent = kind if kind in MOVES else None
+    return JudgedRow(kind="not_comparable", detail=detail, reason=reason, apparent=apparent)
 
 
 def _apart(old: Cell, new: Cell) -> bool:
@@ -234,12 +248,14 @@ def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]
     What a chosen mode began to show is a change whatever off and on show. Where several changed the worst stands for all,
     and each is told.
     """
-    of_flag = _of_flag(old, new)
-    found: list[tuple[JudgedRow, Sequence[Mode]]] = [(of_flag, _flag_modes(old, new))]
+    tests = tuple(_tests(old, new))
+    of_flag = _of_flag(old, new, tests)
+    judgments: list[tuple[JudgedRow, Sequence[Mode]]] = [(of_flag, _flag_modes(old, new))]
     for mode, before, after in _moved(old, new):
         carried = (mode,) if before.verdict != after.verdict else ()
-        found.append((_of_mode(mode, before, after, of_flag.tests), carried))
-    found += [(one, ()) for one in _of_reference(old, new, of_flag.tests)]
+        judgments.append((_of_mode(mode, before, after, tests), carried))
+    judgments += [(one, ()) for one in _of_reference(old, new)]
+    found = [(replace(one, tests=tests), modes) for one, modes in judgments]
 
     def badness(one: tuple[JudgedRow, Sequence[Mode]]) -> tuple[bool, int, bool, bool]:
         # What only seems so stands behind what is so, and chance behind all.
@@ -273,11 +289,11 @@ def _verdict(one: Cell) -> str:
     return "refused" if one.refused else one.verdict
 
 
-def _of_mode(mode: Mode, old: Cell, new: Cell, tests: tuple[RateTest, ...]) -> JudgedRow:
+def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> JudgedRow:
     """Judge what a row does in a chosen mode, which is not what it did; an alert is proof, and so is a refusal."""
     before, after = _verdict(old), _verdict(new)
     if not {before, after} <= _RANK_ON.keys():
-        return _without_result(mode, old, new, tests)
+        return _without_result(mode, old, new)
     # Where off has no verdict the mode finds nothing, and differs all the same.
     same = old.finding == new.finding
     text = f"{mode}: {before} → {after}" if same else f"{mode}: {old.finding} → {new.finding}"
@@ -286,29 +302,29 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: tuple[RateTest, ...]) -> J
         what = _PROOF[after][0] if after in _PROOF else _PROOF[before][1]
         proof = "alert" if "raises" in (before, after) else "refusal"
         detail = f"{text}; {what}; the {proof} is proof"
-        return JudgedRow(kind=kind, confirmed=True, detail=detail, tests=tests)
+        return JudgedRow(kind=kind, confirmed=True, detail=detail)
     for side, one in (("before", old), ("after", new)):
         if one.weak is not None:
-            return doubted(kind, "low_power", f"{text}; {side}: {one.weak}", tests)
+            return doubted(kind, "low_power", f"{text}; {side}: {one.weak}")
     if before not in (after, *_PROOF):
         decisive = [test for test in tests if test.mode == mode]
         text = "; ".join([text, *map(str, decisive)])
         if not any(test.differ for test in decisive):
-            return doubted(kind, "too_few_executions", text, tests)
-    return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
+            return doubted(kind, "too_few_executions", text)
+    return JudgedRow(kind=kind, confirmed=False, detail=text)
 
 
-def _without_result(mode: Mode, old: Cell, new: Cell, tests: tuple[RateTest, ...]) -> JudgedRow:
+def _without_result(mode: Mode, old: Cell, new: Cell) -> JudgedRow:
     """Judge a mode in which one of the runs has no result: what that is, and why, is told."""
     words = [
         one.finding if one.finding == "not_compiled" or one.refused else one.verdict for one in (old, new)
     ]
     reasons = [f"{side}: {one.reason}" for side, one in (("before", old), ("after", new)) if one.reason]
     detail = "; ".join([f"{mode}: {' → '.join(map(str, words))}", *reasons])
-    return doubted("not_comparable", "no_verdict", detail, tests)
+    return doubted("not_comparable", "no_verdict", detail)
 
 
-def _of_reference(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Iterator[JudgedRow]:
+def _of_reference(old: MatrixRow, new: MatrixRow) -> Iterator[JudgedRow]:
     """Yield what became of whether a row gives what the reference of its case says, in modes in which both were held to it.
 
     On a simulated GPU that is what the CPU gives.
@@ -319,7 +335,7 @@ def _of_reference(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -
     )
     for kind, names, text in flags:
         for name in (name for name in BESIDE if name in names):
-            yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE[name].phrase} {text}", tests=tests)
+            yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE[name].phrase} {text}")
     held = [mode for mode in WORKER_MODES if all(row.cell(mode).reference for row in (old, new))]
     before, after = ({mode for mode in held if mode in row.unlike_reference} for row in (old, new))
     changes: tuple[tuple[Kind, set[Mode], str], ...] = (
@@ -329,10 +345,10 @@ def _of_reference(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -
     for kind, modes, text in changes:
         if modes:
             detail = f"{', '.join(mode for mode in held if mode in modes)}: {text}"
-            yield JudgedRow(kind=kind, confirmed=False, detail=detail, tests=tests)
+            yield JudgedRow(kind=kind, confirmed=False, detail=detail)
 
 
-def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
+def _of_flag(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:
     """Say what became of a row with the flag off and on.
 
     A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
@@ -341,9 +357,8 @@ def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     and not in the other. It needs enough differing executions that the other run would hardly have missed them, and
     stays unconfirmed until it is measured again.
     """
-    tests = tuple(_tests(old, new))
     if _UNMEASURED & {old.finding, new.finding}:
-        return _without_finding(old, new, tests)
+        return _without_finding(old, new)
     kind = class_of(old.finding, new.finding)
     if kind == "same":
         return _same(old, new, tests)
@@ -357,21 +372,21 @@ def _of_flag(old: MatrixRow, new: MatrixRow) -> JudgedRow:
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
         if new.on.verdict != "deterministic":
-            return JudgedRow(kind=kind, confirmed=True, detail=detail, tests=tests)
+            return JudgedRow(kind=kind, confirmed=True, detail=detail)
         if new.weak is not None:
-            return doubted(kind, "low_power", f"no longer raises; after: {new.weak}", tests)
+            return doubted(kind, "low_power", f"no longer raises; after: {new.weak}")
         text = f"no longer raises, which is proof; that it no longer differs rests on 0 of {new.on.runs}"
-        return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
+        return JudgedRow(kind=kind, confirmed=False, detail=text)
     return _by_evidence(kind, old, new, tests)
 
 
 def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRow:
     """Say of a row that something stands against comparing it, and what its findings would make of it."""
     tests = tuple(_tests(old, new))
-    others = [*(_of_mode(*moved, tests) for moved in _moved(old, new)), *_of_reference(old, new, tests)]
+    others = [*(_of_mode(*moved, tests) for moved in _moved(old, new)), *_of_reference(old, new)]
     kinds = {class_of(old.finding, new.finding), *(one.seeming for one in others)}
     kind: Kind = next((one for one in MOVES if one in kinds), "same")
-    return doubted(kind, obstacle.reason, obstacle.detail, tests)
+    return replace(doubted(kind, obstacle.reason, obstacle.detail), tests=tests)
 
 
 def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
@@ -397,13 +412,11 @@ def _tests(
             yield test(mode, *sides)
 
 
-def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
+def _without_finding(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     """Judge a row of which at least one run has no finding."""
     apparent = _apparent_without_finding(old, new)
     if old.finding == new.finding and old.off.verdict == new.off.verdict and apparent == "same":
-        return JudgedRow(
-            kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}", tests=tests
-        )
+        return JudgedRow(kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}")
     sides = (("before", old), ("after", new))
     lines = [
         f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding in _UNMEASURED
@@ -416,7 +429,7 @@ def _without_finding(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]
     ]
     if (changed := _alerts_changed(old, new)) and old.on.verdict == new.on.verdict:
         lines.append(changed)
-    return doubted(apparent, "no_verdict", "; ".join(lines), tests)
+    return doubted(apparent, "no_verdict", "; ".join(lines))
 
 
 def _apparent_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
@@ -430,14 +443,14 @@ def _apparent_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
     return "changed" if _alerts_changed(old, new) or forced == set(COMPARED) else "same"
 
 
-def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
+def _same(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:
     """Judge a row whose finding is the same in both runs."""
     if old.finding != new.finding and all(row.unfilled.verdict in COMPARED for row in (old, new)):
         text = f"fill off: {old.unfilled.verdict} → {new.unfilled.verdict}"
-        return JudgedRow(kind="changed", confirmed=False, detail=text, tests=tests)
+        return JudgedRow(kind="changed", confirmed=False, detail=text)
     if changed := _alerts_changed(old, new):
         # An alert's caller is text of the build, not a matter of chance.
-        return JudgedRow(kind="changed", confirmed=True, detail=f"{changed}; an alert is proof", tests=tests)
+        return JudgedRow(kind="changed", confirmed=True, detail=f"{changed}; an alert is proof")
     # Under a finding that speaks of the flag on, the flag off may have changed.
     if {old.off.verdict, new.off.verdict} == set(COMPARED):
         kind: Kind = "improved" if new.off.verdict == "deterministic" else "regressed"
@@ -446,11 +459,11 @@ def _same(old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> Judged
     if new.on.verdict == "deterministic":
         for side, row in (("before", old), ("after", new)):
             if row.weak is not None:
-                return doubted("same", "low_power", f"{side}: {row.weak}", tests)
+                return doubted("same", "low_power", f"{side}: {row.weak}")
     if apart := _bounds_apart(old, new):
-        return doubted("same", "fewer_executions", apart, tests)
+        return doubted("same", "fewer_executions", apart)
     text = "; ".join(f"rates differ, {test}" for test in tests if test.differ)
-    return JudgedRow(kind="same", detail=text, tests=tests)
+    return JudgedRow(kind="same", detail=text)
 
 
 def _alerts_changed(old: MatrixRow, new: MatrixRow) -> str:
@@ -465,7 +478,7 @@ def _alerts_changed(old: MatrixRow, new: MatrixRow) -> str:
     return f"alert callers {before or 'none'} → {after or 'none'}" if before != after else ""
 
 
-def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTest, ...]) -> JudgedRow:
+def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:
     """Judge a change that rests on what was seen to differ: on how often executions did, or on schedules of a simulated GPU."""
     carrying = _flag_modes(old, new)
     pairs = {mode: [row.cell(mode) for row in (old, new)] for mode in carrying}
@@ -480,22 +493,22 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: tuple[RateTe
         # It rests on the row's not having differed, in a mode that carries the change, or in both.
         still = not carrying or any(row.cell(mode).verdict == "deterministic" for mode in carrying)
         if row.weak is not None and still:
-            return doubted(kind, "low_power", f"{side}: {row.weak}", tests)
+            return doubted(kind, "low_power", f"{side}: {row.weak}")
     if not carrying:
         if apart := _bounds_apart(old, new):
-            return doubted(kind, "fewer_executions", apart, tests)
+            return doubted(kind, "fewer_executions", apart)
         bits = {"mode_dependent": "other bits", "deterministic": "the same bits"}
         text = f"the modes give {bits[old.finding]} → {bits[new.finding]}"
-        return JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
+        return JudgedRow(kind=kind, confirmed=False, detail=text)
     decisive = [test for test in tests if test.mode in carrying]
     text = "; ".join(map(str, decisive))
     if decisive:
         differ = any(test.differ for test in decisive)
-        proven = JudgedRow(kind=kind, confirmed=False, detail=text, tests=tests)
-        return proven if differ else doubted(kind, "too_few_executions", text, tests)
+        proven = JudgedRow(kind=kind, confirmed=False, detail=text)
+        return proven if differ else doubted(kind, "too_few_executions", text)
     warn_only = f"warn_only: {old.warn_only.verdict} → {new.warn_only.verdict}"
     reasons = [row.warn_only.reason for row in (old, new) if row.warn_only.reason]
-    return doubted(kind, "warn_only_missing", f"{warn_only} ({'; '.join(reasons)})", tests)
+    return doubted(kind, "warn_only_missing", f"{warn_only} ({'; '.join(reasons)})")
 
 
 def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:

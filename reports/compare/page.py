@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from detmatrix.reports.checks import Case, State, annotation, case_of, errors_first, junit, named
 from detmatrix.reports.compare.comparable import kind_of
-from detmatrix.reports.compare.judge import CHANGES, CLASS_MEANING, Change, Kind
+from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair
 from detmatrix.reports.compare.view import (
     NOT_PLANNED,
@@ -43,15 +43,6 @@ from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 
-CLASS_SIGN: dict[Kind, str] = {
-    "regressed": "↓",
-    "improved": "↑",
-    "changed": "↔",
-    "added": "+",
-    "removed": "−",  # noqa: RUF001
-    "not_comparable": "?",
-    "same": "=",
-}
 # What a reader chooses among: the first is what the page shows at first.
 _CHOICES: dict[str, str] = {
     "": "Rows that changed from one run to the next, or seem to have. Choose classes to see others.",
@@ -62,7 +53,6 @@ _CHOICES: dict[str, str] = {
 }
 _WIDE = 3  # runs that leave room for the cells of both modes
 _NO_LISTS = "no lists"
-_WORST: tuple[Kind, ...] = ("regressed", "changed", "removed", "added", "improved")
 
 
 class TimelineRow(Struct, frozen=True, dict=True):
@@ -234,7 +224,7 @@ def render(comparison: Comparison) -> Iterator[str]:
             facts=_facts(report.tables),
             wide=_WIDE,
             step_heads=STEP,
-            class_sign=CLASS_SIGN,
+            class_sign={kind: word.sign for kind, word in CLASS.items()},
             circumstances=_circumstances(comparison.matrices),
             not_planned=NOT_PLANNED,
             TIMES=TIMES,
@@ -281,7 +271,7 @@ def _op(name: str, rows: Sequence[TimelineRow]) -> View:
 
 def _rank(change: Change) -> tuple[int, bool]:
     """Return how bad a change is; what only seems to be one stands behind those that are."""
-    return _WORST.index(change.judged.apparent or change.kind), change.judged.apparent is not None
+    return CLASS[change.judged.seeming].rank, change.judged.apparent is not None
 
 
 def _anchors(rows: Iterable[TimelineRow]) -> dict[tuple[object, str], str]:

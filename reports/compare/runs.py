@@ -321,7 +321,7 @@ def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
     # Without proof the worse one stands, so that no check for regressions passes because of it.
     stays = first.confirmed is False and again.kind != "regressed"
     unsettled = _unsettled(first, f"not_reproduced: {text}")
-    return unsettled if stays else doubted(again.kind, "not_reproduced", text, again.tests)
+    return unsettled if stays else replace(doubted(again.kind, "not_reproduced", text), tests=again.tests)
 
 
 def _unsettled(first: JudgedRow, why: str) -> JudgedRow:

@@ -44,19 +44,26 @@ from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.simulated import NOT_EXERCISED, proved
-from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding, Word, meanings
 
 Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
 
-# One sentence each, printed with every table. The order is that of the counts.
-AGREEMENT_MEANING: dict[Agreement, str] = {
-    "contradicted": "At least one row shows otherwise; where other rows agree, the bullet says too much.",
-    "confirmed": "The rows show what the bullet says, and none shows otherwise.",
-    "not_triggered": "Documented as normally nondeterministic, but 0 of n executions differed in either mode; this "
-    "neither confirms nor contradicts.",
-    "not_run": "No row gave evidence, and the reason is given.",
-    "not_covered": "No row of these runs speaks to the bullet, on any device.",
+# Printed with every table, in the order of the counts. The colour is that of a finding.
+AGREEMENT: dict[Agreement, Word] = {
+    "contradicted": Word(
+        "At least one row shows otherwise; where other rows agree, the bullet says too much.", "✗", "silent"
+    ),
+    "confirmed": Word("The rows show what the bullet says, and none shows otherwise.", "✓", "deterministic"),
+    "not_triggered": Word(
+        "Documented as normally nondeterministic, but 0 of n executions differed in either mode; this "
+        "neither confirms nor contradicts.",
+        "○",
+        "over_alert",
+    ),
+    "not_run": Word("No row gave evidence, and the reason is given.", "·", "inconclusive"),
+    "not_covered": Word("No row of these runs speaks to the bullet, on any device.", "·", "inconclusive"),
 }
+AGREEMENT_MEANING = meanings(AGREEMENT)
 # What else is told of the lists, by the names of the fields of ``Docs``.
 KIND_MEANING = {
     "undocumented": "Groups of rows that raise or differ, and that no claim is about.",

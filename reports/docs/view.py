@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from detmatrix.reports.docs.evidence import Effect, Evidence
 from detmatrix.reports.docs.judge import (
+    AGREEMENT,
     AGREEMENT_MEANING,
     KIND_MEANING,
     Docs,
@@ -290,16 +291,10 @@ def drift_lines(docs: Docs) -> Iterator[str]:
     yield from judged("not_covered")
 
 
-# A sign, and the finding whose colour it has: a state is told by its word, too.
-_MARKS: dict[str, tuple[str, str]] = {
-    label(name, simulated=simulated): mark
-    for name, mark in {
-        "contradicted": ("✗", "silent"),
-        "confirmed": ("✓", "deterministic"),
-        "not_triggered": ("○", "over_alert"),
-        "not_run": ("·", "inconclusive"),
-        "not_covered": ("·", "inconclusive"),
-    }.items()
+# Each agreement, by what it was judged, with its sign and its colour: a state is told by its word, too.
+_MARKS = {
+    label(name, simulated=simulated): (word.sign, word.colour)
+    for name, word in AGREEMENT.items()
     for simulated in (False, True)
 }
 # ":func:`torch.bmm`" and "``mode='max'``": what a bullet sets as code.
