@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.words import bullet_words, states
-from detmatrix.reports.render.json import View, object_pieces, one_or_several
+from detmatrix.reports.render.json import View, object_pieces
 from detmatrix.reports.render.markdown import generate
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import claimed_kind, device_kind, matches
@@ -336,9 +336,19 @@ def _lists(never: Iterable[dict[str, Any]], namespaces: set[str]) -> dict[str, l
     return lists
 
 
+def _json(ones: Sequence[View]) -> Iterator[str]:
+    """Yield the object of a single coverage, and ``{"coverages": […]}`` for several."""
+    pieces = [object_pieces(one, "executed", "never") for one in ones]
+    if len(pieces) == 1:
+        yield from (*pieces[0], "\n")
+        return
+    yield '{"coverages": [\n'
+    for number, some in enumerate(pieces):
+        yield from (",\n" * bool(number), *some)
+    yield "\n]}\n"
+
+
 RENDERERS: dict[str, Callable[[Sequence[View]], Iterator[str]]] = {
     "md": lambda ones: generate("coverage", ones),
-    "json": lambda ones: one_or_several(
-        "coverages", ones, lambda one: object_pieces(one, "executed", "never")
-    ),
+    "json": _json,
 }

@@ -96,7 +96,11 @@ def check(
     if fail_on and (failure := checks.failing_line(matrices, fail_on)):
         click.echo(one_line(f"detmatrix: {failure}"), err=True)
         return EXIT_UNTRUSTED if matrices[0].distrust else EXIT_CHECK_FAILED
-    return _code(matrices[0])
+    if matrices[0].distrust:
+        click.echo(f"detmatrix: the scan cannot be trusted: {one_line(matrices[0].distrust[0])}", err=True)
+        return EXIT_UNTRUSTED
+    settled = all(row.finding != "inconclusive" for row in matrices[0].rows)
+    return EXIT_DONE if settled else EXIT_CHECK_FAILED
 
 
 def view_of_function(one: Matrix, output: str | Path | None, scripted: str | None) -> View:
@@ -125,10 +129,3 @@ def view_of_function(one: Matrix, output: str | Path | None, scripted: str | Non
         if found["doubts"].get("serial") == len(found["rows"]) and not found.differ:
             found["reasons"].append(_SERIAL)
     return view
-
-
-def _code(one: Matrix) -> int:
-    if one.distrust:
-        click.echo(f"detmatrix: the scan cannot be trusted: {one_line(one.distrust[0])}", err=True)
-        return EXIT_UNTRUSTED
-    return EXIT_CHECK_FAILED if any(row.finding == "inconclusive" for row in one.rows) else EXIT_DONE

@@ -56,6 +56,10 @@ def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str
     if recorded and (library is not None or arch is not None):
         raise UsageError("--read renders a recorded table; leave --library and --arch out")
     to.check(recorded)
+
+    def said(what: str) -> None:
+        click.echo(f"cudnn: {one_line(what)}", err=True)
+
     if recorded:
         tables = [read_table(path) for path in recorded]
     else:
@@ -65,13 +69,8 @@ def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str
             raise UsageError(
                 f"--arch: no GPU {unknown[0]!r} is described; choose: {', '.join((*GPUS, PRESENT))}"
             )
-        tables = [take(library or find_library(), gpus, tuple(DATA_TYPES), _LAYOUTS, _say)]
+        tables = [take(library or find_library(), gpus, tuple(DATA_TYPES), _LAYOUTS, said)]
     return to.write(tables, recorded)
-
-
-def _say(what: str) -> None:
-    """Say on standard error what is being done."""
-    click.echo(f"cudnn: {one_line(what)}", err=True)
 
 
 @click.command()

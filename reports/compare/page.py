@@ -173,14 +173,6 @@ def markdown(comparison: Comparison) -> Iterator[str]:
     return generate_markdown("compare", _for_people(comparison))
 
 
-def as_json(comparison: Comparison) -> Iterator[str]:
-    """Yield one object; one row per line."""
-    pieces = object_pieces(
-        view_of(comparison), "pairs", each=lambda pair: object_pieces(pair, "rows", edge="")
-    )
-    return chain(pieces, ["\n"])
-
-
 def block(comparison: Comparison) -> Iterator[str]:
     """Yield two small tables for a Markdown file that is about something else: each step, and what changed in it."""
     told = map(_steps, timelines(comparison))
@@ -447,5 +439,9 @@ def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
 RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
     "md": markdown,
     "html": render,
-    "json": as_json,
+    # One row per line.
+    "json": lambda comparison: chain(
+        object_pieces(view_of(comparison), "pairs", each=lambda pair: object_pieces(pair, "rows", edge="")),
+        ["\n"],
+    ),
 }

@@ -141,8 +141,10 @@ def _words(claim: Claim, devices: Sequence[str], text: str) -> tuple[str, tuple[
     when = [*([call] if call else []), *said["when"]]
     if nested:
         when.append(f"one of the following {nested.name}s is used:")
+    *others, last = (role_of(target, text) for target in claim.targets)
+    comma = "," * (len(others) > 1)
     parts = [
-        _joined([role_of(target, text) for target in claim.targets]),
+        f"{', '.join(others)}{comma} and {last}" if others else last,
         *([f"with {' and '.join(said['having'])}"] if said["having"] else []),
         *([f"when {' and '.join(when)}"] if when else []),
         *said["end"],
@@ -163,10 +165,6 @@ def _call(claim: Claim, devices: Sequence[str], said: Sequence[str]) -> str:
     return f"called on {on}" if on else ""
 
 
-def _keyword(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
-    return "having", " or ".join(f"``{name}={_value(value)}``" for value in values)
-
-
 def _input(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
     if name == "requires_grad":
         return "call", _GRAD
@@ -185,25 +183,17 @@ def _argument(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
     return "when", f"`{name}` type is {_either(values)}"
 
 
-def _value(value: str) -> str:
-    return value if _BARE.fullmatch(value) else f"'{value}'"
-
-
 def _either(words: Sequence[str]) -> str:
     """Return "a", "a or b", "a, b or c"."""
     return " or ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
 
 
-def _joined(words: Sequence[str]) -> str:
-    """Return "a", "a and b", "a, b, and c"."""
-    if len(words) <= 2:  # noqa: PLR2004
-        return " and ".join(words)
-    return f"{', '.join(words[:-1])}, and {words[-1]}"
-
-
 # What each kind of condition says, and where in the sentence. What uninitialised memory is filled with is in none.
 _PHRASES: dict[Kind, Callable[[str, Sequence[str]], tuple[_Slot, str]]] = {
-    "keyword": _keyword,
+    "keyword": lambda name, values: (
+        "having",
+        " or ".join(f"``{name}={value if _BARE.fullmatch(value) else repr(value)}``" for value in values),
+    ),
     "output": lambda _, values: ("having", f"{_either(values)} output"),
     "layout": lambda _, values: ("call", _either(values)),
     "input": _input,
@@ -238,8 +228,17 @@ def entries_of(claims: Iterable[Claim]) -> Entries:
         UsageError: A claim does not hold the docstring's lines.
     """
     entries: Entries = {"deterministic": [], "raises": []}
-    for entry in _bullets(claims):
-        entries[list_of(entry.claims[0])].append(entry)
+    listed = [claim for claim in claims if claim.section in OTHER]
+    for _, group in groupby(listed, key=lambda claim: claim.order):
+        of_bullet = tuple(group)
+        source = of_bullet[0].source
+        if source is None:
+            raise UsageError(
+                "these claims do not hold the docstring's lines, so that the lists cannot be written again; scan a "
+                "torch that has docstrings, or choose --format md or json"
+            )
+        entry = ListEntry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
+        entries[list_of(of_bullet[0])].append(entry)
     return entries
 
 
@@ -254,24 +253,6 @@ def insert(entries: Entries, entry: ListEntry, where: ListName) -> None:
     targets = set(entry.claims[0].targets)
     near = [place for place, one in enumerate(some) if not targets.isdisjoint(one.claims[0].targets)]
     some.insert(near[-1] + 1 if near else len(some), entry)
-
-
-def _bullets(claims: Iterable[Claim]) -> Iterator[ListEntry]:
-    """Yield the bullets of the two lists.
-
-    Raises:
-        UsageError: A claim does not hold the docstring's lines.
-    """
-    listed = [claim for claim in claims if claim.section in OTHER]
-    for _, group in groupby(listed, key=lambda claim: claim.order):
-        of_bullet = tuple(group)
-        source = of_bullet[0].source
-        if source is None:
-            raise UsageError(
-                "these claims do not hold the docstring's lines, so that the lists cannot be written again; scan a "
-                "torch that has docstrings, or choose --format md or json"
-            )
-        yield ListEntry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
 
 
 def list_of(claim: Claim) -> ListName:

@@ -196,7 +196,7 @@ def action_of(claim: Claim, rows: Rows) -> Action | None:
     return "drop" if shown == {"differs"} else None
 
 
-def splits(claim: Claim, rows: Rows) -> list[Split]:
+def splits(claim: Claim, rows: Rows, fate: Callable[[Claim, Rows], Action | None] = action_of) -> list[Split]:
     """Return the conditions that separate the rows cleanly; those that the claim has itself go first.
 
     Rows that all show the same are separated from what they leave unmeasured of the claim's own conditions.
@@ -204,28 +204,18 @@ def splits(claim: Claim, rows: Rows) -> list[Split]:
     Args:
         claim: Speaks of one device.
         rows: Those that speak to it, each with what it shows.
+        fate: Says what becomes of a claim when its rows show this; ``None``: they disagree.
     """
-    return _splits(claim, rows, action_of)
-
-
-def separations(claim: Claim, rows: Rows) -> list[Split]:
-    """Return the conditions that separate the rows in which a claim fails from those in which it holds.
-
-    What becomes of the claim is not asked: whatever fails is said to be dropped.
-    """
-
-    def failing(claim: Claim, rows: Rows) -> Action | None:
-        fails = {effect_of(claim, behaviour) == "contradicts" for _, behaviour in rows}
-        return None if len(fails) > 1 else "drop" if True in fails else "keep"
-
-    return _splits(claim, rows, failing)
-
-
-def _splits(claim: Claim, rows: Rows, action: Callable[[Claim, Rows], Action | None]) -> list[Split]:
     own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
     names = dict.fromkeys(name for row, _ in rows for name in _features(claim, row))
-    found = [split for name in names if (split := _split(claim, name, rows, action, own=name in own))]
+    found = [split for name in names if (split := _split(claim, name, rows, fate, own=name in own))]
     return [split for split in found if split.own] or found
+
+
+def failing(claim: Claim, rows: Rows) -> Action | None:
+    """Return for ``splits`` whether a claim fails or holds: what becomes of it is not asked, and what fails is dropped."""
+    fails = {effect_of(claim, behaviour) == "contradicts" for _, behaviour in rows}
+    return None if len(fails) > 1 else "drop" if True in fails else "keep"
 
 
 def _features(claim: Claim, row: Row) -> dict[str, str]:

@@ -22,8 +22,9 @@ from detmatrix.reports.docs.evidence import (
     acts_with_benchmark,
     behaviour_of,
     effect_of,
+    failing,
     held_back,
-    separations,
+    splits,
 )
 from detmatrix.reports.matrix.model import (
     UNDOCUMENTED,
@@ -396,12 +397,12 @@ def shown_words(evidence: Evidence) -> str:
 
 def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say which rows show otherwise, and what tells them from those that agree."""
-    failing = [one for one in evidence if one.effect == "contradicts"]
+    against = [one for one in evidence if one.effect == "contradicts"]
     holding = [one for one in evidence if one.effect in {"confirms", "not_triggered"}]
     shown = "; ".join(
         f"{_SHOWN[behaviour]} in {_counted_rows(some)}"
         for behaviour in _SHOWN
-        if (some := [one for one in failing if one.behaviour == behaviour])
+        if (some := [one for one in against if one.behaviour == behaviour])
     )
     if not holding:
         return f"{shown}{_measured_on(claim, evidence)}"
@@ -422,7 +423,7 @@ def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
             parts += [f"It holds{on}."] if effects & {"confirms", "not_triggered"} else []
         elif not effects & {"confirms", "not_triggered"}:
             parts.append(f"It fails{on}.")
-        elif found := separations(claim, rows):
+        elif found := splits(claim, rows, failing):
             word = "decides" if len(found) == 1 else "may decide"
             parts.append(f"What {word}{on}: {' or '.join(split_words(split) for split in found)}.")
         else:

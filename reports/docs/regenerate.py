@@ -43,7 +43,6 @@ from detmatrix.reports.docs.evidence import (
 from detmatrix.reports.docs.judge import Docs, split_words, strongest
 from detmatrix.scanner.claims.matching import dtype_kind, matches, names_of
 from detmatrix.scanner.claims.tables import overlap, parse_claims
-from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import Claim, Condition, Row
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.simulated import PROVED
@@ -73,14 +72,6 @@ def regenerate(docs: Docs) -> RegeneratedLists:
         UsageError: The claims do not hold the docstring's lines.
     """
     return _Writer(docs).write()
-
-
-def lists_of(docs: Docs) -> RegeneratedLists | None:
-    """Return the lists as they would be written, or ``None`` where the docstring's lines are not known."""
-    try:
-        return regenerate(docs)
-    except UsageError:
-        return None
 
 
 class _Writer:

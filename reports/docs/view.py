@@ -6,6 +6,8 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 
 from detmatrix.reports.docs.evidence import Effect, Evidence
 from detmatrix.reports.docs.judge import (
@@ -21,7 +23,7 @@ from detmatrix.reports.docs.judge import (
     shown_words,
     strongest,
 )
-from detmatrix.reports.docs.regenerate import SIMULATED, RegeneratedLists, lists_of, regenerate
+from detmatrix.reports.docs.regenerate import SIMULATED, RegeneratedLists, regenerate
 from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, hands_out
 from detmatrix.reports.matrix.rows import flag_cells
@@ -31,7 +33,7 @@ from detmatrix.reports.render import page as of_page
 from detmatrix.reports.render.json import View, fields_of, object_pieces
 from detmatrix.reports.render.markdown import NONE
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
-from detmatrix.scanner.errors import one_line, safe_lines
+from detmatrix.scanner.errors import UsageError, one_line, safe_lines
 from detmatrix.scanner.observations.parts import parts_of
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.plurals import several
@@ -47,7 +49,9 @@ _EFFECTS: dict[Effect, str] = {
 
 def view_of(docs: Docs) -> View:
     """Return what is shown of judged claims."""
-    lists = lists_of(docs)
+    lists = None  # where the docstring's lines are not known
+    with suppress(UsageError):
+        lists = regenerate(docs)
     # Where rows ran, in words that head a column: "CPU, measured", "CUDA, simulated".
     columns = sorted({_column(one) for one in docs.rows})
     agreements: dict[str, list[str]] = {}
@@ -230,17 +234,6 @@ def _strongest_first(evidence: Sequence[Evidence]) -> list[str]:
     return _ids([strongest(evidence), *evidence]) if evidence else []
 
 
-def markdown(docs: Docs) -> Iterator[str]:
-    """Yield the tables for people."""
-    return of_markdown.generate("docs", view_of(docs))
-
-
-def as_json(docs: Docs) -> Iterator[str]:
-    """Yield one object, one claim per line."""
-    yield from object_pieces(view_of(docs), "claims", "undocumented")
-    yield "\n"
-
-
 def render_rst(docs: Docs) -> Iterator[str]:
     """Yield the two lists in the docstring's own form.
 
@@ -332,9 +325,9 @@ def _parts(text: str) -> list[tuple[bool, str]]:
 
 
 RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
-    "md": markdown,
+    "md": lambda docs: of_markdown.generate("docs", view_of(docs)),
     "html": page_of,
     "rst": render_rst,
     "diff": render_diff,
-    "json": as_json,
+    "json": lambda docs: chain(object_pieces(view_of(docs), "claims", "undocumented"), ["\n"]),
 }

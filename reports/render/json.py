@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
-
-_One = TypeVar("_One")
 
 
 def json_of(value: object) -> str:
     """Return a value as JSON on one line."""
     return msgspec.json.encode(value).decode()
-
-
-def one_or_several(
-    name: str, ones: Sequence[_One], pieces_of: Callable[[_One], Iterator[str]]
-) -> Iterator[str]:
-    """Yield the object of a single one, and ``{"name": […]}`` for several.
-
-    Args:
-        name: What several of them are called.
-        ones: At least one.
-        pieces_of: Yields the text of one object, without a line end behind it.
-    """
-    if len(ones) == 1:
-        yield from pieces_of(ones[0])
-        yield "\n"
-        return
-    yield f'{{"{name}": [\n'
-    for number, one in enumerate(ones):
-        yield ",\n" if number else ""
-        yield from pieces_of(one)
-    yield "\n]}\n"
 
 
 def fields_of(one: object, *names: str) -> dict[str, Any]:
