@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import re
 import shutil
 import sys
@@ -15,7 +12,6 @@ import pytest
 from tests.clusters import observed
 from tests.commands import Command
 from tests.fake_ray import GPU, OPTIONS, SPECS, FakeCluster, NodeDiedError, RayError, RayTaskError
-from tests.stand_in import StandIn
 
 
 def test_shards_make_one_run_file(
@@ -42,28 +38,6 @@ def test_shards_make_one_run_file(
     assert sorted(ray.asked[0][1][2:]) == sorted(words)
     again = detmatrix("scan", *OPTIONS, "--ray")
     assert "detmatrix.jsonl: the earlier run is kept as detmatrix.jsonl.1" in again.stderr
-
-
-def test_run_that_a_report_does_not_trust_is_none_to_trust(
-    detmatrix: Command, cluster: FakeCluster, tmp_path: Path
-) -> None:
-    """A scan that ended with its machine has closed nothing: its controls say themselves what they show."""
-    ray = cluster()
-    ray.prepared = tmp_path
-    wrong = {"do": "observe", "spec": "control.constant", "mode": "off", "then": "vary"}
-    scan = ("scan", *OPTIONS, "--python", StandIn(tmp_path, wrong).python)
-    assert detmatrix(*scan, "-o", "1-of-1.jsonl").returncode == 4
-    *lines, closing = (tmp_path / "1-of-1.jsonl").read_text().splitlines()
-    lines = [line for line in lines if '"kind":"distrust"' not in line]
-    lines.append(json.dumps(json.loads(closing) | {"distrust": []}))
-    (tmp_path / "1-of-1.jsonl").write_text("\n".join(lines) + "\n")
-
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 1)
-
-    assert done.returncode == 4
-    assert "the scan cannot be trusted: the control constant in process 0 of mode off should" in done.stderr
-    reasons = json.loads(detmatrix("report", "detmatrix.jsonl", "--format", "json").stdout)["distrust"]
-    assert f"cannot be trusted: {reasons[0]} ({len(reasons)} such)" in done.stderr
 
 
 def test_each_interpreter_and_kind_of_gpu_has_a_run_file(
@@ -282,28 +256,3 @@ def test_all_runs_are_merged_before_any_is_written(
         "detmatrix-torch-2.13.0+standin-2.jsonl",
         "detmatrix-torch-2.13.0+standin.jsonl",
     ]
-
-
-def test_full_disk_keeps_the_shards_and_the_earlier_run(
-    detmatrix: Command, cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the merged run has no room, the line says how to go on with the shards."""
-    cluster()
-    (tmp_path / "detmatrix.jsonl").write_text("earlier\n")
-    with monkeypatch.context() as patch:
-        patch.setattr("detmatrix.scanner.observations.merge.encode", _no_room)
-        done = detmatrix("scan", *OPTIONS, "--ray")
-
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        2,
-        "detmatrix: detmatrix.shards: cannot be merged (No space left on device); make room and go on with --resume",
-    )
-    assert (tmp_path / "detmatrix.jsonl").read_text() == "earlier\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["detmatrix.jsonl", "detmatrix.shards"]
-    done = detmatrix("scan", *OPTIONS, "--ray", "--resume")
-    assert done.returncode == 0
-    assert (tmp_path / "detmatrix.jsonl.1").read_text() == "earlier\n"
-
-
-def _no_room(_: object) -> bytes:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -16,13 +16,34 @@ from detmatrix.scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.perturbations import shares
 from detmatrix.scanner.verdicts.controls import check_controls
-from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.power import has_power
-from tests.commands import Command, command_in
+from tests.commands import Command, command_in, process_in
 from tests.conftest import lines, one_line
-from tests.evidence_scans import rows_by_name, scan
 from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
+
+CIRCUMSTANCES = Path(__file__).with_name("circumstances.py")
+
+
+def scan(folder: Path, *arguments: object, code: int = 0, **options: Any) -> Run:
+    """Scan, and return the run; the circumstances are among the specs.
+
+    With options, which are those of ``subprocess.run``, the scan is a process of its own.
+    """
+    command = process_in(folder) if options else command_in(folder)
+    done = command(
+        "scan", "--specs", CIRCUMSTANCES, "--device", "cpu", "--no-cost", "--no-overloads", "-o", "run.jsonl",
+        *arguments, **options,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return read_run(folder / "run.jsonl")
+
+
+def rows_by_name(run: Run) -> dict[str, MatrixRow]:
+    """Return the rows of a run, those of circumstances by the name of the function."""
+    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs)
+    return {row.row.spec.removeprefix("circumstance."): row for row in found}
 
 
 def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None:
@@ -147,22 +168,6 @@ def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
     assert run.closing is not None
     assert run.closing.distrust == ()
     assert not [one.message for one in run.observations if str(one.message).startswith("not trustworthy")]
-
-
-def test_sentinel_runs_before_between_and_after(run: Run) -> None:
-    """Each pass begins and ends with a sentinel."""
-    places: dict[tuple[str, int], list[int]] = {}
-    for sentinel in run.sentinels:
-        places.setdefault((sentinel.mode, sentinel.process), []).append(sentinel.before)
-
-    passes = {(mode, process) for mode in ("off", "on", "warn_only") for process in (0, 1)}
-    # In a further process rows are executed more often of which it is said what the flag does to them.
-    assert set(places) == passes | {("off", 2), ("on", 2)}
-    for (mode, process), before in places.items():
-        assert before == sorted(before)
-        assert before[-1] == len(run.header.planned)
-        if mode != "warn_only" and process < 2:
-            assert before[0] == 0
 
 
 def test_sentinels_run_between_rows(tmp_path: Path) -> None:

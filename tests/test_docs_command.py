@@ -259,16 +259,6 @@ def test_maintainers_get_a_report(detmatrix: Command, op: str, title: str, shown
         )
 
 
-def test_reports_are_of_ops_that_are_known(detmatrix: Command, agreeing: Path) -> None:
-    """An op of which nothing was found is refused in one line; without one nothing is written."""
-    none = detmatrix("docs", agreeing, "--format", "pr")
-    refused = detmatrix("docs", agreeing, "--format", "pr", "--op", "torch.a")
-
-    assert (none.returncode, none.stdout) == (0, "")
-    assert refused.returncode == 2
-    assert "--op: there is nothing to report of torch.a" in one_line(refused.stderr)
-
-
 def test_without_a_run_the_recorded_ones_of_the_newest_release_count(detmatrix: Command) -> None:
     """What was measured and what was simulated of it stand side by side; the runs are named."""
     done = detmatrix("docs")

@@ -68,25 +68,6 @@ def test_the_bytes_depend_on_what_is_joined_alone(in_shards: Path, tmp_path: Pat
     assert gzip.decompress(packed[0].read_bytes()) == expected
 
 
-def test_missing_shards_are_told(in_shards: Path, tmp_path: Path, detmatrix: Command) -> None:
-    """By merge, and by every report of what there is, which is complete when the rest is there."""
-    run = command_in(in_shards)
-    cut = shutil.copy(in_shards / shard_name(4), tmp_path / "cut.jsonl")
-    lines = Path(cut).read_text().splitlines(keepends=True)
-    Path(cut).write_text("".join(lines[:-1]))
-
-    done = run("merge", shard_name(1), shard_name(5), cut, "-o", tmp_path / "some.jsonl.gz")
-
-    missing = "shards 2-3, 6-8 of 8 are missing; shard 4 of 8 is not finished"
-    assert done.returncode == 0
-    assert done.stderr.strip() == f"{tmp_path}/some.jsonl.gz: {missing}"
-    text = detmatrix("report", "some.jsonl.gz", "--format", "md", "--all").stdout
-    assert f"Incomplete: {missing}" in text
-    assert "3 of 8, in 3 files" in text
-    resumed = detmatrix("scan", "--resume", "-o", "some.jsonl.gz")
-    assert resumed.returncode == 2
-
-
 def _pairs(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from found.get("pairs", [found])
 
@@ -321,24 +302,6 @@ def test_balanced_by_an_earlier_run(in_shards: Path, tmp_path: Path, detmatrix: 
     )
 
 
-def test_shards_on_gpus_of_one_kind_are_of_one_plan(tmp_path: Path, detmatrix: Command) -> None:
-    """Which of its GPUs a machine gives to a shard is no part of the plan; the kind of device is."""
-    gpu = {"kind": "cuda", "name": "Pretended GPU", "capability": "8.0", "memory": 80 << 30}
-    python = StandIn(tmp_path, build={"devices": [gpu, gpu]}).python
-    options = ("cumsum", "cumprod", "--runs", 4, "--processes", 1, "--no-cost", "--no-overloads")
-    for number, device in ((1, "cuda:0"), (2, "cuda:1"), (2, "cpu")):
-        name = ("--shard", f"{number}/2", "-o", f"{device}.jsonl")
-        done = detmatrix("scan", *options, "--python", python, "--device", device, *name)
-        assert done.returncode == 0, done.stderr
-
-    done = detmatrix("merge", "cuda:0.jsonl", "cuda:1.jsonl", "-o", "all.jsonl")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    run = read_run(tmp_path / "all.jsonl")
-    assert {one.key for one in run.observations} == {row.key for row in run.header.planned}
-    assert detmatrix("merge", "cuda:0.jsonl", "cpu.jsonl", "-o", "both.jsonl").returncode == 2
-
-
 def test_groups_are_divided_by_their_seconds() -> None:
     """Every Nth without seconds; with them no shard has much more to do than another, and each has a group."""
     groups = [f"op{number}" for number in range(100)]
@@ -416,20 +379,3 @@ def merged(in_shards: Path, tmp_path: Path) -> Path:
     run = command_in(tmp_path)
     assert run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", "all.jsonl").returncode == 0
     return tmp_path / "all.jsonl"
-
-
-@pytest.mark.parametrize("shard", [1, 6])
-def test_a_script_is_of_the_machine_that_observed_its_row(
-    detmatrix: Command, merged: Path, monkeypatch: pytest.MonkeyPatch, shard: int
-) -> None:
-    """It names that one, and sets its variables."""
-    monkeypatch.setattr("detmatrix.scanner.cli.repro._ask", lambda *_: DRAWN)
-    header = read_run(merged).header
-    row = next(one for one in header.planned if header.parts[one.part].shard == shard)
-
-    done = detmatrix("repro", merged, row.id)
-
-    assert done.returncode == 0, done.stderr
-    of_second = "on Another CPU, 16 threads" in " ".join(done.stdout.replace("\n# ", " ").split())
-    assert of_second == (shard == 6)
-    assert ("os.environ.setdefault('OMP_NUM_THREADS', '16')" in done.stdout) == of_second

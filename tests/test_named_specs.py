@@ -151,17 +151,6 @@ def test_installed_specs_are_scanned(
     assert [Path(path).name for path in header["settings"]["specs"]] == ["specs.py"]
 
 
-def test_installed_specs_are_listed(detmatrix_process: Command, package: dict[str, Any]) -> None:
-    """What a scan would select, the list shows."""
-    done = detmatrix_process("list", "brought.*", **package)
-
-    assert done.returncode == 0, done.stderr
-    assert [line.strip() for line in done.stdout.splitlines()][1:3] == [
-        "brought.sum",
-        "row  forward; float32; innocent",
-    ]
-
-
 @pytest.mark.parametrize("command", ["scan", "list"])
 def test_package_that_fails_is_told(
     detmatrix_process: Command, tmp_path: Path, package: dict[str, Any], command: str
@@ -176,18 +165,6 @@ def test_package_that_fails_is_told(
         "detmatrix: bringing: its entry point mine = bringing.specs of the group detmatrix.specs lies in a package that "
         "fails when it is imported (ZeroDivisionError: division by zero); mend it there, or uninstall bringing"
     )
-
-
-def test_package_that_lacks_a_library_is_told(
-    detmatrix_process: Command, tmp_path: Path, package: dict[str, Any]
-) -> None:
-    """It is there; what it imports is not."""
-    (tmp_path / "site" / "bringing" / "__init__.py").write_text("import no_such_library\n")
-
-    done = detmatrix_process("list", "brought.*", **package)
-
-    assert done.returncode == 2
-    assert "No module named 'no_such_library'" in one_line(done.stderr)
 
 
 def test_entry_point_without_a_module_is_told(

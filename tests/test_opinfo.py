@@ -79,13 +79,6 @@ def test_enlarged_inputs_are_large(rows: list[dict[str, Any]]) -> None:
 # What comes of it
 
 
-def test_alert_is_found_without_a_spec(rows: list[dict[str, Any]]) -> None:
-    """put_ without accumulate alerts on the CPU, and one of the samples that are least alike is without."""
-    found = [row["on"]["alert"] for row in _of(rows, "opinfo:put_") if row["provoked"] == "samples"]
-
-    assert "put_" in found
-
-
 def test_what_cannot_run_here_says_why(rows: list[dict[str, Any]]) -> None:
     """An entry that declares no dtype for the CPU is a row, and its reason is the database's."""
     (row,) = _of(rows, "opinfo:torch.ops.aten._flash_attention_forward")
@@ -124,17 +117,6 @@ def test_enumeration_goes_on(folder: Path, tmp_path: Path) -> None:
     assert again[: len(entries)] == [*records[:1], *entries[:-1]]
     # Which enlargements an op takes in time may differ from one moment to the next.
     assert [json.loads(one)["spec"] for one in again[1:]] == [json.loads(one)["spec"] for one in entries]
-
-
-def test_list_shows_what_a_scan_would_run(detmatrix: Command, rows: list[dict[str, Any]]) -> None:
-    """The row ids are those of the scan."""
-    done = detmatrix("list", "--source", "opinfo", "opinfo:sort", "--format", "json")
-
-    assert done.returncode == 0, done.stderr
-    expected = [
-        ":".join(row[k] for k in ("spec", "case", "direction", "dtype")) for row in _of(rows, "opinfo:sort")
-    ]
-    assert [row["id"] for row in json.loads(done.stdout)] == expected
 
 
 @pytest.mark.parametrize(

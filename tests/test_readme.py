@@ -354,16 +354,3 @@ def test_campaign_goes_on_with_its_archive(tmp_path: Path, variables: dict[str, 
     for name, run in runs.items():
         again = read_run(second / ".cuda" / "work" / f"torch-cpu-{name}.jsonl")
         assert (again.header, again.observations) == (run.header, run.observations)
-
-
-@pytest.mark.parametrize("installed", [False, True], ids=["not installed", "beside an installed one"])
-def test_a_checkout_says_its_own_version(
-    tmp_path: Path, variables: dict[str, str], *, installed: bool
-) -> None:
-    """Run files name it, and another version does not go on with them; on the machine with a GPU nothing is installed."""
-    python = sys.executable if installed else "python3"
-    command = [python, "-m", "detmatrix", "--version"]
-
-    done = tied.run(command, cwd=_checkout(tmp_path / "checkout"), env=variables)
-
-    assert (done.returncode, done.stdout) == (0, f"detmatrix {VERSION}\n"), done.stderr

@@ -250,14 +250,3 @@ def test_other_inputs_are_told(detmatrix: Command, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "the inputs drawn here are not those of the run" in one_line(done.stderr)
     compile(done.stdout, "script", "exec")
-
-
-def test_row_that_was_never_observed(detmatrix: Command, tmp_path: Path) -> None:
-    """The script is written all the same: it says what it sees."""
-    write_run(tmp_path / "run.jsonl", [(row("torch.Tensor.put_", "overwrite"), [])], closing=None)
-
-    done = detmatrix("repro", "run.jsonl", "put_")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "nothing was observed (" in done.stdout.splitlines()[1]
-    compile(done.stdout, "script", "exec")

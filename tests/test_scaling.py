@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,6 @@ from detmatrix.reports.report import page as page_
 from detmatrix.scanner.cases.rows import planned_rows
 from detmatrix.scanner.observations.runfile import read_run
 from tests.large import SETTINGS, catalog, write_large
-from tests.page_data import results
 
 pytestmark = pytest.mark.nightly
 
@@ -106,3 +107,30 @@ def test_a_page_of_six_thousand_rows_stays_near_a_megabyte() -> None:
 
     assert len(results(page)) == len(matrix.rows) > 6000
     assert len(page.encode()) < 1_200_000
+
+
+def _block(page: str, name: str) -> Any:
+    """Return one of the page's blocks of data."""
+    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)
+    assert found is not None, name
+    return json.loads(found[1])
+
+
+def results(page: str) -> list[dict[str, Any]]:
+    """Return what each row shows, as the page's script reads it."""
+    tables = _block(page, "tables")
+    rows = [place for op in _block(page, "rows") for place in op["rows"]]
+    found = [_record(tables["results"], _record(tables["rows"], place)["result"]) for place in rows]
+    return [one | {"cells": [_record(tables["cells"], cell) for cell in one["cells"]]} for one in found]
+
+
+def _record(table: dict[str, Any], place: int) -> dict[str, Any]:
+    columns = {
+        name: it
+        if isinstance(it, list)
+        else [it["of"][at] for at in it["at"]]
+        if "at" in it
+        else it["of"] * 9999
+        for name, it in table.items()
+    }
+    return {name: column[place] for name, column in columns.items()}
