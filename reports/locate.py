@@ -163,16 +163,17 @@ def _verdict(op: str, rows: Sequence[MatrixRow]) -> tuple[int, str, MatrixRow | 
     if own and (found := next((one for one in own if one in judged), None)):
         return len(_HANGS) + 3, found.finding, found
     if hangs:
-        return len(_HANGS), f"part of {hangs[0].row.op}: {hangs[0].finding}", hangs[0]
+        return len(_HANGS), f"part of {hangs[0].row.spec}: {hangs[0].finding}", hangs[0]
     if not rows:
         return len(_HANGS) + 2, "no row", None
-    rows = sorted(rows, key=lambda one: one.off.verdict != "not_run")
+    rows = sorted(rows, key=lambda one: (one.off.verdict != "not_run", one not in own))
     if rows[0] in judged:
         return len(_HANGS) + 3, rows[0].finding, rows[0]
     libraries = re.findall(r"\((cu[A-Z]\w+)\)", rows[0].off.reason or "")
     why = ", ".join(dict.fromkeys(libraries)) or (
         "cuBLAS" if "matrix products" in (rows[0].off.reason or "") else "error"
     )
+    why += "" if rows[0] in own else f", part of {rows[0].row.spec}"
     return len(_HANGS) + 1, f"not judged: {why}", rows[0]
 
 

@@ -172,6 +172,8 @@ def advice(root: Root) -> str:
     if root.cause == "input" and root.origin is not None:
         names = one_line(root.origin).split(", ")
         return f"call {' and '.join(f'{one}.seed(0)' for one in names)} at the start: it was drawn from, and not seeded alike"
+    if root.cause == "input" and " against " in (root.argument or ""):
+        return "look at what gives another number or shape there: settings, data, releases"
     if root.cause in _DO:
         return _DO[root.cause]
     return _DO_WITH_FLAG.get(root.flag, f"try {_SET}")

@@ -258,6 +258,9 @@ def test_a_hostile_program_is_one_line(detmatrix: Command, tmp_path: Path, attac
     assert done.returncode == 4
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
+    if attack == "nothing there":
+        done = detmatrix("locate", "--record", "a.ops", "--python", str(fake), "train.py")
+        assert done.stderr.endswith(f"{message}; what it recorded is in {tmp_path / 'a.ops'}\n")
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/full")])
@@ -290,7 +293,8 @@ SUSPECTS: dict[tuple[str, Any], str] = {
     ("aten::bincount", "forward"): "raises",
     ("aten::embedding_dense_backward", "backward"): "fixed_by_mode",
     ("aten::sum.dim_IntList", "backward"): "part of ",
-    ("aten::convolution", "forward"): "not judged: cuDNN",
+    ("aten::convolution", "forward"): "not judged: cuDNN, part of torch.nn.Conv",
+    ("aten::mul.Scalar", "backward"): "not judged: cuBLAS, part of torch.",
     ("aten::addmm", "forward"): "not judged: cuBLAS",
     ("mine::op", "forward"): "no row",
 }
@@ -308,7 +312,7 @@ def test_suspects_stand_beside_what_a_simulated_gpu_showed(form: str) -> None:
     assert all(verdicts[op].startswith(verdict) for (op, _), verdict in SUSPECTS.items()), verdicts
     assert "not judged: cuDNN" in told
     assert form == "json" or "nothing of them was measured on a GPU" in told
-    assert found.summary.startswith("3 of 7 call sites hang")
+    assert found.summary.startswith("3 of 8 call sites hang")
 
 
 def test_ops_that_are_only_counted_are_executed_once() -> None:

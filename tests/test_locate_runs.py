@@ -267,6 +267,7 @@ def test_inputs_of_another_shape_are_told_with_both(held: Hold) -> None:
         "size=[5, 4] against size=[7, 4]",
     )
     assert (found.compared, found.partings, root.reached) == (found.ops, (), 4)
+    assert "another number or shape" in located_words.advice(root)
 
 
 GENERATED = """

@@ -190,7 +190,9 @@ def _observed(
     if code == NO_TORCH and not os.path.lexists(place):
         raise UntrustedScanError(f"{settings.python}: has no torch; install it there (pip install torch)")
     if not os.path.lexists(place):
-        raise UntrustedScanError(f"{program.name}: {_ending(code)}{ending}; nothing is known of its ops")
+        kept = settings.observation.get("record")
+        known = f"what it recorded is in {kept}" if kept else "nothing is known of its ops"
+        raise UntrustedScanError(f"{program.name}: {_ending(code)}{ending}; {known}")
     _check_written(program, place, _MOST_LOCATED)
     try:
         return msgspec.json.decode(place.read_bytes(), type=Located)
