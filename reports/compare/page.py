@@ -45,7 +45,7 @@ from detmatrix.scanner.verdicts.findings import MatrixRow
 
 # What a reader chooses among: the first is what the page shows at first.
 _CHOICES: dict[str, str] = {
-    "": "Rows that changed from one run to the next, or seem to have. Choose classes to see others.",
+    "": "Rows that changed from one run to the next, or seem to have; not those that the catalog gained or lost.",
     **{str(kind): meaning for kind, meaning in CLASS_MEANING.items()},
     "other_bits": "Deterministic in both runs, with other bits in the later one. Not a change of determinism.",
     "documented": "Rows whose documentation changed between two releases; the steps count bullets.",
@@ -77,6 +77,13 @@ class TimelineRow(Struct, frozen=True, dict=True):
     def differed(self) -> int:
         """How often its finding was another than before, be that comparable or not."""
         return sum(change is not None and change.differs for change in self.changes)
+
+    @property
+    def is_other(self) -> bool:
+        """Tell whether a change of it is not the catalog's alone."""
+        return any(
+            one is not None and one.differs and one.kind not in {"added", "removed"} for one in self.changes
+        )
 
     @cached_property
     def moments(self) -> list[View]:
@@ -110,7 +117,7 @@ class TimelineRow(Struct, frozen=True, dict=True):
         also = {
             "other_bits": any(change.other_bits for change in changes),
             "documented": any(one.redocumented for one in self.moments),
-            "": self.differed,
+            "": self.is_other,
             "all": True,
         }
         return chosen | {choice for choice, is_so in also.items() if is_so}
@@ -138,7 +145,7 @@ def _timeline(pairs: Sequence[Pair]) -> View:
         )
         for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
     ]
-    rows.sort(key=lambda row: (-row.changed, -row.differed))
+    rows.sort(key=lambda row: (not row.is_other, -row.changed, -row.differed))
     return View(
         {},
         matrices=matrices,

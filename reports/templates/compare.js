@@ -22,7 +22,7 @@
 
   // What the choices mean of one step; of all of them a row that is the same must be so in each.
   const IS = {
-    "": ({ became }) => became.seems !== null || !["same", "not_comparable"].includes(became.kind),
+    "": ({ became }) => became.seems !== null || !["same", "not_comparable", "added", "removed"].includes(became.kind),
     all: () => true,
     other_bits: ({ became }) => became.bits !== "",
     documented: ({ became }) => became.redocumented,
