@@ -164,7 +164,10 @@ def _annotations(one: Matrix, fails: Sequence[str], at: tuple[str, int] | None) 
         meaning = column.findings[finding] if column else _MEANINGS[finding]
         text = f"{named([row.row.id for row in rows])}: {shown}. {meaning}"
         level = "error" if finding in fails else "warning"
-        yield annotation(level, f"{finding}{where}: {op}", text, *(at or (_file(one, rows[0]),)))
+        # The file of the user's that declares a row, if the run says which it is.
+        specs = one.run.header.settings.specs
+        file = specs[0] if rows[0].row.digest and len(specs) == 1 else one.run.path
+        yield annotation(level, f"{finding}{where}: {op}", text, *(at or (file,)))
 
 
 def _cases(one: Matrix, fails: Sequence[str]) -> Iterator[Case]:
@@ -202,9 +205,3 @@ def _groups(matrices: Sequence[Matrix]) -> _Groups:
 
 def _shown(row: MatrixRow) -> str:
     return f"off: {row.off.words}; on: {row.on.words}"
-
-
-def _file(one: Matrix, row: MatrixRow) -> str:
-    """Return the file of the user's that declares a row, if the run says which it is, or else the run file."""
-    specs = one.run.header.settings.specs
-    return specs[0] if row.row.digest and len(specs) == 1 else one.run.path

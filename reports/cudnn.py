@@ -167,7 +167,8 @@ _ATTENTION = (
 def view(table: EngineTable) -> View:
     """Return the report of one release of cuDNN."""
     gpus = [name for name, state in table.gpus.items() if state in {PRESENT, "described"}]
-    engines = accepted_engines(table, gpus)
+    engines, figures = accepted_engines(table, gpus), _figures(table)
+    assumed = sum(line[-1] == ASSUMED for line in figures)
     return View(
         {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
         places=(found := places(table)),
@@ -180,10 +181,19 @@ def view(table: EngineTable) -> View:
         driver_text=_DRIVERS[table.driver],
         attention=_ATTENTION,
         described=list(table.descriptions),
-        figure_lines=_figures(table),
-        figures_text=_figures_text(table),
+        figure_lines=figures,
+        figures_text=f"GPUs are described by {len(figures)} figures each, of which {assumed} are assumed and the others have a "
+        f"source; --format md lists them."
+        if figures
+        else "",
         names=gpus,
-        refused=_refused(table),
+        # What cuDNN refused, by operation and GPU, and how often.
+        refused=[
+            (*key, count)
+            for key, count in Counter(
+                (it.operation, it.gpu, it.refused) for it in table.cells if it.refused is not None
+            ).items()
+        ],
         sentence=sentence(table),
     )
 
@@ -197,18 +207,6 @@ def _figures(table: EngineTable) -> list[list[str]]:
         lines.append([name, *(", ".join(map(str, it)) if isinstance(it := one.get(name, ""), (tuple, list)) else str(it) for one in told.values()),
                       SOURCES.get(name, ASSUMED) if ours else "not known"])  # fmt: skip
     return lines
-
-
-def _figures_text(table: EngineTable) -> str:
-    """Say how many figures of the described GPUs have a source."""
-    sources = [line[-1] for line in _figures(table)]
-    assumed = sum(source == ASSUMED for source in sources)
-    return (
-        f"GPUs are described by {len(sources)} figures each, of which {assumed} are assumed and the others have a source; "
-        f"--format md lists them."
-        if sources
-        else ""
-    )
 
 
 def sentence(table: EngineTable) -> str:
@@ -263,12 +261,6 @@ def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
         "cells": len(cells),
         "cells_nondeterministic": sum(any(one.nondeterministic for one in cell.engines) for cell in cells),
     }
-
-
-def _refused(table: EngineTable) -> list[tuple[str, str, str, int]]:
-    """Return what cuDNN refused, by operation and GPU, and how often."""
-    counts = Counter((it.operation, it.gpu, it.refused) for it in table.cells if it.refused is not None)
-    return [(*key, count) for key, count in counts.items()]
 
 
 CHANGES = {"newly_first": "newly first", "no_longer_first": "no longer first"}

@@ -185,17 +185,22 @@ def libraries_view(table: LibraryTable, asked: Sequence[str]) -> View:
         {
             "state": "Documented, not measured",
             "read": table.read,
-            "libraries": [_library(table, name) for name in chosen],
+            "libraries": [
+                {
+                    "library": name,
+                    "entries": [
+                        _entry(one, table.calling(one)) for one in table.entries if one.library == name
+                    ],
+                    "nothing_found": [
+                        fields_of(one, "area", "looked") for one in table.nothing_found if one.library == name
+                    ],
+                }
+                for name in chosen
+            ],
         },
         about=_ABOUT,
         promises=PROMISES,
     )
-
-
-def _library(table: LibraryTable, name: str) -> View:
-    entries = [_entry(one, table.calling(one)) for one in table.entries if one.library == name]
-    missing = [fields_of(one, "area", "looked") for one in table.nothing_found if one.library == name]
-    return View({"library": name, "entries": entries, "nothing_found": missing})
 
 
 def _entry(entry: LibraryEntry, calls: Sequence[LibraryCall]) -> View:

@@ -89,9 +89,10 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
 
     Without *runs* on a simulated GPU those recorded of its release are read.
     """
-    simulated = [
-        one for one in load(runs or recorded_simulations(located)) if one.run.header.environment.simulated
-    ]
+    # The recorded runs of the release: on the GPU that was used, or all there are.
+    release = located.torch.partition("+")[0]
+    recordings = recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
+    simulated = [one for one in load(runs or recordings) if one.run.header.environment.simulated]
     rows = _simulated_rows(simulated, load(recorded_run(located.torch)))
     shown = []
     for site, calls in located.called:
@@ -181,12 +182,6 @@ def _plain(name: str) -> str:
     """Return the name of an op without what tells its kinds apart: of ``aten::embedding_dense_backward`` embedding."""
     name = name.rpartition("::")[2].partition(".")[0] if "::" in name else name.rpartition(".")[2]
     return re.sub(r"^_+|_+$|(_dense|_data)?_backward(_data)?$|_forward$", "", name.lower())
-
-
-def recorded_simulations(located: Located) -> list[str]:
-    """Return the recorded simulated runs of a release: of the GPU that was used, or of all there are."""
-    release = located.torch.partition("+")[0]
-    return recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
 
 
 def _simulated_rows(simulated: Sequence[Matrix], named: Sequence[Matrix]) -> dict[str, list[MatrixRow]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -402,7 +402,17 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> Moved | None:
     """Return how far the bits of a row moved; ``None`` where the runs hold no samples of the same outputs of the same inputs."""
-    before, after = (_sampled(one for one in row.observations if one.mode == mode) for row in (old, new))
+    before, after = (
+        next(
+            (
+                one
+                for one in row.observations
+                if one.mode == mode and one.inputs_digest and any(it.sample for it in one.outputs)
+            ),
+            None,
+        )
+        for row in (old, new)
+    )
     if before is None or after is None or before.inputs_digest != after.inputs_digest:
         return None
     known = {(one.name, one.shape, one.dtype): one.sample.split() for one in before.outputs}
@@ -415,12 +425,6 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> Moved | None:
     steps = [ulp for dtype, left, right in pairs if (ulp := _steps(dtype, left, right)) is not None]
     unequal = sum(left != right for _, left, right in pairs)
     return Moved(sampled=len(pairs), moved=unequal, at_least_ulp=max(steps, default=None)) if pairs else None
-
-
-def _sampled(observations: Iterable[Observation]) -> Observation | None:
-    """Return the observation that holds samples, of known inputs."""
-    of = (one for one in observations if one.inputs_digest and any(it.sample for it in one.outputs))
-    return next(of, None)
 
 
 def _steps(dtype: str, left: int, right: int) -> int | None:

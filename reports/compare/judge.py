@@ -153,7 +153,13 @@ class Change(Struct, frozen=True, kw_only=True):
         """The modes in which both runs were deterministic and, computing the same, gave bits that are not the same."""
         if self.old is None or self.new is None or not self.alike:
             return ()
-        return tuple(mode for mode in MODES if _apart(self.old.cell(mode), self.new.cell(mode)))
+        found = []
+        for mode in MODES:
+            cells = (row.cell(mode) for row in (self.old, self.new))
+            firsts = {it.first for it in cells if it.verdict == "deterministic" and it.first is not None}
+            if len(firsts) > 1 and len(set(map(digest_kind, firsts))) == 1:  # digests of one kind
+                found.append(mode)
+        return tuple(found)
 
     @property
     def moved(self) -> dict[Mode, Moved]:
@@ -177,12 +183,6 @@ def doubted(kind: Kind, reason: Reason, detail: str) -> JudgedRow:
     """Say that a row is not comparable, and what it would be if the findings were believed."""
     apparent = kind if kind in MOVES else None
     return JudgedRow(kind="not_comparable", detail=detail, reason=reason, apparent=apparent)
-
-
-def _apart(old: Cell, new: Cell) -> bool:
-    """Tell whether two cells that did not differ have digests of one kind that are not the same."""
-    firsts = [one.first for one in (old, new) if one.verdict == "deterministic" and one.first is not None]
-    return len(set(firsts)) > 1 and len(set(map(digest_kind, firsts))) == 1
 
 
 # From worst to best. The flag on decides, since who needs determinism sets it: silent is worst, raising is better,

@@ -10,7 +10,7 @@ import math
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from detmatrix.reports.cudnn import expected_engines
@@ -251,7 +251,12 @@ def row_view(row: MatrixRow, torch: str = "", machine: str | None = None) -> Vie
             "why": planned.why or None,
             "reason": row.reason,
             "inputs": row.inputs or None,
-            **{mode: _further(row.cells[mode]) for mode in ("warn_only", "unfilled", "no_workspace")},
+            # Modes that only some rows are run in.
+            **{
+                mode: cell_view(it) if it.verdict != "not_run" else fields_of(it, "verdict", "reason")
+                for mode in ("warn_only", "unfilled", "no_workspace")
+                for it in [row.cells[mode]]
+            },
             "alerts": row.alerts,
             "low_power": row.weak,
             "serial": row.serial,
@@ -291,11 +296,6 @@ def flag_cells(row: MatrixRow) -> dict[str, object]:
     """Return in short what one row showed with the flag off and on."""
     names = ("verdict", "runs", "differing", "upper_bound", "alert", "reason")
     return {mode: fields_of(cell_view(row.cell(mode)), *names) for mode in MODES}
-
-
-def _further(cell: Cell) -> Mapping[str, object]:
-    """Return the cell of a mode that only some rows are run in."""
-    return cell_view(cell) if cell.verdict != "not_run" else fields_of(cell, "verdict", "reason")
 
 
 def chosen_view(cell: Cell) -> View:
@@ -352,7 +352,7 @@ def distance(output: Output | None, unknown: str = NOT_MEASURED) -> tuple[str, .
         f"{severity.differing_elements} of {severity.elements} ({share})",
         _number(severity.max_abs, none),
         _number(severity.max_rel, none),
-        _ulps(severity.max_ulp, none),
+        _number(severity.max_ulp, none),
         _number(severity.v_ermv, none),
         _number(severity.v_c, none),
     )
@@ -361,10 +361,7 @@ def distance(output: Output | None, unknown: str = NOT_MEASURED) -> tuple[str, .
 def _number(value: float | None, none: str) -> str:
     if value is None:
         return none
-    return f"at least {value:.3g}" if value == sys.float_info.max else f"{value:.3g}"
-
-
-def _ulps(value: int | None, none: str) -> str:
-    if value is None or value < _MANY_ULPS:
-        return none if value is None else str(value)
-    return f"{'at least ' if value == _MOST_ULP else ''}{value:.3g}"
+    if isinstance(value, int) and value < _MANY_ULPS:
+        return str(value)
+    least = value in (sys.float_info.max, _MOST_ULP)
+    return f"{'at least ' if least else ''}{value:.3g}"

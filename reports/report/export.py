@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -87,13 +87,13 @@ def render_json(matrices: Sequence[Matrix]) -> Iterator[str]:
         ops = {name: it for name, it in report.items() if name != "runs"}
         yield from object_pieces(next(runs) | ops, "rows", "ops")
     else:
-        yield from object_pieces(report | {"runs": runs}, "runs", "ops", each=_member)
+        yield from object_pieces(
+            report | {"runs": runs},
+            "runs",
+            "ops",
+            each=lambda one: object_pieces(one, "rows") if "environment" in one else [json_of(one)],
+        )
     yield "\n"
-
-
-def _member(one: dict[str, object]) -> Iterable[str]:
-    """Yield the text of a run or of an op among several."""
-    return object_pieces(one, "rows") if "environment" in one else [json_of(one)]
 
 
 def _views(one: Matrix) -> Iterator[View]:
