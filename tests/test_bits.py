@@ -88,6 +88,33 @@ def test_what_counts_as_the_same(left: Any, right: Any, expected: bool) -> None:
     assert same_bits(left, right) is expected
 
 
+_LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "channels_last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "every other": lambda x: torch.stack((x, x), -1).flatten(-2)[..., ::2],
+    "with an offset": lambda x: torch.cat((torch.ones(3), x.flatten()))[3:].view(x.shape),
+    "with gaps": lambda x: torch.nn.functional.pad(x, (2, 3))[..., 2:-3],
+    "differentiable": lambda x: x.clone().requires_grad_() * 1,
+    "parameter": torch.nn.Parameter,
+    "computed in inference mode": torch.inference_mode()(torch.clone),
+    "negative view": lambda x: torch.complex(torch.zeros_like(x), -x).conj().imag,
+}
+
+
+@pytest.mark.parametrize("layout", _LAYOUTS)
+def test_strides_do_not_count(layout: str) -> None:
+    """The same elements laid out otherwise are the same, and one changed bit of them is seen."""
+    plain = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    changed = plain.clone()
+    changed[1, 2, 3, 4] = torch.nextafter(changed[1, 2, 3, 4], torch.tensor(9.0))
+    arrange = _LAYOUTS[layout]
+
+    assert same_bits(plain, arrange(plain))
+    assert same_bits(arrange(plain), arrange(plain))
+    assert not same_bits(arrange(plain), arrange(changed))
+    assert not same_bits(plain, arrange(changed))
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_any_strides_give_the_bits_of_a_fresh_copy(data: st.DataObject) -> None:

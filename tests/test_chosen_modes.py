@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,36 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.reports.compare.judge import Change, judge
+from detmatrix.reports.compare.runs import Again, compare
+from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
+from detmatrix.scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import WorkerEndedError
 from detmatrix.scanner.processes.variables import worker_environment
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import PlainProgress
+from detmatrix.scanner.verdicts.findings import MatrixRow
 from tests.bullets import CUBLAS, DETERMINISTIC, read
 from tests.commands import Command
+from tests.compared import run_of
 from tests.evidence_runs import ONE
 from tests.quick import SPECS as QUICK
-from tests.runs import SETTINGS, write_run
+from tests.runs import (
+    PROCESSES,
+    RUNS,
+    SETTINGS,
+    drifting,
+    ended,
+    launching,
+    raised,
+    ran,
+    row,
+    stable,
+    write_run,
+)
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -202,3 +220,239 @@ def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[
     passes.run(mode, 0)
 
     assert workers.asked == asked
+
+
+# What a chosen mode is found to do: on which evidence, and what comparisons make of it whatever off and on show.
+
+POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
+LATE: Mode = "backward_only"
+REFUSED = ended(
+    POOL,
+    LATE,
+    "raised",
+    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but",
+    exception="RuntimeError",
+)
+NOT_COMPILED = [
+    replace(one, compiled=Compiled(graphs=0, breaks=1, kernels=0))
+    for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")
+]
+OFTEN = {"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}
+ROUNDS = 7
+
+
+def _eager(off: Sequence[dict[str, int]] = (), on: Sequence[dict[str, int]] = ()) -> list[Observation]:
+    modes: dict[Mode, Sequence[dict[str, int]]] = {"off": off or stable(), "on": on or stable()}
+    if off and not on:
+        modes["unfilled"] = stable()  # the flag fixes it, not the fill
+    return [one for mode, digests in modes.items() for one in ran(POOL, mode, *digests)]
+
+
+def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
+    (found,) = _run(observations, weak=weak).rows
+    return found
+
+
+def _run(observations: Sequence[Observation], name: str = "run", weak: Sequence[Mode] = ()) -> Matrix:
+    """Return a run of one row, beside whose processes in some modes nothing raced."""
+    sentinels = [
+        Sentinel(mode=mode, process=process, before=0, op="s", executions=20, differing=0, load=1.0)
+        for mode in weak
+        for process in range(PROCESSES)
+    ]
+    return run_of((POOL, observations), name=name, sentinels=sentinels)
+
+
+def test_what_differs_as_off_does_has_a_word_of_its_own() -> None:
+    """No reader takes it for fine."""
+    seen = _row(*_eager(off=drifting()), *ran(POOL, "forward_only", *drifting()))
+
+    assert seen.chosen["forward_only"].finding == "also_differs"
+    assert _row(*_eager(), *ran(POOL, "forward_only", *stable())).chosen["forward_only"].finding == "as_off"
+
+
+@pytest.mark.parametrize("executions", [5, RUNS])
+def test_other_bits_take_enough_executions_in_the_mode_too(executions: int) -> None:
+    """Ten executions of a race that shows in one of a hundred look like other bits, with the flag off as well."""
+    seen = _row(*_eager(), *ran(POOL, LATE, *[{"b": executions}] * 2)).chosen[LATE]
+    off = _row(*_eager([{"a": executions}] * 2, stable()), *ran(POOL, LATE, *stable("b"))).chosen[LATE]
+
+    assert off.finding == seen.finding
+
+    if executions == RUNS:
+        assert (seen.finding, seen.finding_reason) == ("mode_dependent", None)
+    else:
+        assert seen.finding == "inconclusive"
+        assert str(seen.finding_reason).startswith(f"0 of 10 executions differed in {LATE}, of at least 100")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_other_inputs_void_the_cell_of_the_mode_alone(processes: int) -> None:
+    """In one process or in all of the mode; what off and on show stands."""
+    late = ran(POOL, LATE, *stable("b"))
+    other = [replace(one, inputs_digest="j" * 8) if one.process < processes else one for one in late]
+    seen = _row(*_eager(), *other)
+
+    assert seen.chosen[LATE].finding == "inconclusive"
+    assert "the inputs differed between processes" in str(seen.chosen[LATE].finding_reason)
+    assert (seen.finding, seen.reason) == ("deterministic", None)
+
+
+def test_a_sentinel_beside_the_mode_says_what_its_cell_is_worth() -> None:
+    """One beside another mode says nothing of it."""
+    late = ran(POOL, LATE, *stable())
+
+    assert str(_row(*_eager(), *late, weak=[LATE]).chosen[LATE].weak).startswith("the sentinel (s) differed")
+    assert _row(*_eager(), *late, weak=["off"]).chosen[LATE].weak is None
+
+
+# --- Comparisons
+
+
+@pytest.mark.parametrize("mode", [LATE, "forward_only"])
+@pytest.mark.parametrize(
+    ("old", "new", "weak"),
+    [
+        (_eager(), _eager(), ["off"]),
+        (
+            ended(POOL, "off", "raised", "no kernel", exception="NotImplementedError"),
+            ended(POOL, "off", "raised", "no kernel", exception="NotImplementedError"),
+            [],
+        ),
+        (_eager(off=[OFTEN, OFTEN]), _eager(), []),
+        (_eager(), _eager(off=[OFTEN, OFTEN]), []),
+    ],
+    ids=["off of low power", "off without a verdict", "off improved", "off began to differ"],
+)
+def test_a_mode_that_began_to_differ_is_a_change_whatever_off_is(
+    old: list[Observation], new: list[Observation], weak: list[Mode], mode: Mode
+) -> None:
+    """It is told beside what became of off, and no check for regressions passes over it."""
+    before = _row(*old, *ran(POOL, mode, *stable()), weak=weak)
+    after = _row(*new, *ran(POOL, mode, OFTEN, OFTEN), weak=weak)
+
+    judged = judge(before, after)
+
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert f"{mode}: " in judged.detail
+    assert "40 of 98" in judged.detail
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (ran(POOL, LATE, *stable()), raised(POOL, LATE, "pool"), "regressed"),
+        (raised(POOL, LATE, "pool"), ran(POOL, LATE, OFTEN, OFTEN), "regressed"),
+    ],
+    ids=["began to raise", "ceased to raise, and differs"],
+)
+def test_an_alert_in_a_mode_is_proof(before: list[Observation], after: list[Observation], kind: str) -> None:
+    """Of low power or not: load does not decide over it."""
+    judged = judge(_row(*_eager(), *before, weak=["off"]), _row(*_eager(), *after, weak=["off"]))
+
+    assert (judged.kind, judged.confirmed) == (kind, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "confirmed"),
+    [
+        (ran(POOL, LATE, *stable()), REFUSED, "regressed", True),
+        (REFUSED, ran(POOL, LATE, OFTEN, OFTEN), "regressed", True),
+        (REFUSED, ran(POOL, LATE, *stable()), "improved", False),
+        (REFUSED, raised(POOL, LATE, "pool"), "changed", True),
+        (REFUSED, REFUSED, "same", None),
+    ],
+)
+def test_a_mode_that_is_refused_ranks_as_one_that_raises(
+    before: list[Observation], after: list[Observation], kind: str, confirmed: bool | None
+) -> None:
+    """PyTorch decides over it, and neither load nor chance does."""
+    judged = judge(_row(*_eager(), *before), _row(*_eager(), *after))
+
+    assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    assert ("refused" in judged.detail) == (kind != "same")
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (ended(POOL, LATE, "crash", "killed by SIGSEGV"), "crash; after: killed by SIGSEGV"),
+        (ended(POOL, LATE, "timeout", "stopped after 60 s"), "timeout; after: stopped after 60 s"),
+        (ended(POOL, LATE, "raised", "no", exception="TypeError"), "error; after: TypeError: no"),
+        (NOT_COMPILED, "not_compiled; after: not compiled: dynamic shape"),
+    ],
+    ids=["crash", "timeout", "error", "not compiled"],
+)
+def test_a_mode_that_lost_its_result_is_told(lost: list[Observation], words: str) -> None:
+    """Nothing is known of it, which is not the same; beside a change of another mode it is told too."""
+    before, after = _row(*_eager(), *ran(POOL, LATE, *stable())), _row(*_eager(), *lost)
+
+    judged = judge(before, after)
+
+    assert (judged.kind, judged.reason, judged.apparent) == ("not_comparable", "no_verdict", None)
+    assert judged.detail == f"{LATE}: deterministic → {words}"
+    assert judge(after, before).reason == "no_verdict"
+    assert judge(after, after).kind == "same"
+    assert judge(before, _row(*_eager())).kind == "same"
+    flag = judge(
+        before,
+        _row(
+            *ran(POOL, "off", *stable()),
+            *raised(POOL, "on", "pool"),
+            *ran(POOL, "warn_only", *stable()),
+            *lost,
+        ),
+    )
+    assert flag.kind == "regressed"
+    assert words in flag.detail
+
+
+@pytest.mark.parametrize(("unlike", "kind"), [((0, 3), "regressed"), ((3, 0), "improved"), ((3, 3), "same")])
+def test_a_row_that_began_not_to_be_its_reference_is_a_change(unlike: tuple[int, int], kind: str) -> None:
+    """Told with the modes, whatever else is the same; it is nothing where no reference was held against it."""
+    old, new = (
+        _row(
+            *(
+                replace(one, reference=HeldReference(digest="b" if more else "a", elements=more))
+                for one in _eager()
+            )
+        )
+        for more in unlike
+    )
+
+    judged = judge(old, new)
+
+    assert judged.kind == kind
+    if kind == "same":
+        assert judge(_row(*_eager()), new).kind == "same"
+    else:
+        assert judged.detail.startswith("off, on: ")
+        assert "→" in judged.detail
+        assert judged.confirmed is False
+
+
+def _again(late: Sequence[dict[str, int]], name: str, weak: Sequence[Mode] = ()) -> Matrix:
+    same = [{"a": RUNS}] * ROUNDS
+    return _run([*_eager(same, same), *ran(POOL, LATE, *late)], name, weak)
+
+
+def _settled(*late: Sequence[dict[str, int]]) -> Change:
+    """Return a mode that began to differ, as measuring it again in turns beside idle sentinels settles it."""
+    first = [
+        _run([*_eager(), *ran(POOL, LATE, *stable())], "a"),
+        _run([*_eager(), *ran(POOL, LATE, OFTEN, OFTEN)], "b"),
+    ]
+    measured = Again(old=_again(late[0], "a", [LATE]), new=_again(late[1], "b", [LATE]), left={})
+    (change,) = compare(first, {("a", "b"): measured}).pairs[0].changes
+    return change
+
+
+def test_what_the_interpreter_ran_is_of_low_power_in_every_mode() -> None:
+    """A chosen mode rests on what off and on rest on; what another order changed is told otherwise."""
+    eager = [*launching(ran(POOL, "off", *stable())), *launching(ran(POOL, "on", *stable()))]
+    same = _row(*eager, *launching(ran(POOL, LATE, *stable())))
+    other = _row(*eager, *launching(ran(POOL, LATE, *stable()), 3))
+
+    assert same.chosen[LATE].weak == same.weak
+    assert str(same.weak).startswith("Triton's interpreter ran programs of kernels one after the other")
+    assert other.chosen[LATE].weak is None

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,9 +23,11 @@ from typing import Any, NoReturn
 import pytest
 
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.verdicts.findings import matrix
 from tests import tied
-from tests.commands import Command
+from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
 from tests.in_process import Requests, in_process, small_scan
 from tests.stand_in import StandIn, using
@@ -336,3 +339,197 @@ def _limited(left: int) -> Callable[[int, bytes], int]:
         return written
 
     return limited
+
+
+# A scan leaves nothing behind, however it ends: no process, no folder; and it never speaks of a file that is another's.
+
+LEFT_BEHIND_OPTIONS = (
+    "quick.put_",
+    "--specs",
+    SPECS,
+    "--device",
+    "cpu",
+    "--runs",
+    4,
+    "--processes",
+    1,
+    "--timeout",
+    1.5,
+)
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and takes a subreaper")
+
+
+def _gone(standing: StandIn) -> bool:
+    """Wait a while for the last process that was started by stand-ins to end."""
+    until = time.monotonic() + 10
+    while using(standing) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not using(standing)
+
+
+@LINUX
+@pytest.mark.parametrize("then", ["daemon", "daemon and die", "daemon and hang"])
+def test_processes_in_sessions_of_their_own_end_with_the_worker(
+    detmatrix: Command, tmp_path: Path, then: str
+) -> None:
+    """An op may start what no kill of its group reaches, whether it returns, crashes or hangs."""
+    standing = StandIn(tmp_path, {"do": "observe", "spec": "quick.put_", "mode": "off", "then": then})
+
+    done = detmatrix("scan", *LEFT_BEHIND_OPTIONS, "--python", standing.python, "-o", "run.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    # Those that are noted were there: three an execution, of which the parents ended at once.
+    assert (tmp_path / "stand_in.daemons").read_text().count("\n") >= 3
+    assert using(standing) == []
+
+
+@LINUX
+@pytest.mark.parametrize("moment", ["start", "observe"])
+def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
+    """Killed while a worker starts, or while a row runs that has started others: all of them end at once."""
+    wait = tmp_path / "wait"
+    wait.touch()
+    rule = {"do": moment, "wait": str(wait), "then": {}}
+    daemon = {"do": "sentinel", "then": "daemon"}
+    standing = StandIn(tmp_path, *([daemon] if moment == "observe" else []), rule)
+    command = [sys.executable, "-m", "detmatrix", "scan", *LEFT_BEHIND_OPTIONS, "--python", standing.python]
+    with tied.start(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 30
+        while moment not in {one["do"] for one in standing.noted} and time.monotonic() < until:
+            time.sleep(0.01)
+        process.kill()
+
+    assert process.returncode == -signal.SIGKILL
+    assert wait.exists()
+    assert _gone(standing)
+
+
+def test_folders_of_killed_scans_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the next scan; those of a scan that goes on, and what is no such folder, stay."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine = tmp_path / "detmatrix-sandbox-mine"
+    mine.mkdir()
+    (mine / "notes").touch()
+    (tmp_path / "detmatrix-sandbox-link").symlink_to(mine)
+    code = "import os, signal; from detmatrix.scanner.processes.sandbox import ImportSandbox; ImportSandbox(); os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", code], check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
+    left = set(tmp_path.iterdir())
+    assert len(left) == 3
+
+    with ImportSandbox() as one, ImportSandbox() as other:
+        assert set(tmp_path.iterdir()) == {mine, tmp_path / "detmatrix-sandbox-link", one.path, other.path}
+        assert (one.path / "detmatrix" / "scanner" / "worker").is_dir()
+    assert set(tmp_path.iterdir()) == {mine, tmp_path / "detmatrix-sandbox-link"}
+    assert (mine / "notes").exists()
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "removed": (lambda path: path.unlink(), "removed"),
+    "replaced": (lambda path: path.with_name("x").write_bytes(b"x") and path.with_name("x").replace(path),
+                 "replaced by another file"),
+    "cut": (lambda path: os.truncate(path, 10), "cut"),
+    "appended": (lambda path: path.write_bytes(path.read_bytes() + b"x"), "written to by someone else"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_output_that_changes_is_noticed_at_the_next_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """The scan ends there, not at its end, and what is not its own stays as it is."""
+    path = tmp_path / "run.jsonl"
+    change, text = CHANGES[name]
+    requests: Requests = in_process(monkeypatch)
+
+    def changed(number: int) -> None:
+        if number == 5:
+            change(path)
+
+    requests.before = changed
+
+    with pytest.raises(
+        UsageError, match=f"was {text} while the scan wrote it; start over, with -o elsewhere"
+    ):
+        small_scan(path)
+
+    assert len(requests.asked) == 6
+    assert path.exists() == (name != "removed")
+    if name == "replaced":
+        assert path.read_bytes() == b"x"
+
+
+# Workers side by side: every row once in each mode, controls and power by share, and whole rows wherever it is cut.
+
+SHARES_OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 100, "--processes", 2)
+
+
+def _scan(folder: Path, *rules: dict[str, Any], workers: int = 2) -> Run:
+    standing = StandIn(folder, *rules)
+    options = (*SHARES_OPTIONS, "--workers", workers, "--python", standing.python)
+    done = command_in(folder)("scan", *options, "-o", f"{workers}.jsonl", "--force")
+    assert done.returncode == 0, done.stderr
+    return read_run(folder / f"{workers}.jsonl")
+
+
+def _findings(run: Run) -> dict[tuple[str, ...], tuple[str, str | None]]:
+    rows = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    return {row.row.key: (row.finding, row.weak) for row in rows}
+
+
+def test_two_workers_find_what_one_finds(tmp_path: Path) -> None:
+    """Each row is observed in the share of one of them; both answer all controls in all processes."""
+    one, two = (_scan(tmp_path, workers=workers) for workers in (1, 2))
+
+    assert _findings(two) == _findings(one)
+    assert Counter((o.key, o.mode, o.process) for o in two.observations) == Counter(
+        (o.key, o.mode, o.process) for o in one.observations
+    )
+    workers = {
+        row.key: {o.worker for o in two.observations if o.key == row.key} for row in two.header.planned
+    }
+    assert {len(found) for found in workers.values()} == {1}
+    assert set.union(*workers.values()) == {0, 1}
+    answered = Counter((o.spec, o.mode, o.process, o.worker) for o in two.controls)
+    assert set(answered.values()) == {1}
+    assert {worker for *_, worker in answered} == {0, 1}
+    assert two.closing is not None
+    assert (len(two.costs), len(two.dispatches)) == (len(one.costs), len(one.dispatches))
+
+
+def test_power_is_that_of_the_share(tmp_path: Path) -> None:
+    """A worker whose sentinel did not differ says so of its rows, and of no others."""
+    run = _scan(tmp_path, {"do": "sentinel", "worker": 3, "then": {"digests": {"a": 20}}})
+
+    (weak,) = {sentinel.worker for sentinel in run.sentinels if not sentinel.differing}
+    shares: dict[tuple[str, ...], int] = {o.key: o.worker for o in run.observations}
+    found = {
+        key: reason is not None
+        for key, (finding, reason) in _findings(run).items()
+        if finding == "deterministic"
+    }
+    assert found == {key: shares[key] == weak for key in found}
+    assert set(found.values()) == {True, False}
+
+
+@pytest.mark.parametrize("worker", [2, 4])
+def test_what_is_cut_has_whole_rows_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detmatrix: Command, worker: int
+) -> None:
+    """A worker that does not start ends the scan, in one line; the file goes on, and has every row once."""
+    monkeypatch.setattr("detmatrix.scanner.run.shares._TURN", 2)
+    standing = StandIn(tmp_path, {"do": "start", "worker": worker, "then": "exit"})
+    options = (*SHARES_OPTIONS, "--workers", 2, "--python", standing.python, "-o", "run.jsonl")
+
+    done = detmatrix("scan", *options)
+    assert done.returncode == 4
+    assert "no worker could be started" in done.stderr.splitlines()[-1]
+    StandIn(tmp_path)
+    assert detmatrix("scan", *options, "--resume").returncode == 0
+
+    run = read_run(tmp_path / "run.jsonl")
+    assert run.closing is not None
+    # Nothing is said of rows whose worker was ended since another one did not start.
+    assert {one.outcome for one in run.observations} <= {"ran", "raised"}
+    counted = Counter((o.key, o.mode, o.process) for o in run.observations if o.mode in {"off", "on"})
+    assert set(counted.values()) == {1}
+    assert len(counted) == 4 * len(run.header.planned)
