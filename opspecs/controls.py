@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from detmatrix.opspecs.model import Batch, Call, Case, Direction, OpSpec, call
+from detmatrix.opspecs.model import BOTH, FORWARD, Batch, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -165,6 +165,22 @@ def _pairs(t: Inputs, slots: int) -> Call:
     return call(*(one.to(t.device) for one in (torch.ones(slots), index, torch.cat([large, -large]))))
 
 
+def _block_pairs(t: Inputs) -> Call:
+    return _pairs(t, 1024)
+
+
+def _integers(t: Inputs) -> Call:
+    return call(t.index(4, high=9), 0, t.index(256, high=4), t.index(256, high=100))
+
+
+def _accumulated(t: Inputs) -> Call:
+    return call(t.normal(4), (t.index(64, high=4),), t.mixed(64), accumulate=True)
+
+
+def _size(t: Inputs) -> Call:
+    return call(64, dtype=t.dtype, device=t.device)
+
+
 def _swamped(t: Inputs) -> Call:
     """Return 2²⁴ and numbers of which only those of several tiles together are large enough to be added to it."""
     import torch  # noqa: PLC0415
@@ -181,106 +197,59 @@ def _near_one(t: Inputs) -> Call:
     return call(torch.linspace(0.99, 1.01, 10_000).to(t.device), 0)
 
 
-def _simulated(name: str, op: str | Callable[..., Any], why: str, inputs: Callable[[Inputs], Call]) -> OpSpec:
-    return OpSpec(name=f"control.{name}", op=op, why=why, cases={"one": Case(inputs)})
-
-
 # Of a simulated GPU, where they are asked in place of the others; ``detmatrix.scanner.verdicts.controls`` says of each which class of
 # schedules must give other bits, or that it is proved that none does. What differs does so whatever the seed.
-SIMULATED_CONTROLS: tuple[OpSpec, ...] = (
-    _simulated("elementwise", chain, "There is no order to choose.", lambda t: call(t.normal(4096))),
-    _simulated(
-        "barriers",
-        "torch.sum",
-        "Each block adds its rows up between barriers, which leave no order to choose.",
-        lambda t: call(t.mixed(4, 512), 1),
-    ),
-    _simulated(
-        "last_block",
-        "torch.sum",
-        "The block that comes last, by a counter, adds up what all blocks left, in their order.",
-        lambda t: call(t.mixed(64).expand(2048, 64)),
-    ),
-    _simulated(
-        "integer_scan",
-        "torch.cumsum",
-        "Tiles wait for those before them and take what is there; integers do not round.",
-        lambda t: call(t.index(6000, high=100), 0),
-    ),
-    _simulated(
-        "radix_sort",
-        "torch.sort",
-        "Counts digits and moves what it sorts, with barriers between.",
-        lambda t: call(t.index(3000, high=100).byte()),
-    ),
-    _simulated(
-        "integer_atomics",
-        "torch.scatter_add",
-        "Atomic additions of integers, which commute.",
-        lambda t: call(t.index(4, high=9), 0, t.index(256, high=4), t.index(256, high=100)),
-    ),
-    _simulated(
-        "accumulate",
-        "torch.index_put",
-        "Sorts indices, then each sum is one thread's.",
-        lambda t: call(t.normal(4), (t.index(64, high=4),), t.mixed(64), accumulate=True),
-    ),
-    _simulated(
-        "atomics", scattered, "Two blocks add to each element by atomic additions.", lambda t: _pairs(t, 1024)
-    ),
-    _simulated(
-        "warp_atomics", scattered, "Two warps of a block add to each element.", lambda t: _pairs(t, 32)
-    ),
-    _simulated("lane_atomics", scattered, "Two lanes of a warp add to one element.", lambda t: _pairs(t, 1)),
-    _simulated(
-        "scan",
-        "torch.cumsum",
-        "Tiles wait for those before them and add up what is there, and the order of that rounds.",
-        _swamped,
-    ),
-    _simulated("products", "torch.cumprod", "The same, and the flag changes nothing.", _near_one),
-    _simulated(
-        "stores",
-        stored,
-        "Two blocks store into each element, and the last one stays.",
-        lambda t: _pairs(t, 1024),
-    ),
-    _simulated(
-        "unwritten",
-        unwritten,
-        "Computes with memory that nobody wrote, which the flag has filled.",
-        lambda t: call(64, dtype=t.dtype, device=t.device),
-    ),
-    _simulated("read_write", shifted, "Threads read what others write.", lambda t: call(t.normal(512))),
+SIMULATED_CONTROLS: tuple[OpSpec, ...] = tuple(
+    OpSpec(name=f"control.{name}", op=op, why=why, cases={"one": Case(inputs)})
+    for name, op, inputs, why in (
+        ("elementwise", chain, lambda t: call(t.normal(4096)), "There is no order to choose."),
+        (
+            *("barriers", "torch.sum", lambda t: call(t.mixed(4, 512), 1)),
+            "Each block adds its rows up between barriers, which leave no order to choose.",
+        ),
+        (
+            *("last_block", "torch.sum", lambda t: call(t.mixed(64).expand(2048, 64))),
+            "The block that comes last, by a counter, adds up what all blocks left, in their order.",
+        ),
+        (
+            *("integer_scan", "torch.cumsum", lambda t: call(t.index(6000, high=100), 0)),
+            "Tiles wait for those before them and take what is there; integers do not round.",
+        ),
+        (
+            *("radix_sort", "torch.sort", lambda t: call(t.index(3000, high=100).byte())),
+            "Counts digits and moves what it sorts, with barriers between.",
+        ),
+        ("integer_atomics", "torch.scatter_add", _integers, "Atomic additions of integers, which commute."),
+        ("accumulate", "torch.index_put", _accumulated, "Sorts indices, then each sum is one thread's."),
+        ("atomics", scattered, _block_pairs, "Two blocks add to each element by atomic additions."),
+        ("warp_atomics", scattered, lambda t: _pairs(t, 32), "Two warps of a block add to each element."),
+        ("lane_atomics", scattered, lambda t: _pairs(t, 1), "Two lanes of a warp add to one element."),
+        (
+            *("scan", "torch.cumsum", _swamped),
+            "Tiles wait for those before them and add up what is there, and the order of that rounds.",
+        ),
+        ("products", "torch.cumprod", _near_one, "The same, and the flag changes nothing."),
+        ("stores", stored, _block_pairs, "Two blocks store into each element, and the last one stays."),
+        ("unwritten", unwritten, _size, "Computes with memory that nobody wrote, which the flag has filled."),
+        ("read_write", shifted, lambda t: call(t.normal(512)), "Threads read what others write."),
+    )
 )
 
 _IMAGE = {"image": Case(lambda t: call(t.leaf(t.normal(48, 2, 4, 8))), batch=Batch({0: 0}))}
 _ROWS = {"rows": Case(lambda t: call(t.leaf(t.normal(48, 8))), batch=Batch({0: 0}))}
-
-
-def _invariance_control(
-    name: str, op: Callable[..., Any], why: str, cases: Mapping[str, Case], *, backward: bool = False
-) -> OpSpec:
-    """Return a control that is asked whether its bits change with something else."""
-    directions: tuple[Direction, ...] = ("forward", "backward") if backward else ("forward",)
-    return OpSpec(name=f"control.{name}", op=op, why=why, directions=directions, cases=cases)
-
+_FLIPPED = Case(lambda t: call(t.normal(48), itertools.count()), batch=Batch({0: 0}))
 
 # Asked where a scan asks for invariance; ``detmatrix.scanner.verdicts.invariance`` says where each must give other bits.
-INVARIANCE_CONTROLS: tuple[OpSpec, ...] = (
-    _invariance_control(
-        "invariant", constant, "Elementwise: threads, batch and layout decide nothing.", _IMAGE, backward=True
-    ),
-    _invariance_control(
-        "unrepeatable",
-        varies,
-        "Flips low bits of one element, other ones each time.",
-        {"each_time": Case(lambda t: call(t.normal(48), itertools.count()), batch=Batch({0: 0}))},
-    ),
-    _invariance_control("by_threads", by_threads, "Multiplies by the number of threads.", _ROWS),
-    _invariance_control("by_size", by_size, "Multiplies by the number of items.", _ROWS, backward=True),
-    _invariance_control("by_place", by_place, "Multiplies each item by its place.", _ROWS),
-    _invariance_control("by_layout", by_layout, "Multiplies by a sum of the strides.", _IMAGE),
+INVARIANCE_CONTROLS: tuple[OpSpec, ...] = tuple(
+    OpSpec(name=f"control.{name}", op=op, why=why, directions=directions, cases=cases)
+    for name, op, why, directions, cases in (
+        ("invariant", constant, "Elementwise: threads, batch and layout decide nothing.", BOTH, _IMAGE),
+        ("unrepeatable", varies, SPECS[1].why, FORWARD, {"each_time": _FLIPPED}),
+        ("by_threads", by_threads, "Multiplies by the number of threads.", FORWARD, _ROWS),
+        ("by_size", by_size, "Multiplies by the number of items.", BOTH, _ROWS),
+        ("by_place", by_place, "Multiplies each item by its place.", FORWARD, _ROWS),
+        ("by_layout", by_layout, "Multiplies by a sum of the strides.", FORWARD, _IMAGE),
+    )
 )
 
 # Of the CPU, and of accelerators.

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 Direction = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]
-BOTH: tuple[Direction, ...] = ("forward", "backward")
+FORWARD: tuple[Direction, ...] = ("forward",)
+BACKWARD: tuple[Direction, ...] = ("backward",)
+BOTH = (*FORWARD, *BACKWARD)
 
 
 class MissingError(Exception):

@@ -5,10 +5,11 @@ Modes, dims, memory formats and antialiasing have kernels of their own, so each 
 
 from __future__ import annotations
 
-from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, Device, Direction, OpSpec, call
+from functools import partial
+from typing import Any
 
-BACKWARD: tuple[Direction, ...] = ("backward",)
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
 
 def _interpolate(
@@ -35,25 +36,23 @@ def _case(
     mode: str,
     scale: float,
     gradients: int,
-    *,
-    directions: tuple[Direction, ...] = BACKWARD,
+    *options: str,
     channels_last: bool = False,
     large: bool = False,
-    devices: tuple[Device, ...] = ("cpu", "cuda"),
-    **options: bool,
+    **declared: Any,
 ) -> Case:
     """Return a case in which each input element receives up to about *gradients* gradients; two always commute."""
+    given = dict.fromkeys(options, True)
     return Case(
-        lambda t: _interpolate(t, dims, mode, scale, channels_last=channels_last, large=large, **options),
+        lambda t: _interpolate(t, dims, mode, scale, channels_last=channels_last, large=large, **given),
         f"up to about {gradients} gradients added into each input element" if gradients > 2 else "",  # noqa: PLR2004
-        directions=directions,
-        devices=devices,
         traits={
             "mode": mode,
             "dims": f"{dims}-D",
-            "antialias": str(options.get("antialias", False)),
+            "antialias": str("antialias" in options),
             "memory_format": "channels_last" if channels_last else "contiguous",
         },
+        **declared,
     )
 
 
@@ -69,33 +68,25 @@ def _nearest(mode: str) -> dict[str, Case]:
     }
 
 
-def _linear(mode: str, dims: int) -> dict[str, Case]:
-    """Return the cases all (multi)linear modes share: an output is drawn from two inputs along each dim."""
-    large, name = dims == 1, f"{mode}_large" if dims == 1 else mode
+def _smooth(mode: str, dims: int, taps: int) -> dict[str, Case]:
+    """Return the cases of a mode that draws an output from so many input elements (*taps*) along each dim if nothing is resized."""
+    enlarged, large, name = (3 * taps) ** dims, dims == 1, f"{mode}_large" if dims == 1 else mode
     return {
-        name: _case(dims, mode, 3, 6**dims, directions=BOTH, large=large),
-        f"{name}_align_corners": _case(dims, mode, 3, 6**dims, align_corners=True, large=large),
-        f"{mode}_down_large": _case(dims, mode, 0.75, 2**dims, large=True),
+        name: _case(dims, mode, 3, enlarged, directions=BOTH, large=large),
+        f"{name}_align_corners": _case(dims, mode, 3, enlarged, "align_corners", large=large),
+        f"{mode}_down_large": _case(dims, mode, 0.75, 36 if mode == "bicubic" else 2**dims, large=True),
     }
 
 
 def _image(mode: str, taps: int) -> dict[str, Case]:
-    """Return the cases bilinear and bicubic add: channels last, and antialiasing both ways.
-
-    Args:
-        mode: ``"bilinear"`` or ``"bicubic"``.
-        taps: Input elements along each dim that an output is drawn from when nothing is resized.
-    """
+    """Return the cases bilinear and bicubic add: channels last, and antialiasing both ways."""
     enlarged, reduced = (3 * taps) ** 2, taps**2
+    down = partial(_case, 2, mode, 0.5, reduced, "antialias", large=True)
     return {
         f"{mode}_channels_last_batch": _case(2, mode, 3, enlarged, channels_last=True, large=True),
-        f"{mode}_antialias": _case(2, mode, 3, enlarged, antialias=True),
-        f"{mode}_antialias_down_large": _case(
-            2, mode, 0.5, reduced, directions=BOTH, antialias=True, large=True
-        ),
-        f"{mode}_antialias_channels_last_large": _case(
-            2, mode, 0.5, reduced, channels_last=True, antialias=True, large=True
-        ),
+        f"{mode}_antialias": _case(2, mode, 3, enlarged, "antialias"),
+        f"{mode}_antialias_down_large": down(directions=BOTH),
+        f"{mode}_antialias_channels_last_large": down(channels_last=True),
     }
 
 
@@ -106,17 +97,16 @@ SPECS: tuple[OpSpec, ...] = (
         "atomic additions "
         "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/UpSampleBilinear2d.cu); in the nearest "
         "modes an input collects its own.",
+        directions=("backward",),
         cases={
             **_nearest("nearest"),
             **_nearest("nearest-exact"),
-            **_linear("linear", 1),
-            **_linear("bilinear", 2),
+            **_smooth("linear", 1, 2),
+            **_smooth("bilinear", 2, 2),
             **_image("bilinear", 2),
-            "bicubic": _case(2, "bicubic", 3, 144, directions=BOTH),
-            "bicubic_align_corners": _case(2, "bicubic", 3, 144, align_corners=True),
-            "bicubic_down_large": _case(2, "bicubic", 0.75, 36, large=True),
+            **_smooth("bicubic", 2, 4),
             **_image("bicubic", 4),
-            **_linear("trilinear", 3),
+            **_smooth("trilinear", 3, 2),
             "trilinear_channels_last_batch": _case(3, "trilinear", 3, 216, channels_last=True, large=True),
             # Adaptive average pools, whose windows overlap where sizes do not divide.
             # Enlarged by a half, an element takes part in two outputs along each dim; by 0.7, in three.

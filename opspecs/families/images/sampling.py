@@ -5,25 +5,25 @@ Points crowd into a corner of the image, so that a hundred or more of them fall 
 
 from __future__ import annotations
 
-from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
+from typing import Any
 
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
+
+CROWDED = "gradients of a hundred points or more added into each pixel"
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 
 def _sample(
     t: Inputs,
     dims: int,
-    mode: str,
-    padding: str,
     *,
-    align_corners: bool = False,
-    beyond: bool = False,
     grid_grad: bool = False,
     channels_last: bool = False,
     small: bool = False,
+    **options: Any,
 ) -> Call:
-    """Sample a corner, or what lies around it and *beyond* the image, which reaches from -1 to 1.
+    """Sample a corner, or with another padding than zeros what lies around it and beyond the image, which reaches from -1 to 1.
 
     Beyond it padding decides: the border takes all gradients, reflection folds them back.
     """
@@ -34,14 +34,10 @@ def _sample(
     if small:
         side, points = 8, 16
     image = t.normal(batch, channels, *(side,) * dims)
-    if channels_last:
-        image = t.channels_last(image)
-    grid = t.uniform(batch, *(points,) * dims, dims, low=0.8 if beyond else 0.2, high=1.4 if beyond else 0.6)
-    if grid_grad:
-        grid = t.leaf(grid)
-    else:
-        image = t.leaf(image)
-    return call(image, grid, mode=mode, padding_mode=padding, align_corners=align_corners)
+    image = t.channels_last(image) if channels_last else image
+    low, high = (0.2, 0.6) if options["padding_mode"] == "zeros" else (0.8, 1.4)
+    grid = t.uniform(batch, *(points,) * dims, dims, low=low, high=high)
+    return call(*((image, t.leaf(grid)) if grid_grad else (t.leaf(image), grid)), **options)
 
 
 def _sample_channels(t: Inputs) -> Call:
@@ -49,10 +45,6 @@ def _sample_channels(t: Inputs) -> Call:
     points = t.size(cpu=64, cuda=1 << 12, simulated=320)
     grid = t.uniform(1, 1, points, 2, low=0.2, high=0.6)
     return call(t.leaf(t.normal(1, 1025, 8, 8)), grid, align_corners=True)
-
-
-def _traits(dims: int, mode: str, memory_format: str = "contiguous") -> dict[str, str]:
-    return {"dims": f"{dims}-D", "mode": mode, "memory_format": memory_format}
 
 
 def _sample_pixels(t: Inputs) -> Call:
@@ -68,21 +60,23 @@ def _sample_pixels(t: Inputs) -> Call:
     return call(image, grid, mode="nearest", padding_mode="zeros", align_corners=False)
 
 
-def _case(
-    dims: int,
-    mode: str,
-    padding: str = "zeros",
-    *,
-    directions: tuple[Direction, ...] = ("backward",),
-    **options: bool,
-) -> Case:
-    """Return a case in which a hundred points or more fall upon each pixel of a corner, or of the border."""
-    channels_last = options.get("channels_last", False)
+def _case(name: str, provokes: str = CROWDED, **options: bool) -> Case:
+    """Return the case of a name, which says mode, padding, corners and layout; 100 points or more fall upon a pixel or the border."""
+    words = name.split("_")
+    mode = words[0].replace("trilinear", "bilinear")
+    dims = 3 if words[0] == "trilinear" or "3d" in words else 2
+    padding = next((word for word in ("border", "reflection") if word in words), "zeros")
+    given: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": "corners" in words}
+    last = "channels" in words
     return Case(
-        lambda t: _sample(t, dims, mode, padding, beyond=padding != "zeros", **options),
-        "gradients of a hundred points or more added into each pixel",
-        directions=directions,
-        traits=_traits(dims, mode, "channels_last" if channels_last else "contiguous"),
+        lambda t: _sample(t, dims, channels_last=last, **options, **given),
+        provokes,
+        directions=BOTH if name in {"bilinear", "trilinear"} else None,
+        traits={
+            "dims": f"{dims}-D",
+            "mode": mode,
+            "memory_format": "channels_last" if last else "contiguous",
+        },
     )
 
 
@@ -93,44 +87,32 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/GridSampler.cu).",
         directions=("backward",),
         cases={
-            "bilinear_batch": _case(2, "bilinear", directions=BOTH),
-            "bilinear_align_corners_batch": _case(2, "bilinear", align_corners=True),
-            "bilinear_border_batch": _case(2, "bilinear", "border"),
-            "bilinear_border_align_corners_batch": _case(2, "bilinear", "border", align_corners=True),
-            "bilinear_reflection_batch": _case(2, "bilinear", "reflection"),
-            "bilinear_reflection_align_corners_batch": _case(2, "bilinear", "reflection", align_corners=True),
-            "bilinear_channels_last_batch": _case(2, "bilinear", channels_last=True),
-            "nearest_batch": _case(2, "nearest"),
-            "nearest_border_batch": _case(2, "nearest", "border"),
-            "bicubic_batch": _case(2, "bicubic"),
-            "bicubic_border_batch": _case(2, "bicubic", "border"),
-            "bicubic_reflection_align_corners_batch": _case(2, "bicubic", "reflection", align_corners=True),
-            "trilinear_batch": _case(3, "bilinear", directions=BOTH),
-            "trilinear_border_batch": _case(3, "bilinear", "border"),
-            "trilinear_reflection_align_corners_batch": _case(
-                3, "bilinear", "reflection", align_corners=True
-            ),
-            "trilinear_channels_last_batch": _case(3, "bilinear", channels_last=True),
-            "nearest_3d_batch": _case(3, "nearest"),
-            "bilinear_small_batch": Case(
-                lambda t: _sample(t, 2, "bilinear", "zeros", small=True),
-                "gradients of about 70 points added into each pixel",
-                traits=_traits(2, "bilinear"),
+            **{
+                f"{name}_batch": _case(name)
+                for name in (
+                    *(
+                        "bilinear",
+                        "bilinear_align_corners",
+                        "bilinear_border",
+                        "bilinear_border_align_corners",
+                    ),
+                    *("bilinear_reflection", "bilinear_reflection_align_corners", "bilinear_channels_last"),
+                    *("nearest", "nearest_border"),
+                    *("bicubic", "bicubic_border", "bicubic_reflection_align_corners"),
+                    *("trilinear", "trilinear_border", "trilinear_reflection_align_corners"),
+                    *("trilinear_channels_last", "nearest_3d"),
+                )
+            },
+            "bilinear_small_batch": _case(
+                "bilinear_small", "gradients of about 70 points added into each pixel", small=True
             ),
             "bilinear_align_corners_channels": Case(
-                _sample_channels,
-                "gradients of a hundred points or more added into each pixel",
-                devices=("cuda",),
-                traits=_traits(2, "bilinear"),
+                _sample_channels, CROWDED, devices=("cuda",), traits=_case("bilinear").traits
             ),
             # Each point has a gradient of its own, a sum over the channels.
-            "grid_grad_batch": Case(
-                lambda t: _sample(t, 2, "bilinear", "zeros", grid_grad=True), traits=_traits(2, "bilinear")
-            ),
-            "grid_grad_3d_batch": Case(
-                lambda t: _sample(t, 3, "bilinear", "zeros", grid_grad=True), traits=_traits(3, "bilinear")
-            ),
-            "each_pixel_once": Case(_sample_pixels, traits=_traits(2, "nearest")),
+            "grid_grad_batch": _case("bilinear_grid", "", grid_grad=True),
+            "grid_grad_3d_batch": _case("bilinear_grid_3d", "", grid_grad=True),
+            "each_pixel_once": Case(_sample_pixels, traits=_case("nearest").traits),
         },
         cuda_dtypes=("float16",),
     ),
