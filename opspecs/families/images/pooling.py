@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, prod
+from math import inf
+from re import sub
 from typing import TYPE_CHECKING, Any
 
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, FORWARD, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
 
-FORWARD: tuple[Direction, ...] = ("forward",)
+HALF = ("float16", "bfloat16")
 NAMED = "and name it in the indices"
 PLACES = "about 16 different values written to each place"
 
@@ -65,7 +66,7 @@ def _case(
     provokes: str = "",
     *,
     channels_last: bool = False,
-    directions: tuple[Direction, ...] | None = None,
+    directions: Any = None,
     **options: Any,
 ) -> Case:
     """Return a case that pools what is drawn, in windows or to an output of a size; an option may be a function of ``t``."""
@@ -79,34 +80,28 @@ def _case(
     return Case(inputs, provokes, directions=directions)
 
 
-def _traits(case: str, names: str) -> dict[str, str]:
-    """Return the traits of these names, which the id of a case tells."""
-    fields = {
+def _traits(module: str, case: str) -> dict[str, str]:
+    """Return the traits that a module's lists have conditions of, which the id of a case tells."""
+    # The windows of tied values divide the input.
+    size = {"output_size_1": "1", "tied_indices": "dividing"}.get(case, case.partition("_")[0])
+    return {
+        **({"output_size": size} if module.startswith("Adaptive") else {}),
         "memory_format": "channels_last" if "channels_last" in case else "contiguous",
-        "return_indices": str("indices" in case),
-        # The windows of tied values divide the input.
-        "output_size": {"output_size_1": "1", "tied_indices": "dividing"}.get(case, case.partition("_")[0]),
+        **({"return_indices": str("indices" in case)} if "MaxPool" in module else {}),
     }
-    return {name: fields[name] for name in names.split()}
 
 
 def _spec(
-    module: str,
-    function: str,
-    why: str,
-    cases: dict[str, Case],
-    traits: str,
-    cuda_dtypes: tuple[str, ...] = ("float16", "bfloat16"),
-    directions: tuple[Direction, ...] = ("backward",),
+    module: str, why: str, cases: dict[str, Case], cuda_dtypes: tuple[str, ...] = HALF, **declared: Any
 ) -> OpSpec:
-    """Return the spec of a module, whose cases have the traits of these names."""
+    """Return the spec of a module, whose function has the same name, written otherwise."""
     return OpSpec(
         name=f"torch.nn.{module}",
-        op=f"torch.nn.functional.{function}",
+        op=f"torch.nn.functional.{sub('(?<=[a-z])(?=[A-Z])', '_', module).lower()}",
         why=why,
-        directions=directions,
-        cases={case: replace(declared, traits=_traits(case, traits)) for case, declared in cases.items()},
+        cases={case: replace(one, traits=_traits(module, case)) for case, one in cases.items()},
         cuda_dtypes=cuda_dtypes,
+        **{"directions": BACKWARD} | declared,
     )
 
 
@@ -153,11 +148,9 @@ def _adaptive(kind: str, dims: int) -> OpSpec:
         overlap, source = "windows share maxima", f"AdaptiveMaxPooling{max(dims, 2)}d"
     return _spec(
         f"Adaptive{kind}Pool{dims}d",
-        f"adaptive_{kind.lower()}_pool{dims}d",
         f"Where the output does not divide the input, {overlap}, and the CUDA backward adds their gradients "
         f"{'there ' if maximum else ''}with atomic additions ({KERNELS}/{source}.cu).",
         cases,
-        f"output_size memory_format{' return_indices' if maximum else ''}",
     )
 
 
@@ -187,7 +180,7 @@ def _maximum(dims: int, backward: str) -> OpSpec:
         cases["tied_indices"] = _tied_case(dims, 4, 5)
     cases["disjoint"] = _case(_spiky, dims, 2)
     why = f"Where windows share a maximum, {backward}"
-    return _spec(f"MaxPool{dims}d", f"max_pool{dims}d", why, cases, "memory_format return_indices")
+    return _spec(f"MaxPool{dims}d", why, cases)
 
 
 def _fractional(dims: int) -> OpSpec:
@@ -217,39 +210,32 @@ def _fractional(dims: int) -> OpSpec:
     }
     return _spec(
         f"FractionalMaxPool{dims}d",
-        f"fractional_max_pool{dims}d",
         f"Where windows share a maximum, {ATOMIC} ({KERNELS}/FractionalMaxPool{dims}d.cu).",
         cases,
-        "memory_format return_indices",
         ("float16",),
     )
 
 
 def _unpool(dims: int) -> OpSpec:
     """Return the spec of MaxUnpool1d, MaxUnpool2d or MaxUnpool3d."""
-
-    def shape(t: Inputs, *, channels_last: bool = False) -> tuple[int, ...]:
-        # CPU threads cut the values into equal parts. They meet in a plane if there is only one, and channels
-        # last in each of them: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/MaxUnpoolKernel.cpp
-        batch, channels, side = t.size(
-            cpu=(1, 16, 54) if channels_last else (1, 1, {1: 45056, 2: 212, 3: 36}[dims]),
-            cuda=(4, 4, {1: 1 << 16, 2: 256, 3: 32}[dims]),
-        )
-        return (batch, channels, *(side,) * dims)
+    side_cuda = {1: 1 << 16, 2: 256, 3: 32}[dims]
 
     def duplicates(t: Inputs, *, channels_last: bool = False) -> Call:
+        # CPU threads cut the values into equal parts. They meet in a plane if there is only one, and channels
+        # last in each of them: https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/MaxUnpoolKernel.cpp
+        on_cpu = (1, 16, 54) if channels_last else (1, 1, {1: 45056, 2: 212, 3: 36}[dims])
+        batch, channels, side = t.size(cpu=on_cpu, cuda=(4, 4, side_cuda))
+        shape = (batch, channels, *(side,) * dims)
         # The first places of each plane, a 16th as many as there are values.
-        drawn = shape(t, channels_last=channels_last)
-        values, indices = t.values(*drawn), t.index(*drawn, high=prod(drawn[2:]) // 16)
+        values, indices = t.values(*shape), t.index(*shape, high=side**dims // 16)
         if channels_last:
             values, indices = t.channels_last(values), t.channels_last(indices)
         # As large as the values on a CPU: what differs each time is digested each time.
         return call(t.leaf(values), indices, t.size(cpu=1, cuda=2))
 
     def real(t: Inputs) -> Call:
-        batch, channels = t.size(cpu=(1, 1), cuda=(4, 4))
-        side = 2 * {1: 1 << 16, 2: 256, 3: 32}[dims]
-        values, indices = t.max_pool(t.normal(batch, channels, *(side,) * dims), 2)
+        shape = (*t.size(cpu=(1, 1), cuda=(4, 4)), *(2 * side_cuda,) * dims)
+        values, indices = t.max_pool(t.normal(*shape), 2)
         return call(t.leaf(values), indices, 2)
 
     def volume(t: Inputs) -> Call:
@@ -274,14 +260,13 @@ def _unpool(dims: int) -> OpSpec:
         "Of several values with one index the last one written stays, and threads write in any order "
         f"({KERNELS}/MaxUnpooling.cu)."
     )
-    return _spec(f"MaxUnpool{dims}d", f"max_unpool{dims}d", why, cases, "memory_format", (), BOTH)
+    return _spec(f"MaxUnpool{dims}d", why, cases, (), directions=BOTH)
 
 
 ATOMIC = "the CUDA backward adds their gradients there with atomic additions"
 SPECS: tuple[OpSpec, ...] = (
     _spec(
         "AvgPool3d",
-        "avg_pool3d",
         "Where windows overlap, the CUDA backward adds their gradients with atomic additions "
         f"({KERNELS}/AveragePool3d.cu).",
         {
@@ -293,7 +278,6 @@ SPECS: tuple[OpSpec, ...] = (
             "overlapping_small": _case(lambda t, _: t.normal(1, 2, 5, 5, 5), 3, 3, _added(27), stride=1),
             "disjoint": _case(_smooth, 3, 2),
         },
-        "memory_format",
     ),
     *(_adaptive(kind, dims) for kind in ("Avg", "Max") for dims in (1, 2, 3)),
     _maximum(

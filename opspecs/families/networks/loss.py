@@ -6,11 +6,12 @@ Each reduction is a case of its own, and NLLLoss has one kernel for ``(N, C)`` a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, Device, Direction, MissingError, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, Direction, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +21,7 @@ KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 CLASSES = 8
 ROW_LOSSES = "8192 losses summed (1048576 on CUDA)"
 PIXEL_LOSSES = "8192 losses summed (2097152 on CUDA)"
+LOSSES = "512 losses summed (16384 on CUDA)"
 CLASS_GRADIENTS = "8 gradients summed over the classes of each sample"
 
 
@@ -62,9 +64,9 @@ def _one_sample(t: Inputs) -> Call:
 
 def _case(
     reduction: str,
+    provokes: str = "",
     *,
     spatial: bool = False,
-    provokes: str = "",
     directions: tuple[Direction, ...] | None = BOTH,
     inputs: Callable[[Inputs], Call] | None = None,
     **options: Any,
@@ -82,41 +84,31 @@ def _case(
 def _classification_cases(*, spatial: bool) -> dict[str, Case]:
     """Return the cases NLLLoss has for rows and for images alike."""
     name, losses = ("spatial", PIXEL_LOSSES) if spatial else ("rows", ROW_LOSSES)
+    case = partial(_case, spatial=spatial)
     cases = {
-        f"{name}_mean": _case("mean", spatial=spatial, provokes=losses),
-        f"{name}_sum": _case("sum", spatial=spatial, provokes=losses),
+        f"{name}_mean": case("mean", losses),
+        f"{name}_sum": case("sum", losses),
         # A loss for each sample: nothing is summed.
-        f"{name}_none": _case("none", spatial=spatial),
-        f"{name}_mean_weighted": _case(
-            "mean", spatial=spatial, provokes=f"{losses}, and as many weights", weighted=True
-        ),
-        f"{name}_mean_ignore_index": _case(
-            "mean", spatial=spatial, provokes=losses, directions=None, ignore_index=0
-        ),
+        f"{name}_none": case("none"),
+        f"{name}_mean_weighted": case("mean", f"{losses}, and as many weights", weighted=True),
+        f"{name}_mean_ignore_index": case("mean", losses, directions=None, ignore_index=0),
     }
     if spatial:  # Its backward refuses them: "grad_input must be contiguous".
-        cases[f"{name}_mean_channels_last"] = _case(
-            "mean", spatial=True, provokes=losses, directions=None, channels_last=True
-        )
+        cases[f"{name}_mean_channels_last"] = case("mean", losses, directions=None, channels_last=True)
     return cases
 
 
-def _linear_classify(t: Inputs, reduction: str, *, chunk: int = 0) -> Call:
-    """Draw samples, weights of their classes, and the classes; the scores are their products."""
-    samples, features, classes = t.size(cpu=(1 << 9, 96, 128), cuda=(1 << 14, 512, 1 << 12))
-    drawn = t.leaf(t.normal(samples, features)), t.leaf(t.normal(classes, features))
-    return call(*drawn, t.index(samples, high=classes), reduction=reduction, **_chunks(chunk))
-
-
-def _chunks(size: int) -> dict[str, Any]:
-    """Return the options by which so many samples are taken at a time; none if all are."""
+def _linear_classify(t: Inputs, reduction: str, *, chunked: bool = False) -> Call:
+    """Draw samples, weights of their classes, and the classes; the scores are their products, *chunked* of some samples at a time."""
     from torch import nn  # noqa: PLC0415 - specs load without it
 
-    if not size:
-        return {}
-    if not hasattr(nn, "LinearCrossEntropyOptions"):
+    if chunked and not hasattr(nn, "LinearCrossEntropyOptions"):
         raise MissingError("this torch has no torch.nn.LinearCrossEntropyOptions")
-    return {"options": nn.LinearCrossEntropyOptions(batch_chunk_size=size)}
+    chunk = t.size(cpu=64, cuda=2048)
+    options = {"options": nn.LinearCrossEntropyOptions(batch_chunk_size=chunk)} if chunked else {}
+    samples, features, classes = t.size(cpu=(1 << 9, 96, 128), cuda=(1 << 14, 512, 1 << 12))
+    drawn = t.leaf(t.normal(samples, features)), t.leaf(t.normal(classes, features))
+    return call(*drawn, t.index(samples, high=classes), reduction=reduction, **options)
 
 
 def _lengths(t: Inputs) -> tuple[int, int, int]:
@@ -124,35 +116,23 @@ def _lengths(t: Inputs) -> tuple[int, int, int]:
     return t.size(cpu=(8, 32, 80), cuda=(32, 100, 250), simulated=(2, 48, 226))
 
 
-def _ctc(
-    t: Inputs,
-    reduction: str,
-    *,
-    labels: int,
-    concatenated: bool = False,
-    cudnn: bool = False,
-    short: bool = False,
-    **options: bool,
-) -> Call:
+def _ctc(t: Inputs, reduction: str = "mean", *, labels: int = 4, form: str = "", **options: bool) -> Call:
     """Align long targets, drawn from so many *labels* beside the blank.
 
     Args:
         t: What to draw from.
         reduction: That of the loss.
         labels: 1 repeats a single label; between two equal ones a blank must stand.
-        concatenated: Give the targets in one dim.
-        cudnn: Give what cuDNN's own implementation asks for: one dim of int32 on the CPU.
-        short: Stay below that threshold on CUDA.
+        form: ``"short"`` stays below that threshold on CUDA. ``"concatenated"`` gives the targets in one dim, and ``"cudnn"`` what
+            cuDNN's own implementation asks for: one dim of int32 on the CPU.
         options: Further options of the loss.
     """
-    batch, length, steps = (8, 32, 80) if short else _lengths(t)
+    batch, length, steps = (8, 32, 80) if form == "short" else _lengths(t)
     # Logarithms of probabilities, as the formula of the gradient assumes.
     scores = t.leaf(t.log_probabilities(steps, batch, labels + 1))
     targets = t.index(batch, length, high=labels) + 1
-    if concatenated or cudnn:
-        targets = targets.flatten()
-    if cudnn:
-        targets = targets.cpu().int()
+    targets = targets.flatten() if form in {"concatenated", "cudnn"} else targets
+    targets = targets.cpu().int() if form == "cudnn" else targets
     return call(scores, targets, (steps,) * batch, (length,) * batch, reduction=reduction, **options)
 
 
@@ -165,28 +145,10 @@ def _ctc_distinct(t: Inputs) -> Call:
 
 
 REPEATED = "32 positions of the target share one label's gradient (100 on CUDA)"
-SHARED = "8 positions of the target share each label's gradient (25 on CUDA)"
+SHARED = Case(
+    _ctc, "8 positions of the target share each label's gradient (25 on CUDA)", traits={"reduction": "mean"}
+)
 MEAN = {"reduction": "mean"}
-
-
-def _ctc_case(
-    reduction: str = "mean",
-    *,
-    labels: int = 4,
-    provokes: str = SHARED,
-    directions: tuple[Direction, ...] | None = None,
-    dtypes: tuple[str, ...] | None = None,
-    devices: tuple[Device, ...] = ("cpu", "cuda"),
-    **options: Any,
-) -> Case:
-    return Case(
-        partial(_ctc, reduction=reduction, labels=labels, **options),
-        provokes,
-        directions=directions,
-        dtypes=dtypes,
-        devices=devices,
-        traits={"reduction": reduction},
-    )
 
 
 SPECS: tuple[OpSpec, ...] = (
@@ -200,7 +162,7 @@ SPECS: tuple[OpSpec, ...] = (
             **_classification_cases(spatial=False),
             **_classification_cases(spatial=True),
             # Forward it reads one number.
-            "one_sample": _case("mean", directions=("backward",), inputs=_one_sample),
+            "one_sample": _case("mean", directions=BACKWARD, inputs=_one_sample),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -210,13 +172,13 @@ SPECS: tuple[OpSpec, ...] = (
         why="It is log_softmax and nll_loss, with the sums of both.",
         directions=("backward",),
         cases={
-            "rows": _case("mean", provokes=ROW_LOSSES),
-            "spatial": _case("mean", spatial=True, provokes=PIXEL_LOSSES),
-            "spatial_sum": _case("sum", spatial=True, provokes=PIXEL_LOSSES),
+            "rows": _case("mean", ROW_LOSSES),
+            "spatial": _case("mean", PIXEL_LOSSES, spatial=True),
+            "spatial_sum": _case("sum", PIXEL_LOSSES, spatial=True),
             # A loss for each pixel: the sums are those over its classes.
             "spatial_none": _case("none", spatial=True),
-            "label_smoothing": _case("mean", provokes=CLASS_GRADIENTS, directions=None, label_smoothing=0.1),
-            "class_shares": _case("mean", provokes=CLASS_GRADIENTS, directions=None, inputs=_soft_classes),
+            "label_smoothing": _case("mean", CLASS_GRADIENTS, directions=None, label_smoothing=0.1),
+            "class_shares": _case("mean", CLASS_GRADIENTS, directions=None, inputs=_soft_classes),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -225,16 +187,14 @@ SPECS: tuple[OpSpec, ...] = (
         why="It is linear and cross_entropy, with the sums of both; by chunks, the gradient of the weight is summed over those.",
         directions=BOTH,
         cases={
-            "mean": Case(
-                lambda t: _linear_classify(t, "mean"), "512 losses summed (16384 on CUDA)", traits=MEAN
-            ),
+            "mean": Case(partial(_linear_classify, reduction="mean"), LOSSES, traits=MEAN),
             "none": Case(
-                lambda t: _linear_classify(t, "none"),
+                partial(_linear_classify, reduction="none"),
                 "512 gradients added into each weight (16384 on CUDA)",
                 traits={"reduction": "none"},
             ),
             "chunks": Case(
-                lambda t: _linear_classify(t, "mean", chunk=t.size(cpu=64, cuda=2048)),
+                partial(_linear_classify, reduction="mean", chunked=True),
                 "512 losses summed, 8 chunks (16384 on CUDA)",
                 traits=MEAN,
             ),
@@ -248,18 +208,23 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/LossCTC.cu). cuDNN, which has kernels of its own, takes some targets.",
         directions=("backward",),
         cases={
-            "one_label": _ctc_case(labels=1, provokes=REPEATED, directions=BOTH),
-            "four_labels": _ctc_case(dtypes=("float32", "float64")),
-            "four_labels_short": _ctc_case(
+            "one_label": replace(SHARED, inputs=partial(_ctc, labels=1), provokes=REPEATED, directions=BOTH),
+            "four_labels": replace(SHARED, dtypes=("float32", "float64")),
+            "four_labels_short": replace(
+                SHARED,
+                inputs=partial(_ctc, form="short"),
                 provokes="8 positions of the target share each label's gradient",
                 devices=("cuda",),
-                short=True,
             ),
-            "four_labels_sum": _ctc_case("sum"),
-            "four_labels_none": _ctc_case("none"),
-            "four_labels_zero_infinity": _ctc_case(zero_infinity=True),
-            "four_labels_concatenated": _ctc_case(concatenated=True),
-            "four_labels_cudnn": _ctc_case(cudnn=True),
+            **{
+                f"four_labels_{reduction}": replace(
+                    SHARED, inputs=partial(_ctc, reduction=reduction), traits={"reduction": reduction}
+                )
+                for reduction in ("sum", "none")
+            },
+            "four_labels_zero_infinity": replace(SHARED, inputs=partial(_ctc, zero_infinity=True)),
+            "four_labels_concatenated": replace(SHARED, inputs=partial(_ctc, form="concatenated")),
+            "four_labels_cudnn": replace(SHARED, inputs=partial(_ctc, form="cudnn")),
             "each_label_once": Case(_ctc_distinct, traits=MEAN),
         },
     ),
