@@ -6,12 +6,12 @@ channels few: then the sum into each weight is long, and worth splitting between
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, FORWARD, Call, Case, OpSpec, call
 
 CHANNELS = 4
 # N * D * H * W of the input, per device; the shapes below keep to it.
@@ -35,25 +35,28 @@ def _convolve(
     *,
     channels: int = CHANNELS,
     kernel: int = 3,
-    groups: int = 1,
-    stride: int = 1,
-    dilation: int = 1,
     channels_last: bool = False,
     small: bool = False,
+    **options: int,
 ) -> Call:
     """Draw input, weight and, if its gradient is wanted, bias; as many channels come out as go in."""
     drawn = t.normal(*((1, channels, *(8,) * dims) if small else _shape(t, dims, channels)))
     tensors = {
         "input": t.channels_last(drawn) if channels_last else drawn,
         # Equal numbers of channels give Conv and ConvTranspose weights of one shape.
-        "weight": t.normal(channels, channels // groups, *(kernel,) * dims),
+        "weight": t.normal(channels, channels // options.get("groups", 1), *(kernel,) * dims),
     }
     if leaf == "bias":
         tensors["bias"] = t.normal(channels)
     if leaf:
         tensors[leaf] = t.leaf(tensors[leaf])
-    padding = dilation * (kernel // 2)
-    return call(*tensors.values(), stride=stride, padding=padding, dilation=dilation, groups=groups)
+    given = {
+        "stride": 1,
+        "padding": options.get("dilation", 1) * (kernel // 2),
+        "dilation": 1,
+        "groups": 1,
+    } | options
+    return call(*tensors.values(), **given)
 
 
 def _usual(t: Inputs, *, channels_last: bool = False) -> Call:
@@ -69,33 +72,12 @@ def _convolve_items(t: Inputs) -> Call:
     return call(*(t.leaf(t.normal(*shape)) for shape in shapes), padding=1)
 
 
-def _usual_cases() -> dict[str, Case]:
-    """Return the cases of such a layer, whose algorithms are chosen by its shape; they take a CPU seconds."""
-    shared = Case(
-        _usual,
-        "about 100352 products summed into each weight",
-        directions=("backward",),
-        devices=("cuda",),
-        dtypes=("float32",),
-        traits={"memory_format": "contiguous"},
-    )
-    return {
-        "usual_weight_grad": shared,
-        "usual_channels_last_weight_grad": replace(
-            shared,
-            inputs=lambda t: _usual(t, channels_last=True),
-            dtypes=("float32", "float16"),
-            traits={"memory_format": "channels_last"},
-        ),
-    }
-
-
 def _case(dims: int, leaf: str, provokes: str, **options: Any) -> Case:
     """Return a case of the forward pass, or of the gradient of one of the tensors (``leaf``)."""
     return Case(
         lambda t: _convolve(t, dims, leaf, **options),
         provokes,
-        directions=("backward",) if leaf else ("forward",),
+        directions=BACKWARD if leaf else FORWARD,
         traits={"memory_format": "channels_last" if options.get("channels_last") else "contiguous"},
     )
 
@@ -139,7 +121,18 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
         cases["small_weight_grad"] = _case(
             dims, "weight", "up to 64 products summed into each weight", small=True
         )
-        cases |= _usual_cases()
+        # Algorithms are chosen by the shape of such a layer; it takes a CPU seconds.
+        cases |= {
+            f"usual_{last and 'channels_last_'}weight_grad": Case(
+                partial(_usual, channels_last=bool(last)),
+                "about 100352 products summed into each weight",
+                directions=BACKWARD,
+                devices=("cuda",),
+                dtypes=dtypes,
+                traits={"memory_format": last or "contiguous"},
+            )
+            for last, dtypes in (("", ("float32",)), ("channels_last", ("float32", "float16")))
+        }
         cases["batch"] = batched(_convolve_items, "36 products summed into each output element (576 on CUDA)")
     name = f"torch.nn.Conv{'Transpose' if transposed else ''}{dims}d"
     return OpSpec(
@@ -152,7 +145,6 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
     )
 
 
-SPECS: tuple[OpSpec, ...] = (
-    *(_spec(dims, transposed=False) for dims in (1, 2, 3)),
-    *(_spec(dims, transposed=True) for dims in (1, 2, 3)),
+SPECS: tuple[OpSpec, ...] = tuple(
+    _spec(dims, transposed=transposed) for transposed in (False, True) for dims in (1, 2, 3)
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
 
 from detmatrix.opspecs.batched import ITEMS, batched
-from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.inputs import Inputs, normals
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
-
-if TYPE_CHECKING:
-    import torch
 
 WHY = (
     "cuBLAS may split a long sum between blocks and join the parts in any order, unless its workspace is "
@@ -19,75 +17,22 @@ ITEM_PRODUCTS = "512 products summed into each element (4096 on CUDA)"
 PRODUCTS = "8192 products summed into each element (65536 on CUDA)"
 
 
-def _long(t: Inputs, *batch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two operands that share a long dim: little comes out, from long sums."""
-    side, inner = t.size(cpu=(16, 1 << 13), cuda=(128, 1 << 16))
-    return t.leaf(t.normal(*batch, side, inner)), t.leaf(t.normal(*batch, inner, side))
-
-
-def _broadcast(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch of two, and one operand for both."""
-    side, inner = t.size(cpu=(16, 1 << 13), cuda=(128, 1 << 16))
-    return t.leaf(t.normal(2, side, inner)), t.leaf(t.normal(inner, side))
-
-
-def _thin(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Few rows and uneven sides: two threads of a CPU group the sums of a row otherwise than one does."""
-    rows, inner, columns = t.size(cpu=(5, 1 << 12, 129), cuda=(5, 1 << 16, 1025))
-    return t.normal(rows, inner), t.normal(inner, columns)
-
-
-def _square(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
-    side = t.size(cpu=128, cuda=1 << 11)
-    return t.leaf(t.normal(side, side)), t.leaf(t.normal(side, side))
-
-
-def _outer(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two operands that share a dim of one: a product is an element, nothing is summed."""
-    side = t.size(cpu=320, cuda=1 << 11)
-    return t.normal(side, 1), t.normal(1, side)
+LONG, ITEM_SIZES = {"cpu": (16, 1 << 13), "cuda": (128, 1 << 16)}, {"cpu": (512, 256), "cuda": (4096, 4096)}
+# Two operands that share a long dim: little comes out, from long sums.
+_long = normals(lambda side, inner: ((side, inner), (inner, side)), **LONG)
+# Rows of a batch, and a weight that all of them are multiplied with.
+_items = normals(lambda inner, width: ((ITEMS, inner), (inner, width)), **ITEM_SIZES)
 
 
 def _vector(t: Inputs) -> Call:
-    matrix, columns = _long(t)
+    matrix, columns = _long(t).args
     return call(matrix, columns[:, 0].contiguous())
 
 
-def _added(t: Inputs) -> Call:
-    one, other = _long(t)
-    return call(t.leaf(t.normal(one.shape[0])), one, other)
-
-
-def _items(t: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of a batch, and a weight that all of them are multiplied with."""
-    inner, width = t.size(cpu=(512, 256), cuda=(4096, 4096))
-    return t.leaf(t.normal(ITEMS, inner)), t.leaf(t.normal(inner, width))
-
-
-def _layer(t: Inputs) -> Call:
-    inner, width = t.size(cpu=(512, 256), cuda=(4096, 4096))
-    shapes = ((ITEMS, inner), (width, inner), (width,))
-    return call(*(t.leaf(t.normal(*shape)) for shape in shapes))
-
-
-def _added_items(t: Inputs) -> Call:
-    items, weight = _items(t)
-    return call(t.leaf(t.normal(weight.shape[1])), items, weight)
-
-
-def _mm_cases() -> dict[str, Case]:
-    """Return the cases of a product of two matrices."""
-    return {
-        "long_sums": Case(lambda t: call(*_long(t)), PRODUCTS, directions=BOTH),
-        "square": Case(
-            lambda t: call(*_square(t)),
-            "128 products summed into each element (2048 on CUDA)",
-            directions=BOTH,
-        ),
-        "thin": Case(lambda t: call(*_thin(t)), "4096 products summed into each element (65536 on CUDA)"),
-        "outer_product": Case(lambda t: call(*_outer(t))),
-        "batch": batched(lambda t: call(*_items(t)), ITEM_PRODUCTS),
-    }
+def _added(t: Inputs, product: Callable[[Inputs], Call]) -> Call:
+    """Add a row to a product."""
+    one, other = product(t).args
+    return call(t.leaf(t.normal(other.shape[1])), one, other)
 
 
 def _distances(t: Inputs, p: float, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Call:
@@ -101,14 +46,46 @@ DISTANCES = "64 gradients added into each point (2048 on CUDA)"
 WITHOUT_MM = "donot_use_mm_for_euclid_dist"
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(name="torch.mm", why=WHY, cases=_mm_cases(), cuda_dtypes=("float16", "bfloat16")),
+    OpSpec(
+        name="torch.mm",
+        why=WHY,
+        cases={
+            "long_sums": Case(_long, PRODUCTS, directions=BOTH),
+            "square": Case(
+                normals(lambda side: ((side, side), (side, side)), cpu=(128,), cuda=(1 << 11,)),
+                "128 products summed into each element (2048 on CUDA)",
+                directions=BOTH,
+            ),
+            # Few rows and uneven sides: two threads of a CPU group the sums of a row otherwise than one does.
+            "thin": Case(
+                normals(
+                    lambda rows, inner, columns: ((rows, inner), (inner, columns)),
+                    cpu=(5, 1 << 12, 129),
+                    cuda=(5, 1 << 16, 1025),
+                ),
+                "4096 products summed into each element (65536 on CUDA)",
+            ),
+            # Two operands that share a dim of one: a product is an element, nothing is summed.
+            "outer_product": Case(normals(lambda side: ((side, 1), (1, side)), cpu=(320,), cuda=(1 << 11,))),
+            "batch": batched(_items, ITEM_PRODUCTS),
+        },
+        cuda_dtypes=("float16", "bfloat16"),
+    ),
     OpSpec(
         name="torch.matmul",
         why=WHY,
         cases={
-            "batched": Case(lambda t: call(*_long(t, 2)), PRODUCTS, directions=BOTH),
-            # The gradient of what is shared sums over the batch.
-            "broadcast": Case(lambda t: call(*_broadcast(t)), PRODUCTS, directions=BOTH),
+            "batched": Case(
+                normals(lambda side, inner: ((2, side, inner), (2, inner, side)), **LONG),
+                PRODUCTS,
+                directions=BOTH,
+            ),
+            # A batch of two, and one operand for both: its gradient sums over the batch.
+            "broadcast": Case(
+                normals(lambda side, inner: ((2, side, inner), (inner, side)), **LONG),
+                PRODUCTS,
+                directions=BOTH,
+            ),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -122,12 +99,21 @@ SPECS: tuple[OpSpec, ...] = (
         name="torch.addmm",
         why=WHY,
         cases={
-            "long_sums": Case(_added, PRODUCTS, directions=BOTH),
-            "batch": batched(_added_items, ITEM_PRODUCTS, {1: 0}),
+            "long_sums": Case(partial(_added, product=_long), PRODUCTS, directions=BOTH),
+            "batch": batched(partial(_added, product=_items), ITEM_PRODUCTS, {1: 0}),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
-    OpSpec(name="torch.nn.functional.linear", why=WHY, cases={"batch": batched(_layer, ITEM_PRODUCTS)}),
+    OpSpec(
+        name="torch.nn.functional.linear",
+        why=WHY,
+        cases={
+            "batch": batched(
+                normals(lambda inner, width: ((ITEMS, inner), (width, inner), (width,)), **ITEM_SIZES),
+                ITEM_PRODUCTS,
+            )
+        },
+    ),
     OpSpec(
         name="torch.cdist",
         why="The CUDA backward joins the gradients that a point receives from all others.",

@@ -6,14 +6,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
-from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, Direction, OpSpec, call
+from detmatrix.opspecs.inputs import Inputs, normals
+from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/sparse"
-BACKWARD: tuple[Direction, ...] = ("backward",)
 
 # Said of the CPU.
 ONE_THREAD = (
@@ -41,14 +40,8 @@ def _rows_product(t: Inputs, *, leaf: bool = False) -> Call:
     return call(sparse.to_sparse_csr(), t.leaf(dense) if leaf else dense)
 
 
-def _dense_product(t: Inputs) -> Call:
-    batch, side, inner = t.size(cpu=(4, 16, 1 << 11), cuda=(8, 64, 1 << 14))
-    return call(t.leaf(t.normal(batch, side, inner)), t.leaf(t.normal(batch, inner, side)))
-
-
-def _batch_product(t: Inputs) -> Call:
-    side, inner = t.size(cpu=(8, 256), cuda=(64, 1 << 12))
-    return call(t.leaf(t.normal(ITEMS, side, inner)), t.leaf(t.normal(ITEMS, inner, side)))
+def _dense(batch: int, side: int, inner: int) -> tuple[tuple[int, ...], ...]:
+    return (batch, side, inner), (batch, inner, side)
 
 
 def _added(t: Inputs) -> Call:
@@ -90,13 +83,15 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=SPARSE_DENSE,
             ),
             "dense": Case(
-                _dense_product,
+                normals(_dense, cpu=(4, 16, 1 << 11), cuda=(8, 64, 1 << 14)),
                 "2048 products summed into each element (16384 on CUDA)",
                 directions=BOTH,
                 traits={"layout": "dense"},
             ),
             "batch": batched(
-                _batch_product, "256 products summed into each element (4096 on CUDA)", {0: 0, 1: 0}
+                normals(_dense, cpu=(ITEMS, 8, 256), cuda=(ITEMS, 64, 1 << 12)),
+                "256 products summed into each element (4096 on CUDA)",
+                {0: 0, 1: 0},
             ),
         },
     ),

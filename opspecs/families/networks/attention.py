@@ -5,6 +5,7 @@ Keys are long, because the gradient of a query sums over keys, and few heads sha
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
@@ -34,11 +35,10 @@ def attend(
     """
     import torch  # noqa: PLC0415 - specs load without it
 
+    given = (query, key, value, mask, 0.0, is_causal)
     # What a CPU does not have: the simulated GPU's results are compared with what it chooses.
     if not backend or (query.device.type == "cpu" and backend not in {"MATH", "FLASH_ATTENTION"}):
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal
-        )
+        return torch.nn.functional.scaled_dot_product_attention(*given)
     try:
         from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415
     except ImportError:
@@ -46,9 +46,7 @@ def attend(
     if not hasattr(SDPBackend, backend):
         raise MissingError(f"torch.nn.attention.SDPBackend.{backend}")
     with sdpa_kernel(getattr(SDPBackend, backend)):
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal
-        )
+        return torch.nn.functional.scaled_dot_product_attention(*given)
 
 
 def _attend(t: Inputs, *, masked: bool = False, **options: object) -> Call:
@@ -67,14 +65,14 @@ def _attend_square(t: Inputs, **options: object) -> Call:
     return call(query, key, value, is_causal=True, **options)
 
 
-def _attend_items(t: Inputs, *, queries: int, keys: int, mask: str = "") -> Call:
+def _attend_items(t: Inputs, mask: str, *, queries: int = 32, keys: int = 32) -> Call:
     """Draw a batch; the keys are longer than the queries where a prefix was attended to before.
 
     Args:
         t: What to draw from.
+        mask: ``"causal"``; ``"own"``, one for each item; ``"prefix"``, one for all that hides the keys behind a query.
         queries: Length of the queries.
         keys: Length of the keys.
-        mask: ``"causal"``; ``"own"``, one for each item; ``"prefix"``, one for all that hides the keys behind a query.
     """
     heads, width = t.size(cpu=(2, 16), cuda=(8, 64))
     query, key, value = (t.leaf(t.normal(ITEMS, heads, length, width)) for length in (queries, keys, keys))
@@ -90,24 +88,23 @@ ATTENDED: dict[int | str, int] = {0: 0, 1: 0, 2: 0}
 WEIGHTED = "up to 32 weighted values added into each output"
 
 
-def _backend(name: str, *, dtypes: tuple[str, ...], devices: tuple[Device, ...]) -> dict[str, Case]:
+def _backend(name: str, *dtypes: str, devices: tuple[Device, ...] = CUDA) -> dict[str, Case]:
     """Return the cases of one backend."""
     backend = "MATH" if name == "math" else f"{name.upper()}_ATTENTION"
-    return {
-        name: Case(
-            lambda t: _attend(t, backend=backend),
-            "512 products summed into each query's gradient (4096 on CUDA), 64 into each key's (1024)",
-            directions=BOTH,
-            dtypes=dtypes,
-            devices=devices,
-        ),
-        f"{name}_causal": Case(
-            lambda t: _attend_square(t, backend=backend),
-            "up to 128 products summed into each gradient (2048 on CUDA)",
-            dtypes=dtypes,
-            devices=devices,
-        ),
-    }
+    shared = Case(
+        lambda t: _attend(t, backend=backend),
+        "512 products summed into each query's gradient (4096 on CUDA), 64 into each key's (1024)",
+        directions=BOTH,
+        dtypes=dtypes,
+        devices=devices,
+    )
+    causal = replace(
+        shared,
+        inputs=lambda t: _attend_square(t, backend=backend),
+        provokes="up to 128 products summed into each gradient (2048 on CUDA)",
+        directions=None,
+    )
+    return {name: shared, f"{name}_causal": causal}
 
 
 SPECS: tuple[OpSpec, ...] = (
@@ -118,29 +115,25 @@ SPECS: tuple[OpSpec, ...] = (
         "(https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html).",
         directions=("backward",),
         cases={
-            **_backend("math", dtypes=("float32", "bfloat16"), devices=EVERYWHERE),
+            **_backend("math", "float32", "bfloat16", devices=EVERYWHERE),
             # A CPU has it in float32 too, CUDA in half types alone.
-            **_backend("flash", dtypes=("bfloat16", "float16"), devices=EVERYWHERE),
+            **_backend("flash", "bfloat16", "float16", devices=EVERYWHERE),
             "flash_float": Case(
                 lambda t: _attend(t, backend="FLASH_ATTENTION"),
                 "512 products summed into each query's gradient, 64 into each key's",
                 devices=("cpu",),
             ),
-            **_backend("efficient", dtypes=("float32", "float16"), devices=CUDA),
+            **_backend("efficient", "float32", "float16"),
             "efficient_mask": Case(
                 lambda t: _attend(t, masked=True, backend="EFFICIENT_ATTENTION"),
                 "4096 products summed into each query's gradient, 1024 into each key's",
                 devices=CUDA,
             ),
-            **_backend("cudnn", dtypes=("float16", "bfloat16"), devices=CUDA),
-            "batch_causal": batched(
-                lambda t: _attend_items(t, queries=32, keys=32, mask="causal"), WEIGHTED, ATTENDED
-            ),
-            "batch_mask": batched(
-                lambda t: _attend_items(t, queries=32, keys=32, mask="own"), WEIGHTED, {**ATTENDED, 3: 0}
-            ),
+            **_backend("cudnn", "float16", "bfloat16"),
+            "batch_causal": batched(lambda t: _attend_items(t, "causal"), WEIGHTED, ATTENDED),
+            "batch_mask": batched(lambda t: _attend_items(t, "own"), WEIGHTED, {**ATTENDED, 3: 0}),
             "batch_prefix": batched(
-                lambda t: _attend_items(t, queries=8, keys=64, mask="prefix"),
+                lambda t: _attend_items(t, "prefix", queries=8, keys=64),
                 "up to 64 weighted values added into each output",
                 ATTENDED,
             ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
@@ -12,14 +14,14 @@ if TYPE_CHECKING:
     import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
+GROUP_AVERAGED = "2048 elements averaged in each group (131072 on CUDA)"
 AVERAGED = "512 elements averaged in each row (4096 on CUDA)"
 CHANNEL_AVERAGED = "4096 elements averaged in each channel (2097152 on CUDA)"
 
 
 def _layer_norm(t: Inputs, rows: int, columns: int) -> Call:
-    return call(
-        t.leaf(t.normal(rows, columns)), (columns,), t.leaf(t.normal(columns)), t.leaf(t.normal(columns))
-    )
+    drawn, weight, bias = (t.leaf(t.normal(*shape)) for shape in ((rows, columns), (columns,), (columns,)))
+    return call(drawn, (columns,), weight, bias)
 
 
 def _items(t: Inputs) -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor]:
@@ -48,14 +50,16 @@ def _batch_norm(t: Inputs, *, channels_last: bool = False, native: bool = False)
 
 def _batch_norm_rows(t: Inputs) -> Call:
     rows, columns = t.size(cpu=(1 << 11, 16), cuda=(1 << 18, 64), simulated=(1 << 12, 16))
-    rows_of = t.leaf(t.normal(rows, columns))
-    return call(rows_of, None, None, t.leaf(t.normal(columns)), t.leaf(t.normal(columns)), training=True)
+    drawn, weight, bias = (t.leaf(t.normal(*shape)) for shape in ((rows, columns), (columns,), (columns,)))
+    return call(drawn, None, None, weight, bias, training=True)
 
 
 def _group_norm(t: Inputs, *, channels_last: bool = False) -> Call:
     image, weight, bias = _image(t, channels_last=channels_last)
     return call(image, 4, weight, bias)
 
+
+NATIVE = Case(partial(_batch_norm, native=True), CHANNEL_AVERAGED, devices=("cuda",))
 
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
@@ -95,12 +99,10 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "images": Case(_batch_norm, CHANNEL_AVERAGED, directions=BOTH),
-            "images_channels_last": Case(lambda t: _batch_norm(t, channels_last=True), CHANNEL_AVERAGED),
-            "images_native": Case(
-                lambda t: _batch_norm(t, native=True), CHANNEL_AVERAGED, directions=BOTH, devices=("cuda",)
-            ),
-            "images_native_channels_last": Case(
-                lambda t: _batch_norm(t, channels_last=True, native=True), CHANNEL_AVERAGED, devices=("cuda",)
+            "images_channels_last": Case(partial(_batch_norm, channels_last=True), CHANNEL_AVERAGED),
+            "images_native": replace(NATIVE, directions=BOTH),
+            "images_native_channels_last": replace(
+                NATIVE, inputs=partial(_batch_norm, channels_last=True, native=True)
             ),
             "rows": Case(_batch_norm_rows, "2048 elements averaged in each column (262144 on CUDA)"),
         },
@@ -112,13 +114,8 @@ SPECS: tuple[OpSpec, ...] = (
         why=f"A group is cut into blocks whose partial sums are joined ({KERNELS}/cuda/group_norm_kernel.cu).",
         directions=("backward",),
         cases={
-            "images": Case(
-                _group_norm, "2048 elements averaged in each group (131072 on CUDA)", directions=BOTH
-            ),
-            "images_channels_last": Case(
-                lambda t: _group_norm(t, channels_last=True),
-                "2048 elements averaged in each group (131072 on CUDA)",
-            ),
+            "images": Case(_group_norm, GROUP_AVERAGED, directions=BOTH),
+            "images_channels_last": Case(partial(_group_norm, channels_last=True), GROUP_AVERAGED),
         },
         cuda_dtypes=("float16",),
     ),
