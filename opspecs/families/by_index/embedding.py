@@ -18,27 +18,22 @@ ADDITIONS = "about 512 gradients added into each row (16384 on CUDA)"
 FEW_ADDITIONS = "about 8 gradients added into each row (16384 on CUDA)"
 
 
-def _table(t: Inputs, *, rows: int = 16) -> tuple[int, int, int]:
-    """Lookups, rows and columns of the table."""
-    lookups, columns = t.size(cpu=(1 << 13, 8), cuda=(1 << 18, 64), simulated=(1 << 12, 8))
-    return lookups, rows, columns
-
-
-def _rows(t: Inputs) -> int:
-    """Return the rows of a table that a CPU divides among its threads: a thousand for each."""
-    return t.size(cpu=1 << 10, cuda=16, simulated=16)
+def _table(t: Inputs) -> tuple[int, int]:
+    """Lookups, and columns of the table."""
+    return t.size(cpu=(1 << 13, 8), cuda=(1 << 18, 64), simulated=(1 << 12, 8))
 
 
 def _look_up(t: Inputs, *, rows: int = 0, **options: object) -> Call:
     """Look up random rows of a table, a large one if it is not said of how many."""
-    rows = rows or _rows(t)
-    lookups, _, columns = _table(t)
+    # Of a large one a CPU gives a thousand rows to each of its threads.
+    rows = rows or t.size(cpu=1 << 10, cuda=16, simulated=16)
+    lookups, columns = _table(t)
     return call(t.index(lookups, high=rows), t.leaf(t.normal(rows, columns)), **options)
 
 
 def _look_up_sentences(t: Inputs) -> Call:
-    lookups, rows, columns = _table(t, rows=_rows(t))
-    return call(t.index(lookups // 64, 64, high=rows), t.leaf(t.normal(rows, columns)))
+    index, table = _look_up(t).args
+    return call(index.reshape(-1, 64), table)
 
 
 def _look_up_few(t: Inputs) -> Call:
@@ -47,36 +42,34 @@ def _look_up_few(t: Inputs) -> Call:
 
 
 def _look_up_once(t: Inputs) -> Call:
-    lookups, _, columns = _table(t)
+    lookups, columns = _table(t)
     return call(t.permutation(lookups), t.leaf(t.normal(lookups, columns)))
 
 
 def _bag(t: Inputs, mode: str, *, rows: int = 16, **options: object) -> Call:
     """Fill bags of four with random rows of a small table."""
-    lookups, _, columns = _table(t)
+    lookups, columns = _table(t)
     indices = t.index(lookups // 4, 4, high=rows)
     return call(indices, t.leaf(t.normal(rows, columns)), mode=mode, **options)
 
 
 def _bag_offsets(t: Inputs, mode: str) -> Call:
     """Fill bags of uneven sizes, some of them empty."""
-    lookups, rows, columns = _table(t)
+    lookups, columns = _table(t)
     starts = t.index(lookups // 4, high=lookups).sort().values
     starts[0] = 0
-    return call(t.index(lookups, high=rows), t.leaf(t.normal(rows, columns)), starts, mode=mode)
+    return call(t.index(lookups, high=16), t.leaf(t.normal(16, columns)), starts, mode=mode)
 
 
 def _bag_weighted(t: Inputs) -> Call:
-    lookups, rows, columns = _table(t)
-    indices = t.index(lookups // 4, 4, high=rows)
-    weights = t.leaf(t.normal(lookups // 4, 4))
-    return call(indices, t.leaf(t.normal(rows, columns)), mode="sum", per_sample_weights=weights)
+    lookups, columns = _table(t)
+    indices, weights = t.index(lookups // 4, 4, high=16), t.leaf(t.normal(lookups // 4, 4))
+    return call(indices, t.leaf(t.normal(16, columns)), mode="sum", per_sample_weights=weights)
 
 
 def _bag_once(t: Inputs, mode: str) -> Call:
-    lookups, _, columns = _table(t)
-    indices = t.permutation(lookups).reshape(-1, 4)
-    return call(indices, t.leaf(t.normal(lookups, columns)), mode=mode)
+    indices, table = _look_up_once(t).args
+    return call(indices.reshape(-1, 4), table, mode=mode)
 
 
 def _bag_cases(mode: str) -> dict[str, Case]:

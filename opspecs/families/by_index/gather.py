@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from detmatrix.opspecs import serial
-from detmatrix.opspecs.families.by_index.indexing import KERNELS, Sizes
+from detmatrix.opspecs.families.by_index.indexing import FEW, KERNELS, SUMS, Sizes
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 
@@ -17,26 +18,15 @@ REPEATED = "about 16 gradients added into each element (1024 on CUDA)"
 ONE_DIM = "On a CPU one thread adds to a tensor of one dim."
 
 
-def _flat(t: Inputs) -> tuple[int, int]:
-    """Selected places and elements; a CPU fights for thousands of elements, a GPU for few."""
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64), simulated=(1 << 14, 1 << 10))
-
-
-def _wide(t: Inputs) -> tuple[int, int, int]:
-    """Selected rows, rows there are, and columns."""
-    return t.size(cpu=(1 << 13, 1 << 9, 8), cuda=(1 << 17, 64, 32), simulated=(1 << 12, 1 << 8, 4))
-
-
-def _few(t: Inputs) -> tuple[int, int, int]:
-    # CUDA adds 16 rows or fewer with another kernel (indexFuncSmallIndex).
-    return 16, 2, t.size(cpu=1 << 12, cuda=1 << 20)
+# Selected places, elements or rows, and columns; a CPU fights for thousands of elements, a GPU for few.
+ROWS: Sizes = {"cpu": (1 << 13, 1 << 9, 8), "cuda": (1 << 17, 64, 32), "simulated": (1 << 12, 1 << 8, 4)}
 
 
 def _selected(sizes: Sizes, dim: int = 0) -> Callable[[Inputs], Call]:
     """Return the arguments of ``index_select``, of elements, rows or columns, and of ``gather`` of elements."""
 
     def inputs(t: Inputs) -> Call:
-        places, elements, *width = sizes(t)
+        places, elements, *width = t.size(**sizes)
         shape = (*width, elements) if dim else (elements, *width)
         return call(t.leaf(t.normal(*shape)), dim, t.index(places, high=elements))
 
@@ -44,64 +34,45 @@ def _selected(sizes: Sizes, dim: int = 0) -> Callable[[Inputs], Call]:
 
 
 def _once(t: Inputs, *dim: int) -> Call:
-    places = _flat(t)[0]
+    places = t.size(**SUMS)[0]
     return call(t.leaf(t.normal(places)), *dim, t.permutation(places))
 
 
-def _gather_rows(t: Inputs, *, sparse_grad: bool = False) -> Call:
-    places, rows, columns = _wide(t)
-    index = t.index(places, columns, high=rows)
-    return call(t.leaf(t.normal(rows, columns)), 0, index, sparse_grad=sparse_grad)
+def _gather_rows(t: Inputs, *, expanded: bool = False, **options: bool) -> Call:
+    """Gather elements with an index each, or rows with one index *expanded* to all of their elements."""
+    places, rows, columns = t.size(**ROWS)
+    index = t.index(places, 1 if expanded else columns, high=rows).expand(places, columns)
+    return call(t.leaf(t.normal(rows, columns)), 0, index, **options)
 
 
 def _gather_columns(t: Inputs) -> Call:
-    places, columns, rows = _wide(t)
+    places, columns, rows = t.size(**ROWS)
     return call(t.leaf(t.normal(rows, columns)), 1, t.index(rows, places, high=columns))
 
 
-def _gather_expanded(t: Inputs) -> Call:
-    places, rows, columns = _wide(t)
-    index = t.index(places, 1, high=rows).expand(places, columns)
-    return call(t.leaf(t.normal(rows, columns)), 0, index)
-
-
-def _repeat_uneven(t: Inputs) -> Call:
-    elements = t.size(cpu=1 << 12, cuda=1 << 10)
-    return call(t.leaf(t.normal(elements)), t.index(elements, high=t.size(cpu=32, cuda=1 << 11)))
-
-
 def _repeat_rows(t: Inputs) -> Call:
-    _, rows, columns = _wide(t)
+    _, rows, columns = t.size(**ROWS)
     repeats = t.index(rows, high=t.size(cpu=32, cuda=1 << 12))
     return call(t.leaf(t.normal(rows, columns)), repeats, dim=0)
 
 
-def _repeat_evenly(t: Inputs) -> Call:
-    elements, times = t.size(cpu=(1 << 12, 16), cuda=(1 << 10, 1 << 10))
-    return call(t.leaf(t.normal(elements)), times)
-
-
-def _repeat_once(t: Inputs) -> Call:
-    places = _flat(t)[0]
-    return call(t.leaf(t.normal(places)), t.index(places, high=2))
+def _repeat(t: Inputs, length: int, high: int) -> Call:
+    return call(t.leaf(t.normal(length)), t.index(length, high=high))
 
 
 def _take(t: Inputs, *dim: int) -> Call:
-    places, elements = _flat(t)
+    places, elements = t.size(**SUMS)
     return call(t.leaf(t.normal(elements)), t.index(places, high=elements), *dim)
 
 
-def _take_pairs(t: Inputs) -> Call:
-    places, rows, columns = _wide(t)
-    return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows * columns))
+def _take_pairs(t: Inputs, *dim: int) -> Call:
+    """Take elements of all rows, or of each column by itself."""
+    places, rows, columns = t.size(**ROWS)
+    source = t.leaf(t.normal(rows, columns))
+    return call(source, t.index(places, columns, high=rows if dim else rows * columns), *dim)
 
 
-def _along_dim(t: Inputs) -> Call:
-    places, rows, columns = _wide(t)
-    return call(t.leaf(t.normal(rows, columns)), t.index(places, columns, high=rows), 0)
-
-
-COLLISIONS = Case(_selected(_flat), ADDITIONS, directions=BOTH)
+COLLISIONS = Case(_selected(SUMS), ADDITIONS, directions=BOTH)
 DOUBLE = ("float64",)
 
 SPECS: tuple[OpSpec, ...] = (
@@ -114,11 +85,13 @@ SPECS: tuple[OpSpec, ...] = (
             **with_dtypes(
                 "collisions", replace(COLLISIONS, reference=serial.summed_gradient), DOUBLE, "cuda"
             ),
-            **with_dtypes("rows", Case(_gather_rows, ROW_ADDITIONS), DOUBLE, "cpu"),
+            **with_dtypes(
+                "rows", Case(partial(_gather_rows, sparse_grad=False), ROW_ADDITIONS), DOUBLE, "cpu"
+            ),
             "columns": Case(_gather_columns, ROW_ADDITIONS),
-            "expanded_rows": Case(_gather_expanded, ROW_ADDITIONS),
+            "expanded_rows": Case(partial(_gather_rows, expanded=True), ROW_ADDITIONS),
             # The gradient lists what belongs to each element, and leaves the sum to whoever coalesces it.
-            "sparse_grad": Case(lambda t: _gather_rows(t, sparse_grad=True)),
+            "sparse_grad": Case(partial(_gather_rows, sparse_grad=True)),
             "permutation": Case(lambda t: _once(t, 0)),
         },
         cuda_dtypes=("float16", "bfloat16"),
@@ -131,10 +104,10 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             **with_dtypes("collisions", COLLISIONS, DOUBLE, "cuda"),
-            **with_dtypes("rows", Case(_selected(_wide), ROW_ADDITIONS), DOUBLE, "cpu"),
-            "columns": Case(_selected(_wide, 1), ROW_ADDITIONS),
+            **with_dtypes("rows", Case(_selected(ROWS), ROW_ADDITIONS), DOUBLE, "cpu"),
+            "columns": Case(_selected(ROWS, 1), ROW_ADDITIONS),
             "few_indices": Case(
-                _selected(_few), "about 8 gradients added into each element of 2 rows (in order on CUDA)"
+                _selected(FEW), "about 8 gradients added into each element of 2 rows (in order on CUDA)"
             ),
             "permutation": Case(lambda t: _once(t, 0)),
             # An index without a dim chooses one row.
@@ -152,11 +125,25 @@ SPECS: tuple[OpSpec, ...] = (
         f"addition, in the order in which threads arrive ({KERNELS}/Repeat.cpp, {KERNELS}/cuda/Indexing.cu). {ONE_DIM}",
         directions=("backward",),
         cases={
-            **with_dtypes("uneven", Case(_repeat_uneven, REPEATED, directions=BOTH), DOUBLE, "cuda"),
+            **with_dtypes(
+                "uneven",
+                Case(
+                    lambda t: _repeat(t, *t.size(cpu=(1 << 12, 32), cuda=(1 << 10, 1 << 11))),
+                    REPEATED,
+                    directions=BOTH,
+                ),
+                DOUBLE,
+                "cuda",
+            ),
             **with_dtypes("uneven_rows", Case(_repeat_rows, ROW_ADDITIONS), DOUBLE, "cpu"),
             # Another path: one number instead of a tensor.
-            "even": Case(_repeat_evenly, "16 gradients added into each element (1024 on CUDA)"),
-            "at_most_once": Case(_repeat_once),
+            "even": Case(
+                lambda t: call(
+                    t.leaf(t.normal(t.size(cpu=1 << 12, cuda=1 << 10))), t.size(cpu=16, cuda=1 << 10)
+                ),
+                "16 gradients added into each element (1024 on CUDA)",
+            ),
+            "at_most_once": Case(lambda t: _repeat(t, t.size(**SUMS)[0], 2)),
         },
         cuda_dtypes=("float16", "bfloat16"),
     ),
@@ -180,7 +167,7 @@ SPECS: tuple[OpSpec, ...] = (
         cases={
             # On a CPU one thread adds to it.
             "collisions": Case(lambda t: _take(t, 0), ADDITIONS, devices=("cuda",)),
-            "rows": Case(_along_dim, ROW_ADDITIONS),
+            "rows": Case(lambda t: _take_pairs(t, 0), ROW_ADDITIONS),
         },
     ),
 )

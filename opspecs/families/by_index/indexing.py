@@ -18,7 +18,6 @@ from detmatrix.opspecs.model import Call, Case, OpSpec, call, with_dtypes
 if TYPE_CHECKING:
     import torch
 
-Sizes = Callable[[Inputs], tuple[int, ...]]
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 # What the cases below say of themselves; sizes are those of the helpers.
@@ -31,28 +30,19 @@ ACCUMULATE, OVERWRITE = {"accumulate": "True"}, {"accumulate": "False"}
 LISTED = {"index": "list of tensors"}
 
 
-def _sums(t: Inputs) -> tuple[int, int]:
-    """Sources and slots of an accumulation.
-
-    16 float32 addends, in random order, give another sum in 3 of 4 slots. A CPU keeps thousands of slots,
-    because its threads spend milliseconds in fighting for 64; a GPU gets thousands of addends for each.
-    """
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 64), simulated=(1 << 14, 1 << 10))
-
-
-def _races(t: Inputs) -> tuple[int, int]:
-    """Sources and slots of a write race; thousands of slots, because a single one is rarely lost twice."""
-    return t.size(cpu=(1 << 16, 1 << 12), cuda=(1 << 20, 1 << 16), simulated=(1 << 14, 1 << 11))
-
-
-def _row_sums(t: Inputs) -> tuple[int, int, int]:
-    """Source rows, destination rows and columns of an accumulation."""
-    return t.size(cpu=(1 << 14, 1 << 10, 4), cuda=(1 << 17, 64, 32))
-
-
-def _row_races(t: Inputs) -> tuple[int, int, int]:
-    """Source rows, destination rows and columns of a write race."""
-    return t.size(cpu=(1 << 14, 1 << 11, 4), cuda=(1 << 17, 1 << 14, 32))
+# Sources, slots and, of rows, columns, by device. 16 float32 addends, in random order, give another sum in 3 of 4 slots. A CPU keeps
+# thousands of slots, because its threads spend milliseconds in fighting for 64; a GPU gets thousands of addends for each.
+Sizes = Mapping[str, tuple[int, ...]]
+SUMS: Sizes = {"cpu": (1 << 16, 1 << 12), "cuda": (1 << 20, 64), "simulated": (1 << 14, 1 << 10)}
+ROW_SUMS: Sizes = {"cpu": (1 << 14, 1 << 10, 4), "cuda": (1 << 17, 64, 32)}
+# 1000 x 1000 gave 1000 distinct outputs in 1000 runs on an H100, 40 x 40 gave 1. Wide rows have a kernel of their own.
+WIDE: Sizes = {"cpu": (1 << 13, 1 << 9, 16), "cuda": (1000, 10, 1000), "simulated": (1 << 8, 1 << 4, 128)}
+WIDE_COLUMNS: Sizes = {**WIDE, "simulated": (1 << 11, 1 << 7, 8)}
+# CUDA takes another kernel for 16 indices or fewer (indexFuncSmallIndex).
+FEW: Sizes = {"cpu": (16, 2, 1 << 12), "cuda": (16, 2, 1 << 20)}
+# Of a write race: thousands of slots, because a single one is rarely lost twice.
+RACED: Sizes = {"cpu": (1 << 16, 1 << 12), "cuda": (1 << 20, 1 << 16), "simulated": (1 << 14, 1 << 11)}
+RACED_ROWS: Sizes = {"cpu": (1 << 14, 1 << 11, 4), "cuda": (1 << 17, 1 << 14, 32)}
 
 
 def _pairs(t: Inputs) -> tuple[tuple[torch.Tensor, torch.Tensor], int, int]:
@@ -61,52 +51,27 @@ def _pairs(t: Inputs) -> tuple[tuple[torch.Tensor, torch.Tensor], int, int]:
     return (t.index(sources, high=side), t.index(sources, high=side)), sources, side
 
 
-def _wide_sums(t: Inputs) -> tuple[int, int, int]:
-    # 1000 x 1000 gave 1000 distinct outputs in 1000 runs on an H100, 40 x 40 gave 1. Wide rows have a kernel of their own.
-    return t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 8, 1 << 4, 128))
-
-
-def _wide_columns(t: Inputs) -> tuple[int, int, int]:
-    return t.size(cpu=(1 << 13, 1 << 9, 16), cuda=(1000, 10, 1000), simulated=(1 << 11, 1 << 7, 8))
-
-
-def _few(t: Inputs) -> tuple[int, int, int]:
-    # CUDA takes another kernel for 16 indices or fewer (indexFuncSmallIndex).
-    return 16, 2, t.size(cpu=1 << 12, cuda=1 << 20)
-
-
 def _drawn(
-    t: Inputs, sizes: Sizes, *, columns: bool = False, permuted: bool = False
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Draw slots, the slot of each source, and sources: of rows, or of *columns*, or each the source of another slot."""
-    sources, slots, *width = sizes(t)
-    slots = sources if permuted else slots
-    into = t.values(*width, slots) if columns else t.values(slots, *width)
-    index = t.permutation(sources) if permuted else t.index(sources, high=slots)
-    return into, index, t.values(*width, sources) if columns else t.values(sources, *width)
+    sizes: Sizes, form: str, *, dim: int = 0, permuted: bool = False, **options: bool
+) -> Callable[[Inputs], Call]:
+    """Return the arguments of an op that adds or writes sources into slots.
 
-
-def _along(sizes: Sizes, dim: int = 0, **drawn: bool) -> Callable[[Inputs], Call]:
-    """Return the arguments of ``index_add`` and ``index_copy``."""
-
-    def inputs(t: Inputs) -> Call:
-        into, index, source = _drawn(t, sizes, columns=dim == 1, **drawn)
-        return call(into, dim, index, source)
-
-    return inputs
-
-
-def _at_places(sizes: Sizes, *, permuted: bool = False, **options: bool) -> Callable[[Inputs], Call]:
-    """Return the arguments of ``put``."""
-    return lambda t: call(*_drawn(t, sizes, permuted=permuted), **options)
-
-
-def _at_indices(sizes: Sizes, *, permuted: bool = False, **options: bool) -> Callable[[Inputs], Call]:
-    """Return the arguments of ``index_put``."""
+    Args:
+        sizes: Of what is drawn.
+        form: ``"dim"`` of ``index_add`` and ``index_copy``, ``"place"`` of ``put``, ``"indices"`` of ``index_put``.
+        dim: Along which there are slots: 1 for columns.
+        permuted: Whether each is the source of another slot, of which there are as many.
+        options: Of the call.
+    """
 
     def inputs(t: Inputs) -> Call:
-        into, index, source = _drawn(t, sizes, permuted=permuted)
-        return call(into, (index,), source, **options)
+        sources, slots, *width = t.size(**sizes)
+        slots = sources if permuted else slots
+        into, source = ((*width, count) if dim else (count, *width) for count in (slots, sources))
+        written = t.values(*into)
+        index = t.permutation(sources) if permuted else t.index(sources, high=slots)
+        at = {"dim": (dim, index), "place": (index,), "indices": ((index,),)}[form]
+        return call(written, *at, t.values(*source), **options)
 
     return inputs
 
@@ -117,7 +82,7 @@ def _index_put_pair_sums(t: Inputs) -> Call:
 
 
 def _index_put_quantized_races(t: Inputs) -> Call:
-    sources, slots = _races(t)
+    sources, slots = t.size(**RACED)
     return call(t.quantized(slots), (t.index(sources, high=slots),), t.quantized(sources).dequantize())
 
 
@@ -125,7 +90,7 @@ def _getitem(sizes: Sizes, *more: slice) -> Callable[[Inputs], Call]:
     """Return the arguments of an index into what has so many elements, or rows, with slices of further dims."""
 
     def inputs(t: Inputs) -> Call:
-        sources, slots, *width = sizes(t)
+        sources, slots, *width = t.size(**sizes)
         source, index = t.leaf(t.normal(slots, *width)), t.index(sources, high=slots)
         return call(source, (index, *more) if more else index)
 
@@ -141,7 +106,7 @@ def _getitem_flat(index: Callable[[Inputs, int], object]) -> Callable[[Inputs], 
     """Return the arguments of an index, made for so many elements, that names none of them twice."""
 
     def inputs(t: Inputs) -> Call:
-        length = _sums(t)[0]
+        length = t.size(**SUMS)[0]
         return call(t.leaf(t.normal(length)), index(t, length))
 
     return inputs
@@ -150,14 +115,14 @@ def _getitem_flat(index: Callable[[Inputs, int], object]) -> Callable[[Inputs], 
 # What several forms of an op have in common.
 _PUT_SUMS, _INDEX_PUT_SUMS = (
     Case(inputs, ADDITIONS, traits=ACCUMULATE, reference=serial.summed)
-    for inputs in (_at_places(_sums, accumulate=True), _at_indices(_sums, accumulate=True))
+    for inputs in (_drawn(SUMS, "place", accumulate=True), _drawn(SUMS, "indices", accumulate=True))
 )
 # Which write stays is nobody's promise of put_, even with the flag on: it raises.
-_PUT_RACES = Case(_at_places(_races), RACES, traits=OVERWRITE)
-_INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_at_indices(_races), reference=serial.last_written)
+_PUT_RACES = Case(_drawn(RACED, "place"), RACES, traits=OVERWRITE)
+_INDEX_PUT_RACES = replace(_PUT_RACES, inputs=_drawn(RACED, "indices"), reference=serial.last_written)
 _COPY_RACES, _COPY_ROW_RACES = (
     Case(inputs, provokes, reference=serial.last_written)
-    for inputs, provokes in ((_along(_races), RACES), (_along(_row_races), ROW_RACES))
+    for inputs, provokes in ((_drawn(RACED, "dim"), RACES), (_drawn(RACED_ROWS, "dim"), ROW_RACES))
 )
 
 
@@ -176,18 +141,22 @@ SPECS: tuple[OpSpec, ...] = (
         why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
         f"arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim, in a loop over the indices.",
         cases={
-            **with_dtypes("collisions", Case(_along(_sums), ADDITIONS), ("float64", "int64"), "cuda"),
-            "rows": Case(_along(_wide_sums), "about 16 rows added into each slot (100 on CUDA)"),
+            **with_dtypes("collisions", Case(_drawn(SUMS, "dim"), ADDITIONS), ("float64", "int64"), "cuda"),
+            "rows": Case(_drawn(WIDE, "dim"), "about 16 rows added into each slot (100 on CUDA)"),
             # Integer addition commutes exactly: the same race, without a trace.
             "rows_dtypes": Case(
-                _along(_wide_sums),
+                _drawn(WIDE, "dim"),
                 "about 16 rows added into each slot",
                 dtypes=("float64", "int64"),
                 devices=("cpu",),
             ),
-            "columns": Case(_along(_wide_columns, 1), "about 16 columns added into each slot (100 on CUDA)"),
-            "few_indices": Case(_along(_few), "about 8 rows added into each of 2 slots (in order on CUDA)"),
-            "no_collisions": Case(_along(_sums, permuted=True)),
+            "columns": Case(
+                _drawn(WIDE_COLUMNS, "dim", dim=1), "about 16 columns added into each slot (100 on CUDA)"
+            ),
+            "few_indices": Case(
+                _drawn(FEW, "dim"), "about 8 rows added into each of 2 slots (in order on CUDA)"
+            ),
+            "no_collisions": Case(_drawn(SUMS, "dim", permuted=True)),
             # Neither what is added to nor what is added has a dim.
             "number": Case(
                 lambda t: call(t.normal(1)[0], 0, t.index(1, high=1), t.normal(1)[0]),
@@ -201,8 +170,8 @@ SPECS: tuple[OpSpec, ...] = (
         "torch.index_add",
         "torch.Tensor.index_add_",
         {
-            "collisions": Case(_along(_sums), ADDITIONS, devices=("cuda",)),
-            "rows": Case(_along(_wide_sums), "about 16 rows added into each slot (100 on CUDA)"),
+            "collisions": Case(_drawn(SUMS, "dim"), ADDITIONS, devices=("cuda",)),
+            "rows": Case(_drawn(WIDE, "dim"), "about 16 rows added into each slot (100 on CUDA)"),
         },
     ),
     OpSpec(
@@ -214,7 +183,7 @@ SPECS: tuple[OpSpec, ...] = (
             "accumulate": replace(_INDEX_PUT_SUMS, dtypes=("float32", "float64", "complex64", "int64")),
             "accumulate_rows": replace(
                 _INDEX_PUT_SUMS,
-                inputs=_at_indices(_row_sums, accumulate=True),
+                inputs=_drawn(ROW_SUMS, "indices", accumulate=True),
                 provokes="about 16 rows added into each slot (2048 on CUDA)",
             ),
             "accumulate_pairs": Case(
@@ -223,16 +192,22 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=ACCUMULATE,
             ),
             "accumulate_permutation": Case(
-                _at_indices(_sums, permuted=True, accumulate=True), dtypes=("float32",), traits=ACCUMULATE
+                _drawn(SUMS, "indices", permuted=True, accumulate=True),
+                dtypes=("float32",),
+                traits=ACCUMULATE,
             ),
             "overwrite": replace(_INDEX_PUT_RACES, dtypes=("float32", "int64")),
-            "overwrite_rows": replace(_INDEX_PUT_RACES, inputs=_at_indices(_row_races), provokes=ROW_RACES),
+            "overwrite_rows": replace(
+                _INDEX_PUT_RACES, inputs=_drawn(RACED_ROWS, "indices"), provokes=ROW_RACES
+            ),
             # A kernel of its own, which quantizes what it writes.
             "overwrite_quantized": Case(
                 _index_put_quantized_races, RACES, dtypes=("quint8", "qint8", "qint32"), traits=OVERWRITE
             ),
             "overwrite_permutation": Case(
-                _at_indices(_sums, permuted=True, accumulate=False), dtypes=("float32",), traits=OVERWRITE
+                _drawn(SUMS, "indices", permuted=True, accumulate=False),
+                dtypes=("float32",),
+                traits=OVERWRITE,
             ),
         },
         documented=("torch.Tensor.index_put",),
@@ -252,11 +227,11 @@ SPECS: tuple[OpSpec, ...] = (
         cases={
             "accumulate": replace(_PUT_SUMS, dtypes=("float32", "float64", "int64")),
             "accumulate_permutation": Case(
-                _at_places(_sums, permuted=True, accumulate=True), traits=ACCUMULATE
+                _drawn(SUMS, "place", permuted=True, accumulate=True), traits=ACCUMULATE
             ),
             "overwrite": replace(_PUT_RACES, dtypes=("float32", "int64")),
             "overwrite_permutation": Case(
-                _at_places(_sums, permuted=True, accumulate=False), traits=OVERWRITE
+                _drawn(SUMS, "place", permuted=True, accumulate=False), traits=OVERWRITE
             ),
         },
         in_place=True,
@@ -269,14 +244,14 @@ SPECS: tuple[OpSpec, ...] = (
         directions=("backward",),
         cases={
             "collisions": Case(
-                _getitem(_sums),
+                _getitem(SUMS),
                 "about 16 gradients added into each element (16384 on CUDA)",
                 dtypes=("float32", "float64"),
                 traits=LISTED,
                 reference=serial.summed_gradient,
             ),
             "rows": Case(
-                _getitem(_row_sums),
+                _getitem(ROW_SUMS),
                 "about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
                 reference=serial.summed_gradient,
@@ -287,7 +262,7 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=LISTED,
             ),
             "index_and_slice": Case(
-                _getitem(_row_sums, slice(1, None)),
+                _getitem(ROW_SUMS, slice(1, None)),
                 "about 16 gradients added into each row (2048 on CUDA)",
                 traits=LISTED,
             ),
@@ -307,12 +282,12 @@ SPECS: tuple[OpSpec, ...] = (
             "duplicates": replace(_COPY_RACES, dtypes=("float32", "int64")),
             "duplicate_rows": _COPY_ROW_RACES,
             "duplicate_columns": Case(
-                _along(_row_races, 1),
+                _drawn(RACED_ROWS, "dim", dim=1),
                 "about 8 different columns written to each slot",
                 reference=partial(serial.last_written, dim=1),
             ),
             # The arguments of index_add without collisions.
-            "permutation": Case(_along(_sums, permuted=True)),
+            "permutation": Case(_drawn(SUMS, "dim", permuted=True)),
         },
     ),
     form_of("torch.Tensor.index_copy", "torch.index_copy", {"duplicates": _COPY_RACES}),

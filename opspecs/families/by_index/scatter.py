@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from detmatrix.opspecs.families.by_index.indexing import KERNELS, RACES, form_of
+from detmatrix.opspecs.families.by_index.indexing import KERNELS, RACED, RACES, Sizes, form_of
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, Device, OpSpec, call, with_dtypes
 
@@ -27,11 +27,8 @@ REDUCED = {"sum": "added into", "mean": "averaged into", "prod": "multiplied int
 BEYOND = {"amax": 200, "amin": -200}
 
 # Sources and slots.
-Sizes = dict[str, tuple[int, int]]
-SUMS: Sizes = {"cpu": (1 << 16, 64), "cuda": (1 << 20, 64), "simulated": (1 << 14, 64)}
+FLAT_SUMS: Sizes = {"cpu": (1 << 16, 64), "cuda": (1 << 20, 64), "simulated": (1 << 14, 64)}
 ROW_SUMS: Sizes = {"cpu": (1 << 13, 64), "cuda": (1 << 17, 64), "simulated": (1 << 11, 64)}
-# Thousands of slots, because a single one is rarely lost twice.
-RACED: Sizes = {"cpu": (1 << 16, 1 << 12), "cuda": (1 << 20, 1 << 16), "simulated": (1 << 14, 1 << 11)}
 RACED_ROWS: Sizes = {"cpu": (1 << 13, 1 << 9), "cuda": (1 << 17, 1 << 13), "simulated": (1 << 11, 1 << 7)}
 
 
@@ -47,13 +44,13 @@ def _scattered(sizes: Sizes, *each: int, columns: bool = False) -> Callable[[Inp
 
 
 def _permuted(t: Inputs) -> Call:
-    length, _ = t.size(**SUMS)
+    length, _ = t.size(**FLAT_SUMS)
     return call(t.values(length), 0, t.permutation(length), t.values(length))
 
 
 def _expanded_rows(t: Inputs) -> Call:
     """One index for each row: sums over the edges of a graph."""
-    rows, slots = t.size(**ROW_SUMS | {"simulated": (1 << 12, 64)})
+    rows, slots = t.size(**{**ROW_SUMS, "simulated": (1 << 12, 64)})
     return call(t.values(slots, 8), 0, t.index(rows, 1, high=slots).expand(rows, 8), t.values(rows, 8))
 
 
@@ -185,7 +182,7 @@ def _index_reduce_cases(reduce: str) -> dict[str, Case]:
     }
 
 
-COLLISIONS = Case(_scattered(SUMS), ADDITIONS, traits=FLAT)
+COLLISIONS = Case(_scattered(FLAT_SUMS), ADDITIONS, traits=FLAT)
 COLUMNS = Case(_scattered(ROW_SUMS, 8, columns=True), ROW_ADDITIONS, traits=NESTED)
 DUPLICATES = Case(_scattered(RACED), RACES, traits=WRITTEN | FLAT)
 DUPLICATE_ROWS = Case(_scattered(RACED_ROWS, 8), RACES, traits=WRITTEN | NESTED)
@@ -218,7 +215,7 @@ SPECS: tuple[OpSpec, ...] = (
             ),
             "no_collisions": Case(_permuted, traits=FLAT),
             # Each source's gradient is read from its slot; nothing is added.
-            "source_grad": Case(_scattered(SUMS), directions=("backward",), traits=FLAT),
+            "source_grad": Case(_scattered(FLAT_SUMS), directions=("backward",), traits=FLAT),
         },
         in_place=True,
     ),

@@ -51,6 +51,11 @@ def _flat_exponentials(t: Inputs) -> Call:
     return call(t.leaf(t.normal(t.size(cpu=1 << 14, cuda=1 << 20))), 0)
 
 
+def _drawn(t: Inputs) -> Call:
+    """Ask for 64 numbers of each of several distributions."""
+    return call(t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64)
+
+
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.cumsum",
@@ -141,14 +146,10 @@ SPECS: tuple[OpSpec, ...] = (
         "largest quotients. On a CPU one thread draws.",
         cases={
             "replacement": Case(
-                lambda t: call(
-                    t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64, replacement=True
-                ),
+                lambda t: call(*_drawn(t).args, replacement=True),
                 "prefix sums of 1024 probabilities (65536 on CUDA)",
             ),
-            "no_replacement": Case(
-                lambda t: call(t.uniform(8, t.size(cpu=1 << 10, cuda=1 << 16, simulated=1 << 8)), 64)
-            ),
+            "no_replacement": Case(_drawn),
         },
         cuda_dtypes=("float64",),
     ),
