@@ -19,6 +19,8 @@ Device = Literal["cpu", "cuda"]
 FORWARD: tuple[Direction, ...] = ("forward",)
 BACKWARD: tuple[Direction, ...] = ("backward",)
 BOTH = (*FORWARD, *BACKWARD)
+CUDA: tuple[Device, ...] = ("cuda",)
+HALF, FLOATS = ("float16", "bfloat16"), ("float32", "float64")
 
 
 class MissingError(Exception):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FLOATS, FORWARD, HALF, Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
@@ -81,7 +81,7 @@ def _bag_cases(mode: str) -> dict[str, Case]:
     several = Case(
         lambda t: _bag(t, mode),
         additions,
-        devices=("cuda",) if mode == "max" else ("cpu", "cuda"),
+        devices=CUDA if mode == "max" else ("cpu", "cuda"),
         traits={"mode": mode},
     )
     everywhere = replace(several, devices=("cpu", "cuda"))
@@ -105,24 +105,22 @@ SPECS: tuple[OpSpec, ...] = (
         why="Its backward adds the gradients of all lookups of a row, on CUDA in blocks of sorted indices whose "
         f"partial sums are joined ({KERNELS}/cuda/Embedding.cu, {KERNELS}/cuda/EmbeddingBackwardKernel.cu). A CPU divides the "
         f"rows among its threads, if there are many ({KERNELS}/Embedding.cpp).",
-        directions=("backward",),
+        directions=BACKWARD,
         cases={
-            "collisions_large": Case(_look_up, FEW_ADDITIONS, directions=BOTH, dtypes=("float32", "float64")),
-            "collisions_half": Case(_look_up, ADDITIONS, dtypes=("float16", "bfloat16"), devices=("cuda",)),
+            "collisions_large": Case(_look_up, FEW_ADDITIONS, directions=BOTH, dtypes=FLOATS),
+            "collisions_half": Case(_look_up, ADDITIONS, dtypes=HALF, devices=CUDA),
             "two_rows": Case(
-                lambda t: _look_up(t, rows=2), "about 131072 gradients added into each row", devices=("cuda",)
+                lambda t: _look_up(t, rows=2), "about 131072 gradients added into each row", devices=CUDA
             ),
             "sentences_large": Case(_look_up_sentences, FEW_ADDITIONS),
-            "few_indices": Case(_look_up_few, "about 512 gradients added into each row", devices=("cuda",)),
+            "few_indices": Case(_look_up_few, "about 512 gradients added into each row", devices=CUDA),
             "padding_idx_large": Case(lambda t: _look_up(t, padding_idx=0), FEW_ADDITIONS),
             "scale_grad_by_freq_large": Case(lambda t: _look_up(t, scale_grad_by_freq=True), FEW_ADDITIONS),
             # The gradient lists what belongs to each row, and leaves the sum to whoever coalesces it.
             "sparse": Case(lambda t: _look_up(t, rows=16, sparse=True)),
             "permutation": Case(_look_up_once),
             "batch": batched(
-                lambda t: call(t.index(ITEMS, 16, high=64), t.leaf(t.normal(64, 32))),
-                "",
-                directions=("forward",),
+                lambda t: call(t.index(ITEMS, 16, high=64), t.leaf(t.normal(64, 32))), "", directions=FORWARD
             ),
         },
     ),
@@ -132,7 +130,7 @@ SPECS: tuple[OpSpec, ...] = (
         why="Its backward adds the gradients of all bags that hold a row, on CUDA for maxima with atomic additions "
         f"({KERNELS}/cuda/EmbeddingBag.cu). On a CPU one thread looks for the maxima, and adds their gradients one after "
         f"the other ({KERNELS}/EmbeddingBag.cpp).",
-        directions=("backward",),
+        directions=BACKWARD,
         cases={
             **_bag_cases("sum"),
             **_bag_cases("mean"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, OpSpec, call
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
@@ -30,7 +30,7 @@ SPECS: tuple[OpSpec, ...] = (
         op="torch.nn.functional.unfold",
         why=f"Its backward adds up all windows that hold an element, which one thread does: for each element on CUDA "
         f"({KERNELS}/cuda/im2col.cuh), for all of them on a CPU ({KERNELS}/im2col.h, col2im).",
-        directions=("backward",),
+        directions=BACKWARD,
         cases={
             "overlapping": Case(lambda t: _unfold(t, 5, 1), "up to 25 gradients added into each element"),
             "disjoint": Case(lambda t: _unfold(t, 3, 3)),
@@ -43,9 +43,7 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/im2col.h, col2im).",
         cases={
             "overlapping": Case(
-                lambda t: _fold(t, 5, 1),
-                "up to 25 values added into each element",
-                directions=("forward", "backward"),
+                lambda t: _fold(t, 5, 1), "up to 25 values added into each element", directions=BOTH
             ),
             "disjoint": Case(lambda t: _fold(t, 3, 3)),
         },
@@ -53,7 +51,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.Tensor.unfold",
         why=f"Its backward adds up all windows that hold an element ({KERNELS}/UnfoldBackward.h).",
-        directions=("backward",),
+        directions=BACKWARD,
         cases={
             "many_overlapping": Case(
                 lambda t: _slide(t, 16, 1), "up to 16 gradients added into each element"

@@ -13,14 +13,13 @@ from re import sub
 from typing import TYPE_CHECKING, Any
 
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, FORWARD, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FORWARD, HALF, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
 KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
 
-HALF = ("float16", "bfloat16")
 NAMED = "and name it in the indices"
 PLACES = "about 16 different values written to each place"
 
@@ -173,7 +172,7 @@ def _maximum(dims: int, backward: str) -> OpSpec:
                 _hollow,
                 "8 equal maxima in the window of a corner, 7 of them padded",
                 directions=FORWARD,
-                devices=("cuda",),
+                devices=CUDA,
             ),
         }
     else:
@@ -248,7 +247,7 @@ def _unpool(dims: int) -> OpSpec:
     cases = {
         "duplicate_indices": Case(duplicates, PLACES),
         "duplicate_indices_dtypes": Case(
-            duplicates, PLACES, dtypes=("float64", "float16"), directions=("forward",)
+            duplicates, PLACES, dtypes=("float64", "float16"), directions=FORWARD
         ),
     }
     if dims > 1:

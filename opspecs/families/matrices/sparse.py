@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.inputs import Inputs, normals
-from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, FLOATS, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
@@ -67,9 +67,7 @@ SPECS: tuple[OpSpec, ...] = (
         why="cuSPARSE sums the products of a sparse row, and cuBLAS those of a dense one, in an order of its own "
         f"({KERNELS}/cuda/SparseBlas.cpp). {ONE_THREAD}",
         cases={
-            "sparse_dense": Case(
-                lambda t: _product(t, 4), PRODUCTS, traits=SPARSE_DENSE, dtypes=("float32", "float64")
-            ),
+            "sparse_dense": Case(lambda t: _product(t, 4), PRODUCTS, traits=SPARSE_DENSE, dtypes=FLOATS),
             "sparse_dense_grad": Case(
                 lambda t: _product(t, 4, leaf="dense"),
                 "about 8 products summed into each element (64 on CUDA)",

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, Device, MissingError, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, Call, Case, Device, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
 EVERYWHERE: tuple[Device, ...] = ("cpu", "cuda")
-CUDA: tuple[Device, ...] = ("cuda",)
 
 
 def attend(
@@ -113,7 +112,7 @@ SPECS: tuple[OpSpec, ...] = (
         op=attend,
         why="Backward, blocks of keys add to the gradients of the same queries, on some backends with atomic additions "
         "(https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html).",
-        directions=("backward",),
+        directions=BACKWARD,
         cases={
             **_backend("math", "float32", "bfloat16", devices=EVERYWHERE),
             # A CPU has it in float32 too, CUDA in half types alone.
