@@ -53,6 +53,11 @@ class Entry:
     in_place: bool = False
 
 
+def names_of(supported: Callable[[str], Any], device: str) -> list[str]:
+    """Return the names of the dtypes that a database says of the kind of a device."""
+    return sorted(str(dtype).removeprefix("torch.") for dtype in supported(device.partition(":")[0]))
+
+
 def entries(source: str) -> Mapping[str, Entry]:
     """Return the entries of a source by the name of their spec, in the database's order.
 
@@ -98,31 +103,27 @@ def find(name: str, *, seed: int, enlargement: str = "", literal: bool = False) 
         name=name,
         op=entry.op,
         why=entry.why,
-        cases=_Cases(entry, seed, enlargement, literal=literal),
+        cases=_Cases(entry, seed, enlargement, literal),
         in_place=entry.in_place,
         some_leaves=True,
     )
 
 
+@dataclass(frozen=True)
 class _Cases(Mapping[str, Case]):
     """The cases of an entry, which are as many as it has samples."""
 
-    def __init__(self, entry: Entry, seed: int, enlargement: str, *, literal: bool) -> None:
-        self._literal = literal
-        self._entry = entry
-        self._seed = seed
-        self._enlargement = enlargement
+    entry: Entry
+    seed: int
+    enlargement: str
+    literal: bool
 
     def __getitem__(self, name: str) -> Case:
         kind, _, number = name.partition("_")
         if kind not in ("sample", "enlarged") or not number.isdecimal():
             raise KeyError(name)
-        enlargement = self._enlargement if kind == "enlarged" else ""
-        return Case(
-            inputs=lambda t: _draw(
-                t, self._entry, int(number), self._seed, enlargement, literal=self._literal
-            )
-        )
+        enlargement = self.enlargement if kind == "enlarged" else ""
+        return Case(lambda t: _draw(t, self.entry, int(number), self.seed, enlargement, literal=self.literal))
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -216,13 +217,9 @@ def _in_numbers(tree: Any) -> Any:
     """Return a tree with equal tensors that are made of numbers."""
     import torch  # noqa: PLC0415
 
-    made: dict[int, torch.Tensor] = {}
-
     def in_numbers(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in made:
-            numbers = torch.tensor(tensor.tolist(), dtype=tensor.dtype).reshape(tensor.shape)
-            made[id(tensor)] = numbers.requires_grad_() if tensor.requires_grad else numbers
-        return made[id(tensor)]
+        numbers = torch.tensor(tensor.tolist(), dtype=tensor.dtype).reshape(tensor.shape)
+        return numbers.requires_grad_() if tensor.requires_grad else numbers
 
     return enlarge.mapped(tree, in_numbers)
 
@@ -232,20 +229,12 @@ def _own(tree: Any, t: Inputs, *, fresh: bool) -> Any:
     import torch  # noqa: PLC0415
 
     memo: dict[int, Any] = {}
-    made: dict[int, torch.Tensor] = {}
-
-    def copied_of(tensor: torch.Tensor) -> torch.Tensor:
-        if fresh:
-            return tensor
-        if tensor.layout != torch.strided:
-            return tensor.clone()
-        # With one memo, tensors that share memory share it in the copies too.
-        return copy.deepcopy(tensor, memo)
 
     def own(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in made:
-            copied = copied_of(tensor.detach())
-            made[id(tensor)] = t.leaf(copied) if tensor.requires_grad else copied
-        return made[id(tensor)]
+        copied = tensor.detach()
+        if not fresh:
+            # With one memo, tensors that share memory share it in the copies too.
+            copied = copied.clone() if copied.layout != torch.strided else copy.deepcopy(copied, memo)
+        return t.leaf(copied) if tensor.requires_grad else copied
 
     return enlarge.mapped(tree, own)

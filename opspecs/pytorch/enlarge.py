@@ -44,25 +44,32 @@ _TRUSTS_INTEGERS = (
 
 
 def mapped(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """Return nested arguments with *change* of each tensor in its place; what is no collection stays itself."""
+    """Return nested arguments with *change* of each tensor, made once, in its places; what is no collection stays itself."""
     import torch  # noqa: PLC0415
 
-    if isinstance(tree, torch.Tensor):
-        return change(tree)
-    if isinstance(tree, dict):
-        return {key: mapped(value, change) for key, value in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(mapped(value, change) for value in tree))
-    if isinstance(tree, tuple) and not isinstance(tree, torch.Size):
-        return tuple(mapped(value, change) for value in tree)
-    return [mapped(value, change) for value in tree] if isinstance(tree, list) else tree
+    made: dict[int, Any] = {}
+
+    def within(tree: Any) -> Any:
+        if isinstance(tree, torch.Tensor):
+            if id(tree) not in made:
+                made[id(tree)] = change(tree)
+            return made[id(tree)]
+        if isinstance(tree, dict):
+            return {key: within(value) for key, value in tree.items()}
+        if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+            return type(tree)(*map(within, tree))
+        if isinstance(tree, tuple) and not isinstance(tree, torch.Size):
+            return tuple(map(within, tree))
+        return [within(value) for value in tree] if isinstance(tree, list) else tree
+
+    return within(tree)
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     """Return the tensors of nested arguments, in order, each once."""
-    found: dict[int, torch.Tensor] = {}
-    mapped(tree, lambda tensor: found.setdefault(id(tensor), tensor))
-    return list(found.values())
+    found: list[torch.Tensor] = []
+    mapped(tree, found.append)
+    return found
 
 
 def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
@@ -108,7 +115,7 @@ def _dimensions(growing: list[torch.Tensor]) -> Iterator[str]:
 
 def _factor(growing: list[torch.Tensor], which: str, target: int) -> int | None:
     """Return the smallest factor that brings one tensor to the target; ``None`` if none does within reason."""
-    exponents = [_grown_dimensions(tensor, which, growing) for tensor in growing]
+    exponents = [len(_axes(tensor, which, growing)) for tensor in growing]
     factors = [
         math.ceil((target / tensor.numel()) ** (1 / count) - 1e-9)
         for tensor, count in zip(growing, exponents, strict=True)
@@ -121,20 +128,20 @@ def _factor(growing: list[torch.Tensor], which: str, target: int) -> int | None:
     return factor if total <= _EXCESS * target * 2 ** max(exponents) else None
 
 
-def _grown_dimensions(tensor: torch.Tensor, which: str, growing: list[torch.Tensor]) -> int:
-    return sum(_is_grown(tensor, axis, which, growing) for axis in range(tensor.dim()))
-
-
-def _is_grown(tensor: torch.Tensor, axis: int, which: str, growing: list[torch.Tensor]) -> bool:
+def _axes(tensor: torch.Tensor, which: str, growing: list[torch.Tensor]) -> list[int]:
+    """Return the dimensions of a tensor that grow."""
     kind, _, number = which.partition("=")
-    size, first = int(tensor.shape[axis]), growing[0]
+    shape, first = [int(size) for size in tensor.shape], growing[0]
+    axes = range(len(shape))
     if kind == "index":
-        return any(tensor.shape == one.shape for one in growing if _is_index(one))
+        return [*axes] if any(tensor.shape == one.shape for one in growing if _is_index(one)) else []
     if kind == "rest":
-        return tensor is not first and axis == (0 if tensor.dim() == 1 else int(number))
+        only = 0 if len(shape) == 1 else int(number)
+        return [axis for axis in axes if tensor is not first and axis == only]
     if kind == "dim":
-        return axis == int(number) and axis < first.dim() and size == int(first.shape[axis])
-    return size > 1 if number == "all" else size == int(number)
+        sizes = dict(enumerate(first.shape))
+        return [axis for axis in axes if axis == int(number) and shape[axis] == sizes.get(axis)]
+    return [axis for axis in axes if (shape[axis] > 1 if number == "all" else shape[axis] == int(number))]
 
 
 def has_indices(tree: Any) -> bool:
@@ -151,10 +158,8 @@ def _is_index(tensor: torch.Tensor) -> bool:
 
 
 def _shape(tensor: torch.Tensor, which: str, factor: int, growing: list[torch.Tensor]) -> tuple[int, ...]:
-    return tuple(
-        size * factor if _is_grown(tensor, axis, which, growing) else size
-        for axis, size in enumerate(tensor.shape)
-    )
+    axes = _axes(tensor, which, growing)
+    return tuple(size * factor if axis in axes else size for axis, size in enumerate(tensor.shape))
 
 
 def _grows(tensor: torch.Tensor) -> bool:
@@ -201,19 +206,17 @@ def grow(tree: tuple[tuple[Any, ...], dict[str, Any]], enlargement: str, key: st
     seed = int.from_bytes(hashlib.sha256(f"{key}|{enlargement}".encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(seed)
     growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
-    sizes = {
-        size
-        for tensor in growing
-        for axis, size in enumerate(tensor.shape)
-        if _is_grown(tensor, axis, which, growing)
-    }
-    made: dict[int, torch.Tensor] = {}
-    for tensor in growing:
-        shape = _shape(tensor, which, factor, growing)
-        if shape != tuple(tensor.shape):
-            drawn = _redrawn(tensor.detach(), shape, said["values"], generator)
-            made[id(tensor)] = drawn.requires_grad_() if tensor.requires_grad else drawn
-    grown = mapped(tree, lambda tensor: made.get(id(tensor), tensor))
+    sizes = {tensor.shape[axis] for tensor in growing for axis in _axes(tensor, which, growing)}
+    grows = {id(tensor) for tensor in growing}
+
+    def larger(tensor: torch.Tensor) -> torch.Tensor:
+        shape = _shape(tensor, which, factor, growing) if id(tensor) in grows else tuple(tensor.shape)
+        if shape == tuple(tensor.shape):
+            return tensor
+        drawn = _redrawn(tensor.detach(), shape, said["values"], generator)
+        return drawn.requires_grad_() if tensor.requires_grad else drawn
+
+    grown = mapped(tree, larger)
     return _with_integers(grown, sizes, factor) if "ints" in said else grown
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from detmatrix.opspecs.pytorch.database import Entry, Sample
+from detmatrix.opspecs.pytorch.database import Entry, Sample, names_of
 
 _WHY = "An entry of PyTorch's database of modules; nobody has said what in its kernels could reorder."
 
@@ -29,18 +29,13 @@ def _entries() -> dict[str, Entry]:
             name=f"module:{info.name}",
             path=f"torch.{info.name}",
             op=run,
-            dtypes=partial(_dtypes, info),
+            dtypes=partial(names_of, info.supported_dtypes),
             differentiable=lambda _, dtype: dtype.startswith(("float", "bfloat", "complex")),
             samples=partial(_samples, info),
             why=_WHY,
         )
         found[entry.name] = entry
     return found
-
-
-def _dtypes(info: Any, device: str) -> list[str]:
-    dtypes = info.supported_dtypes(device.partition(":")[0])
-    return sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
 def _samples(info: Any, device: str, dtype: str, grad: bool) -> Iterator[Sample]:

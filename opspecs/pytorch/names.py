@@ -17,16 +17,11 @@ _NAMESPACES = (
 # of every dimension, of which an entry is one and its name does not say which.
 _MODULES = {
     **{
-        f"{function}{dims}d": f"{module}{dims}d"
+        f"{function}{dims}d": f"{function.title().replace('_', '')}{dims}d"
         for dims in (1, 2, 3)
-        for function, module in (
-            ("adaptive_avg_pool", "AdaptiveAvgPool"),
-            ("adaptive_max_pool", "AdaptiveMaxPool"),
-            ("avg_pool", "AvgPool"),
-            ("conv", "Conv"),
-            ("conv_transpose", "ConvTranspose"),
-            ("max_pool", "MaxPool"),
-            ("max_unpool", "MaxUnpool"),
+        for function in (
+            *("adaptive_avg_pool", "adaptive_max_pool", "avg_pool", "conv", "conv_transpose", "max_pool"),
+            "max_unpool",
         )
     },
     "binary_cross_entropy": "BCELoss",

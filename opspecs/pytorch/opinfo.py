@@ -9,7 +9,7 @@ from typing import Any
 
 from detmatrix.opspecs.model import MissingError
 from detmatrix.opspecs.pytorch import enlarge
-from detmatrix.opspecs.pytorch.database import Entry, Sample
+from detmatrix.opspecs.pytorch.database import Entry, Sample, names_of
 
 _WHY = "An entry of PyTorch's operator database; nobody has said what in its kernel could reorder."
 _UNWRITTEN = "Returns memory that was never written: what differs is what lay there before."
@@ -53,11 +53,10 @@ def _unwrapped(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _with_fresh_buffers(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call an op with copies of what it may write into."""
-
-    def fresh(tensor: Any) -> Any:
-        return tensor if tensor.requires_grad else tensor.clone()
-
-    return op(*enlarge.mapped(args, fresh), **enlarge.mapped(kwargs, fresh))
+    args, kwargs = enlarge.mapped(
+        (args, kwargs), lambda tensor: tensor if tensor.requires_grad else tensor.clone()
+    )
+    return op(*args, **kwargs)
 
 
 def _on_cuda(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -82,8 +81,8 @@ def _entry(info: Any, name: str, op: Callable[..., Any], *, in_place: bool) -> E
         name=f"opinfo:{name}{variant}",
         path=_path(name, in_place=in_place),
         op=op,
-        dtypes=lambda device: _names(info.supported_dtypes(_kind(device))),
-        differentiable=lambda device, dtype: dtype in _names(info.supported_backward_dtypes(_kind(device))),
+        dtypes=lambda device: names_of(info.supported_dtypes, device),
+        differentiable=lambda device, dtype: dtype in names_of(info.supported_backward_dtypes, device),
         samples=partial(_samples, info, in_place),
         why=_UNWRITTEN if info.name in _NEVER_WRITE else _WHY,
         in_place=in_place,
@@ -102,14 +101,6 @@ def _path(name: str, *, in_place: bool) -> str:
         if found is not None:
             return f"{root}.{plain}"
     return name
-
-
-def _kind(device: str) -> str:
-    return device.partition(":")[0]
-
-
-def _names(dtypes: Any) -> list[str]:
-    return sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
 def _samples(info: Any, in_place: bool, device: str, dtype: str, grad: bool) -> Iterator[Sample]:
