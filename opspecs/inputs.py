@@ -12,7 +12,6 @@ import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detmatrix.opspecs.draws import Draw, KeptDraws, Pools, gradient_source, seed_of
-from detmatrix.opspecs.model import Call, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,13 +222,6 @@ class Inputs:
         tensor = tensor.detach().requires_grad_()
         self.leaves.append(tensor)
         return tensor
-
-
-def normals(
-    shapes: Callable[..., tuple[tuple[int, ...], ...]], **sizes: tuple[int, ...]
-) -> Callable[[Inputs], Call]:
-    """Return how arguments are drawn that are all normal values and leaves: of shapes that a function tells of a device's sizes."""
-    return lambda t: call(*(t.leaf(t.normal(*shape)) for shape in shapes(*t.size(**sizes))))
 
 
 def _drawn_on_cpu(owner: type[Inputs], name: str) -> Callable[..., Any]:

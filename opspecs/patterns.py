@@ -104,20 +104,18 @@ def rows_of(pattern: str, rows: Sequence[tuple[OpNames, str]]) -> set[str]:
     """
     pattern = _in_python(pattern)
     if ":" not in pattern:
-        names = {op.name for op in called(pattern, dict.fromkeys(op for op, _ in rows))}
-        return {row for op, row in rows if op.name in names}
+        return {row for _, row in _rows_called(pattern, rows)}
     exact = {row for op, row in rows if _has_id(pattern, op, row)}
     if exact:
         return exact
     head, rest = _split(pattern)
-    names = {op.name for op in called(head, dict.fromkeys(op for op, _ in rows))}
-    depth = rest.count(":") + 1
-    return {
-        row
-        for op, row in rows
-        if op.name in names
-        and fnmatchcase(":".join(row.removeprefix(f"{op.name}:").split(":")[:depth]), rest)
-    }
+    found = [(row, row.removeprefix(f"{op.name}:").split(":")) for op, row in _rows_called(head, rows)]
+    return {row for row, parts in found if fnmatchcase(":".join(parts[: rest.count(":") + 1]), rest)}
+
+
+def _rows_called(pattern: str, rows: Sequence[tuple[OpNames, str]]) -> list[tuple[OpNames, str]]:
+    names = {op.name for op in called(pattern, dict.fromkeys(op for op, _ in rows))}
+    return [(op, row) for op, row in rows if op.name in names]
 
 
 def near(

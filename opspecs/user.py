@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import NoReturn
 
@@ -130,12 +131,10 @@ def place_of(error: BaseException, file: str) -> str:
         return ""
     packages = _packages(Path(file))
     found = ""
-    trace = error.__traceback__
-    while trace is not None:
-        path = Path(trace.tb_frame.f_code.co_filename)
+    for frame, line in walk_tb(error.__traceback__):
+        path = Path(frame.f_code.co_filename)
         if packages[0] in path.parents if packages else path.parent == Path(file).parent:
-            found = f", {path.name}, line {trace.tb_lineno}"
-        trace = trace.tb_next
+            found = f", {path.name}, line {line}"
     return found
 
 
@@ -235,12 +234,10 @@ def _where(error: BaseException, path: Path) -> str:
         return f"{path if same else error.filename}, line {error.lineno}"
     found = ""
     around = {str(folder / "__init__.py") for folder in _packages(path.resolve())}
-    trace = error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
+    for frame, line in walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
         if name == str(path.resolve()):
-            found = f"{path}, line {trace.tb_lineno}"
+            found = f"{path}, line {line}"
         elif name in around:
-            found = found or f"{name}, line {trace.tb_lineno}"
-        trace = trace.tb_next
+            found = found or f"{name}, line {line}"
     return found or str(path)

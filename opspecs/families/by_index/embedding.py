@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FLOATS, FORWARD, HALF, Call, Case, OpSpec, call
-
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 ADDITIONS = "about 512 gradients added into each row (16384 on CUDA)"
 FEW_ADDITIONS = "about 8 gradients added into each row (16384 on CUDA)"

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from detmatrix.opspecs import serial
-from detmatrix.opspecs.families.by_index.indexing import FEW, KERNELS, SUMS, Sizes
+from detmatrix.opspecs.families import KERNELS
+from detmatrix.opspecs.families.by_index.indexing import FEW, SUMS, Sizes
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 

@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from detmatrix.opspecs import serial
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, OpSpec, call, with_dtypes
 
 if TYPE_CHECKING:
     import torch
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 # What the cases below say of themselves; sizes are those of the helpers.
 ADDITIONS = "about 16 additions into each slot (16384 on CUDA)"

@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from detmatrix.opspecs.families.by_index.indexing import KERNELS, RACED, RACES, Sizes, form_of
+from detmatrix.opspecs.families import KERNELS
+from detmatrix.opspecs.families.by_index.indexing import RACED, RACES, Sizes, form_of
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, Device, OpSpec, call, with_dtypes
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, OpSpec, call
-
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 
 def _unfold(t: Inputs, kernel: int, stride: int) -> Call:

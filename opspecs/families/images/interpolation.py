@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
@@ -93,10 +94,8 @@ def _image(mode: str, taps: int) -> dict[str, Case]:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.functional.interpolate",
-        why="The CUDA backward of most modes adds each output's gradient to the inputs it was drawn from with "
-        "atomic additions "
-        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/UpSampleBilinear2d.cu); in the nearest "
-        "modes an input collects its own.",
+        why="The CUDA backward of most modes adds each output's gradient to the inputs it was drawn from with atomic "
+        f"additions ({KERNELS}/cuda/UpSampleBilinear2d.cu); in the nearest modes an input collects its own.",
         directions=("backward",),
         cases={
             **_nearest("nearest"),

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from math import prod
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
 CONTIGUOUS, CHANNELS_LAST = {"memory_format": "contiguous"}, {"memory_format": "channels_last"}
 
 # By dims: sides of the padded input, as far as there is something to reflect, and how often the border is repeated.
@@ -59,7 +59,7 @@ def _spec(module: str, source: str, cases: dict[str, Case]) -> OpSpec:
         name=f"torch.nn.{module}",
         op="torch.nn.functional.pad",
         why="The CUDA backward adds each output's gradient to the element it is a copy of with atomic additions "
-        f"({KERNELS}/{source}).",
+        f"({KERNELS}/cuda/{source}).",
         directions=("backward",),
         cases=cases,
         cuda_dtypes=("float16", "bfloat16"),

@@ -12,13 +12,13 @@ from math import inf
 from re import sub
 from typing import TYPE_CHECKING, Any
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FORWARD, HALF, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda"
 
 NAMED = "and name it in the indices"
 PLACES = "about 16 different values written to each place"
@@ -148,7 +148,7 @@ def _adaptive(kind: str, dims: int) -> OpSpec:
     return _spec(
         f"Adaptive{kind}Pool{dims}d",
         f"Where the output does not divide the input, {overlap}, and the CUDA backward adds their gradients "
-        f"{'there ' if maximum else ''}with atomic additions ({KERNELS}/{source}.cu).",
+        f"{'there ' if maximum else ''}with atomic additions ({KERNELS}/cuda/{source}.cu).",
         cases,
     )
 
@@ -209,7 +209,7 @@ def _fractional(dims: int) -> OpSpec:
     }
     return _spec(
         f"FractionalMaxPool{dims}d",
-        f"Where windows share a maximum, {ATOMIC} ({KERNELS}/FractionalMaxPool{dims}d.cu).",
+        f"Where windows share a maximum, {ATOMIC} ({KERNELS}/cuda/FractionalMaxPool{dims}d.cu).",
         cases,
         ("float16",),
     )
@@ -257,7 +257,7 @@ def _unpool(dims: int) -> OpSpec:
     cases["max_pool_indices"] = Case(real)
     why = (
         "Of several values with one index the last one written stays, and threads write in any order "
-        f"({KERNELS}/MaxUnpooling.cu)."
+        f"({KERNELS}/cuda/MaxUnpooling.cu)."
     )
     return _spec(f"MaxUnpool{dims}d", why, cases, (), directions=BOTH)
 
@@ -267,7 +267,7 @@ SPECS: tuple[OpSpec, ...] = (
     _spec(
         "AvgPool3d",
         "Where windows overlap, the CUDA backward adds their gradients with atomic additions "
-        f"({KERNELS}/AveragePool3d.cu).",
+        f"({KERNELS}/cuda/AveragePool3d.cu).",
         {
             "overlapping": _case(_smooth, 3, 3, _added(8), stride=2),
             "overlapping_channels_last": _case(_smooth, 3, 3, _added(8), stride=2, channels_last=True),
@@ -282,9 +282,9 @@ SPECS: tuple[OpSpec, ...] = (
     _maximum(
         2,
         "their gradients are added there; channels last, the CUDA backward does so with atomic additions "
-        f"({KERNELS}/DilatedMaxPool2d.cu), and else an input collects its own.",
+        f"({KERNELS}/cuda/DilatedMaxPool2d.cu), and else an input collects its own.",
     ),
-    _maximum(3, f"{ATOMIC} ({KERNELS}/DilatedMaxPool3d.cu)."),
+    _maximum(3, f"{ATOMIC} ({KERNELS}/cuda/DilatedMaxPool3d.cu)."),
     *map(_fractional, (2, 3)),
     *map(_unpool, (1, 2, 3)),
 )

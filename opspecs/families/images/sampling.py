@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
 CROWDED = "gradients of a hundred points or more added into each pixel"
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 
 def _sample(

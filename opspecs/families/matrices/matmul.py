@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from detmatrix.opspecs.batched import ITEMS, batched
-from detmatrix.opspecs.inputs import Inputs, normals
+from detmatrix.opspecs.families import normals
+from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
 WHY = (

@@ -6,13 +6,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
-from detmatrix.opspecs.inputs import Inputs, normals
+from detmatrix.opspecs.families import KERNELS, normals
+from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BACKWARD, BOTH, FLOATS, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/sparse"
 
 # Said of the CPU.
 ONE_THREAD = (
@@ -65,7 +65,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.bmm",
         why="cuSPARSE sums the products of a sparse row, and cuBLAS those of a dense one, in an order of its own "
-        f"({KERNELS}/cuda/SparseBlas.cpp). {ONE_THREAD}",
+        f"({KERNELS}/sparse/cuda/SparseBlas.cpp). {ONE_THREAD}",
         cases={
             "sparse_dense": Case(lambda t: _product(t, 4), PRODUCTS, traits=SPARSE_DENSE, dtypes=FLOATS),
             "sparse_dense_grad": Case(
@@ -95,7 +95,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.sparse.mm",
-        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
+        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/sparse/cuda/SparseCUDABlas.cpp). "
         f"{ONE_THREAD}",
         cases={
             "coo": Case(_product, PRODUCTS),
@@ -119,14 +119,14 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.sparse.addmm",
-        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/cuda/SparseCUDABlas.cpp). "
+        why=f"cuSPARSE sums the products of a row in an order of its own ({KERNELS}/sparse/cuda/SparseCUDABlas.cpp). "
         f"{ONE_THREAD}",
         cases={"coo": Case(_added, PRODUCTS)},
     ),
     OpSpec(
         name="torch.Tensor.coalesce",
         why="Elements that are stored several times are sorted and summed, and a sort that is not stable leaves their "
-        f"order open ({KERNELS}/cuda/SparseCUDATensor.cu).",
+        f"order open ({KERNELS}/sparse/cuda/SparseCUDATensor.cu).",
         cases={
             "many_repeated": Case(
                 _repeated, "about 16 values summed into each stored element", dtypes=("float32", "int64")

@@ -54,20 +54,12 @@ def filled(call: Call) -> torch.Tensor | None:
     if not getattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory", False):
         return None
     tensors = [it for it in call.args if isinstance(it, torch.Tensor)]
-    size: Any = next((it for it in call.args if not isinstance(it, torch.Tensor)), None)
-    like = torch.empty(0, **call.kwargs) if not tensors else tensors[0]
-    if size is None:
-        size = tensors[-1].shape
-    value = (
-        float("nan")
-        if like.is_floating_point() or like.is_complex()
-        else True
-        if like.dtype == torch.bool
-        else torch.iinfo(like.dtype).max
-    )
-    return torch.full(
-        (size,) if isinstance(size, int) else tuple(size), value, dtype=like.dtype, device=like.device
-    )
+    like = tensors[0] if tensors else torch.empty(0, **call.kwargs)
+    others = [it for it in call.args if not isinstance(it, torch.Tensor)]
+    size: Any = others[0] if others else tensors[-1].shape
+    floating = like.is_floating_point() or like.is_complex()
+    value = float("nan") if floating else like.dtype == torch.bool or torch.iinfo(like.dtype).max
+    return like.new_full((size,) if isinstance(size, int) else tuple(size), value)
 
 
 def grown(call: Call) -> torch.Tensor | None:
@@ -86,9 +78,13 @@ def _cases(inputs: Callable[[Inputs], Call], reference: Callable[..., Any] = fil
     }
 
 
-def _one_case(inputs: Callable[[Inputs], Call]) -> dict[str, Case]:
-    """Return a small case of one dtype."""
-    return {"floating": replace(_cases(inputs)["floating"], dtypes=("float32",))}
+FLOATING = Case(
+    lambda t: call(_elements(t), dtype=t.dtype, device=t.device),
+    SMALL,
+    traits=FILLS["floating"][1],
+    constant=FILLED,
+    reference=filled,
+)
 
 
 def empty_into(small: torch.Tensor, size: int) -> torch.Tensor:
@@ -103,14 +99,10 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.empty",
         why=WHY,
-        cases=_cases(lambda t: call(_elements(t), dtype=t.dtype, device=t.device))
+        cases=_cases(FLOATING.inputs)
         | {
-            "large": Case(
-                lambda t: call(_large(t), dtype=t.dtype, device=t.device),
-                LARGE,
-                traits=FILLS["floating"][1],
-                constant=FILLED,
-                reference=filled,
+            "large": replace(
+                FLOATING, inputs=lambda t: call(_large(t), dtype=t.dtype, device=t.device), provokes=LARGE
             )
         },
     ),
@@ -136,7 +128,7 @@ SPECS: tuple[OpSpec, ...] = (
         }.items()
     ),
     *(
-        OpSpec(name=f"torch.Tensor.{name}", why=WHY, cases=_one_case(inputs))
+        OpSpec(name=f"torch.Tensor.{name}", why=WHY, cases={"floating": replace(FLOATING, inputs=inputs)})
         for name, inputs in {
             "new_empty": lambda t: call(t.values(1), (_elements(t),)),
             "new_empty_strided": lambda t: call(t.values(1), (64, _elements(t) // 64), (1, 64)),

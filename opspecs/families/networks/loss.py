@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, Direction, MissingError, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 CLASSES = 8
 ROW_LOSSES = "8192 losses summed (1048576 on CUDA)"
@@ -155,9 +155,8 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.nn.NLLLoss",
         op="torch.nn.functional.nll_loss",
-        why="On CUDA the losses of an image's pixels are summed with atomic additions "
-        f"({KERNELS}/cuda/NLLLoss2d.cu), those of rows by one block. On a CPU one thread sums the losses "
-        f"({KERNELS}/LossNLL.cpp, {KERNELS}/LossNLL2d.cpp).",
+        why=f"On CUDA the losses of an image's pixels are summed with atomic additions ({KERNELS}/cuda/NLLLoss2d.cu), those "
+        f"of rows by one block. On a CPU one thread sums the losses ({KERNELS}/LossNLL.cpp, {KERNELS}/LossNLL2d.cpp).",
         cases={
             **_classification_cases(spatial=False),
             **_classification_cases(spatial=True),

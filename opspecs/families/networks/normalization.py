@@ -7,13 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
 
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 GROUP_AVERAGED = "2048 elements averaged in each group (131072 on CUDA)"
 AVERAGED = "512 elements averaged in each row (4096 on CUDA)"
 CHANNEL_AVERAGED = "4096 elements averaged in each channel (2097152 on CUDA)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 
@@ -59,9 +60,8 @@ def _drawn(t: Inputs) -> Call:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.cumsum",
-        why="A long 1-D scan is cut into blocks, and which predecessors a block finds summed already depends on "
-        "timing (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). "
-        f"{ONE_ROW}",
+        why="A long 1-D scan is cut into blocks, and which predecessors a block finds summed already depends on timing "
+        f"({KERNELS}/cuda/ScanUtils.cuh). {ONE_ROW}",
         cases={
             "flat": Case(
                 _flat,
@@ -106,7 +106,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.cumprod",
         why="A long 1-D scan is cut into blocks, which must be joined in some order "
-        f"(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/ScanUtils.cuh). {ONE_ROW}",
+        f"({KERNELS}/cuda/ScanUtils.cuh). {ONE_ROW}",
         cases={
             **with_dtypes("long_flat", Case(_flat_product, PRODUCTS, directions=BOTH), ("float64",), "cuda"),
             "flat_integers": Case(
@@ -124,8 +124,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.logcumsumexp",
-        why="A long 1-D scan is cut into blocks, which must be joined in some order "
-        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/LogcumsumexpKernel.cu). "
+        why=f"A long 1-D scan is cut into blocks, which must be joined in some order ({KERNELS}/cuda/LogcumsumexpKernel.cu). "
         f"{ONE_ROW}",
         cases={
             **with_dtypes(
@@ -142,8 +141,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.multinomial",
         why="With replacement it looks up the numbers that it draws in prefix sums of the probabilities "
-        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/MultinomialKernel.cu); without, it takes the "
-        "largest quotients. On a CPU one thread draws.",
+        f"({KERNELS}/cuda/MultinomialKernel.cu); without, it takes the largest quotients. On a CPU one thread draws.",
         cases={
             "replacement": Case(
                 lambda t: call(*_drawn(t).args, replacement=True),

@@ -6,6 +6,7 @@ race, and the alert, leave a trace only where a bin holds more than 2**24 float3
 
 from __future__ import annotations
 
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, OpSpec, call
 
@@ -45,7 +46,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.histc",
         why="On CUDA every value is counted with an atomic addition, in the order in which threads arrive "
-        "(https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/SummaryOps.cu).",
+        f"({KERNELS}/cuda/SummaryOps.cu).",
         cases={
             "few_bins": Case(
                 lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 20), 4),
@@ -69,10 +70,9 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="torch.bincount",
-        why="On CUDA every value is counted, and every weight added, with an atomic addition, in the order in which "
-        "threads arrive (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cuda/SummaryOps.cu). On a CPU "
-        "one thread counts, in a loop over the values (https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/"
-        "SummaryOps.cpp).",
+        why="On CUDA every value is counted, and every weight added, with an atomic addition, in the order in which threads "
+        f"arrive ({KERNELS}/cuda/SummaryOps.cu). On a CPU one thread counts, in a loop over the values "
+        f"({KERNELS}/SummaryOps.cpp).",
         cases={
             "weights": Case(
                 lambda t: _weighed(t, 64),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from detmatrix.opspecs.batched import ITEMS, batched
+from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, OpSpec, call
-
-KERNELS = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
 
 
 def _rows(t: Inputs, **options: object) -> Call:
