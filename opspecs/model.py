@@ -87,6 +87,11 @@ class Case:
     on_request: bool = False
 
 
+def each(cases: Mapping[str, Case], **fields: Any) -> dict[str, Case]:
+    """Return cases that have these fields in common."""
+    return {name: replace(case, **fields) for name, case in cases.items()}
+
+
 def with_dtypes(name: str, case: Case, dtypes: tuple[str, ...], device: Device) -> dict[str, Case]:
     """Return a case and ``NAME_dtypes``, its inputs in dtypes that one kind of device is asked about; it has no reference."""
     return {name: case, f"{name}_dtypes": replace(case, dtypes=dtypes, devices=(device,), reference=None)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from detmatrix.opspecs import serial
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Call, Case, OpSpec, call, with_dtypes
+from detmatrix.opspecs.model import Call, Case, OpSpec, call, each, with_dtypes
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # What the cases below say of themselves; sizes are those of the helpers.
 ADDITIONS = "about 16 additions into each slot (16384 on CUDA)"
 RACES = "about 16 different values written to each slot"
+GRADIENTS = "about 16 gradients added"
 ROW_RACES = "about 8 different rows written to each slot"
 
 # The documented conditions these cases meet. Of any index that holds tensors torch makes a list of tensors.
@@ -113,6 +114,8 @@ def _getitem_flat(index: Callable[[Inputs, int], object]) -> Callable[[Inputs], 
 
 
 # What several forms of an op have in common.
+_ADDED = Case(_drawn(SUMS, "dim"), ADDITIONS)
+_ADDED_ROWS = Case(_drawn(WIDE, "dim"), "about 16 rows added into each slot (100 on CUDA)")
 _PUT_SUMS, _INDEX_PUT_SUMS = (
     Case(inputs, ADDITIONS, traits=ACCUMULATE, reference=serial.summed)
     for inputs in (_drawn(SUMS, "place", accumulate=True), _drawn(SUMS, "indices", accumulate=True))
@@ -141,12 +144,12 @@ SPECS: tuple[OpSpec, ...] = (
         why="On CUDA every source is added to its slot with an atomic addition, in the order in which threads "
         f"arrive ({KERNELS}/cuda/Indexing.cu). On a CPU one thread adds to a tensor of one dim, in a loop over the indices.",
         cases={
-            **with_dtypes("collisions", Case(_drawn(SUMS, "dim"), ADDITIONS), ("float64", "int64"), "cuda"),
-            "rows": Case(_drawn(WIDE, "dim"), "about 16 rows added into each slot (100 on CUDA)"),
+            **with_dtypes("collisions", _ADDED, ("float64", "int64"), "cuda"),
+            "rows": _ADDED_ROWS,
             # Integer addition commutes exactly: the same race, without a trace.
-            "rows_dtypes": Case(
-                _drawn(WIDE, "dim"),
-                "about 16 rows added into each slot",
+            "rows_dtypes": replace(
+                _ADDED_ROWS,
+                provokes="about 16 rows added into each slot",
                 dtypes=("float64", "int64"),
                 devices=("cpu",),
             ),
@@ -169,10 +172,7 @@ SPECS: tuple[OpSpec, ...] = (
     form_of(
         "torch.index_add",
         "torch.Tensor.index_add_",
-        {
-            "collisions": Case(_drawn(SUMS, "dim"), ADDITIONS, devices=("cuda",)),
-            "rows": Case(_drawn(WIDE, "dim"), "about 16 rows added into each slot (100 on CUDA)"),
-        },
+        {"collisions": replace(_ADDED, devices=("cuda",)), "rows": _ADDED_ROWS},
     ),
     OpSpec(
         name="torch.Tensor.index_put_",
@@ -192,9 +192,7 @@ SPECS: tuple[OpSpec, ...] = (
                 traits=ACCUMULATE,
             ),
             "accumulate_permutation": Case(
-                _drawn(SUMS, "indices", permuted=True, accumulate=True),
-                dtypes=("float32",),
-                traits=ACCUMULATE,
+                _drawn(SUMS, "indices", permuted=True, accumulate=True), traits=ACCUMULATE
             ),
             "overwrite": replace(_INDEX_PUT_RACES, dtypes=("float32", "int64")),
             "overwrite_rows": replace(
@@ -205,9 +203,7 @@ SPECS: tuple[OpSpec, ...] = (
                 _index_put_quantized_races, RACES, dtypes=("quint8", "qint8", "qint32"), traits=OVERWRITE
             ),
             "overwrite_permutation": Case(
-                _drawn(SUMS, "indices", permuted=True, accumulate=False),
-                dtypes=("float32",),
-                traits=OVERWRITE,
+                _drawn(SUMS, "indices", permuted=True, accumulate=False), traits=OVERWRITE
             ),
         },
         documented=("torch.Tensor.index_put",),
@@ -243,28 +239,23 @@ SPECS: tuple[OpSpec, ...] = (
         "than float32 are added by one thread; on CUDA they are sorted by index, and added in order.",
         directions=("backward",),
         cases={
-            "collisions": Case(
-                _getitem(SUMS),
-                "about 16 gradients added into each element (16384 on CUDA)",
-                dtypes=("float32", "float64"),
-                traits=LISTED,
-                reference=serial.summed_gradient,
-            ),
-            "rows": Case(
-                _getitem(ROW_SUMS),
-                "about 16 gradients added into each row (2048 on CUDA)",
+            **each(
+                {
+                    "collisions": Case(
+                        _getitem(SUMS),
+                        f"{GRADIENTS} into each element (16384 on CUDA)",
+                        dtypes=("float32", "float64"),
+                    ),
+                    "rows": Case(_getitem(ROW_SUMS), f"{GRADIENTS} into each row (2048 on CUDA)"),
+                },
                 traits=LISTED,
                 reference=serial.summed_gradient,
             ),
             "pairs": Case(
-                _getitem_pairs,
-                "about 16 gradients added at each pair of indices (16384 on CUDA)",
-                traits=LISTED,
+                _getitem_pairs, f"{GRADIENTS} at each pair of indices (16384 on CUDA)", traits=LISTED
             ),
             "index_and_slice": Case(
-                _getitem(ROW_SUMS, slice(1, None)),
-                "about 16 gradients added into each row (2048 on CUDA)",
-                traits=LISTED,
+                _getitem(ROW_SUMS, slice(1, None)), f"{GRADIENTS} into each row (2048 on CUDA)", traits=LISTED
             ),
             "basic_slice": Case(
                 _getitem_flat(lambda _, length: slice(1, length // 2, 2)), traits={"index": "slice"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.families import KERNELS, normals
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, FLOATS, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, FLOATS, Call, Case, OpSpec, call, each
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +20,7 @@ ONE_THREAD = (
     "On a CPU one thread goes through the stored elements of a matrix in COO layout (SparseTensorMath.cpp)."
 )
 SPARSE_DENSE = {"layout": "sparse-dense"}
+DENSE_GRADIENTS = "about 8 products summed into each element (64 on CUDA)"
 PRODUCTS = "about 64 products summed into each element (512 on CUDA)"
 
 
@@ -68,15 +70,14 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/sparse/cuda/SparseBlas.cpp). {ONE_THREAD}",
         cases={
             "sparse_dense": Case(lambda t: _product(t, 4), PRODUCTS, traits=SPARSE_DENSE, dtypes=FLOATS),
-            "sparse_dense_grad": Case(
-                lambda t: _product(t, 4, leaf="dense"),
-                "about 8 products summed into each element (64 on CUDA)",
-                directions=BACKWARD,
-                traits=SPARSE_DENSE,
-            ),
-            "sparse_dense_sparse_grad": Case(
-                lambda t: _product(t, 4, leaf="sparse"),
-                "32 products summed into each element (256 on CUDA)",
+            **each(
+                {
+                    "sparse_dense_grad": Case(lambda t: _product(t, 4, leaf="dense"), DENSE_GRADIENTS),
+                    "sparse_dense_sparse_grad": Case(
+                        lambda t: _product(t, 4, leaf="sparse"),
+                        "32 products summed into each element (256 on CUDA)",
+                    ),
+                },
                 directions=BACKWARD,
                 traits=SPARSE_DENSE,
             ),
@@ -99,22 +100,14 @@ SPECS: tuple[OpSpec, ...] = (
         f"{ONE_THREAD}",
         cases={
             "coo": Case(_product, PRODUCTS),
-            "coo_dense_grad": Case(
-                lambda t: _product(t, leaf="dense"),
-                "about 8 products summed into each element (64 on CUDA)",
-                directions=BACKWARD,
-            ),
+            "coo_dense_grad": Case(partial(_product, leaf="dense"), DENSE_GRADIENTS, directions=BACKWARD),
             "coo_sparse_grad": Case(
                 lambda t: _product(t, leaf="sparse"),
                 "32 products summed into each stored element (256 on CUDA)",
                 directions=BACKWARD,
             ),
             "csr": Case(_rows_product, PRODUCTS),
-            "csr_dense_grad": Case(
-                lambda t: _rows_product(t, leaf=True),
-                "about 8 products summed into each element (64 on CUDA)",
-                directions=BACKWARD,
-            ),
+            "csr_dense_grad": Case(partial(_rows_product, leaf=True), DENSE_GRADIENTS, directions=BACKWARD),
         },
     ),
     OpSpec(

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
+from detmatrix.opspecs.model import BOTH, CUDA, HALF, Call, Case, OpSpec, call, each, with_dtypes
 
 if TYPE_CHECKING:
     import torch
 
 
-FLAT = {"dims": "1-D"}
 # Said of the CPU.
 ONE_ROW = "On a CPU one thread goes through a row, so that a tensor of one dim is scanned by one thread."
 
@@ -63,39 +62,39 @@ SPECS: tuple[OpSpec, ...] = (
         why="A long 1-D scan is cut into blocks, and which predecessors a block finds summed already depends on timing "
         f"({KERNELS}/cuda/ScanUtils.cuh). {ONE_ROW}",
         cases={
-            "flat": Case(
-                _flat,
-                "sums of up to 262144 values (1048576 on CUDA) of mixed magnitude",
-                directions=BOTH,
-                dtypes=("float32", "float64", "complex64"),
-                traits=FLAT,
-            ),
-            "flat_wide": Case(
-                _flat,
-                "sums of up to 1048576 values of mixed magnitude",
-                dtypes=("complex128",),
-                devices=("cuda",),
-                traits=FLAT,
-            ),
-            "flat_half": Case(
-                # Normal values: mixed ones would leave the range of float16.
-                lambda t: call(t.normal(t.size(cpu=1 << 15, cuda=1 << 20)), 0),
-                "sums of up to 1048576 values",
-                dtypes=("float16", "bfloat16"),
-                devices=("cuda",),
-                traits=FLAT,
-            ),
-            # Integer addition is associative: blocks may be joined in any order.
-            "flat_integers": Case(
-                lambda t: call(t.values(t.size(cpu=1 << 17, cuda=1 << 20)), 0),
-                dtypes=("int32", "int64"),
-                traits=FLAT,
-            ),
-            "flat_small": Case(
-                lambda t: call(t.normal(t.size(cpu=10_000, cuda=10_000, simulated=1 << 15)), 0),
-                "sums of up to 10000 values",
-                devices=("cuda",),
-                traits=FLAT,
+            **each(
+                {
+                    "flat": Case(
+                        _flat,
+                        "sums of up to 262144 values (1048576 on CUDA) of mixed magnitude",
+                        directions=BOTH,
+                        dtypes=("float32", "float64", "complex64"),
+                    ),
+                    "flat_wide": Case(
+                        _flat,
+                        "sums of up to 1048576 values of mixed magnitude",
+                        dtypes=("complex128",),
+                        devices=CUDA,
+                    ),
+                    # Normal values: mixed ones would leave the range of float16.
+                    "flat_half": Case(
+                        lambda t: call(t.normal(t.size(cpu=1 << 15, cuda=1 << 20)), 0),
+                        "sums of up to 1048576 values",
+                        dtypes=HALF,
+                        devices=CUDA,
+                    ),
+                    # Integer addition is associative: blocks may be joined in any order.
+                    "flat_integers": Case(
+                        lambda t: call(t.values(t.size(cpu=1 << 17, cuda=1 << 20)), 0),
+                        dtypes=("int32", "int64"),
+                    ),
+                    "flat_small": Case(
+                        lambda t: call(t.normal(t.size(cpu=10_000, cuda=10_000, simulated=1 << 15)), 0),
+                        "sums of up to 10000 values",
+                        devices=CUDA,
+                    ),
+                },
+                traits={"dims": "1-D"},
             ),
             "long_rows": _along(1, (8, 1 << 14), (8, 1 << 18)),
             "many_rows": _along(1, (1 << 10, 128), (1 << 16, 128)),

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.model import CUDA, FLOATS, Call, Case, OpSpec, call, each
 
 
-def _counted(t: Inputs, length: int, bins: int) -> Call:
+def _counted(t: Inputs, bins: int, cuda: int = 1 << 20) -> Call:
     """Count values spread evenly over all bins; in integers for an integer dtype."""
-    if t.dtype.is_floating_point:
-        drawn = t.uniform(length, high=float(bins))
-    else:
-        drawn = t.integers(length, high=bins)
+    length = t.size(cpu=1 << 15, cuda=cuda)
+    return _small(t, bins, length)
+
+
+def _small(t: Inputs, bins: int, length: int = 256) -> Call:
+    floating = t.dtype.is_floating_point
+    drawn = t.uniform(length, high=float(bins)) if floating else t.integers(length, high=bins)
     return call(drawn, bins, 0, bins)
 
 
@@ -34,14 +37,6 @@ def _weighed(t: Inputs, bins: int) -> Call:
     return call(t.index(values, high=bins), t.normal(values))
 
 
-def _weighed_integrally(t: Inputs) -> Call:
-    values = _many(t)
-    return call(t.index(values, high=64), t.integers(values, high=8))
-
-
-# The documented condition the cases of bincount meet.
-GIVEN = {"weights": "given"}
-
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.histc",
@@ -49,19 +44,17 @@ SPECS: tuple[OpSpec, ...] = (
         f"({KERNELS}/cuda/SummaryOps.cu).",
         cases={
             "few_bins": Case(
-                lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 20), 4),
-                "about 8192 counts into each of 4 bins (262144 on CUDA)",
+                lambda t: _counted(t, 4), "about 8192 counts into each of 4 bins (262144 on CUDA)"
             ),
             "many_bins": Case(
-                lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 20), 1000),
-                "about 32 counts into each of 1000 bins (1048 on CUDA)",
+                lambda t: _counted(t, 1000), "about 32 counts into each of 1000 bins (1048 on CUDA)"
             ),
             "inexact_counts": Case(
-                lambda t: _counted(t, t.size(cpu=1 << 15, cuda=1 << 26), 2),
+                lambda t: _counted(t, 2, 1 << 26),
                 "16384 counts into each of 2 bins (on CUDA 33554432, more than float32 counts exactly)",
                 dtypes=("float32",),
             ),
-            "small": Case(lambda t: _counted(t, 256, 4), "about 64 counts into each of 4 bins"),
+            "small": Case(lambda t: _small(t, 4), "about 64 counts into each of 4 bins"),
             "one_value_per_bin": Case(_one_each),
         },
         dtypes=("float32", "float64"),
@@ -74,37 +67,39 @@ SPECS: tuple[OpSpec, ...] = (
         f"arrive ({KERNELS}/cuda/SummaryOps.cu). On a CPU one thread counts, in a loop over the values "
         f"({KERNELS}/SummaryOps.cpp).",
         cases={
-            "weights": Case(
-                lambda t: _weighed(t, 64),
-                "about 256 weights added into each of 64 bins (16384 on CUDA)",
-                dtypes=("float32", "float64"),
-                traits=GIVEN,
+            **each(
+                {
+                    "weights": Case(
+                        lambda t: _weighed(t, 64),
+                        "about 256 weights added into each of 64 bins (16384 on CUDA)",
+                        dtypes=FLOATS,
+                    ),
+                    "weights_many_bins": Case(
+                        lambda t: _weighed(t, 1000),
+                        "about 1048 weights added into each of 1000 bins",
+                        devices=CUDA,
+                    ),
+                    "weights_small": Case(
+                        lambda t: call(t.index(256, high=4), t.normal(256)),
+                        "about 64 weights added into each of 4 bins",
+                        devices=CUDA,
+                    ),
+                    # Sums of few integers are exact in any order.
+                    "weights_integral": Case(
+                        lambda t: call(t.index(_many(t), high=64), t.integers(_many(t), high=8)),
+                        dtypes=("float32", "int64"),
+                    ),
+                    "weights_one_each": Case(lambda t: call(t.permutation(_many(t)), t.normal(_many(t)))),
+                },
+                traits={"weights": "given"},
             ),
-            "weights_many_bins": Case(
-                lambda t: _weighed(t, 1000),
-                "about 1048 weights added into each of 1000 bins",
-                devices=("cuda",),
-                traits=GIVEN,
-            ),
-            "weights_small": Case(
-                lambda t: call(t.index(256, high=4), t.normal(256)),
-                "about 64 weights added into each of 4 bins",
-                devices=("cuda",),
-                traits=GIVEN,
-            ),
-            # Sums of few integers are exact in any order.
-            "weights_integral": Case(_weighed_integrally, dtypes=("float32", "int64"), traits=GIVEN),
-            "weights_one_each": Case(
-                lambda t: call(t.permutation(_many(t)), t.normal(_many(t))), traits=GIVEN
-            ),
-            "counts": Case(
-                lambda t: call(t.integers(_many(t), high=64)),
-                dtypes=("int64", "uint8"),
-                traits={"weights": "none"},
-            ),
-            "counts_minlength": Case(
-                lambda t: call(t.integers(_many(t), high=2), minlength=1 << 14),
-                dtypes=("int64",),
+            **each(
+                {
+                    "counts": Case(lambda t: call(t.integers(_many(t), high=64)), dtypes=("int64", "uint8")),
+                    "counts_minlength": Case(
+                        lambda t: call(t.integers(_many(t), high=2), minlength=1 << 14), dtypes=("int64",)
+                    ),
+                },
                 traits={"weights": "none"},
             ),
         },
