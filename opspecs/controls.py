@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Of the rare control: the chance of an execution to differ, and what its schedule is drawn from.
 RARE_RATE = 0.1
 RARE_SEED = 4
+FLIPS = "Flips low bits of one element, other ones each time."
 
 
 def schedule(seed: int = RARE_SEED) -> Iterator[bool]:
@@ -90,7 +91,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="control.varies",
         op=varies,
-        why="Flips low bits of one element, other ones each time.",
+        why=FLIPS,
         cases={"each_time": Case(lambda t: call(t.normal(4096), itertools.count()))},
     ),
     OpSpec(
@@ -244,7 +245,7 @@ INVARIANCE_CONTROLS: tuple[OpSpec, ...] = tuple(
     OpSpec(name=f"control.{name}", op=op, why=why, directions=directions, cases=cases)
     for name, op, why, directions, cases in (
         ("invariant", constant, "Elementwise: threads, batch and layout decide nothing.", BOTH, _IMAGE),
-        ("unrepeatable", varies, SPECS[1].why, FORWARD, {"each_time": _FLIPPED}),
+        ("unrepeatable", varies, FLIPS, FORWARD, {"each_time": _FLIPPED}),
         ("by_threads", by_threads, "Multiplies by the number of threads.", FORWARD, _ROWS),
         ("by_size", by_size, "Multiplies by the number of items.", BOTH, _ROWS),
         ("by_place", by_place, "Multiplies each item by its place.", FORWARD, _ROWS),
