@@ -7,14 +7,13 @@ as the padding is wide.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
-
-CONTIGUOUS, CHANNELS_LAST = {"memory_format": "contiguous"}, {"memory_format": "channels_last"}
 
 # By dims: sides of the padded input, as far as there is something to reflect, and how often the border is repeated.
 REFLECTED = {"cpu": {1: 2048, 2: 32, 3: 8}, "cuda": {1: 1 << 14, 2: 64, 3: 20}}
@@ -38,15 +37,12 @@ def _cases(
         side, wide = sizes(t)
         return _pad(t, side, dims, width or wide, mode, **layout)
 
-    wide = Case(inputs, provokes, directions=BOTH, traits=CONTIGUOUS)
+    # Near a border an element has a single copy along each dim, and two gradients always commute.
     narrow = f"{2**dims} gradients added into each {corner}" if dims > 1 else ""
-    last = partial(inputs, channels_last=True)
-    return {
-        name: wide,
-        # Near a border an element has a single copy along each dim, and two gradients always commute.
-        "narrow": Case(partial(inputs, width=1), narrow, traits=CONTIGUOUS),
-        **({f"{name}_channels_last": Case(last, provokes, traits=CHANNELS_LAST)} if dims > 1 else {}),
-    }
+    cases = {name: Case(inputs, provokes, directions=BOTH), "narrow": Case(partial(inputs, width=1), narrow)}
+    if dims > 1:
+        cases[f"{name}_channels_last"] = Case(partial(inputs, channels_last=True), provokes)
+    return cases
 
 
 def _uneven(t: Inputs, lead: tuple[int, ...], pads: tuple[int, ...]) -> Call:
@@ -55,13 +51,15 @@ def _uneven(t: Inputs, lead: tuple[int, ...], pads: tuple[int, ...]) -> Call:
 
 
 def _spec(module: str, source: str, cases: dict[str, Case]) -> OpSpec:
+    """Return the spec of a module; the id of a case tells its layout."""
+    layouts = {name: "channels_last" if "channels_last" in name else "contiguous" for name in cases}
     return OpSpec(
         name=f"torch.nn.{module}",
         op="torch.nn.functional.pad",
         why="The CUDA backward adds each output's gradient to the element it is a copy of with atomic additions "
         f"({KERNELS}/cuda/{source}).",
         directions=("backward",),
-        cases=cases,
+        cases={name: replace(case, traits={"memory_format": layouts[name]}) for name, case in cases.items()},
         cuda_dtypes=("float16", "bfloat16"),
     )
 
@@ -76,14 +74,13 @@ def _reflection(dims: int) -> OpSpec:
     everywhere, corner = f"up to {3**dims} gradients added into each input element", "element beside a corner"
     cases = _cases(dims, "reflect", "whole_side", sizes, everywhere, corner)
     if dims == 2:  # noqa: PLR2004
-        cases["whole_side_small"] = Case(lambda t: _pad(t, 6, 2, 5, "reflect"), everywhere, traits=CONTIGUOUS)
+        cases["whole_side_small"] = Case(lambda t: _pad(t, 6, 2, 5, "reflect"), everywhere)
         # Pads that meet in the middle column, and one that cuts two columns off: its kernel with the flag on has branches for these.
-        cases["touching"] = Case(lambda t: _pad(t, 7, 2, 3, "reflect"), everywhere, traits=CONTIGUOUS)
+        cases["touching"] = Case(lambda t: _pad(t, 7, 2, 3, "reflect"), everywhere)
         cases["cropped"] = Case(
             lambda t: call(t.leaf(t.normal(1, 2, 8, 8)), (1, -2, 1, 1), mode="reflect"),
             "4 gradients added into each element beside a corner",
             devices=("cuda",),
-            traits=CONTIGUOUS,
         )
     return _spec(f"ReflectionPad{dims}d", "ReflectionPad.cu", cases)
 
@@ -105,7 +102,7 @@ def _replication(dims: int) -> OpSpec:
     several = f"up to {prod(1 + max(pair) for pair in zip(pads[::2], pads[1::2], strict=True))} gradients added into each corner"
     for name, lead in {"uneven": (1, 2), "uneven_unbatched": (3,)}.items():
         inputs = partial(_uneven, lead=lead, pads=pads)
-        cases[name] = Case(inputs, several, devices=("cuda",), traits=CONTIGUOUS)
+        cases[name] = Case(inputs, several, devices=("cuda",))
     return _spec(f"ReplicationPad{dims}d", "ReplicationPadding.cu", cases)
 
 
