@@ -403,6 +403,9 @@ def test_alignment_goes_on_behind_what_was_put_in_left_out_or_replaced() -> None
     found = align(ops, other)
 
     assert found.gaps == [(500, 500, 500, 507), (9000, 9003, 9007, 9007), (15_000, 15_001, 15_004, 15_005)]
+    ops = list(range(20_000))
+    far = align(ops, ops[:500] + [-1] * 600 + ops[500:9000] + [-1] * 200 + ops[9200:])
+    assert far.gaps == [(500, 500, 500, 1100), (9000, 9200, 9600, 9800)]
 
 
 def test_a_transformer_is_repeatable_on_one_thread(held: Hold) -> None:

@@ -32,8 +32,8 @@ KIND, FORMAT = "ops", 1
 _LONGEST_LINE = 16 << 20
 # So many ops in a row must agree before two runs are said to go on together.
 _TOGETHER = 8
-# Ops that are looked through for that.
-_WINDOW = 20_000
+# Ops that are looked through for that; most are near.
+_WINDOW, _NEAR = 20_000, 256
 # The first step that is compared, and the one before which that ends.
 Steps = tuple[int, int | None]
 ALL_STEPS: Steps = (0, None)
@@ -254,17 +254,19 @@ def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
 
 def _together(one: Sequence[int], i: int, other: Sequence[int], j: int) -> tuple[int, int] | None:
     """Return the nearest places behind *i* and *j* from which the next ops agree, down to the end if that is near."""
-    for length in (_TOGETHER, 1):
+    for length, window in ((_TOGETHER, _NEAR), (_TOGETHER, _WINDOW), (1, _WINDOW)):
         starts: dict[tuple[int, ...], int] = {}
-        for place in range(j, min(j + _WINDOW, len(other) - length + 1)):
+        for place in range(j, min(j + window, len(other) - length + 1)):
             starts.setdefault(tuple(other[place : place + length]), place)
         best = None
-        for place in range(i, min(i + _WINDOW, len(one) - length + 1)):
+        for place in range(i, min(i + window, len(one) - length + 1)):
             if best is not None and place - i >= best[0] - i + best[1] - j:
                 break
             there = starts.get(tuple(one[place : place + length]))
             if there is not None and (best is None or place + there < sum(best)):
                 best = place, there
+        if window == _NEAR and best is not None and sum(best) - i - j > _NEAR:
+            continue  # beyond what was looked through there may be nearer ones
         # Fewer ops than that agree by chance, but for the last ones of both runs.
         if best is not None and (length == _TOGETHER or list(one[best[0] :]) == list(other[best[1] :])):
             return best
