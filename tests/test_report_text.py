@@ -69,14 +69,15 @@ def test_names_are_cut_at_dots_and_never_read_the_same(names: tuple[str, ...], s
 
 
 def test_a_wide_terminal_is_used() -> None:
-    """Several releases leave room for costs and actions in 140 columns, and actions are whole."""
+    """Actions of several releases are whole; costs stand beside them in 140 columns, and in 80 are said to be left out."""
     (new,) = load([str(RUN)])
     older = replace(new.run.header.environment, torch="2.12.0")
     old = replace(new, run=replace(new.run, header=replace(new.run.header, environment=older)))
     both = [old, new]
     narrow, wide = ("".join(text.render(both, width=width)) for width in (WIDTH, 140))
 
-    assert ("set the flag: it fills memory" in wide, "set the flag" in narrow) == (True, False)
+    assert all("set the flag: it fills memory" in shown for shown in (narrow, wide))
+    assert (" COST " in wide, " COST " in narrow, "left out: costs:" in narrow) == (True, False, True)
     assert max(map(len, wide.splitlines())) <= 140
 
 

@@ -96,7 +96,7 @@ def _lines(report: View, *, whole: bool, to: Screen) -> Iterator[str]:
         # Several releases leave no room for costs and further columns, of which then only rows tell.
         alone = len(ops["columns"]) == 1
         left_out = {column.name for column in ops.further} | (
-            {"cost"} if not alone and (ops.by_device or _is_brief(listed, ops, to)) else set()
+            {"cost"} if (not alone and ops.by_device) or not _room(listed, ops, to)[0] else set()
         )
         left_out |= {"docs"} if len(ops["columns"]) == len(ops.by_device) else set()
         legend = [line for line in ops.legend(listed) if line[0] not in left_out]
@@ -170,9 +170,9 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     beside = [max(len(column.head), size) for column, size in zip(further, sizes, strict=True)]
     longest = max(len(one_line(op["short"])) for op in ops)
     actions = [_sent(op, view.further) for op in ops]
-    brief = _is_brief(ops, view, to)
-    action = 0 if brief else max(map(len, actions))
-    fixed = 2 + 1 + _COLUMN * len(columns) + (doc if brief else cost + 1 + doc + 1)
+    costly, acting = _room(ops, view, to)
+    action = max(map(len, actions)) if acting else 0
+    fixed = 3 + _COLUMN * len(columns) + (cost + 1 if costly else 0) + doc + acting
     # Further columns that do not fit beside the others stand below the line of their op, each behind its head.
     below = (
         bool(further) and fixed + sum(beside) + len(beside) + action + min(longest, _LEAST_NAME) > to.width
@@ -180,24 +180,24 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     fixed += 0 if below else sum(beside) + len(beside)
     room = max(_LEAST_NAME, to.width - fixed - action)
     # A name may take of what is said behind it, if that leaves enough.
-    most = room if brief else min(_WIDEST_NAME, room + action - _LEAST_NAME)
+    most = min(_WIDEST_NAME, room + action - _LEAST_NAME) if acting else room
     names = fitted((op["short"] for op in ops), room, most)
     width = max(2, *map(len, names.values()))
     # A wide terminal has room for what the rows of each op show.
     left, rows = to.width - fixed - width, [op.counts_words for op in ops]
-    wide = to.width > NARROW and not brief and action + 1 + max(map(len, rows)) <= left
+    wide = to.width > NARROW and costly and action + 1 + max(map(len, rows)) <= left
     head, *acts = (
-        f"{act:{action}} {count}" if wide else _begun(act, left)
+        f"{act:{action}} {count}" if wide else textwrap.shorten(act, max(left, 1), placeholder="…")
         for act, count in zip(("ACTION", *actions), ("ROWS", *rows), strict=True)
     )
-    ends = "DOCS" if brief else f"{'COST':{cost}} {'DOCS':{doc}} {head}"
+    heads = [f"{'COST':{cost}}"] * costly + ([f"{'DOCS':{doc}}", head] if acting else ["DOCS"])
     pairs = [] if below else zip(further, beside, strict=True)
     under = "FWD BWD  " + "".join(f"{column.head:{size}} " for column, size in pairs)
     if several_columns:
         torches = (f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns)
         yield to.paint(" " * (width + 3) + "".join(torches), dim=True)
         under = "".join(f"{_under(it):{_COLUMN}}" for it in columns)
-    yield to.paint(f"  {'OP':{width}} {under}{ends}", dim=True)
+    yield to.paint(f"  {'OP':{width}} {under}{' '.join(heads)}", dim=True)
     for op, spent, listed, texts, act in zip(ops, costs, docs, told, acts, strict=True):
         worst = next(iter(op.beside), op.finding)
         start = f"{_sign(worst)} {names[op.short]:{width}}"
@@ -211,38 +211,41 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
         # Of a device that it was not measured on the lists say less.
         less = {"dim": True} if listed != op.listed.replace(" and ", "/") else {}
         said = to.paint(f"{listed:{doc}}", **({"fg": "magenta", "bold": True} if listed == MISSING else less))
-        rest = said if brief else f"{spent:{cost}} {said} {act}"
-        yield f"{to.paint(start, fg=_colour(worst))} {marks}{rest}"
+        rest = [f"{spent:{cost}}"] * costly + [said] + [act] * acting
+        yield f"{to.paint(start, fg=_colour(worst))} {marks}{' '.join(rest)}"
         if below and any(cell.finding for cell in op.further):
             cells = zip(further, texts, sizes, strict=True)
             items = [(f"{column.head} {text:{size}}", None) for column, text, size in cells]
             yield from _flowing(to, items, below=True, dim=True)
         if view.narrowed:
             yield from _rows([row for _, row in op.rows], view.further, to)
-    if several_columns:
-        yield from _left_out(view, len(columns), to, brief=brief)
+    known = not costly and any(op["cost"] or op["fill"] for op in ops)
+    yield from _left_out(view, len(columns), to, "costs" * known if acting else "costs and actions")
 
 
-def _left_out(view: View, shown: int, to: Screen, *, brief: bool) -> Iterator[str]:
-    """Say what a table of several releases has no room for."""
+def _left_out(view: View, shown: int, to: Screen, without: str) -> Iterator[str]:
+    """Say what a table has no room for: *without* names columns, those of releases and further ones are known."""
     left = len(view["columns"]) - shown
     texts = [
         *[several(left, "earlier column")] * bool(left),
-        *(column.name for column in view.further if not view.narrowed),
-        *["costs and actions"] * brief,
+        *(column.name for column in view.further if shown > 1 and not view.narrowed),
+        *[without] * bool(without),
     ]
     if texts:
         text = f"… left out: {', '.join(texts)}: --format html has them"
         yield from (to.paint(line, dim=True) for line in wrapped(text, width=to.width))
 
 
-def _is_brief(ops: Sequence[View], view: View, to: Screen) -> bool:
-    """Tell whether several releases leave no room for costs and actions."""
-    longest = sum(
-        max(map(len, texts))
-        for texts in zip(*((op.short, op.cost_words, op.docs_words, op.action) for op in ops), strict=True)
+def _room(ops: Sequence[View], view: View, to: Screen) -> tuple[bool, bool]:
+    """Tell whether a table has room for what the flag costs, and for what to do, which one release always has."""
+    texts = ((one_line(op.short), op.cost_words, op.docs_words, op.action) for op in ops)
+    name, cost, doc, action = (
+        max(map(len, some)) for some in zip(("OP", "COST", "DOCS", "ACTION"), *texts, strict=True)
     )
-    return len(view["columns"]) > 1 and 6 + _COLUMN * len(view["columns"]) + longest > to.width
+    alone = len(view["columns"]) == 1
+    name = min(name, _WIDEST_NAME) if alone else name
+    left = to.width - 5 - _COLUMN * len(view["columns"]) - name - doc - action
+    return left >= cost, alone or left >= 0
 
 
 def _side_by_side(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
