@@ -52,17 +52,6 @@ def _as_cells(code: str) -> str:
     )
 
 
-def test_importing_it_loads_neither_torch_nor_pandas() -> None:
-    """Reading a run and explaining an op needs no torch; the import alone needs nothing."""
-    code = f"""
-import sys, detmatrix as dm
-assert not {{"torch", "pandas", "jinja2", "reports"}} & sys.modules.keys()
-dm.read({RECORDED[0]!r}, rows=["take"]).rows, str(dm.explain("take")), dm.compare(*{RECORDED!r}).rows
-assert "torch" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-
-
 def test_results_are_what_the_commands_write(tmp_path: Path) -> None:
     """Text, JSON, and each format by its name; a table for a notebook."""
     run = dm.read(RECORDED[0], rows=["take"])

@@ -30,27 +30,6 @@ def test_the_block_is_replaced(tmp_path: Path) -> None:
     )
 
 
-def test_a_second_time_nothing_is_written(tmp_path: Path) -> None:
-    """A current block is not stale, and its file keeps its time."""
-    path = file_of(tmp_path, MD)
-    update(path, "docs", COMMAND, "new")
-    before = path.stat().st_mtime_ns, path.read_bytes()
-
-    assert update(path, "docs", COMMAND, "new", check=True) == update(path, "docs", COMMAND, "new") == 0
-    assert before == (path.stat().st_mtime_ns, path.read_bytes())
-
-
-@pytest.mark.parametrize(("command", "body"), [(COMMAND, "other"), ("detmatrix docs other.jsonl", "new")])
-def test_stale_blocks_are_told_and_left(tmp_path: Path, command: str, body: str) -> None:
-    """Another text, or another command, makes a block stale; asking writes nothing."""
-    path = file_of(tmp_path, MD)
-    update(path, "docs", COMMAND, "new")
-    before = path.read_bytes()
-
-    assert update(path, "docs", command, body, check=True) == 1
-    assert before == path.read_bytes()
-
-
 def test_rst_blocks_take_their_markers_indentation(tmp_path: Path) -> None:
     """A block can stand in a docstring: it is indented like its marker, whatever its own indentation."""
     path = file_of(
@@ -99,17 +78,6 @@ def test_markers_that_make_no_block(tmp_path: Path, text: str, message: str) -> 
     assert message in str(raised.value)
     assert str(raised.value).startswith(str(path))
     assert path.read_text() == text
-
-
-@pytest.mark.parametrize(("content", "message"), [(None, "cannot be read"), (b"\xff", "is no UTF-8 text")])
-def test_files_that_cannot_hold_a_block(tmp_path: Path, content: bytes | None, message: str) -> None:
-    """A file that is missing or no text is a usage error."""
-    path = tmp_path / "README.md"
-    if content is not None:
-        path.write_bytes(content)
-
-    with pytest.raises(UsageError, match=message):
-        update(path, "docs", COMMAND, "new")
 
 
 def test_a_block_holds_no_marker(tmp_path: Path) -> None:

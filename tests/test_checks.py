@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.checks import annotation, render_github
+from detmatrix.reports.checks import render_github
 from detmatrix.reports.compare.judge import CHANGES
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import compare
@@ -80,18 +80,6 @@ def test_every_annotation_of_a_function_stands_at_its_line(run: Path) -> None:
 
     assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}
     assert all(" file=my.py,line=3,title=" in note for note in notes)
-
-
-def test_what_a_run_file_says_is_no_command_of_github() -> None:
-    """Line breaks, separators and the escape character itself are escaped; one annotation is one line."""
-    hostile = "a,b::c\r\n::add-mask::x%0A\x1b[31m"
-    line = annotation("error", hostile, hostile, hostile)
-
-    assert line.count("\n") == 1
-    assert line.endswith("\n")
-    assert line.startswith("::error file=a%2Cb%3A%3Ac %3A%3Aadd-mask%3A%3Ax%250A\\x1b[31m,title=a%2Cb")
-    # The text stands last, where only an end of line would end it.
-    assert line.split("::", 2)[2] == "a,b::c ::add-mask::x%250A\\x1b[31m\n"
 
 
 # --- Comparisons

@@ -140,16 +140,6 @@ def test_spec_file_is_a_python_file(tmp_path: Path) -> None:
     assert _refused(tmp_path / "own.txt") == "own.txt: not a Python file; give one that ends in .py"
 
 
-def test_lists_do_for_tuples(tmp_path: Path) -> None:
-    """On every device."""
-    (tmp_path / "own.py").write_text(_spec("dtypes=['float32', 'float64'], directions=['forward']"))
-
-    (spec,) = load_specs(tmp_path / "own.py")
-
-    for device in ("cpu", "cuda", "any"):
-        assert [row.dtype for row in spec.rows(device)] == ["float32", "float64"]
-
-
 def test_syntax_error_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told with the file it is in; a text that was no file is told with the line that read it."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -184,17 +174,6 @@ def test_file_in_a_package_imports_what_lies_beside_it(tmp_path: Path) -> None:
 
     assert spec.name == "m.x"
     assert spec.op_name == "own_package.inner.ops.op"
-
-
-def test_file_that_is_named_from_within_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way to it is not what says where it lies."""
-    path = _package(tmp_path, "from .. import NAME\n" + _spec(name="NAME"))
-    (path.parent / "below").mkdir()
-    monkeypatch.chdir(path.parent / "below")
-
-    (spec,) = load_specs("../own.py")
-
-    assert spec.name == "m.x"
 
 
 def test_package_that_fails(tmp_path: Path) -> None:
