@@ -15,8 +15,7 @@ from detmatrix.reports.render.json import View, object_pieces
 from detmatrix.reports.render.markdown import generate
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import claimed_kind, device_kind, matches
-from detmatrix.scanner.observations.overload_records import Dispatch, Kernel, Writes
-from detmatrix.scanner.observations.records import Claim
+from detmatrix.scanner.observations.records import Claim, Dispatch, Kernel, Writes
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 
 Sort = Literal["op", "in place", "backward", "internal", "foreach and fused", "out variant"]

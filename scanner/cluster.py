@@ -163,13 +163,6 @@ class _ClusterRun:
     def __init__(self, campaign: Campaign, folder: Path, number: int, pool: NodePool, most: int) -> None:
         """Name the files of the shards.
 
-        Args:
-            campaign: What is asked for.
-            folder: What it holds of them is not scanned again.
-            number: Of the interpreter among those that are asked for, from 1.
-            pool: What each shard is scanned on.
-            most: There is no op for more shards than that.
-
         Raises:
             UsageError: The folder holds shards of another number of them than is asked for.
         """
@@ -259,11 +252,7 @@ def _words_of(plan: Plan, device: str) -> list[str]:
 
 
 def _scan_shards(ray: Any, runs: Sequence[_ClusterRun], words: Sequence[str], progress: Progress) -> None:
-    """Have all shards scanned that are not there yet.
-
-    Raises:
-        DetmatrixError: One cannot be scanned, or was lost too often; the others are scanned nevertheless where it was lost.
-    """
+    """Have all shards scanned that are not there yet."""
     # A node is to find nothing of ours but the detmatrix that is installed there.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     remote = ray.remote(max_retries=_RETRIES, retry_exceptions=[InterruptedError])(scan_shard)
@@ -303,11 +292,7 @@ def _scan_shards(ray: Any, runs: Sequence[_ClusterRun], words: Sequence[str], pr
 
 
 def _result(ray: Any, task: Any, name: str) -> ShardDone | str:
-    """Return how a task ended, or why it was lost.
-
-    Raises:
-        UntrustedScanError: It failed by itself, and would again.
-    """
+    """Return how a task ended, or why it was lost."""
     try:
         return ShardDone(*ray.get(task))
     except ray.exceptions.RayTaskError as error:
@@ -319,11 +304,7 @@ def _result(ray: Any, task: Any, name: str) -> ShardDone | str:
 
 
 def _keep(run: _ClusterRun, shard: str, name: str, done: ShardDone) -> None:
-    """Write down a shard that is complete.
-
-    Raises:
-        DetmatrixError: It is not: what the scan said.
-    """
+    """Write down a shard that is complete."""
     path = run.shards[shard]
     beside = path.with_suffix(".part")
     beside.write_bytes(done.run)
@@ -359,11 +340,7 @@ def _folder_for(output: Path) -> Path:
 
 @contextlib.contextmanager
 def _shards_folder(plan: Plan) -> Iterator[Path]:
-    """Have a folder for the shards of a run file, and nobody else have it; it goes when it is empty.
-
-    Raises:
-        UsageError: It cannot be had, or holds shards, and nothing was said of them.
-    """
+    """Have a folder for the shards of a run file, and nobody else have it; it goes when it is empty."""
     folder = _folder_for(plan.output)
     try:
         folder.mkdir(exist_ok=True)
@@ -404,12 +381,7 @@ def _count_in(folder: Path, run: str) -> int | None:
 
 
 def _finished_run(campaign: Campaign) -> Run | None:
-    """Return the run to go on with if an earlier scan has finished it; those of several interpreters go by names not known yet.
-
-    Raises:
-        UsageError: It has other settings.
-        RunFileError: What is there is damaged.
-    """
+    """Return the run to go on with if an earlier scan has finished it; those of several interpreters go by names not known yet."""
     plan = campaign.plan
     there = plan.output.exists() and plan.output.stat().st_size
     if not plan.resume or len(campaign.pythons) > 1 or not there:
@@ -422,13 +394,7 @@ def _finished_run(campaign: Campaign) -> Run | None:
 
 
 def _merged(campaign: Campaign, runs: Sequence[_ClusterRun], progress: Progress) -> list[Path]:
-    """Join the shards of each run into one run file, all before any has its name, and remove them.
-
-    Raises:
-        UntrustedScanError: Something is missing; the shards stay.
-        RunFileError: A shard is damaged; they stay as well.
-        UsageError: A run file cannot be written; likewise.
-    """
+    """Join the shards of each run into one run file, all before any has its name, and remove them."""
     plan, folder = campaign.plan, _folder_for(campaign.plan.output)
     found: dict[Path, tuple[RunWriter, Path]] = {}
     try:
@@ -481,11 +447,7 @@ def _named(*parts: str) -> str:
 
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[Any]:
-    """Be a program of a Ray cluster, and yield ``ray``; where the address is that of this machine, start Ray and end it.
-
-    Raises:
-        UsageError: Ray is not installed, does not answer, or is another release.
-    """
+    """Be a program of a Ray cluster, and yield ``ray``; where the address is that of this machine, start Ray and end it."""
     # Ray reads it when it is imported.
     for name, value in _variables(address).items():
         os.environ.setdefault(name, value)
@@ -528,11 +490,7 @@ def _variables(address: str) -> dict[str, str]:
 
 
 def _refuse_silent(address: str, folder: str) -> None:
-    """Find out in a process of its own whether Ray answers.
-
-    Raises:
-        UsageError: It does not, or not to this release of it.
-    """
+    """Find out in a process of its own whether Ray answers."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE, address],
@@ -552,11 +510,7 @@ def _refuse_silent(address: str, folder: str) -> None:
 
 
 def _device_there(ray: Any, asked: str) -> str:
-    """Return the device of the scan of each task: what was asked for, or what the cluster has.
-
-    Raises:
-        UsageError: A GPU was asked for by its number.
-    """
+    """Return the device of the scan of each task: what was asked for, or what the cluster has."""
     if asked == "auto":
         return "cuda" if ray.cluster_resources().get("GPU") else "cpu"
     if ":" in asked:
@@ -567,16 +521,7 @@ def _device_there(ray: Any, asked: str) -> str:
 
 
 def _pools_there(ray: Any, device: str, most: int) -> list[NodePool]:
-    """Return the kinds of nodes or GPUs that a scan on *device* can have.
-
-    Args:
-        ray: The module, connected.
-        device: ``"cpu"``, or a kind of accelerator.
-        most: More than so many nodes are not asked for.
-
-    Raises:
-        UsageError: There are none.
-    """
+    """Return the kinds of nodes or GPUs that a scan on *device* can have."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if device == "cpu":
         return [_nodes([int(node.get("CPU", 0)) for node in nodes], most)]

@@ -5,9 +5,8 @@ A table that the parent's side and the worker read, so that a mode is an entry h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from detmatrix.scanner.accelerators import SIMULATED, kind_of
 
@@ -97,11 +96,6 @@ class WorkerMode(NamedTuple):
         if self.since > (0, 0):
             also.append(f"torch {'.'.join(map(str, self.since))} or newer")
         return "; ".join([CONCERN_MEANING[self.concern], *also])
-
-    @property
-    def backward_alone(self) -> bool:
-        """Whether it has nothing to say of a forward phase."""
-        return self.concern == "backward" or self.retired
 
     @property
     def deterministic_backward(self) -> bool:
@@ -196,16 +190,16 @@ _NOT_HERE: dict[Concern, str] = {
     "cublas": "cuBLAS computes on CUDA alone",
     "cudnn": "cuDNN computes on CUDA alone",
 }
+ONE_CASE = "one case of each op is compiled in each direction; --compile-all compiles all"
 _NOT_SIMULATED = "only PyTorch's own kernels are simulated, as they were compiled"
-_CUDNN_OPS = re.compile(r"conv|rnn|lstm|gru|ctc_?loss|batch_?norm", re.IGNORECASE)
 
 
 def modes_on(device: str) -> tuple[Mode, ...]:
     """Return the modes that there are on a device: ``"cpu"``, ``"cuda"``, ``"cuda:N"``."""
-    return tuple(mode for mode, it in MODE_TABLE.items() if _why_not_here(it, device) is None)
+    return tuple(mode for mode, it in MODE_TABLE.items() if why_not_on(it, device) is None)
 
 
-def _why_not_here(it: WorkerMode, device: str) -> str | None:
+def why_not_on(it: WorkerMode, device: str) -> str | None:
     """Return why there is no such mode on a device; ``None`` if there is."""
     if device == SIMULATED:
         return _NOT_SIMULATED if it.cuda_alone or it.compiles else None
@@ -228,30 +222,7 @@ def idle_modes(modes: Iterable[Mode], device: str) -> dict[str, list[Mode]]:
     """Return the chosen modes that there are not on a device, by why they are not."""
     idle: dict[str, list[Mode]] = {}
     for mode in modes:
-        why = _why_not_here(MODE_TABLE[mode], device)
+        why = why_not_on(MODE_TABLE[mode], device)
         if mode in CHOSEN_MODES and why is not None:
             idle.setdefault(why, []).append(mode)
     return idle
-
-
-class _Planned(Protocol):
-    """What is asked of a row; its records know of modes, and not the other way round."""
-
-    @property
-    def op(self) -> str: ...
-    @property
-    def direction(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-
-
-def unconcerned(mode: Mode, row: _Planned) -> str | None:
-    """Return why a mode has nothing to say of a row, whatever other modes show; ``None`` if it may have."""
-    it = MODE_TABLE[mode]
-    if (why := _why_not_here(it, row.device)) is not None:
-        return why
-    if it.backward_alone and row.direction != "backward":
-        return "the row has no backward phase"
-    if it.concern == "cudnn" and not _CUDNN_OPS.search(row.op):
-        return "only convolutions, RNNs, CTC loss and batch norm are run in it"
-    return None

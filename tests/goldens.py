@@ -21,20 +21,21 @@ from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import CHOSEN_MODES, MODES, WORKER_MODES, Mode
-from detmatrix.scanner.observations.invariance_records import Invariance, Tried
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
 from detmatrix.scanner.observations.records import (
+    BuildOverloads,
     Compiled,
+    Dispatch,
     Distrust,
     Enumerated,
     EnumeratedEntry,
     Group,
+    Invariance,
     Observation,
+    Tried,
 )
 from detmatrix.scanner.observations.runfile import Line, RunReader
 from detmatrix.scanner.observations.writer import RunWriter
-from detmatrix.scanner.repro.invariance import invariance_script
-from detmatrix.scanner.repro.script import script
+from detmatrix.scanner.repro.script import invariance_script, script
 from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown

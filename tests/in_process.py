@@ -13,7 +13,7 @@ from detmatrix.scanner.cases import catalog
 from detmatrix.scanner.cases.settings import Plan, asked_for
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.observations.runfile import Run
-from detmatrix.scanner.processes import supervisor
+from detmatrix.scanner.processes import process
 from detmatrix.scanner.run.progress import PlainProgress
 from detmatrix.scanner.run.scan import scan
 from tests import quick
@@ -54,7 +54,7 @@ class _Worker:
 def in_process(patch: pytest.MonkeyPatch) -> Requests:
     """Let workers answer within this process until the patch is undone, and two small specs be the catalog."""
     requests = Requests()
-    patch.setattr(supervisor, "WorkerProcess", requests.worker)
+    patch.setattr(process, "WorkerProcess", requests.worker)
     # Choosing from the whole catalog, and looking for installed specs, would take longer than all else here.
     patch.setattr(
         catalog, "SPECS", [spec for spec in quick.SPECS if spec.name in {"quick.put_", "quick.missing"}]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from detmatrix.scanner.invariance import Property
-from detmatrix.scanner.observations.invariance_records import Invariance, Tried
-from detmatrix.scanner.observations.records import Output, Row, Severity
+from detmatrix.scanner.observations.records import Invariance, Output, Row, Severity, Tried
 from detmatrix.scanner.run.requests import place_of
 from tests.runs import row
 

@@ -9,15 +9,18 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from detmatrix.opspecs.model import Case, OpSpec, call
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
 from detmatrix.scanner.observations.records import (
     FORMAT,
+    BuildOverloads,
     Closing,
     Cost,
+    Dispatch,
     EnumeratedEntry,
     Header,
+    KernelGroup,
     Mode,
     Observation,
+    Reached,
     Row,
     Sentinel,
     Timing,

@@ -32,10 +32,18 @@ from detmatrix.scanner.errors import DetmatrixError
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import CHOSEN_MODES, Mode
 from detmatrix.scanner.observations.merge import merge
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch, KernelGroup, Reached
-from detmatrix.scanner.observations.records import MODES, Compiled, HeldReference, Observation, Part
-from detmatrix.scanner.repro.invariance import invariance_script
-from detmatrix.scanner.repro.script import BatchSource, InputSource, script
+from detmatrix.scanner.observations.records import (
+    MODES,
+    BuildOverloads,
+    Compiled,
+    Dispatch,
+    HeldReference,
+    KernelGroup,
+    Observation,
+    Part,
+    Reached,
+)
+from detmatrix.scanner.repro.script import BatchSource, InputSource, invariance_script, script
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import SEVERITY, controls, cost, evidence, sentinel
 from tests.invariances import ASKED_CONTROLS, asked_of

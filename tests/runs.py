@@ -8,19 +8,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from detmatrix.scanner.observations.invariance_records import Invariance
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
 from detmatrix.scanner.observations.records import (
     FORMAT,
     Blank,
+    BuildOverloads,
     Claim,
     Closing,
     Cost,
     Direction,
+    Dispatch,
     Enumerated,
     Environment,
     Group,
     Header,
+    Invariance,
     Mode,
     Observation,
     Outcome,

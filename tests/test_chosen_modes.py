@@ -191,9 +191,9 @@ def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
         closing=None,
     )
     workers = _NoWorkers()
-    passes = PassRunner(read_run(path).header, workers, PlainProgress(io.StringIO()), lambda _: None)  # type: ignore[arg-type]
+    passes = PassRunner(read_run(path).header, PlainProgress(io.StringIO()), lambda _: None)
 
-    passes.run("no_workspace", 0)
+    passes.run("no_workspace", 0, workers)  # type: ignore[arg-type]
 
     assert workers.asked == asked
 
@@ -215,9 +215,9 @@ def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[
     settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
     path = write_run(tmp_path / "run.jsonl", [(row, []) for row in planned], settings=settings, closing=None)
     workers = _NoWorkers()
-    passes = PassRunner(read_run(path).header, workers, PlainProgress(io.StringIO()), lambda _: None)  # type: ignore[arg-type]
+    passes = PassRunner(read_run(path).header, PlainProgress(io.StringIO()), lambda _: None)
 
-    passes.run(mode, 0)
+    passes.run(mode, 0, workers)  # type: ignore[arg-type]
 
     assert workers.asked == asked
 

@@ -11,9 +11,9 @@ import pytest
 
 from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.registry import SPECS
-from detmatrix.scanner.claims.coverage import Planning, plain, planning, rows_by_spec
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions
-from detmatrix.scanner.observations.records import Claim, Condition
+from detmatrix.scanner.cli.claims import plain, planning, rows_by_spec
+from detmatrix.scanner.observations.records import Claim, Condition, Row
 from tests.commands import Command
 
 VERSIONS = documented_versions()
@@ -44,7 +44,7 @@ def parts_of(claim: Claim) -> Iterator[tuple[str, Claim]]:
                     )
 
 
-def not_covered(claims: Sequence[Claim], rows: Sequence[Planning]) -> list[str]:
+def not_covered(claims: Sequence[Claim], rows: Sequence[Row]) -> list[str]:
     """Name the bullets, and what of them, that no row speaks to."""
     return [
         f"{plain(claim.text)} ({part}, {claim.device})"

@@ -18,8 +18,7 @@ from detmatrix.scanner.observations.records import Compiled, Observation, Row
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.variables import worker_environment
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
-from detmatrix.scanner.verdicts.chosen import chosen_cell
-from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.verdicts.findings import MatrixRow, chosen_cell, matrix
 from tests.commands import Command
 from tests.compared import run_of
 from tests.conftest import refused

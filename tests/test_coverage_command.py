@@ -11,14 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.coverage import sort_of
-from detmatrix.scanner.observations.overload_records import (
+from detmatrix.scanner.observations.records import (
     BuildOverloads,
     Dispatch,
     KernelGroup,
+    Mode,
     Reached,
+    Row,
+    Settings,
     Writes,
 )
-from detmatrix.scanner.observations.records import Mode, Row, Settings
 from tests.commands import Command
 from tests.compared import shows
 from tests.runs import ENVIRONMENT, Planned, row, write_run

@@ -16,7 +16,6 @@ from detmatrix.scanner.observations.records import Row
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
 from detmatrix.scanner.worker import bits
 from detmatrix.scanner.worker.execution import DRAWS, Execution
-from detmatrix.scanner.worker.observe import _judged
 from tests.runs import ran
 
 # What draws inputs takes any name but "cpu" for that of an accelerator, and torch takes this one for the CPU.
@@ -41,7 +40,7 @@ def _cell(spec: OpSpec, row: Row) -> Cell:
         seed=0,
         kept=DRAWS,
     )
-    _, judged = _judged(execution, *execution())
+    _, judged = execution.parts(*execution())
     kind, part = bits.blank(judged, execution.inputs())
     observations = [replace(one, blank=kind, blank_output=part) for one in ran(row, "off", {"a": 2})]
     return row_cell(observations, "", row)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from detmatrix.reports.matrix.words import rerun_options
 from detmatrix.scanner.cases.settings import Plan, asked_for, settings_for
 from detmatrix.scanner.cli import scan as scan_command
-from detmatrix.scanner.cli.main import COMMANDS
+from detmatrix.scanner.cli.main import COMMANDS, load
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import with_chosen
 from detmatrix.scanner.observations.runfile import read_run
@@ -106,16 +106,13 @@ def test_what_stands_in_no_table_of_a_command(detmatrix: Command, tmp_path: Path
 
 def test_no_default_names_what_runs_or_where_it_goes() -> None:
     """Of all options of all commands only those may be chosen that choose among what there is."""
-    import importlib  # noqa: PLC0415
-
     import click  # noqa: PLC0415
 
     from detmatrix.scanner.cli.defaults import _is_harmless  # noqa: PLC0415
 
     allowed = set()
     for place, _ in COMMANDS.values():
-        module, _, attribute = place.partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = load(place)
         options = [one for one in command.params if isinstance(one, click.Option)]
         allowed |= {one.opts[-1] for one in options if _is_harmless(one)}
 

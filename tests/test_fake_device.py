@@ -15,8 +15,8 @@ from detmatrix.opspecs.model import Planned
 from detmatrix.opspecs.registry import SPECS
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.processes.process import WorkerSupervisor
 from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
 from tests.commands import Command
 
 FAKE = Path(__file__).with_name("fake_cuda.py")

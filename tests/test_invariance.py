@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.scanner.invariance import PROPERTIES
-from detmatrix.scanner.observations.invariance_records import Invariance, Tried
-from detmatrix.scanner.observations.records import Output, Severity
+from detmatrix.scanner.observations.records import Invariance, Output, Severity, Tried
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of

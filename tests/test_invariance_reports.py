@@ -13,10 +13,9 @@ from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.invariance import PROPERTIES, Property
-from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.records import Invariance
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.repro.invariance import invariance_script
-from detmatrix.scanner.repro.script import InputSource
+from detmatrix.scanner.repro.script import InputSource, invariance_script
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import Command
 from tests.conftest import refused
@@ -136,7 +135,7 @@ def test_a_script_shows_it_with_torch_alone(
         "property": what,
     }
     threads = torch.get_num_threads()
-    measured |= measure(spec, "only", property=what, max_time=60, **place)  # type: ignore[arg-type]
+    measured |= measure(spec, "only", property=what, max_time=60, **place)
     source = msgspec.convert(
         input_source(spec=spec.name, case="only", specs=[str(path)], **place),  # type: ignore[arg-type]
         InputSource,

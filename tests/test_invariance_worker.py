@@ -13,7 +13,7 @@ import torch
 from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
 from detmatrix.opspecs.model import Batch, Call, Case, OpSpec, call
 from detmatrix.scanner.invariance import PROPERTIES, Property
-from detmatrix.scanner.observations.invariance_records import Invariance
+from detmatrix.scanner.observations.records import Invariance
 from detmatrix.scanner.verdicts.invariance import misled
 from detmatrix.scanner.worker import invariance as variants
 from detmatrix.scanner.worker.invariance import measure

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from detmatrix.scanner.observations.overload_records import Dispatch
-from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.observations.records import Dispatch, Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.worker.overloads import Overloads
 from tests.commands import Command

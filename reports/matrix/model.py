@@ -26,7 +26,7 @@ from detmatrix.scanner.observations.parts import missing_words, parts_of
 from detmatrix.scanner.observations.records import Claim, Row, Section
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.bound import upper_bound
-from detmatrix.scanner.verdicts.distrust import distrust
+from detmatrix.scanner.verdicts.controls import distrust
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_WORDS, FINDINGS, Finding
 

@@ -37,8 +37,7 @@ from detmatrix.scanner.plurals import several
 from detmatrix.scanner.schedules import FREEDOMS
 from detmatrix.scanner.verdicts import simulated
 from detmatrix.scanner.verdicts.bound import CORRELATION, effective, executed_words, upper_bound
-from detmatrix.scanner.verdicts.controls import check_controls
-from detmatrix.scanner.verdicts.distrust import unobserved
+from detmatrix.scanner.verdicts.controls import check_controls, unobserved
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.power import POWER_SHARE, has_power
 from detmatrix.scanner.verdicts.simulated import schedule_words, witness_words

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from queue import SimpleQueue
-from typing import Any, TypedDict
+from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from detmatrix.opspecs.model import Case, OpSpec, Planned
 from detmatrix.opspecs.patterns import OpNames, op_names, ops_of, recorded_names
+from detmatrix.opspecs.pytorch.names import names_for
 from detmatrix.opspecs.pytorch.sources import SOURCES, databases
 from detmatrix.opspecs.registry import names_of
 from detmatrix.scanner.cases.settings import asked_for, settings_for
@@ -31,9 +31,8 @@ from detmatrix.scanner.observations.records import (
     Settings,
 )
 from detmatrix.scanner.processes.environment import resolve_device
-from detmatrix.scanner.processes.process import WorkerEndedError
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
 from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
 
 # Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
 # seconds that another one takes to start.
@@ -47,20 +46,20 @@ _SECONDS = 120.0
 Tell = Callable[[str, int, int], None]
 
 
-class _EntryRow(TypedDict):
+class _EntryRow(Struct):
     """A row as a worker describes it; the fields are those of ``records.Row``."""
 
     case: str
     direction: Direction
     dtype: Dtype
     provoked: Provoked
-    enlargement: str
-    samples: Count
-    provokes: str
-    traits: dict[str, str]
+    enlargement: str = ""
+    samples: Count = 0
+    provokes: str = ""
+    traits: dict[str, str] = {}
 
 
-class _Entry(TypedDict):
+class _Entry(Struct):
     """What a worker says of one entry."""
 
     op: str
@@ -85,22 +84,12 @@ def _say_nothing(_: str, __: int, ___: int) -> None:
 class EntrySpec(OpSpec):
     """An entry of a database as a worker enumerated it; the inputs of its cases are drawn by workers alone."""
 
-    planned: tuple[Planned, ...] = field(default=())
+    records: dict[Planned, Row] = field(default_factory=dict, compare=False)  # in the worker's order
     device: str = ""  # the one it was enumerated for: "cpu" or "cuda"
-    # What the records of its rows say beside that, in the same order.
-    details: tuple[dict[str, Any], ...] = field(default=(), compare=False)
 
     def rows(self, device: str) -> Iterator[Planned]:
         """Yield the rows of this entry, in the worker's order; none on another device."""
-        yield from self.planned if device in (self.device, "any") else ()
-
-    def row_fields(self, planned: Planned) -> dict[str, Any]:
-        """Return the fields of ``records.Row`` that say where a row is from."""
-        return self._by_row[planned]
-
-    @cached_property
-    def _by_row(self) -> dict[Planned, dict[str, Any]]:
-        return dict(zip(self.planned, self.details, strict=True))
+        yield from self.records if device in (self.device, "any") else ()
 
 
 def recorded(supervisor: WorkerSupervisor, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
@@ -116,30 +105,9 @@ def recorded(supervisor: WorkerSupervisor, rows: Sequence[Row]) -> tuple[OpSpec,
     by_spec: dict[str, list[Row]] = {}
     for row in rows:
         by_spec.setdefault(row.spec, []).append(row)
-    known = {
-        name for source in databases([row.source for row in rows]) for name in _names(supervisor, source)
-    }
-    return tuple(
-        _spec(
-            name,
-            of[0].source,
-            {
-                "op": of[0].op,
-                "why": of[0].why,
-                "rows": [_described(row) for row in of],
-                "samples": of[0].samples,
-                "refused": 0,
-            },
-            of[0].device,
-        )
-        for name, of in by_spec.items()
-        if name in known
-    )
-
-
-def _described(row: Row) -> _EntryRow:
-    """Return a row as a worker described it."""
-    return convert({name: getattr(row, name) for name in _EntryRow.__annotations__}, _EntryRow)
+    sources = databases([row.source for row in rows])
+    known = {name for source in sources for name in _names(supervisor, source)}
+    return tuple(_spec(of) for name, of in by_spec.items() if name in known)
 
 
 def names_in(supervisor: WorkerSupervisor, settings: Settings) -> tuple[OpNames, ...]:
@@ -165,14 +133,6 @@ def enumerated_entries(
 ) -> Iterator[tuple[EntrySpec, Counter[str]]]:
     """Yield the entries that patterns could select as specs, each with what was counted, as workers answer.
 
-    Args:
-        supervisor: Its device is resolved.
-        settings: Of the scan.
-        specs: Those that patterns could select beside them.
-        names: Of all entries.
-        tell: Told how far it is.
-        known: Names of entries that need not be asked for.
-
     Raises:
         UsageError: A database cannot be imported.
         UntrustedScanError: No worker could start.
@@ -186,10 +146,12 @@ def enumerated_entries(
     asked = [one for one in wanted(settings.patterns, names, specs) if one.name not in known]
     answers = _answers(supervisor, [one.name for one in asked], options, tell)
     for one, answer in zip(asked, answers, strict=True):
-        counts = Counter(samples=answer["samples"], refused=answer["refused"])
-        taken = {(row["dtype"], row["case"], row["provoked"]) for row in answer["rows"]}
+        counts = Counter(samples=answer.samples, refused=answer.refused)
+        taken = {(row.dtype, row.case, row.provoked) for row in answer.rows}
         counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
-        yield _spec(one.name, one.family, answer, settings.device), counts
+        common: dict[str, Any] = {"family": one.family, "spec": one.name, "op": answer.op, "why": answer.why}
+        common |= {"source": one.family, "device": settings.device, "documented": names_for(one.name)}
+        yield _spec([Row(**common, **asdict(row)) for row in answer.rows]), counts
 
 
 class _Described(Struct):
@@ -258,11 +220,7 @@ def wanted(patterns: Sequence[str], names: Sequence[OpNames], specs: Sequence[Op
 
 
 def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
-    """Return the names of a source's entries.
-
-    Raises:
-        UsageError: It cannot be imported.
-    """
+    """Return the names of a source's entries."""
     try:
         answer = supervisor.ask_for(_Names, MODES[0], {"do": "entries", "source": source}, _SECONDS)
     except WorkerEndedError as error:
@@ -279,36 +237,24 @@ def _answers(
 
     Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
     """
-    left = deque(enumerate(names))
-    done: SimpleQueue[tuple[int, _Entry] | BaseException] = SimpleQueue()
-
-    def work(one: WorkerSupervisor) -> None:
-        try:
-            while left:
-                with contextlib.suppress(IndexError):  # another has taken the last one
-                    number, name = left.popleft()
-                    tell(name, number, len(names))
-                    done.put((number, _entry(one, name, options)))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            done.put(error)
-
     count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
     others = [supervisor.another() for _ in range(count - 1)]
+    idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()
+    for one in (supervisor, *others):
+        idle.put(one)
+
+    def ask(number: int, name: str) -> _Entry:
+        tell(name, number, len(names))
+        one = idle.get()
+        try:
+            return _entry(one, name, options)
+        finally:
+            idle.put(one)
+
     try:
         with ThreadPoolExecutor(count) as pool:
-            for one in (supervisor, *others):
-                pool.submit(work, one)
-            answers: dict[int, _Entry] = {}
-            try:
-                for number in range(len(names)):
-                    while number not in answers:
-                        if isinstance(answer := done.get(), BaseException):
-                            raise answer
-                        answers[answer[0]] = answer[1]
-                    yield answers.pop(number)
-            finally:
-                # After an interruption or a failure nobody begins another entry.
-                left.clear()
+            # After an interruption or a failure nobody begins another entry.
+            yield from pool.map(ask, range(len(names)), names)
     finally:
         for one in others:
             one.retire()
@@ -322,44 +268,21 @@ def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> 
             return supervisor.ask_for(_Entry, MODES[0], request, _SECONDS)
         except WorkerEndedError:
             continue
-    row: _EntryRow = {
-        "case": "sample_0",
-        "direction": "forward",
-        "dtype": "float32",
-        "provoked": "samples",
-        "enlargement": "",
-        "samples": 0,
-        "provokes": "",
-        "traits": {},
-    }
-    return {"op": name.partition(":")[2], "why": "", "rows": [row], "samples": 0, "refused": 0}
+    row = _EntryRow(case="sample_0", direction="forward", dtype="float32", provoked="samples")
+    return _Entry(op=name.partition(":")[2], why="", rows=[row], samples=0, refused=0)
 
 
-def _spec(name: str, source: str, answer: _Entry, device: str) -> EntrySpec:
-    rows = answer["rows"]
+def _spec(rows: Sequence[Row]) -> EntrySpec:
+    first = rows[0]
     return EntrySpec(
-        name=name,
-        op=answer["op"],
-        why=answer["why"],
-        family=source,
-        source=source,
-        device=device.partition(":")[0],
-        cases={
-            row["case"]: Case(inputs=_never, provokes=row["provokes"], traits=row["traits"]) for row in rows
-        },
-        planned=tuple(
-            Planned(spec=name, case=row["case"], direction=row["direction"], dtype=row["dtype"])
-            for row in rows
-        ),
-        details=tuple(
-            {
-                "source": source,
-                "provoked": row["provoked"],
-                "enlargement": row["enlargement"],
-                "samples": row["samples"],
-            }
-            for row in rows
-        ),
+        name=first.spec,
+        op=first.op,
+        why=first.why,
+        family=first.source,
+        source=first.source,
+        device=first.device.partition(":")[0],
+        cases={row.case: Case(inputs=_never, provokes=row.provokes, traits=row.traits) for row in rows},
+        records={Planned(row.spec, row.case, row.direction, row.dtype): row for row in rows},
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import convert
+from msgspec.structs import replace
 
 from detmatrix.opspecs.controls import SIMULATED_CONTROLS
 from detmatrix.opspecs.controls import SPECS as CONTROLS
 from detmatrix.opspecs.model import OpSpec, Planned
 from detmatrix.opspecs.patterns import ops_of
-from detmatrix.opspecs.pytorch.names import names_for
 from detmatrix.opspecs.registry import names_of, selected
 from detmatrix.scanner.accelerators import SIMULATED, kind_of
 from detmatrix.scanner.cases.catalog import choose
@@ -23,9 +23,9 @@ from detmatrix.scanner.cases.discovery import (
     recorded,
     wanted,
 )
-from detmatrix.scanner.observations.one_case import with_compiled
+from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations.records import EnumeratedEntry, Header, Row, Settings, Source
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.processes.process import WorkerSupervisor
 
 
 def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
@@ -34,8 +34,7 @@ def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]
     Raises:
         UsageError: A pattern matches nothing on the device.
     """
-    selection = choose(settings.patterns, kind_of(settings.device), specs)
-    return _rows_of(selection, settings)
+    return _rows_of(choose(settings.patterns, kind_of(settings.device), specs), settings)
 
 
 def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
@@ -44,21 +43,35 @@ def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
 
 
 def _rows_of(selection: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
+    """Leave out the rows that somebody has to ask for, unless somebody did."""
     requested = bool(settings.patterns) or "batch" in settings.invariance
     rows = (
         row_of(spec, planned, settings.device)
-        for spec, planned in without_unrequested(selection, requested=requested)
+        for spec, planned in selection
+        if requested or not spec.cases[planned.case].on_request
     )
     return with_compiled(rows, settings)
 
 
-def without_unrequested(
-    selection: Iterable[tuple[OpSpec, Planned]], *, requested: bool
-) -> Iterator[tuple[OpSpec, Planned]]:
-    """Leave out the rows that somebody has to ask for, unless somebody did."""
-    for spec, planned in selection:
-        if requested or isinstance(spec, EntrySpec) or not spec.cases[planned.case].on_request:
-            yield spec, planned
+def with_compiled(planned: Iterable[Row], settings: Settings) -> tuple[Row, ...]:
+    """Return the rows of some ops, all that are planned of each, with those marked that are compiled.
+
+    A row says of itself that it is: a file that continues a scan, or that measures some rows again, plans a part of the rows, and
+    compiles of these what the whole scan did. Unless all are asked for it is one row of each op in each direction, the first that
+    provokes a difference, since of an innocent one little can be learnt.
+    """
+    rows = tuple(planned)
+    if not any(MODE_TABLE[mode].compiles for mode in settings.modes):
+        return rows
+    chosen: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        known = chosen.setdefault((row.spec, row.direction), row)
+        if not known.provokes and row.provokes:
+            chosen[row.spec, row.direction] = row
+    return tuple(
+        replace(row, compiled=True) if settings.compile_all or row is chosen[row.spec, row.direction] else row
+        for row in rows
+    )
 
 
 class Planner:
@@ -66,11 +79,6 @@ class Planner:
 
     def __init__(self, supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]) -> None:
         """Ask workers for what must be known of specs, and for the names in databases.
-
-        Args:
-            supervisor: Its device is resolved.
-            settings: Of the scan.
-            specs: What needs no worker to be known.
 
         Raises:
             UsageError: A database cannot be imported.
@@ -102,12 +110,7 @@ class Planner:
         return [one.name for one in wanted(self._settings.patterns, self._names, self._specs)]
 
     def entries(self, tell: Tell, known: Collection[str]) -> Iterator[EnumeratedEntry]:
-        """Yield the entries of PyTorch's databases, with those of their rows that patterns select, as workers find them.
-
-        Args:
-            tell: Told how far the enumeration is.
-            known: Names of those that need not be asked for.
-        """
+        """Yield the entries of PyTorch's databases, with those of their rows that patterns select, as workers find them."""
         options = (self._supervisor, self._settings, self._specs, self._names, tell, known)
         for spec, counts in enumerated_entries(*options):
             self._found.append(spec)
@@ -150,13 +153,10 @@ def control_rows(device: str) -> tuple[Row, ...]:
     return known_rows(device, SIMULATED_CONTROLS if device == SIMULATED else CONTROLS)
 
 
-def _names(spec: OpSpec) -> tuple[str, ...]:
-    """Return the names by which PyTorch's lists would speak of a spec that does not say so itself."""
-    return names_for(spec.name) if isinstance(spec, EntrySpec) else (spec.name,)
-
-
 def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
     """Return a row of the plan, with what its spec says of it."""
+    if isinstance(spec, EntrySpec):
+        return spec.records[planned]
     case = spec.cases[planned.case]
     return Row(
         family=spec.family,
@@ -168,9 +168,9 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
         device=device,
         provokes=case.provokes,
         why=spec.why,
-        documented=spec.documented or _names(spec),
+        documented=spec.documented or (spec.name,),
         traits=dict(case.traits),
         constant=case.constant,
         digest=spec.digest,
-        **(spec.row_fields(planned) if isinstance(spec, EntrySpec) else {"source": spec.source}),
+        source=convert(spec.source, Source),
     )

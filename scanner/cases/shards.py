@@ -64,10 +64,6 @@ def ops_named(plan: Plan, device: str) -> int:
 
     Of PyTorch's databases the entries of all releases recorded count: which of them there are, the torch at hand knows.
 
-    Args:
-        plan: What is asked for.
-        device: ``"cpu"``, or a kind of accelerator.
-
     Raises:
         UsageError: A file of specs cannot be used, or a pattern names an entry of a database that was left out.
     """

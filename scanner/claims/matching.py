@@ -5,56 +5,11 @@ A condition must be stated to hold: a row without the trait ``reduce`` says noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeVar
-
-from detmatrix.scanner.observations.records import Claim, Condition
+from detmatrix.scanner.observations.records import Claim, Condition, Row
 
 
-class Measured(Protocol):
-    """What the mapping reads of a row; ``records.Row`` is one."""
-
-    @property
-    def spec(self) -> str:
-        """The spec's name."""
-
-    @property
-    def documented(self) -> tuple[str, ...]:
-        """The names by which the lists would speak of the op."""
-
-    @property
-    def traits(self) -> Mapping[str, str]:
-        """What the case is an instance of, as the lists' conditions name it."""
-
-    @property
-    def direction(self) -> str:
-        """``forward`` or ``backward``."""
-
-    @property
-    def dtype(self) -> str:
-        """Such as ``float32``."""
-
-    @property
-    def device(self) -> str:
-        """Such as ``cpu`` or ``cuda:0``."""
-
-
-AnyRow = TypeVar("AnyRow", bound=Measured)
-
-
-def covering(claim: Claim, rows: Iterable[AnyRow], *, ignore_device: bool = True) -> list[AnyRow]:
-    """Return the rows that speak to a claim, on whatever device unless told otherwise."""
-    return [row for row in rows if matches(row, claim, ignore_device=ignore_device)]
-
-
-def matches(row: Measured, claim: Claim, *, ignore_device: bool = False) -> bool:
-    """Tell whether what *row* shows is something that *claim* is about.
-
-    Args:
-        row: What was scanned.
-        claim: Of the documented lists.
-        ignore_device: Whether the device may be another one.
-    """
+def matches(row: Row, claim: Claim, *, ignore_device: bool = False) -> bool:
+    """Tell whether what *row* shows is something that *claim* is about."""
     return (
         claim.parsed
         and not set(names_of(row)).isdisjoint(claim.targets)
@@ -64,12 +19,12 @@ def matches(row: Measured, claim: Claim, *, ignore_device: bool = False) -> bool
     )
 
 
-def names_of(row: Measured) -> tuple[str, ...]:
+def names_of(row: Row) -> tuple[str, ...]:
     """Return the names the lists may call the row's op by, the preferred one first."""
     return row.documented or (row.spec,)
 
 
-def holds(condition: Condition, row: Measured) -> bool:
+def holds(condition: Condition, row: Row) -> bool:
     """Tell whether a row is an instance of a condition."""
     match condition.kind, condition.name:
         case "dtype", _:

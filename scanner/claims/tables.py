@@ -146,9 +146,6 @@ def documented_versions() -> tuple[str, ...]:
 def documented_claims(version: str) -> tuple[Claim, ...]:
     """Return the tabled bullets of a torch release; for want of it, those of the latest of that minor.
 
-    Args:
-        version: Such as ``"2.13"``, ``"2.13.0"``, ``"2.13.1+cu130"``.
-
     Raises:
         UsageError: There is no table for it, or it cannot be read.
     """

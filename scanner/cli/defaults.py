@@ -32,12 +32,6 @@ def defaults_file() -> Path | None:
 def defaults_of(path: Path, name: str, command: click.Command, commands: Collection[str]) -> dict[str, Any]:
     """Return the defaults of a command by the names of its parameters.
 
-    Args:
-        path: Of the file.
-        name: Of the command.
-        command: It.
-        commands: The names of all.
-
     Raises:
         UsageError: The file cannot be read, or names what there is not or what it must not name.
     """

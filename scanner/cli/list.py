@@ -65,7 +65,7 @@ def command(
         if patterns:
             raise UsageError("--claims covers the whole catalog; leave the patterns out")
         # Records and the tables take time to load.
-        from detmatrix.scanner.claims.coverage import coverage  # noqa: PLC0415
+        from detmatrix.scanner.cli.claims import coverage  # noqa: PLC0415
 
         click.echo(coverage(version, form))
         return

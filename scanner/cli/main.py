@@ -20,64 +20,49 @@ from detmatrix.scanner.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, De
 
 # Command -> (module:attribute, what help says of it).
 COMMANDS: dict[str, tuple[str, str]] = {
-    "list": ("detmatrix.scanner.cli.list:command", "List the ops and cases of the catalog."),
-    "scan": (
-        "detmatrix.scanner.cli.scan:command",
-        "Run ops again and again under both modes; write a run file.",
-    ),
-    "merge": ("detmatrix.scanner.cli.merge:command", "Join run files that hold shards of one plan."),
-    "check": (
-        "detmatrix.reports.cli.check:check",
-        "Run one function of yours again and again: FILE.py:FUNCTION.",
-    ),
+    "list": ("scanner.cli.list:command", "List the ops and cases of the catalog."),
+    "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
+    "merge": ("scanner.cli.merge:command", "Join run files that hold shards of one plan."),
+    "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
     "locate": (
-        "detmatrix.reports.cli.locate:locate",
+        "reports.cli.locate:locate",
         "Run your program; say which of its ops are not reproducible, and where.",
     ),
     "env": (
-        "detmatrix.reports.cli.locate:env",
+        "reports.cli.locate:env",
         "Say what is set that decides whether bits repeat, and what to write instead.",
     ),
-    "report": (
-        "detmatrix.reports.cli.report:report",
-        "Render run files as text, Markdown, HTML, CSV or JSON.",
-    ),
+    "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
     "explain": (
-        "detmatrix.reports.cli.explain:explain",
+        "reports.cli.explain:explain",
         "Say all that is known of one op: documented, measured, why, what to do.",
     ),
     "libraries": (
-        "detmatrix.reports.cli.tables:libraries",
+        "reports.cli.tables:libraries",
         "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
     ),
     "repro": (
-        "detmatrix.scanner.cli.repro:command",
+        "scanner.cli.repro:command",
         "Write a script that needs only torch and shows what a row showed.",
     ),
-    "docs": (
-        "detmatrix.reports.cli.docs:docs",
-        "Check the documented lists against run files, and regenerate them.",
-    ),
-    "coverage": (
-        "detmatrix.reports.cli.tables:coverage",
-        "Which of PyTorch's overloads the rows of run files reach.",
-    ),
+    "docs": ("reports.cli.docs:docs", "Check the documented lists against run files, and regenerate them."),
+    "coverage": ("reports.cli.tables:coverage", "Which of PyTorch's overloads the rows of run files reach."),
     "cudnn": (
-        "detmatrix.reports.cli.tables:cudnn",
+        "reports.cli.tables:cudnn",
         "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
     ),
-    "compare": ("detmatrix.reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
+    "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
 }
 
 
 # What shows a scan that has ended: the scanner itself knows no reports.
-SUMMARY = "detmatrix.reports.cli.report:summarize"
+SUMMARY = "reports.cli.report:summarize"
 
 
 def load(place: str) -> Any:
-    """Import what lies at "module:attribute"."""
+    """Import what lies at "module:attribute" of this package."""
     module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(importlib.import_module(f"detmatrix.{module}"), attribute)
 
 
 class LazyGroup(click.Group):

@@ -26,9 +26,8 @@ from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.writer import cannot_write
 from detmatrix.scanner.processes.sandbox import ImportSandbox
 from detmatrix.scanner.processes.variables import packages_for, worker_environment
-from detmatrix.scanner.repro.invariance import invariance_script, tried_of
 from detmatrix.scanner.repro.replay import replay_script, specs_of, told, witness_of
-from detmatrix.scanner.repro.script import InputSource, rendered, script
+from detmatrix.scanner.repro.script import InputSource, invariance_script, rendered, script, tried_of
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 
 # Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
@@ -118,11 +117,7 @@ def command(
 def _of_row(
     seen: MatrixRow, header: Header, what: Property | None, spec_files: Sequence[str], python: str
 ) -> tuple[str, str | None]:
-    """Return the script of a row, and what is to be said of it.
-
-    Raises:
-        UsageError: There can be none.
-    """
+    """Return the script of a row, and what is to be said of it."""
     chosen = seen.row
     if what is not None:
         tried_of(seen, what)
@@ -144,11 +139,7 @@ def _of_row(
 
 
 def _of_saved_inputs(path: str, row: str | None, output: Path | None) -> None:
-    """Write the script for inputs that were kept.
-
-    Raises:
-        UsageError: There are none, or a row is asked for.
-    """
+    """Write the script for inputs that were kept."""
     if row is not None:
         raise UsageError(f"{path}: holds the inputs of one op; leave {row!r} out")
     if not Path(path).is_file():
@@ -158,11 +149,7 @@ def _of_saved_inputs(path: str, row: str | None, output: Path | None) -> None:
 
 
 def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
-    """Return the only row that is meant.
-
-    Raises:
-        UsageError: There is none, or there are several.
-    """
+    """Return the only row that is meant."""
     ids = selected_rows([asked], planned, f"no row of {path} is called")
     found = [row for row in planned if row.id in ids]
     if len(found) == 1:
@@ -204,11 +191,7 @@ def input_source_of(row: Row, header: Header, spec_files: Sequence[str], python:
 
 
 def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
-    """Run ``detmatrix.scanner.worker.repro.inputs`` and return its answer.
-
-    Raises:
-        UsageError: It gave none.
-    """
+    """Run ``detmatrix.scanner.worker.repro.inputs`` and return its answer."""
     # It runs in another folder.
     python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
     try:
@@ -259,11 +242,7 @@ def _out(written: str, output: Path | None, run: str | None = None) -> None:
 
 
 def _write(path: Path, written: str, run: str | None) -> None:
-    """Write the script.
-
-    Raises:
-        UsageError: It cannot be written there.
-    """
+    """Write the script."""
     if run is not None and path.exists() and path.samefile(run):
         raise UsageError(f"{path}: is the run file; choose another place with -o")
     try:

@@ -15,9 +15,8 @@ from click.core import ParameterSource
 
 from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_for
-from detmatrix.scanner.cli.cluster import ray_options
 from detmatrix.scanner.cli.main import SUMMARY, load
-from detmatrix.scanner.cli.options import DEFAULTS, ParamType, patterns_argument, refuse_report_name
+from detmatrix.scanner.cli.options import DEFAULTS, ParamType, Whole, patterns_argument, refuse_report_name
 from detmatrix.scanner.cli.settings import except_option, fail_on_option, settings_options
 from detmatrix.scanner.cluster import Campaign, how_to_go_on, scan_on_cluster
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
@@ -28,10 +27,28 @@ from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.processes.process import ENDS_ALL
 from detmatrix.scanner.run.progress import progress_for
 from detmatrix.scanner.run.scan import scan
-from detmatrix.scanner.verdicts.distrust import distrust
+from detmatrix.scanner.verdicts.controls import distrust
 
 DEFAULT_OUTPUT = "detmatrix.jsonl"
+_HOST_AND_PORT = re.compile(r"[^\s/@]+:[0-9]{1,5}")
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
+
+
+class _Address(ParamType):
+    """``HOST:PORT`` of a Ray cluster, or one of two words."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what is more likely a pattern: the address may be left out."""
+        if value in {"auto", "local"} or _HOST_AND_PORT.fullmatch(str(value)):
+            return str(value)
+        return self.fail(
+            f"{value!r} is no address; give HOST:PORT, auto for the cluster of this machine, or nothing to start Ray here, "
+            "with patterns before it",
+            param,
+            ctx,
+        )
 
 
 class _Shard(ParamType):
@@ -82,7 +99,22 @@ class _Shard(ParamType):
     metavar="RUN",
     help="Divide the ops among the shards by the seconds that each took in this run; give all shards the same.",
 )
-@ray_options
+@click.option(
+    "--ray",
+    type=_Address(),
+    is_flag=False,
+    flag_value="local",
+    metavar="[ADDRESS]",
+    help="Scan on a Ray cluster, with one run file for each interpreter and kind of GPU. ADDRESS is HOST:PORT or auto; "
+    "without it Ray is started on this machine.",
+)
+@click.option(
+    "--shards",
+    type=Whole(1, MOST_SHARDS),
+    metavar="N",
+    help="With --ray: divide the ops of each run among N shards. Default: as many as nodes or GPUs scan side by side, but no "
+    "more than ops.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
 @fail_on_option
@@ -164,11 +196,7 @@ def _anywhere(python: str) -> str:
 def _check_cluster(
     pythons: tuple[str, ...], shard: Shard | None, ray: str | None, shards: int | None
 ) -> None:
-    """Refuse options that belong to a scan on a cluster, or to none.
-
-    Raises:
-        click.UsageError: Names them.
-    """
+    """Refuse options that belong to a scan on a cluster, or to none."""
     if ray is not None and shard is not None:
         raise click.UsageError("--ray gives out all shards, --shard scans one; give one of them")
     if ray is None and len(pythons) > 1:
@@ -185,9 +213,6 @@ def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], lis
     """Return the settings that were given, and which of them a file of defaults says.
 
     What the command line says goes before a default that would contradict it; a scan that goes on has settings.
-
-    Raises:
-        click.UsageError: They contradict one another.
     """
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if value not in {None, ()}}

@@ -8,10 +8,10 @@ attribute cuDNN refused. The C API is documented and enough.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from enum import Enum, IntEnum
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 
 class AttributeType(IntEnum):
@@ -50,97 +50,63 @@ class Kind(IntEnum):
     OPERATION_SDPA_BWD = 43
 
 
-class Attribute(Enum):
+class Attribute(NamedTuple):
     """``cudnnBackendAttributeName_t``: the number of an attribute, and the type of its elements."""
 
-    CONVOLUTION_COMP_TYPE = 100, AttributeType.DATA_TYPE
-    CONVOLUTION_CONV_MODE = 101, AttributeType.CONVOLUTION_MODE
-    CONVOLUTION_DILATIONS = 102, AttributeType.INT64
-    CONVOLUTION_FILTER_STRIDES = 103, AttributeType.INT64
-    CONVOLUTION_POST_PADDINGS = 104, AttributeType.INT64
-    CONVOLUTION_PRE_PADDINGS = 105, AttributeType.INT64
-    CONVOLUTION_SPATIAL_DIMS = 106, AttributeType.INT64
-    ENGINEHEUR_MODE = 200, AttributeType.HEUR_MODE
-    ENGINEHEUR_OPERATION_GRAPH = 201, AttributeType.DESCRIPTOR
-    ENGINEHEUR_RESULTS = 202, AttributeType.DESCRIPTOR
-    ENGINEHEUR_DEVICEPROP = 204, AttributeType.DESCRIPTOR
-    ENGINECFG_ENGINE = 300, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_FORWARD_ALPHA = 700, AttributeType.DOUBLE
-    OPERATION_CONVOLUTION_FORWARD_BETA = 701, AttributeType.DOUBLE
-    OPERATION_CONVOLUTION_FORWARD_CONV_DESC = 702, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_FORWARD_W = 703, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_FORWARD_X = 704, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_FORWARD_Y = 705, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_DATA_ALPHA = 706, AttributeType.DOUBLE
-    OPERATION_CONVOLUTION_BWD_DATA_BETA = 707, AttributeType.DOUBLE
-    OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC = 708, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_DATA_W = 709, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_DATA_DX = 710, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_DATA_DY = 711, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_FILTER_ALPHA = 712, AttributeType.DOUBLE
-    OPERATION_CONVOLUTION_BWD_FILTER_BETA = 713, AttributeType.DOUBLE
-    OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC = 714, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_FILTER_DW = 715, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_FILTER_X = 716, AttributeType.DESCRIPTOR
-    OPERATION_CONVOLUTION_BWD_FILTER_DY = 717, AttributeType.DESCRIPTOR
-    OPERATIONGRAPH_OPS = 801, AttributeType.DESCRIPTOR
-    OPERATIONGRAPH_ENGINE_GLOBAL_COUNT = 802, AttributeType.INT64
-    TENSOR_BYTE_ALIGNMENT = 900, AttributeType.INT64
-    TENSOR_DATA_TYPE = 901, AttributeType.DATA_TYPE
-    TENSOR_DIMENSIONS = 902, AttributeType.INT64
-    TENSOR_STRIDES = 903, AttributeType.INT64
-    TENSOR_UNIQUE_ID = 906, AttributeType.INT64
-    TENSOR_IS_BY_VALUE = 908, AttributeType.BOOLEAN
-    ENGINE_OPERATION_GRAPH = 1300, AttributeType.DESCRIPTOR
-    ENGINE_GLOBAL_INDEX = 1301, AttributeType.INT64
-    ENGINE_NUMERICAL_NOTE = 1303, AttributeType.NUMERICAL_NOTE
-    ENGINE_DEVICEPROP = 1307, AttributeType.DESCRIPTOR
-    OPERATION_NORM_FWD_MODE = 2000, AttributeType.NORM_MODE
-    OPERATION_NORM_FWD_PHASE = 2001, AttributeType.NORM_PHASE
-    OPERATION_NORM_FWD_XDESC = 2002, AttributeType.DESCRIPTOR
-    OPERATION_NORM_FWD_MEAN_DESC = 2003, AttributeType.DESCRIPTOR
-    OPERATION_NORM_FWD_INV_VARIANCE_DESC = 2004, AttributeType.DESCRIPTOR
-    OPERATION_NORM_FWD_SCALE_DESC = 2005, AttributeType.DESCRIPTOR
-    OPERATION_NORM_FWD_BIAS_DESC = 2006, AttributeType.DESCRIPTOR
-    OPERATION_NORM_FWD_EPSILON_DESC = 2007, AttributeType.DESCRIPTOR
-    OPERATION_NORM_FWD_YDESC = 2013, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_MODE = 2100, AttributeType.NORM_MODE
-    OPERATION_NORM_BWD_XDESC = 2101, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_MEAN_DESC = 2102, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_INV_VARIANCE_DESC = 2103, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_DYDESC = 2104, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_SCALE_DESC = 2105, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_DSCALE_DESC = 2107, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_DBIAS_DESC = 2108, AttributeType.DESCRIPTOR
-    OPERATION_NORM_BWD_DXDESC = 2109, AttributeType.DESCRIPTOR
-    DEVICEPROP_DEVICE_ID = 2700, AttributeType.INT32
-    DEVICEPROP_JSON_REPRESENTATION = 2702, AttributeType.CHAR
-    OPERATION_SDPA_FWD_QDESC = 2800, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_FWD_KDESC = 2801, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_FWD_VDESC = 2802, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_FWD_ODESC = 2803, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_FWD_STATSDESC = 2804, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_FWD_SCALEDESC = 2805, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_QDESC = 2851, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_KDESC = 2852, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_VDESC = 2853, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_ODESC = 2854, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_STATSDESC = 2855, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_SCALEDESC = 2856, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_DQDESC = 2859, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_DKDESC = 2860, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_DVDESC = 2861, AttributeType.DESCRIPTOR
-    OPERATION_SDPA_BWD_DODDESC = 2862, AttributeType.DESCRIPTOR
+    number: int
+    type: AttributeType
 
-    @property
-    def number(self) -> int:
-        """The number that the C API knows it by."""
-        return self.value[0]
 
-    @property
-    def type(self) -> AttributeType:
-        """The type of its elements."""
-        return self.value[1]
+# The number of the first, what their names begin with, the type of their elements, and how the names go on: each has the
+# number behind the one before.
+_NUMBERED = {
+    100: "CONVOLUTION DATA_TYPE COMP_TYPE",
+    101: "CONVOLUTION CONVOLUTION_MODE CONV_MODE",
+    102: "CONVOLUTION INT64 DILATIONS FILTER_STRIDES POST_PADDINGS PRE_PADDINGS SPATIAL_DIMS",
+    200: "ENGINEHEUR HEUR_MODE MODE",
+    201: "ENGINEHEUR DESCRIPTOR OPERATION_GRAPH RESULTS",
+    204: "ENGINEHEUR DESCRIPTOR DEVICEPROP",
+    300: "ENGINECFG DESCRIPTOR ENGINE",
+    700: "OPERATION_CONVOLUTION_FORWARD DOUBLE ALPHA BETA",
+    702: "OPERATION_CONVOLUTION_FORWARD DESCRIPTOR CONV_DESC W X Y",
+    706: "OPERATION_CONVOLUTION_BWD_DATA DOUBLE ALPHA BETA",
+    708: "OPERATION_CONVOLUTION_BWD_DATA DESCRIPTOR CONV_DESC W DX DY",
+    712: "OPERATION_CONVOLUTION_BWD_FILTER DOUBLE ALPHA BETA",
+    714: "OPERATION_CONVOLUTION_BWD_FILTER DESCRIPTOR CONV_DESC DW X DY",
+    801: "OPERATIONGRAPH DESCRIPTOR OPS",
+    802: "OPERATIONGRAPH INT64 ENGINE_GLOBAL_COUNT",
+    900: "TENSOR INT64 BYTE_ALIGNMENT",
+    901: "TENSOR DATA_TYPE DATA_TYPE",
+    902: "TENSOR INT64 DIMENSIONS STRIDES",
+    906: "TENSOR INT64 UNIQUE_ID",
+    908: "TENSOR BOOLEAN IS_BY_VALUE",
+    1300: "ENGINE DESCRIPTOR OPERATION_GRAPH",
+    1301: "ENGINE INT64 GLOBAL_INDEX",
+    1303: "ENGINE NUMERICAL_NOTE NUMERICAL_NOTE",
+    1307: "ENGINE DESCRIPTOR DEVICEPROP",
+    2000: "OPERATION_NORM_FWD NORM_MODE MODE",
+    2001: "OPERATION_NORM_FWD NORM_PHASE PHASE",
+    2002: "OPERATION_NORM_FWD DESCRIPTOR XDESC MEAN_DESC INV_VARIANCE_DESC SCALE_DESC BIAS_DESC EPSILON_DESC",
+    2013: "OPERATION_NORM_FWD DESCRIPTOR YDESC",
+    2100: "OPERATION_NORM_BWD NORM_MODE MODE",
+    2101: "OPERATION_NORM_BWD DESCRIPTOR XDESC MEAN_DESC INV_VARIANCE_DESC DYDESC SCALE_DESC",
+    2107: "OPERATION_NORM_BWD DESCRIPTOR DSCALE_DESC DBIAS_DESC DXDESC",
+    2700: "DEVICEPROP INT32 DEVICE_ID",
+    2702: "DEVICEPROP CHAR JSON_REPRESENTATION",
+    2800: "OPERATION_SDPA_FWD DESCRIPTOR QDESC KDESC VDESC ODESC STATSDESC SCALEDESC",
+    2851: "OPERATION_SDPA_BWD DESCRIPTOR QDESC KDESC VDESC ODESC STATSDESC SCALEDESC",
+    2859: "OPERATION_SDPA_BWD DESCRIPTOR DQDESC DKDESC DVDESC DODDESC",
+}
+
+
+def _attributes() -> Iterator[tuple[str, Attribute]]:
+    for first, words in _NUMBERED.items():
+        prefix, kind, *names = words.split()
+        for number, name in enumerate(names, first):
+            yield f"{prefix}_{name}", Attribute(number, AttributeType[kind])
+
+
+ATTRIBUTES = dict(_attributes())
 
 
 # ``cudnnBackendNumericalNote_t``, in order.
@@ -240,7 +206,7 @@ class Descriptor:
             self._library.c.cudnnBackendDestroyDescriptor(self.handle)
             self.handle = ctypes.c_void_p()
 
-    def set(self, attribute: Attribute, *values: Any) -> Self:
+    def set(self, attribute: str, *values: Any) -> Self:
         """Set an attribute.
 
         Args:
@@ -250,19 +216,18 @@ class Descriptor:
         Raises:
             CudnnError: cuDNN refuses it; the message names the attribute.
         """
-        element = _ELEMENTS.get(attribute.type, ctypes.c_int)
+        number, kind = ATTRIBUTES[attribute]
+        element = _ELEMENTS.get(kind, ctypes.c_int)
         data: Any
-        if attribute.type is AttributeType.CHAR:
+        if kind is AttributeType.CHAR:
             data, count = ctypes.create_string_buffer(values[0]), len(values[0]) + 1
         else:
             plain = [one.handle.value if isinstance(one, Descriptor) else one for one in values]
             data, count = (element * len(plain))(*plain), len(plain)
         self._kept.append((values, data))
         self._library.check(
-            self._library.c.cudnnBackendSetAttribute(
-                self.handle, attribute.number, attribute.type, count, data
-            ),
-            f"{self.kind.name}: set {attribute.name}",
+            self._library.c.cudnnBackendSetAttribute(self.handle, number, kind, count, data),
+            f"{self.kind.name}: set {attribute}",
         )
         return self
 
@@ -275,16 +240,16 @@ class Descriptor:
         self._library.check(self._library.c.cudnnBackendFinalize(self.handle), f"{self.kind.name}: finalize")
         return self
 
-    def get(self, attribute: Attribute, most: int = 1) -> list[int]:
+    def get(self, attribute: str, most: int = 1) -> list[int]:
         """Return the elements of an attribute that are numbers, at most so many.
 
         Raises:
             CudnnError: cuDNN refuses it; the message names the attribute.
         """
-        found = (_ELEMENTS.get(attribute.type, ctypes.c_int) * most)()
+        found = (_ELEMENTS.get(ATTRIBUTES[attribute].type, ctypes.c_int) * most)()
         return list(found[: self._read(attribute, most, found)])
 
-    def count(self, attribute: Attribute) -> int:
+    def count(self, attribute: str) -> int:
         """Return how many elements an attribute has.
 
         Raises:
@@ -292,7 +257,7 @@ class Descriptor:
         """
         return self._read(attribute, 0, None)
 
-    def fill(self, attribute: Attribute, descriptors: Sequence[Descriptor]) -> int:
+    def fill(self, attribute: str, descriptors: Sequence[Descriptor]) -> int:
         """Have cuDNN fill in descriptors of an attribute; return how many it did.
 
         Raises:
@@ -301,13 +266,13 @@ class Descriptor:
         handles = (ctypes.c_void_p * len(descriptors))(*(one.handle.value for one in descriptors))
         return self._read(attribute, len(descriptors), handles)
 
-    def _read(self, attribute: Attribute, most: int, into: Any) -> int:
+    def _read(self, attribute: str, most: int, into: Any) -> int:
         count = ctypes.c_int64(0)
         self._library.check(
             self._library.c.cudnnBackendGetAttribute(
-                self.handle, attribute.number, attribute.type, most, ctypes.byref(count), into
+                self.handle, *ATTRIBUTES[attribute], most, ctypes.byref(count), into
             ),
-            f"{self.kind.name}: get {attribute.name}",
+            f"{self.kind.name}: get {attribute}",
         )
         return min(count.value, most) if most else count.value
 

@@ -24,7 +24,6 @@ from detmatrix.scanner.cudnn.library import (
     HEUR_MODE_A,
     NORM_MODES,
     NORM_TRAINING,
-    Attribute,
     CudnnError,
     CudnnLibrary,
     Descriptor,
@@ -47,12 +46,7 @@ _ATTENTION = {
 
 
 def strides(dimensions: Sequence[int], layout: str) -> list[int]:
-    """Return the strides of a tensor whose dimensions are batch, channels, space.
-
-    Args:
-        dimensions: Its dimensions.
-        layout: "contiguous" or "channels_last".
-    """
+    """Return the strides of a tensor whose dimensions are batch, channels, space."""
     order = list(range(len(dimensions)))
     if layout == "channels_last":
         order = [0, *order[2:], 1]
@@ -77,12 +71,6 @@ class GraphBuilder:
     def graph(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
         """Return the graph of one operation.
 
-        Args:
-            operation: What to compute.
-            problem: Of which layer.
-            dtype: Of its tensors.
-            layout: "contiguous" or "channels_last".
-
         Raises:
             CudnnError: cuDNN refuses it.
         """
@@ -92,7 +80,7 @@ class GraphBuilder:
             one = self._attention(operation, problem, dtype)
         else:
             one = self._convolution(operation, problem, dtype, layout)
-        graph = self.make(Kind.OPERATIONGRAPH).set(Attribute.OPERATIONGRAPH_OPS, one.finalize())
+        graph = self.make(Kind.OPERATIONGRAPH).set("OPERATIONGRAPH_OPS", one.finalize())
         return graph.finalize()
 
     def _tensor(
@@ -100,13 +88,13 @@ class GraphBuilder:
     ) -> Descriptor:
         """Return a tensor; *by_value* is one number in the host's memory."""
         tensor = self.make(Kind.TENSOR)
-        tensor.set(Attribute.TENSOR_DATA_TYPE, DATA_TYPES[dtype])
-        tensor.set(Attribute.TENSOR_DIMENSIONS, *dimensions)
-        tensor.set(Attribute.TENSOR_STRIDES, *strides(dimensions, layout))
-        tensor.set(Attribute.TENSOR_UNIQUE_ID, next(self._ids))
-        tensor.set(Attribute.TENSOR_BYTE_ALIGNMENT, _ALIGNMENT)
+        tensor.set("TENSOR_DATA_TYPE", DATA_TYPES[dtype])
+        tensor.set("TENSOR_DIMENSIONS", *dimensions)
+        tensor.set("TENSOR_STRIDES", *strides(dimensions, layout))
+        tensor.set("TENSOR_UNIQUE_ID", next(self._ids))
+        tensor.set("TENSOR_BYTE_ALIGNMENT", _ALIGNMENT)
         if by_value:
-            tensor.set(Attribute.TENSOR_IS_BY_VALUE, True)
+            tensor.set("TENSOR_IS_BY_VALUE", True)
         return tensor.finalize()
 
     def _convolution(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
@@ -119,14 +107,14 @@ class GraphBuilder:
         asked = cudnn_operation(operation, transposed=problem.transposed)
         kind, word, roles = _CONVOLUTION[asked]
         convolution = self.make(Kind.CONVOLUTION)
-        convolution.set(Attribute.CONVOLUTION_COMP_TYPE, DATA_TYPES["float32"])
-        convolution.set(Attribute.CONVOLUTION_CONV_MODE, CROSS_CORRELATION)
-        convolution.set(Attribute.CONVOLUTION_SPATIAL_DIMS, len(size))
+        convolution.set("CONVOLUTION_COMP_TYPE", DATA_TYPES["float32"])
+        convolution.set("CONVOLUTION_CONV_MODE", CROSS_CORRELATION)
+        convolution.set("CONVOLUTION_SPATIAL_DIMS", len(size))
         for attribute, value, otherwise in (
-            (Attribute.CONVOLUTION_DILATIONS, problem.dilation, 1),
-            (Attribute.CONVOLUTION_FILTER_STRIDES, problem.stride, 1),
-            (Attribute.CONVOLUTION_PRE_PADDINGS, problem.padding, 0),
-            (Attribute.CONVOLUTION_POST_PADDINGS, problem.padding, 0),
+            ("CONVOLUTION_DILATIONS", problem.dilation, 1),
+            ("CONVOLUTION_FILTER_STRIDES", problem.stride, 1),
+            ("CONVOLUTION_PRE_PADDINGS", problem.padding, 0),
+            ("CONVOLUTION_POST_PADDINGS", problem.padding, 0),
         ):
             convolution.set(attribute, *(value if space else otherwise for _, space in size))
         dimensions = (
@@ -136,10 +124,10 @@ class GraphBuilder:
         )
         one = self.make(kind)
         prefix = f"OPERATION_CONVOLUTION_{word}_"
-        one.set(Attribute[f"{prefix}ALPHA"], 1.0).set(Attribute[f"{prefix}BETA"], 0.0)
-        one.set(Attribute[f"{prefix}CONV_DESC"], convolution.finalize())
+        one.set(f"{prefix}ALPHA", 1.0).set(f"{prefix}BETA", 0.0)
+        one.set(f"{prefix}CONV_DESC", convolution.finalize())
         for role, shape in zip(roles, dimensions, strict=True):
-            one.set(Attribute[f"{prefix}{role}"], self._tensor(shape, dtype, layout))
+            one.set(f"{prefix}{role}", self._tensor(shape, dtype, layout))
         return one
 
     def _attention(self, operation: Operation, problem: Problem, dtype: str) -> Descriptor:
@@ -151,7 +139,7 @@ class GraphBuilder:
 
         def put(role: str, dimensions: Sequence[int], of: str, *, by_value: bool = False) -> None:
             tensor = self._tensor(dimensions, of, "contiguous", by_value=by_value)
-            one.set(Attribute[f"OPERATION_SDPA_{word}_{role}"], tensor)
+            one.set(f"OPERATION_SDPA_{word}_{role}", tensor)
 
         for role in _ATTENTION[word]:
             put(role, [*rows, problem.channels], dtype)
@@ -170,15 +158,15 @@ class GraphBuilder:
         forward = operation == "norm forward"
         one = self.make(Kind.OPERATION_NORM_FORWARD if forward else Kind.OPERATION_NORM_BACKWARD)
         prefix = f"OPERATION_NORM_{'FWD' if forward else 'BWD'}_"
-        one.set(Attribute[f"{prefix}MODE"], NORM_MODES[problem.norm])
+        one.set(f"{prefix}MODE", NORM_MODES[problem.norm])
 
         def put(role: str, dimensions: Sequence[int], of: str) -> None:
-            one.set(Attribute[f"{prefix}{role}"], self._tensor(dimensions, of, layout))
+            one.set(f"{prefix}{role}", self._tensor(dimensions, of, layout))
 
         if forward:
-            one.set(Attribute.OPERATION_NORM_FWD_PHASE, NORM_TRAINING)
+            one.set("OPERATION_NORM_FWD_PHASE", NORM_TRAINING)
             epsilon = self._tensor([1] * len(whole), "float32", layout, by_value=True)
-            one.set(Attribute.OPERATION_NORM_FWD_EPSILON_DESC, epsilon)
+            one.set("OPERATION_NORM_FWD_EPSILON_DESC", epsilon)
         for role in ("XDESC", "YDESC") if forward else ("XDESC", "DYDESC", "DXDESC"):
             put(role, whole, dtype)
         for role in ("MEAN_DESC", "INV_VARIANCE_DESC"):
@@ -216,8 +204,8 @@ def device(library: CudnnLibrary, stack: ExitStack, description: Description | N
     """
     one = stack.enter_context(Descriptor(library, Kind.DEVICEPROP))
     if description is None:
-        return one.set(Attribute.DEVICEPROP_DEVICE_ID, 0).finalize()
-    return one.set(Attribute.DEVICEPROP_JSON_REPRESENTATION, json.dumps(description).encode()).finalize()
+        return one.set("DEVICEPROP_DEVICE_ID", 0).finalize()
+    return one.set("DEVICEPROP_JSON_REPRESENTATION", json.dumps(description).encode()).finalize()
 
 
 def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[int, tuple[Engine, ...]]:
@@ -226,18 +214,18 @@ def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple
     Raises:
         CudnnError: cuDNN does not say.
     """
-    total = graph.get(Attribute.OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)[0]
+    total = graph.get("OPERATIONGRAPH_ENGINE_GLOBAL_COUNT")[0]
     found = []
     for number in range(total):
         with Descriptor(library, Kind.ENGINE) as engine:
-            engine.set(Attribute.ENGINE_OPERATION_GRAPH, graph)
-            engine.set(Attribute.ENGINE_GLOBAL_INDEX, number)
-            engine.set(Attribute.ENGINE_DEVICEPROP, gpu)
+            engine.set("ENGINE_OPERATION_GRAPH", graph)
+            engine.set("ENGINE_GLOBAL_INDEX", number)
+            engine.set("ENGINE_DEVICEPROP", gpu)
             try:
                 engine.finalize()
             except CudnnError:
                 continue  # this engine is not for this graph on this GPU
-            notes = engine.get(Attribute.ENGINE_NUMERICAL_NOTE, _MOST_NOTES)
+            notes = engine.get("ENGINE_NUMERICAL_NOTE", _MOST_NOTES)
             found.append(Engine(number, tuple(note_name(one) for one in sorted(notes))))
     return total, tuple(found)
 
@@ -250,17 +238,17 @@ def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[in
     """
     with ExitStack() as stack:
         heuristics = stack.enter_context(Descriptor(library, Kind.ENGINEHEUR))
-        heuristics.set(Attribute.ENGINEHEUR_OPERATION_GRAPH, graph)
-        heuristics.set(Attribute.ENGINEHEUR_MODE, HEUR_MODE_A)
-        heuristics.set(Attribute.ENGINEHEUR_DEVICEPROP, gpu)
+        heuristics.set("ENGINEHEUR_OPERATION_GRAPH", graph)
+        heuristics.set("ENGINEHEUR_MODE", HEUR_MODE_A)
+        heuristics.set("ENGINEHEUR_DEVICEPROP", gpu)
         heuristics.finalize()
-        count = min(heuristics.count(Attribute.ENGINEHEUR_RESULTS), _MOST_CONFIGURATIONS)
+        count = min(heuristics.count("ENGINEHEUR_RESULTS"), _MOST_CONFIGURATIONS)
         listed = [stack.enter_context(Descriptor(library, Kind.ENGINECFG)) for _ in range(count)]
         found: dict[int, None] = {}
-        for one in listed[: heuristics.fill(Attribute.ENGINEHEUR_RESULTS, listed)]:
+        for one in listed[: heuristics.fill("ENGINEHEUR_RESULTS", listed)]:
             with Descriptor(library, Kind.ENGINE) as engine:
-                one.fill(Attribute.ENGINECFG_ENGINE, [engine])
-                found[engine.get(Attribute.ENGINE_GLOBAL_INDEX)[0]] = None
+                one.fill("ENGINECFG_ENGINE", [engine])
+                found[engine.get("ENGINE_GLOBAL_INDEX")[0]] = None
         return tuple(found)
 
 

@@ -114,14 +114,6 @@ def take(
 ) -> EngineTable:
     """Ask a cuDNN for its engines.
 
-    Args:
-        library: Its path.
-        gpus: Names of GPUs to describe; ``PRESENT`` is the one that is there.
-        dtypes: Dtypes of the tensors.
-        layouts: "contiguous", "channels_last".
-        progress: Called with what is being done.
-        problems: Layers to ask about.
-
     Raises:
         UsageError: Something needed is not installed, or there is no such GPU.
         BuildError: It is no cuDNN that describes its engines.
@@ -210,11 +202,7 @@ def _ask(
 
 
 def _one_process(request: Request) -> tuple[Loaded, list[EngineCell], str | None]:
-    """Return what a process was told, and how it ended if not by itself.
-
-    Raises:
-        BuildError: It could not load the library.
-    """
+    """Return what a process was told, and how it ended if not by itself."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _CHILD, _ROOT],

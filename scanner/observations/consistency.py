@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.modes import FURTHER_MODES
-from detmatrix.scanner.observations.invariance_records import Invariance
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
 from detmatrix.scanner.observations.parts import foreign, machines, misplaced, parts_of
 from detmatrix.scanner.observations.records import (
     MODES,
     WORKER_MODES,
+    BuildOverloads,
     Closing,
     Cost,
+    Dispatch,
     EnumeratedEntry,
     Header,
+    Invariance,
     Observation,
+    OfRow,
     Row,
     Sentinel,
     Settings,
@@ -42,27 +44,34 @@ class Check:
         self._header = header
         self._workers = len(machines(header))
         ids = [(part.shard, part.file) for part in header.parts]
-        if (
-            ids != sorted({*ids})
-            or any(shard > header.shards for shard, _ in ids)
-            or header.shard > header.shards
-        ):
-            raise RunFileError(
-                f"{path}, line 1: parts are out of order, or of no shard of the plan - at `$.parts`; restore the file"
-            )
+        beyond = header.shard > header.shards or any(shard > header.shards for shard, _ in ids)
+        if beyond or ids != sorted({*ids}):
+            raise self._refused(1, "parts are out of order, or of no shard of the plan - at `$.parts`")
         self._shards = {part.shard for part in parts_of(header)}
         # Controls have places below zero.
         self._planned = {row.key: -1 - place for place, row in enumerate(header.controls)}
         if len(self._planned) < len(header.controls):
-            raise RunFileError(f"{path}, line 1: a row is planned twice - at `$.planned`; restore the file")
+            raise self._refused(1, "a row is planned twice - at `$.planned`")
         self._rows = 0
         self._add(1, header.planned, "planned")
-        _check_claims(path, header)
+        # Were every pair of bullets to speak of one op, what is said of pairs would have no end.
+        spoken = Counter(target for claim in header.claims for target in set(claim.targets))
+        for target, count in spoken.most_common(1):
+            if count > _MOST_OF_AN_OP:
+                text = f"{count} claims speak of {target}, a release has {_MOST_OF_AN_OP} at most - at `$.claims`"
+                raise self._refused(1, text)
         self._seen: dict[object, int] = {}  # place -> line
         self._sentinels = 0
 
+    def _refused(self, number: int, text: str) -> RunFileError:
+        return RunFileError(f"{self._path}, line {number}: {text}; restore the file")
+
     def plan(self, number: int, entry: EnumeratedEntry) -> None:
-        """Add the rows of an entry, which stands before whatever was observed."""
+        """Add the rows of an entry, which stands before whatever was observed.
+
+        Raises:
+            RunFileError: It stands elsewhere, or belongs to another shard or op.
+        """
         if any(row.spec != entry.spec for row in entry.rows):
             text = "has rows of another op"
         elif self._seen or self._sentinels:
@@ -72,49 +81,43 @@ class Check:
         else:
             self._add(number, entry.rows, "rows")
             return
-        raise RunFileError(f"{self._path}, line {number}: the entry {entry.spec} {text}; restore the file")
+        raise self._refused(number, f"the entry {entry.spec} {text}")
 
     def _add(self, number: int, rows: Sequence[Row], field: str) -> None:
-        """Plan rows behind those that are planned.
-
-        Raises:
-            RunFileError: One is planned already, or belongs to another shard.
-        """
+        """Plan rows behind those that are planned."""
         for row in rows:
             if row.key in self._planned:
-                raise RunFileError(
-                    f"{self._path}, line {number}: a row is planned twice - at `$.{field}`; restore the file"
-                )
+                raise self._refused(number, f"a row is planned twice - at `$.{field}`")
             if wrong := misplaced(self._header, row):
-                raise RunFileError(
-                    f"{self._path}, line {number}: the row {row.id} {wrong} - at `$.{field}`; restore the file"
-                )
+                raise self._refused(number, f"the row {row.id} {wrong} - at `$.{field}`")
             self._planned[row.key] = self._rows
             self._rows += 1
 
-    def _sentinels_left(self) -> bool:
-        """Tell whether there may be so many: around each row, and more wherever a scan was interrupted and went on."""
-        passes = len(self._settings.modes) * self._settings.processes * self._workers
-        return self._sentinels <= 2 * (self._rows + 1) * passes + 1000
-
     def place(self, number: int, record: Placed) -> None:
-        """Check one line."""
-        row = self._planned.get(record.key) if not isinstance(record, (Sentinel, BuildOverloads)) else None
+        """Check one line.
+
+        Raises:
+            RunFileError: No scan with these settings has written it there.
+        """
+        row = self._planned.get(record.key) if isinstance(record, OfRow) else None
         known = row is not None and row >= 0
-        place: object
+        of_row = ":".join(record.key) if isinstance(record, OfRow) else ""
+        place: object = None
         if isinstance(record, Sentinel):
+            # They may stand twice where a scan was interrupted: around each row, and more wherever it went on.
             name = f"the sentinel before row {record.before}"
-            place = None  # they may stand twice where a scan was interrupted
             self._sentinels += 1
-            planned = record.before <= self._rows and self._lives(record) and self._sentinels_left()
+            passes = len(self._settings.modes) * self._settings.processes * self._workers
+            planned = record.before <= self._rows and self._lives(record)
+            planned = planned and self._sentinels <= 2 * (self._rows + 1) * passes + 1000
         elif isinstance(record, BuildOverloads):
             name, place, planned = "the list of overloads", "kernels", True
         elif isinstance(record, Observation):
-            name = f"the observation of {':'.join(record.key)}"
+            name = f"the observation of {of_row}"
             place = self._cell(row or 0, record)
             planned = row is not None and self._lives(record)
         elif isinstance(record, Invariance):
-            name = f"the {record.what} of {':'.join(record.key)}"
+            name = f"the {record.what} of {of_row}"
             # Controls of it stand in no plan, and each part of a merged file asked them.
             control = record.spec.startswith("control.")
             place = (record.what, *record.key, record.worker if control else 0)
@@ -122,18 +125,17 @@ class Check:
             planned = planned and record.worker < self._workers
         else:
             said = "cost" if isinstance(record, Cost) else "overloads"
-            name, place, planned = f"the {said} of {':'.join(record.key)}", (said, row), known
-        text = f"{self._path}, line {number}: {name}"
+            name, place, planned = f"the {said} of {of_row}", (said, row), known
         if not planned:
             process = f" (process {record.process})" if isinstance(record, (Observation, Sentinel)) else ""
-            raise RunFileError(f"{text}{process} was never planned; restore the file")
+            raise self._refused(number, f"{name}{process} was never planned")
         if wrong := fault(record, self._settings):
-            raise RunFileError(f"{text} {wrong}; restore the file")
-        if place is None:
-            return
+            raise self._refused(number, f"{name} {wrong}")
         if place in self._seen:
-            raise RunFileError(f"{text} stands twice (first in line {self._seen[place]}); remove one of them")
-        self._seen[place] = number
+            text = f"{name} stands twice (first in line {self._seen[place]}); remove one of them"
+            raise RunFileError(f"{self._path}, line {number}: {text}")
+        if place is not None:
+            self._seen[place] = number
 
     def _cell(self, row: int, record: Observation) -> object:
         """Return what an observation is the only one of."""
@@ -153,33 +155,25 @@ class Check:
         )
 
 
-def _check_claims(path: str, header: Header) -> None:
-    """Refuse lists of which every pair of bullets could speak of one op: what is said of pairs would have no end."""
-    spoken = Counter(target for claim in header.claims for target in set(claim.targets))
-    for target, count in spoken.most_common(1):
-        if count > _MOST_OF_AN_OP:
-            raise RunFileError(
-                f"{path}, line 1: {count} claims speak of {target}, a release has {_MOST_OF_AN_OP} at most "
-                f"- at `$.claims`; restore the file"
-            )
-
-
 def fault(record: Placed, settings: Settings) -> str | None:
-    """Return what a record says that no scan with these settings can have seen; ``None`` if nothing."""
-    return next(_faults(record, settings), None)
+    """Return what a record says that no scan with these settings can have seen; ``None`` if nothing.
 
-
-def _faults(record: Placed, settings: Settings) -> Iterator[str]:
-    """Yield what a record says that no scan can have seen: a verdict would rest on it. The first is told."""
+    A verdict would rest on it. The first such thing is told.
+    """
+    faults: Iterator[str]
     if isinstance(record, Observation):
         further = record.process >= settings.processes
         runs = settings.runs_in(record.mode)
-        return _observation_faults(record, max(runs, MOST_FURTHER) if further else runs)
-    if isinstance(record, Cost):
-        return _cost_faults(record)
-    if isinstance(record, Invariance):
-        return _invariance_faults(record)
-    return _sentinel_faults(record) if isinstance(record, Sentinel) else _dispatch_faults(record)
+        faults = _observation_faults(record, max(runs, MOST_FURTHER) if further else runs)
+    elif isinstance(record, Cost):
+        faults = _cost_faults(record)
+    elif isinstance(record, Invariance):
+        faults = _invariance_faults(record)
+    elif isinstance(record, Sentinel):
+        faults = _too_many("differing", record.differing, record.executions)
+    else:
+        faults = _dispatch_faults(record)
+    return next(faults, None)
 
 
 def _dispatch_faults(record: BuildOverloads | Dispatch) -> Iterator[str]:
@@ -195,25 +189,25 @@ def _dispatch_faults(record: BuildOverloads | Dispatch) -> Iterator[str]:
             yield f"has an alert of an overload it did not reach - at `$.modes.{mode}.alerts`"
 
 
+def _too_many(field: str, differing: int, executions: int, most: int | None = None) -> Iterator[str]:
+    """Say that more differ than can: the first execution is what the others are held against."""
+    if differing > (max(executions - 1, 0) if most is None else most):
+        yield f"counts {differing} differing of {executions} executions, the first included - at `$.{field}`"
+
+
 def _invariance_faults(record: Invariance) -> Iterator[str]:
-    if record.differing > max(record.executions - 1, 0):
-        yield _excess(record.differing, record.executions, "differing")
+    yield from _too_many("differing", record.differing, record.executions)
     values = [one.value for one in record.trials]
     if len(set(values)) < len(values):
         yield "has a value twice - at `$.trials`"
     for place, one in enumerate(record.trials):
+        field = f"trials[{place}].outputs"
         if one.outcome in {"varies", "not_repeatable"} and not one.outputs:
-            yield f"has other bits in no output - at `$.trials[{place}].outputs`"
+            yield f"has other bits in no output - at `$.{field}`"
         for output in one.outputs:
-            if output.differing > one.executions:
-                yield _excess(output.differing, one.executions, f"trials[{place}].outputs")
+            yield from _too_many(field, output.differing, one.executions, one.executions)
             if output.severity is not None and not output.severity.elements:
-                yield f"differs in an output without elements - at `$.trials[{place}].outputs`"
-
-
-def _sentinel_faults(sentinel: Sentinel) -> Iterator[str]:
-    if sentinel.differing > max(sentinel.executions - 1, 0):
-        yield _excess(sentinel.differing, sentinel.executions, "differing")
+                yield f"differs in an output without elements - at `$.{field}`"
 
 
 def _observation_faults(observation: Observation, runs: int) -> Iterator[str]:
@@ -231,12 +225,9 @@ def _observation_faults(observation: Observation, runs: int) -> Iterator[str]:
     first = observation.first_differing
     if first is not None and not 0 < first < total:
         yield f"names execution {first} of {total} as the first that differed - at `$.first_differing`"
-    behind = max(executions - 1, 0)  # the first
-    if observation.forward_differing > behind:
-        yield _excess(observation.forward_differing, executions, "forward_differing")
+    yield from _too_many("forward_differing", observation.forward_differing, executions)
     for place, output in enumerate(observation.outputs):
-        if output.differing > behind:
-            yield _excess(output.differing, executions, f"outputs[{place}].differing")
+        yield from _too_many(f"outputs[{place}].differing", output.differing, executions)
 
 
 def _group_faults(observation: Observation) -> Iterator[str]:
@@ -275,11 +266,6 @@ def _cost_faults(cost: Cost) -> Iterator[str]:
                 f"has a median of {timing.median} s that is not between the quartiles {timing.low} and "
                 f"{timing.high} s - at `$.{name}.median`"
             )
-
-
-def _excess(differing: int, executions: int, field: str) -> str:
-    """Say that more differ than can: the first execution is what the others are held against."""
-    return f"counts {differing} differing of {executions} executions, the first included - at `$.{field}`"
 
 
 def check_counts(path: str, number: int, closing: Closing, found: Mapping[type, int]) -> None:

@@ -89,13 +89,6 @@ def refuse_newer(
 ) -> None:
     """Refuse a file of a format or rule set above the newest that is known; what is no number is not judged here.
 
-    Args:
-        path: The file.
-        what: What is numbered: ``"run file format"``.
-        written: The number that the file says it has.
-        newest: The newest that this detmatrix reads.
-        failure: What to raise.
-
     Raises:
         DetmatrixError: As *failure*: the number is above the newest.
     """

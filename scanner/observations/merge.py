@@ -22,8 +22,6 @@ from pathlib import Path
 from msgspec.structs import force_setattr, replace
 
 from detmatrix.scanner.errors import RunFileError, UsageError
-from detmatrix.scanner.observations.invariance_records import Invariance
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
 from detmatrix.scanner.observations.parts import (
     BUILD,
     common_settings,
@@ -33,11 +31,14 @@ from detmatrix.scanner.observations.parts import (
     parts_of,
 )
 from detmatrix.scanner.observations.records import (
+    BuildOverloads,
     Closing,
     Cost,
+    Dispatch,
     Distrust,
     EnumeratedEntry,
     Header,
+    Invariance,
     Observation,
     Row,
     Sentinel,
@@ -218,11 +219,7 @@ class _Merger:
             yield self._closing(counts)
 
     def _check_observed(self) -> None:
-        """Refuse to call complete what lacks a row.
-
-        Raises:
-            RunFileError: No file has observed a row that one plans.
-        """
+        """Refuse to call complete what lacks a row."""
         if (place := self._observed.find(False)) >= 0:
             row = self._rows[place]
             (source,) = (

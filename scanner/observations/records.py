@@ -1,4 +1,4 @@
-"""The records of a run file, and what each field means; beside it stand those of settings and of overloads.
+"""The records of a run file, and what each field means; beside it stand the settings.
 
 A run file holds observations only. Verdicts and findings are derived when it is read (``detmatrix.scanner.verdicts.findings``),
 so that a better definition needs no second scan.
@@ -10,15 +10,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from detmatrix.scanner.invariance import Property, Trial
 from detmatrix.scanner.modes import MODES as MODES
 from detmatrix.scanner.modes import WORKER_MODES as WORKER_MODES
 from detmatrix.scanner.modes import Mode as Mode
-from detmatrix.scanner.observations.claim_records import Claim as Claim
-from detmatrix.scanner.observations.claim_records import ClaimDevice as ClaimDevice
-from detmatrix.scanner.observations.claim_records import ClaimDirection as ClaimDirection
-from detmatrix.scanner.observations.claim_records import Condition as Condition
-from detmatrix.scanner.observations.claim_records import Kind as Kind
-from detmatrix.scanner.observations.claim_records import Section as Section
 from detmatrix.scanner.observations.run_format import FORMAT as FORMAT
 from detmatrix.scanner.observations.settings import MOST_NAMES as MOST_NAMES
 from detmatrix.scanner.observations.settings import MOST_WORKERS
@@ -77,6 +72,56 @@ def digest_kind(digest: str) -> str:
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base: immutable, written by keyword, and strict about unknown fields when read."""
+
+
+# deterministic  "will act deterministically when mode=True"
+# raises         "will throw a RuntimeError when mode=True"
+# cublas         raises unless CUBLAS_WORKSPACE_CONFIG is set (torch up to 2.9 lists these apart)
+# other          bullets about ops under a heading that is none of these: never parsed, always shown
+# note           a note about calls of any op, whatever the flag: no bullet, and it names no ops
+Section = Literal["deterministic", "raises", "cublas", "other", "note"]
+ClaimDevice = Literal["cpu", "cuda", "mps", "any"]
+# backward  "when attempting to differentiate", or of a tensor "that requires grad"
+# any       all else: "when called" is said of convolutions too, whose gradients are what differs
+# forward   said by no release yet
+ClaimDirection = Literal["forward", "backward", "any"]
+
+# keyword      a keyword argument has one of the values: accumulate=True, mode='max', a nested list of modes
+# argument     what an argument is: src "Tensor", weights "given", index "list of tensors"
+# input        a property of the input tensor: quantized, requires_grad
+# dtype        the input's dtype is one of the values: floating, complex, integer, bool
+# layout       the operands' layouts: "sparse-dense"
+# output       the claim is about one output: "indices"
+# fill         what uninitialised elements are filled with: "floating:NaN"
+# unspecified  the bullet says that there is a condition and not which: "in some cases"
+Kind = Literal["keyword", "argument", "input", "dtype", "layout", "output", "fill", "unspecified"]
+
+
+class Condition(Record, frozen=True):
+    """One thing a claim presupposes; where there are several, all of them."""
+
+    kind: Kind
+    name: str
+    values: tuple[str, ...]  # any of them
+
+
+class Claim(Record, frozen=True):
+    """What one bullet says of its ops on one device."""
+
+    # section/targets[/device][/direction][/name=value…], the same in every release whatever the wording:
+    # "raises/torch.Tensor.put_/cuda/accumulate=True".
+    id: str
+    section: Section
+    targets: tuple[str, ...]  # dotted names, in the bullet's order
+    device: ClaimDevice
+    direction: ClaimDirection
+    conditions: tuple[Condition, ...]
+    text: str  # the bullet's own words
+    parsed: bool  # false: not understood; "any" and no conditions then mean nothing
+    order: Count  # the bullet's place in the docstring, from 0; the claims of one bullet share it
+    # The bullet's lines without its indentation, and the blank lines up to the next bullet, so that the lists
+    # can be written again as they were. None in the tables of reports/claims, which hold no docstrings.
+    source: str | None = None
 
 
 class SimulatedDevice(Record, frozen=True):
@@ -437,13 +482,23 @@ class Simulation(Record, frozen=True):
         return found is not None and bool(found.tame) and not any(found.pairs)
 
 
-class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
-    """All executions of one row, or of one control, in one process of one mode."""
+class OfRow(Record, frozen=True):
+    """Base of what belongs to a row."""
 
     spec: str
     case: str
     direction: Direction
     dtype: Dtype
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The row it belongs to, as ``Row.key``."""
+        return (self.spec, self.case, self.direction, self.dtype)
+
+
+class Observation(OfRow, frozen=True, tag="observation", tag_field="kind"):
+    """All executions of one row, or of one control, in one process of one mode."""
+
     mode: Mode
     process: Count
     outcome: Outcome
@@ -474,11 +529,6 @@ class Observation(Record, frozen=True, tag="observation", tag_field="kind"):
     worker: Count = 0
     seconds: Seconds = 0.0  # in the executions and their comparison
     setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """The row it belongs to, as ``Row.key``."""
-        return (self.spec, self.case, self.direction, self.dtype)
 
     @property
     def sets(self) -> dict[str, dict[str, int]]:
@@ -522,13 +572,9 @@ class Timing(Record, frozen=True):
     high: Seconds
 
 
-class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
+class Cost(OfRow, frozen=True, tag="cost", tag_field="kind"):
     """What the flag costs one row, timed in one process that switches it between executions."""
 
-    spec: str
-    case: str
-    direction: Direction
-    dtype: Dtype
     outcome: Outcome
     message: str | None = None  # why there are no timings
     samples: Count = 0  # per timing, taken in turns
@@ -539,7 +585,72 @@ class Cost(Record, frozen=True, tag="cost", tag_field="kind"):
     off_memory: Count | None = None  # CUDA: peak bytes above what was allocated before the call
     on_memory: Count | None = None
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """The row it belongs to, as ``Row.key``."""
-        return (self.spec, self.case, self.direction, self.dtype)
+
+# Where the kernel of an overload comes from, the first that holds.
+#
+# device      registered for the device's dense tensors
+# composite   one for all devices, made of other ops
+# layout      registered for the device's tensors of another layout: sparse, quantized, nested, mkldnn
+# decomposed  one that is replaced by the ops it is made of before the recorder sees it
+# none        there is none for the device: another device's, or a wrapper without one
+Kernel = Literal["device", "composite", "layout", "decomposed", "none"]
+# What an overload writes into: a new tensor (or a view), an argument it changes, the argument `out`.
+Writes = Literal["new", "in_place", "out"]
+
+
+class KernelGroup(Record, frozen=True):
+    """Overloads of one sort."""
+
+    kernel: Kernel
+    writes: Writes
+    names: tuple[str, ...]  # as the schema has them: "aten::add.Tensor"
+
+
+class BuildOverloads(Record, frozen=True, tag="kernels", tag_field="kind"):
+    """Every overload of the scanned build, each in one group; none if *message* says why they are not known."""
+
+    groups: tuple[KernelGroup, ...]
+    message: str | None = None
+    alerts: tuple[str, ...] = ()  # callers that alerts compiled into the build name; none: not known
+
+
+class Reached(Record, frozen=True):
+    """What one execution under a recorder reached in one mode."""
+
+    overloads: tuple[str, ...]  # in the order of their first call; the last one may have raised
+    # The caller of each alert, and the overload that raised it; None: one that the recorder does not see.
+    alerts: tuple[tuple[str, str | None], ...] = ()
+    message: str | None = None  # what ended it, if not an alert
+
+
+class Dispatch(OfRow, frozen=True, tag="dispatch", tag_field="kind"):
+    """The overloads one row reaches, in an execution of its own that is not compared with any other."""
+
+    outcome: Outcome  # ran: it was executed, whatever came of it
+    message: str | None = None  # why it was not
+    modes: dict[Mode, Reached] = field(default_factory=dict)  # warn_only only of a row that raises
+
+
+class Tried(Record, frozen=True):
+    """What a row gave at one value of a property."""
+
+    value: str  # "3", "8 last", "transposed args[0]"
+    outcome: Trial
+    executions: Count = 0
+    outputs: tuple[Output, ...] = ()  # the compared tensors that differed from those of the baseline
+    message: str | None = None
+
+
+class Invariance(OfRow, frozen=True, tag="invariance", tag_field="kind"):
+    """A row, or a control, tried at each value of one property, with the flag off and in one process."""
+
+    what: Property = field(name="property")
+    outcome: Outcome
+    message: str | None = None  # why it was not tried
+    # What the values are held against: "2 threads", "48 items", "the inputs as drawn".
+    baseline: str | None = None
+    left_out: tuple[str, ...] = ()  # gradients that are summed over the batch
+    executions: Count = 0  # of the baseline, before and behind those of the values
+    differing: Count = 0  # of those, from the first one
+    trials: Annotated[tuple[Tried, ...], Meta(max_length=MOST_NAMES)] = ()
+    worker: Count = 0  # of a merged file: one of the part that asked

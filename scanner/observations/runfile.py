@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,18 @@ from msgspec.structs import force_setattr, replace
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.consistency import Check, check_counts
 from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
-from detmatrix.scanner.observations.invariance_records import Invariance
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
 from detmatrix.scanner.observations.records import (
     FORMAT,
     MOST_NAMES,
+    BuildOverloads,
     Closing,
     Cost,
+    Dispatch,
     Distrust,
     Enumerated,
     EnumeratedEntry,
     Header,
+    Invariance,
     Observation,
     Record,
     Row,
@@ -141,7 +142,7 @@ class RunReader:
             record = self.decode(number, line)
             if closed or isinstance(record, Header):
                 raise RunFileError(
-                    f"{self._path}, line {number}: {_kind(record)} after the "
+                    f"{self._path}, line {number}: {type(record).__name__.lower()} after the "
                     f"{'closing line' if closed else 'header'}; two runs in one file? Split it at this line"
                 )
             found[type(record)] += 1
@@ -168,11 +169,22 @@ def read_run(path: str | Path) -> Run:
             message names the line and the path of the field.
     """
     reader = RunReader(path)
-    header = reader.header
+    return run_of(str(path), reader.header, reader.records(), lambda: reader.end)
+
+
+def run_of(path: str, header: Header, records: Iterable[Line], end: Callable[[], int] = lambda: 0) -> Run:
+    """Return the run that records make.
+
+    Args:
+        path: What it is called.
+        header: Its header.
+        records: What stands behind that.
+        end: Returns how many bytes that is, when all have been taken.
+    """
     shared = Shared()
     shared.plan((*header.planned, *header.controls))
     found: defaultdict[type, list[Any]] = defaultdict(list)
-    for record in reader.records():
+    for record in records:
         if isinstance(record, EnumeratedEntry):
             shared.plan(record.rows)
         elif isinstance(record, (Observation, Cost, Dispatch, Invariance)):
@@ -185,11 +197,11 @@ def read_run(path: str | Path) -> Run:
     header = _whole(header, entries)
     said = [text for part in header.parts if part.closing for text in part.closing.distrust]
     return Run(
-        path=str(path),
+        path=path,
         header=header,
-        observations=believed(header, observed, distrust),
+        observations=_believed(header, observed, distrust),
         closing=next(iter(found[Closing]), None),
-        end=reader.end,
+        end=end(),
         controls=tuple(one for one in found[Observation] if one.key in of_controls),
         sentinels=tuple(found[Sentinel]),
         costs=tuple(found[Cost]),
@@ -212,21 +224,11 @@ def _whole(header: Header, entries: Sequence[EnumeratedEntry]) -> Header:
     return replace(
         header,
         planned=(*header.planned, *(row for entry in entries for row in entry.rows)),
-        enumerated=tuple(
-            Enumerated(
-                source=source,
-                entries=counts["entries"],
-                samples=counts["samples"],
-                taken=counts["taken"],
-                enlarged=counts["enlarged"],
-                refused=counts["refused"],
-            )
-            for source, counts in counted.items()
-        ),
+        enumerated=tuple(Enumerated(source=source, **counts) for source, counts in counted.items()),
     )
 
 
-def believed(
+def _believed(
     header: Header, observations: Iterable[Observation], distrust: Iterable[Distrust]
 ) -> tuple[Observation, ...]:
     """Return observations, each that a failed control voids as an error that says so."""
@@ -234,29 +236,17 @@ def believed(
     if not voided:
         return tuple(observations)
     places = {row.key: place for place, row in enumerate(header.planned)}
-    return tuple(
-        next((_void(one, by) for by in voided if _voids(by, one, places[one.key])), one)
-        for one in observations
-    )
 
+    def believed(one: Observation) -> Observation:
+        here, place = (one.mode, one.process, one.worker), places[one.key]
+        for by in voided:
+            if (by.mode, by.process, by.worker) == here and by.since <= place < by.before:
+                names = ("spec", "case", "direction", "dtype", "mode", "process", "worker")
+                fields: dict[str, Any] = {name: getattr(one, name) for name in names}
+                return Observation(**fields, outcome="invalid", message=f"{UNTRUSTED}: {by.reason}")
+        return one
 
-def _voids(by: Distrust, one: Observation, place: int) -> bool:
-    here = (one.mode, one.process, one.worker)
-    return (by.mode, by.process, by.worker) == here and by.since <= place < by.before
-
-
-def _void(one: Observation, by: Distrust) -> Observation:
-    return Observation(
-        spec=one.spec,
-        case=one.case,
-        direction=one.direction,
-        dtype=one.dtype,
-        mode=one.mode,
-        process=one.process,
-        worker=one.worker,
-        outcome="invalid",
-        message=f"{UNTRUSTED}: {by.reason}",
-    )
+    return tuple(map(believed, observations))
 
 
 class Shared:
@@ -310,10 +300,6 @@ def _lines(path: Path) -> Iterator[bytes]:
             if line.endswith(b"\n"):
                 yield line[:-1]
             limit, number = _LONGEST_LINE, number + 1
-
-
-def _kind(record: object) -> str:
-    return type(record).__name__.lower()
 
 
 def _check_format(path: str, line: bytes) -> None:

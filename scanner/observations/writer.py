@@ -35,9 +35,6 @@ class RunWriter:
     def __init__(self, path: Path) -> None:
         """Open and lock *path*, creating it if need be; nothing in it changes before ``begin``.
 
-        Args:
-            path: The file.
-
         Raises:
             UsageError: The file cannot be written, or another scan is writing it.
         """
@@ -163,11 +160,7 @@ def refuse_packed(path: Path) -> None:
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    """Open a file to write, and tell whether it had to be created.
-
-    Raises:
-        UsageError: It cannot be opened.
-    """
+    """Open a file to write, and tell whether it had to be created."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         try:

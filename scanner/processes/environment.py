@@ -27,10 +27,6 @@ _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 def resolve_device(asked: str, build: WorkerBuild) -> str:
     """Return ``"cpu"`` or ``"cuda:N"`` for what the user asked of the scanned build.
 
-    Args:
-        asked: ``auto``, ``cpu``, or a kind of accelerator such as ``cuda``, or ``cuda:N``.
-        build: What the worker said of its torch.
-
     Raises:
         UsageError: There is no such device.
     """
@@ -49,12 +45,7 @@ def resolve_device(asked: str, build: WorkerBuild) -> str:
 
 
 def missing_device(device: str, build: WorkerBuild) -> str | None:
-    """Say that a device is not there for the build of a worker; ``None`` if it is.
-
-    Args:
-        device: ``"cpu"``, a kind of accelerator such as ``"cuda"``, or ``"cuda:N"``.
-        build: What the worker said of its torch.
-    """
+    """Say that a device is not there for the build of a worker; ``None`` if it is."""
     if device == "cpu":
         return None
     count = sum(one["kind"] == kind_of(device) for one in build["devices"])
@@ -87,14 +78,7 @@ def workers_for(device: str, build: WorkerBuild) -> int:
 def environment(
     device: str, build: WorkerBuild, perturb: Sequence[str] = (), simulated: SimulatedDevice | None = None
 ) -> Environment:
-    """Describe machine and build.
-
-    Args:
-        device: As ``resolve_device`` returned it.
-        build: What the worker said of its torch.
-        perturb: The perturbations of the scan.
-        simulated: The GPU that is simulated.
-    """
+    """Describe machine and build."""
     index = int(device.partition(":")[2] or 0)
     gpu = build["devices"][index] if device != "cpu" else None
     return Environment(

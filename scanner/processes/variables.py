@@ -45,13 +45,7 @@ _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 
 
 def worker_environment(mode: Mode, device: str, perturb: Sequence[str] = ()) -> dict[str, str]:
-    """Return the whole environment of a worker: the allow-list, what mode and perturbations set, and where threads run.
-
-    Args:
-        mode: The mode it will live under.
-        device: ``"cpu"``, a kind of accelerator, ``"cuda:N"`` or ``"auto"``.
-        perturb: The perturbations of the scan.
-    """
+    """Return the whole environment of a worker: the allow-list, what mode and perturbations set, and where threads run."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     asked = {**MODE_TABLE[mode].variables} | variables_of(perturb)
     return inherited | _SAME_ORDER | asked | _pinning(inherited, device)

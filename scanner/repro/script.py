@@ -10,26 +10,120 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 import msgspec
 
 from detmatrix.scanner.accelerators import ACCELERATORS
-from detmatrix.scanner.modes import LEAST_RUNS, MODE_TABLE, Mode
-from detmatrix.scanner.observations.records import Header, Output
+from detmatrix.scanner.errors import UsageError, one_line
+from detmatrix.scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
+from detmatrix.scanner.modes import DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, Mode
+from detmatrix.scanner.observations.records import Environment, Header, Output
 from detmatrix.scanner.perturbations import CaseContext
-from detmatrix.scanner.repro.head import (
-    OF_OFF_AND_ON,
-    WIDTH,
-    finding_comment,
-    set_by_mode,
-    set_variables,
-    steering_of,
-)
-from detmatrix.scanner.schedules import SCHEDULES
+from detmatrix.scanner.schedules import FREEDOMS, PERMITTED, SCHEDULES
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import NEED_RUNS, MatrixRow
+from detmatrix.scanner.verdicts.invariance import PropertyVerdict
+from detmatrix.scanner.verdicts.simulated import still_words
+from detmatrix.scanner.verdicts.vocabulary import DEPENDENCE, FINDING_MEANING, MODE_FINDING_MEANING
+
+# The variables of a worker's environment that change what is computed, or in what order; no others are set.
+_STEERING = (
+    "ATEN_CPU_CAPABILITY",
+    "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+)
+# What such variables consist of: "granularity=fine,compact,1,0", "{0:4},{4:4}".
+_VALUE = re.compile(r"[\w ,:;=+*!.{}()-]{0,200}", re.ASCII)
+# Lines of a script are broken behind so many characters, where they can be.
+WIDTH = 118
+# Whose finding a row's own is, where other modes have findings too.
+OF_OFF_AND_ON = " with the flag off and on"
+
+
+def finding_comment(row: MatrixRow, header: Header) -> list[str]:
+    """Say what was found, and where."""
+    env, settings = header.environment, header.settings
+    of_gpu = f"{env.gpu}, CUDA {env.cuda}" if env.cuda is not None else env.gpu
+    where = of_gpu if settings.device != "cpu" else f"{env.cpu}, {env.threads} threads"
+    if env.simulated:
+        where = f"{of_gpu} ({env.simulated.architecture}): seen in simulation, not on a GPU"
+    message = "; ".join(
+        f"{mode}: {_described(cell)}"
+        for mode, cell in row.cells.items()
+        if mode in DEFAULT_MODES and cell.verdict != "not_run"
+    )
+    whose = OF_OFF_AND_ON * any(it.finding is not None for it in row.chosen.values())
+    lines = [
+        f"{row.row.id} with torch {env.torch} on {where}",
+        f"{row.finding}{whose}: {FINDING_MEANING[row.finding]} {message or 'nothing was observed'} (detmatrix {header.tool}).",
+        *([f"{row.reason}."] if row.needs_both and row.reason else []),
+        *(
+            f"{finding} in {mode}: {MODE_FINDING_MEANING[finding]} {_described(it, it.finding_reason)}."
+            for mode, it in row.chosen.items()
+            if (finding := it.finding) is not None
+        ),
+    ]
+    return comment_of(lines)
+
+
+def comment_of(lines: Sequence[str]) -> list[str]:
+    """Return lines as the comment that a script begins with."""
+    comment = [f"# {line}" for long in lines for line in textwrap.wrap(one_line(long), WIDTH - 2)]
+    # Python takes "coding: ..." in a comment of the first two lines for the encoding of all that follows.
+    return [re.sub(r"coding([:=])", r"coding \1", line) for line in comment]
+
+
+def _described(cell: Cell, reason: str | None = None) -> str:
+    """Say what was seen under a mode; why it is inconclusive or no verdict, if that is known of it."""
+    if reason is not None:
+        return textwrap.shorten(reason, 200)
+    if cell.simulated and (schedule := cell.simulated.schedule):
+        permitted = "" if FREEDOMS[schedule.name].headline else f", {PERMITTED}"
+        return f"differs under {schedule.name} (number {schedule.number}, seed {schedule.seed}{permitted})"
+    if cell.simulated and cell.verdict == "deterministic":
+        return still_words(cell.simulated, cell.runs)
+    if cell.verdict in ("deterministic", "nondeterministic"):
+        return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
+    return (
+        cell.verdict if cell.verdict == "raises" else textwrap.shorten(f"{cell.verdict}, {cell.reason}", 200)
+    )
+
+
+def steering_of(header: Header) -> dict[str, str]:
+    """Return the variables that steered the threads and kernels of a run."""
+    recorded = header.environment.variables.get("off", {})
+    return {name: _value(recorded[name]) for name in _STEERING if name in recorded}
+
+
+def set_variables(variables: Mapping[str, str]) -> list[str]:
+    """Return the statements that set them, unless whoever runs the script has."""
+    return [f"os.environ.setdefault({name!r}, {value!r})" for name, value in variables.items()]
+
+
+def set_by_mode(env: Environment) -> dict[str, str]:
+    """Return the variables that a scan sets when the flag is on, and only then."""
+    off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
+    return {name: _value(on[name]) for name in MODE_TABLE["on"].variables if name in on and name not in off}
+
+
+def _value(recorded: str) -> str:
+    """Return the value of a variable."""
+    if not _VALUE.fullmatch(recorded):
+        raise UsageError(
+            f"no script can be written: the run file has {one_line(recorded[:80])!r} as the value of a variable that steers "
+            f"threads or kernels; restore the file"
+        )
+    return recorded
+
 
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 # What the alerts say behind the name of their caller (scanner/alerts.py).
@@ -95,13 +189,7 @@ def _cells(row: MatrixRow) -> tuple[Cell, ...]:
 
 
 def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
-    """Return the script.
-
-    Args:
-        input_source: How the inputs are made.
-        row: What the run says of the row.
-        header: Of the run.
-    """
+    """Return the script."""
     env, settings = header.environment, header.settings
     device = "cuda" if env.simulated else row.row.device.partition(":")[0]
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
@@ -298,3 +386,79 @@ def _wrapped(line: str) -> list[str]:
         start = end + 1
     lines.append(line[start:])
     return [lines[0], *(f"    {rest}" for rest in lines[1:])]
+
+
+_COUNT = re.compile(r"([1-9][0-9]{0,3})")
+_PART = re.compile(rf"([1-9][0-9]{{0,5}}) ({'|'.join(POSITIONS)})")
+_LAYOUT = re.compile(
+    rf"({'|'.join(LAYOUTS)}) ((?:args|kwargs)(?:\[(?:[0-9]{{1,3}}|'[A-Za-z_][A-Za-z0-9_]{{0,39}}')\])+)"
+)
+_OWN_COUNT = re.compile(r"([1-9][0-9]{0,3}) threads?")
+
+
+def invariance_script(input_source: InputSource, row: MatrixRow, header: Header, what: Property) -> str:
+    """Return the script.
+
+    Raises:
+        UsageError: The run did not try it, or the specs here declare no batch.
+    """
+    one = tried_of(row, what)
+    batch = input_source.batch
+    if what == "batch" and batch is None:
+        raise UsageError(f"{row.row.id}: the specs here declare no batch; take the detmatrix that scanned it")
+    outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
+    own = _OWN_COUNT.fullmatch(one.baseline or "")
+    said = f"{what}: {one.verdict}: {DEPENDENCE[one.verdict].meaning}"
+    return rendered(
+        "invariance",
+        head=[
+            *comment_of([f"{row.row.id} with torch {header.environment.torch}, with the flag off", said]),
+            *["from __future__ import annotations"] * bool(input_source.definitions),
+            "import os",
+            *set_variables(steering_of(header)),
+        ],
+        runs=EXECUTIONS_IF_OTHER,
+        what=what,
+        tried=_tried(one, what),
+        batch=dict(batch.inputs) if batch else None,
+        batch_outputs=batch.outputs if batch else None,
+        own=int(own[1]) if own else 1,
+        device=row.row.device.partition(":")[0],
+        **executed(input_source, outputs, header.settings.seed),
+    )
+
+
+def tried_of(row: MatrixRow, what: Property) -> PropertyVerdict:
+    """Return what a row showed at the values of a property.
+
+    Raises:
+        UsageError: It was tried at none.
+    """
+    one = row.invariance.get(what)
+    if one is None:
+        raise UsageError(f"{row.row.id}: the scan did not ask for {what}; scan with --invariance {what}")
+    if not one.tried:
+        raise UsageError(f"{row.row.id}: no value of {what} was tried ({one.reason}); choose another row")
+    return one
+
+
+def _tried(one: PropertyVerdict, what: Property) -> object:
+    """Return the values that were tried, as the template has them: the sizes of a batch by position."""
+    if what == "threads":
+        return tuple(int(_matched(_COUNT, value)[0]) for value in one.tried)
+    if what == "layout":
+        return [_matched(_LAYOUT, value) for value in one.tried]
+    sizes: dict[str, list[int]] = {}
+    for size, position in (_matched(_PART, value) for value in one.tried):
+        sizes.setdefault(position, []).append(int(size))
+    return list(sizes.items())
+
+
+def _matched(pattern: re.Pattern[str], value: str) -> tuple[str, ...]:
+    """Return the parts of a value."""
+    found = pattern.fullmatch(value)
+    if found is None:
+        raise UsageError(
+            f"no script can be written: the run file has {value[:80]!r} as a value that was tried; restore the file"
+        )
+    return found.groups()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -27,13 +27,11 @@ from detmatrix.scanner.observations.records import (
     Observation,
     Row,
     Sentinel,
-    Settings,
 )
-from detmatrix.scanner.observations.runfile import Line, Run
+from detmatrix.scanner.observations.runfile import Line
 from detmatrix.scanner.perturbations import PERTURBATIONS
 from detmatrix.scanner.processes.environment import load
-from detmatrix.scanner.processes.process import WorkerEndedError
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.run.requests import (
     PATIENCE,
@@ -45,7 +43,7 @@ from detmatrix.scanner.run.requests import (
     request_for,
 )
 from detmatrix.scanner.schedules import CANONICAL
-from detmatrix.scanner.verdicts.cells import observation_verdict, row_cell
+from detmatrix.scanner.verdicts.cells import row_cell
 from detmatrix.scanner.verdicts.controls import misbehaving
 from detmatrix.scanner.verdicts.findings import runs_in, unequal_inputs
 
@@ -68,7 +66,6 @@ class PassRunner:
     def __init__(
         self,
         header: Header,
-        supervisor: WorkerSupervisor,
         progress: Progress,
         write: Callable[[Line], None],
         text: str = "",
@@ -80,7 +77,6 @@ class PassRunner:
 
         Args:
             header: What is planned, and under which settings.
-            supervisor: The workers.
             progress: Is told of each row.
             write: Is given each record as it comes.
             text: Stands before the mode in the progress.
@@ -88,8 +84,7 @@ class PassRunner:
             stress_once: Whether the first process of a mode alone executes rows under stress, on the CPU: nearly all that
                 it shows one process shows, and it takes time. Not where each process is an event.
         """
-        self._header = header
-        self._supervisor = supervisor
+        self._header, self._settings = header, header.settings
         self._progress = progress
         self._write = write
         self._prefix = text
@@ -113,74 +108,54 @@ class PassRunner:
         # Of each supervisor the last worker that answered the controls, and the place up to which they vouch for its rows.
         self._controlled: dict[WorkerSupervisor, int] = {}
         self._vouched: dict[WorkerSupervisor, int] = {}
-        self.sentinels = 0
         self.unwell: dict[tuple[str, ...], str] = {}  # rows that cost a worker, and how
-
-    @property
-    def observations(self) -> int:
-        """How many observations there are, those of controls included."""
-        return len(self._done)
-
-    @property
-    def rows_observed(self) -> int:
-        """How many observations of rows there are that every scan makes: those of a further pass are left out."""
-        processes = self._header.settings.processes
-        return sum(
-            key not in self._control_keys and mode in MODES and process < processes
-            for key, mode, process in self._done
-        )
+        # Of the pass that is being made.
+        self._supervisor: WorkerSupervisor
+        self._mode: Mode
+        self._process: int
 
     @property
     def distrust(self) -> tuple[str, ...]:
         """Why what was observed cannot be trusted; empty if it can."""
-        found = (
-            *self._unequal,
-            *misbehaving(self._header, self._controls),
-            *self._distrust,
-        )
+        found = (*self._unequal, *misbehaving(self._header, self._controls), *self._distrust)
         return tuple(dict.fromkeys(found))
 
-    def recall(self, run: Run, ours: Callable[[Observation | Sentinel], bool] = lambda _: True) -> None:
-        """Take in what an interrupted scan has observed already.
-
-        Args:
-            run: The scan.
-            ours: Tells what of it belongs to this share.
-        """
-        for observation in filter(ours, (*run.controls, *run.observations)):
+    def recall(
+        self,
+        observations: Iterable[Observation],
+        sentinels: Iterable[Sentinel],
+        distrust: Iterable[str],
+    ) -> None:
+        """Take in what an interrupted scan has observed already."""
+        for observation in observations:
             self._note(observation)
-        for sentinel in filter(ours, run.sentinels):
-            self.sentinels += 1
-            self._watched[sentinel.mode, sentinel.process] = sentinel.before
-        self._distrust = list(run.distrust)
+        self._watched |= {(one.mode, one.process): one.before for one in sentinels}
+        self._distrust = list(distrust)
 
     def run(
         self,
         mode: Mode,
         process: int,
-        runs: Mapping[tuple[str, ...], int] | None = None,
+        supervisor: WorkerSupervisor,
         places: range | None = None,
-        supervisor: WorkerSupervisor | None = None,
+        runs: Mapping[tuple[str, ...], int] | None = None,
     ) -> None:
         """Send the rows still to be observed through a worker of one mode, and through fresh ones where it ended.
 
         Args:
             mode: Of the worker.
             process: Its number.
+            supervisor: Whose worker it is.
+            places: Of the rows in the plan, where the pass is made in parts; all of them by default.
             runs: How often to execute which rows; without it each of them as often as the settings say.
-            places: Of the rows in the plan; all of them by default.
-            supervisor: Whose worker it is, where the pass is made in parts: the worker in service is kept.
         """
-        whole = supervisor is None
-        supervisor = self._supervisor if supervisor is None else supervisor
-        places = range(len(self._header.planned)) if places is None else places
-        rows = [one for one in self._due(mode, process, places) if runs is None or one[1].key in runs]
+        self._supervisor, self._mode, self._process = supervisor, mode, process
+        planned = range(len(self._header.planned))
+        places = planned if places is None else places
+        rows = [one for one in self._due(places) if runs is None or one[1].key in runs]
         here = (mode, process)
-        if not rows and (not whole or self._reached.get(here, -1) < self._watched.get(here, 0)):
+        if not rows and (places != planned or self._reached.get(here, -1) < self._watched.get(here, 0)):
             return
-        # Every pass begins in a process of its own; the one that described the build may still be unused.
-        if whole:
-            supervisor.renew(mode)
         if mode not in MODES or runs is not None:
             self._progress.further(len(rows))
         since = _SENTINEL_ROWS
@@ -189,57 +164,53 @@ class PassRunner:
         seconds = math.inf if self._simulates else _SENTINEL_SECONDS
         for place, row in rows:
             if since >= _SENTINEL_ROWS or time.monotonic() - since_when > seconds:
-                self._watch(supervisor, mode, process, place)
-                self._control_again(supervisor, mode, process, place)
+                self._watch(place)
+                self._control_again(place)
                 since, since_when = 0, time.monotonic()
-            self._control(supervisor, mode, process, place)
+            self._control(place)
             since += 1
             compiles = ", compiling" if MODE_TABLE[mode].compiles else ""
             self._progress.at(row, f"{self._prefix}{mode}, process {process}{compiles}")
-            if runs is None:
-                observation = self._observe_row(supervisor, row, mode, process)
-            else:
-                observation = self._observe_further(supervisor, row, mode, process, runs[row.key])
+            observation = self._observe_row(row, runs[row.key] if runs is not None else None)
             self._keep(observation)
-            self._progress.saw(observation_verdict(observation, row))
+            self._progress.saw(row_cell([observation], "", row).verdict)
             if mode == "on" and len(observation.digests) > 1:
                 # The gravest thing a scan can say of an op is not believed of a worker that has come to see things.
-                self._control_again(supervisor, mode, process, place + 1)
-        self._watch(supervisor, mode, process, places.stop)
-        self._control_again(supervisor, mode, process, places.stop)
+                self._control_again(place + 1)
+        self._watch(places.stop)
+        self._control_again(places.stop)
 
-    def _due(self, mode: Mode, process: int, places: range) -> Iterator[tuple[int, Row]]:
+    def _due(self, places: range) -> Iterator[tuple[int, Row]]:
         """Yield the rows still to be observed, each with its place in the plan."""
+        mode, process = self._mode, self._process
+        concern = MODE_TABLE[mode].concern
         for place in () if MODE_TABLE[mode].retired else places:
             row = self._header.planned[place]
             if (row.key, mode, process) in self._done:
                 continue
             # What raises does so in each process by itself.
-            raising = MODE_TABLE[mode].concern == "raising"
-            seen = [it for it in self._seen[row.key] if it.process == process or not raising]
-            rests = MODE_TABLE[mode].concern in {"raising", "cured"}
+            seen = [it for it in self._seen[row.key] if it.process == process or concern != "raising"]
+            rests = concern in {"raising", "cured"}
             cells = {one: row_cell([it for it in seen if it.mode == one], "", row) for one in MODES if rests}
             if runs_in(mode, row, cells, self._header.claims) is None:
                 yield place, row
 
-    def _control(self, supervisor: WorkerSupervisor, mode: Mode, process: int, place: int) -> None:
+    def _control(self, place: int) -> None:
         """Have the worker in service answer the controls before the row at *place*, unless it has.
 
         What the first worker of a pass answers goes into the run file as observations; of one that replaces another
         only what it answered wrongly.
         """
-        settings = self._header.settings
+        supervisor = self._supervisor
         # A control's answer is known for the worker's own thread count.
-        perturb = [name for name in settings.perturb if not PERTURBATIONS[name].apart]
+        perturb = [name for name in self._settings.perturb if not PERTURBATIONS[name].apart]
         for _ in range(_TRIES):
             if supervisor.serving is not None and supervisor.serving == self._controlled.get(supervisor):
                 return
             first = supervisor.serving or supervisor.started + 1
             for row in self._header.controls:
-                observation = self._observe(
-                    supervisor, row, mode, process, perturb, max(settings.timeout, PATIENCE)
-                )
-                if (row.key, mode, process) not in self._done:
+                observation = self._observe(row, perturb, max(self._settings.timeout, PATIENCE))
+                if (row.key, self._mode, self._process) not in self._done:
                     self._keep(observation)
                     continue
                 # The first control is the one whose bits are the same in the whole scan.
@@ -251,46 +222,36 @@ class PassRunner:
             self._controlled[supervisor] = first
             self._vouched[supervisor] = place
 
-    def _control_again(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
+    def _control_again(self, before: int) -> None:
         """Have the worker in service answer the controls once more; void its rows since they last answered rightly.
 
         What an op did to the process need not show in any flag: it may have replaced what we compare with.
         """
+        supervisor = self._supervisor
         if supervisor.serving is None or supervisor.serving != self._controlled.get(supervisor):
             return
-        vouched = self._vouched[supervisor]
-        timeout = max(self._header.settings.timeout, PATIENCE)
+        since = self._vouched[supervisor]
+        timeout = max(self._settings.timeout, PATIENCE)
+        calm = CANONICAL if self._simulates else "quiet"
         for row in self._header.controls:
-            calm = CANONICAL if self._simulates else "quiet"
-            observation = self._observe(supervisor, row, mode, process, [calm], timeout, runs=_CHECK_RUNS)
+            observation = self._observe(row, [calm], timeout, runs=_CHECK_RUNS)
             wrong = misbehaving(self._header, (*self._controls[:1], observation))
-            if wrong and vouched < before:
-                self._write(
-                    Distrust(
-                        reason=wrong[0],
-                        mode=mode,
-                        process=process,
-                        since=vouched,
-                        before=before,
-                        worker=self._number,
-                    )
+            if wrong and since < before:
+                void = Distrust(
+                    reason=wrong[0],
+                    mode=self._mode,
+                    process=self._process,
+                    since=since,
+                    before=before,
+                    worker=self._number,
                 )
+                self._write(void)
                 supervisor.retire()
                 break
         self._vouched[supervisor] = before
 
-    def _observe(
-        self,
-        supervisor: WorkerSupervisor,
-        row: Row,
-        mode: Mode,
-        process: int,
-        perturb: list[str],
-        timeout: float | None = None,
-        **changed: float | None,
-    ) -> Observation:
-        settings = self._header.settings
-        timeout = settings.timeout if timeout is None else timeout
+    def _observe(self, row: Row, perturb: list[str], timeout: float, **changed: float | None) -> Observation:
+        settings = self._settings
         request = request_for("observe", row, settings) | {
             "runs": settings.runs,
             "perturbations": perturb,
@@ -300,40 +261,58 @@ class PassRunner:
         if self._simulates:
             # A kernel that does not end is told by its name before the worker is stopped.
             request["seconds"] = _OWN_SHARE * timeout
-        place = place_of(row) | {"mode": mode, "process": process, "worker": self._number}
-        return ask(supervisor, Observation, place, mode, request, timeout, settings)
+        place = place_of(row) | {"mode": self._mode, "process": self._process, "worker": self._number}
+        return ask(self._supervisor, Observation, place, self._mode, request, timeout, settings)
 
-    def _observe_row(self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int) -> Observation:
-        """Execute a row as the settings say; what one thread does alone is not asked again."""
-        settings, threads = self._header.settings, self._threads.get((row.key, mode))
-        perturb = perturbations_of(settings, threads, stressed=process > 0 and self._stress_once)
-        runs = settings.runs_in(mode)
-        # What several threads do with the flag off can race; counting takes milliseconds.
-        counts = threads is None and (mode == "off" or self._threads.get((row.key, "off"), 1) == 1)
-        more: dict[str, float | None] = {"runs": runs, "count_threads": counts}
-        # One sample of each mode: what gives the same bits gives them in every process.
-        more["sample"] = process == 0 and mode in MODES
-        if runs > settings.runs:
+    def _observe_row(self, row: Row, further: int | None) -> Observation:
+        """Execute a row as the settings say, or further so often; what one thread does alone is not asked again."""
+        settings, mode = self._settings, self._mode
+        threads, of_off = self._threads.get((row.key, mode)), self._threads.get((row.key, "off"))
+        runs = settings.runs_in(mode) if further is None else further
+        more: dict[str, float | None] = {"runs": runs}
+        if further is None:
+            perturb = perturbations_of(settings, threads, stressed=self._process > 0 and self._stress_once)
+            # What several threads do with the flag off can race; counting takes milliseconds.
+            more["count_threads"] = threads is None and (mode == "off" or of_off in {None, 1})
+            # One sample of each mode: what gives the same bits gives them in every process.
+            more["sample"] = self._process == 0 and mode in MODES
+        else:
+            perturb = further_perturbations(settings, of_off if threads is None else threads)
+        if further is not None or runs > settings.runs:
             perturb, more["max_time"] = compared_within(settings, perturb)
-        return self._observe(supervisor, row, mode, process, perturb, **more)
+        return self._observe(row, perturb, settings.timeout, **more)
 
-    def _observe_further(
-        self, supervisor: WorkerSupervisor, row: Row, mode: Mode, process: int, runs: int
-    ) -> Observation:
-        """Execute a row more often."""
-        settings = self._header.settings
-        threads = self._threads.get((row.key, mode), self._threads.get((row.key, "off")))
-        perturb, limit = compared_within(settings, further_perturbations(settings, threads))
-        return self._observe(supervisor, row, mode, process, perturb, runs=runs, max_time=limit)
-
-    def _watch(self, supervisor: WorkerSupervisor, mode: Mode, process: int, before: int) -> None:
+    def _watch(self, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
-        self._watched[mode, process] = before
+        self._watched[self._mode, self._process] = before
         # Simulated orders are drawn, whatever the machine lets race.
-        if not self._simulates:
-            settings = self._header.settings
-            self._write(_sentinel(supervisor, settings, mode, process, before=before, worker=self._number))
-            self.sentinels += 1
+        if self._simulates:
+            return
+        device = self._settings.device
+        spec = SENTINELS["cpu" if device == "cpu" else "accelerator"]
+        (planned,) = spec.rows(kind_of(device))
+        request = request_for("sentinel", row_of(spec, planned, device), self._settings) | {
+            "runs": _WATCHED_RUNS
+        }
+        try:
+            timeout = max(self._settings.timeout, PATIENCE)
+            answer = self._supervisor.ask_for(_Watched, self._mode, request, timeout)
+        except WorkerEndedError as ended:
+            answer = _Watched(message=str(ended))
+        counted = list(answer.digests.values())
+        self._write(
+            Sentinel(
+                mode=self._mode,
+                process=self._process,
+                before=before,
+                op=spec.op_name,
+                executions=sum(counted),
+                differing=sum(counted[1:]),
+                load=load()[0],
+                message=": ".join(text for text in (answer.exception, answer.message) if text) or None,
+                worker=self._number,
+            )
+        )
 
     def _keep(self, observation: Observation) -> None:
         self._write(observation)
@@ -373,39 +352,3 @@ class _Watched(msgspec.Struct):
     digests: dict[str, Count] = {}
     exception: str | None = None
     message: str | None = None
-
-
-def _sentinel(
-    supervisor: WorkerSupervisor, settings: Settings, mode: Mode, process: int, *, before: int, worker: int
-) -> Sentinel:
-    """Run the sentinel in the worker in service, and return what it saw.
-
-    Args:
-        supervisor: The workers.
-        settings: Of the scan.
-        mode: Of the worker.
-        process: Its number.
-        before: The place of the row that follows.
-        worker: Of the share of the rows that is observed there.
-    """
-    spec = SENTINELS["cpu" if settings.device == "cpu" else "accelerator"]
-    (planned,) = spec.rows(kind_of(settings.device))
-    request = request_for("sentinel", row_of(spec, planned, settings.device), settings)
-    try:
-        request |= {"runs": _WATCHED_RUNS}
-        answer = supervisor.ask_for(_Watched, mode, request, max(settings.timeout, PATIENCE))
-    except WorkerEndedError as ended:
-        answer = _Watched(message=str(ended))
-    lines = [text for text in (answer.exception, answer.message) if text]
-    counted = list(answer.digests.values())
-    return Sentinel(
-        mode=mode,
-        process=process,
-        before=before,
-        op=spec.op_name,
-        executions=sum(counted),
-        differing=sum(counted[1:]),
-        load=load()[0],
-        message=": ".join(lines) or None,
-        worker=worker,
-    )

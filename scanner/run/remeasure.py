@@ -25,7 +25,6 @@ from detmatrix.scanner.observations.records import (
     FORMAT,
     MODES,
     Closing,
-    Distrust,
     Environment,
     Header,
     Mode,
@@ -34,10 +33,10 @@ from detmatrix.scanner.observations.records import (
     Sentinel,
     Settings,
 )
-from detmatrix.scanner.observations.runfile import Line, Run, believed
+from detmatrix.scanner.observations.runfile import Line, Run, run_of
 from detmatrix.scanner.processes.environment import environment, load, missing_device, tool_version
+from detmatrix.scanner.processes.process import WorkerSupervisor
 from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.power import PowerCheck
@@ -111,11 +110,6 @@ def rows_here(
     run: Run, keys: Sequence[Key], spec_files: Sequence[str] = ()
 ) -> tuple[dict[Key, Row], dict[Key, str]]:
     """Return those rows of a run that this detmatrix can still call, and why not of the others.
-
-    Args:
-        run: The run.
-        keys: Of the rows.
-        spec_files: Files of the user's own specs that the command line names.
 
     The rows of PyTorch's databases are in the torch, not here: a worker is asked for them as the scan recorded them, and
     says itself if the entry is gone.
@@ -237,9 +231,7 @@ class _Part:
         self._lines: list[Line] = []
         text = f"torch {side.here.torch}, "
         # Fisher's test counts processes, so that each is made alike.
-        self._passes = PassRunner(
-            self._header, self.supervisor, progress, self._lines.append, text, stress_once=False
-        )
+        self._passes = PassRunner(self._header, progress, self._lines.append, text, stress_once=False)
 
     def make(self, mode: Mode, process: int) -> None:
         """Make one pass, and leave no worker behind that would be load for the other run.
@@ -248,7 +240,7 @@ class _Part:
             UsageError: No worker starts any more.
         """
         try:
-            self._passes.run(mode, process)
+            self._passes.run(mode, process, self.supervisor)
         except UntrustedScanError as error:
             raise UsageError(f"--python {error}") from error
         finally:
@@ -256,28 +248,16 @@ class _Part:
 
     def run(self) -> Run:
         """Return what was observed as a run."""
-        header = self._header
-        controls = {row.key for row in header.controls}
-        observed = [line for line in self._lines if isinstance(line, Observation)]
-        distrust = [line for line in self._lines if isinstance(line, Distrust)]
-        seen = [one for one in observed if one.key in controls]
-        rows = believed(header, [one for one in observed if one.key not in controls], distrust)
-        sentinels = [line for line in self._lines if isinstance(line, Sentinel)]
-        return Run(
-            path=self._side.run.path,
-            header=header,
-            observations=tuple(powerful(header, rows, sentinels)),
-            closing=Closing(
-                seconds=round(time.monotonic() - self._started, 3),
-                load=load(),
-                observations=len(observed),
-                sentinels=len(sentinels),
-                distrust=self._passes.distrust,
-            ),
-            end=0,
-            controls=tuple(seen),
-            sentinels=tuple(sentinels),
+        run = run_of(self._side.run.path, self._header, self._lines)
+        closing = Closing(
+            seconds=round(time.monotonic() - self._started, 3),
+            load=load(),
+            observations=len(run.observations) + len(run.controls),
+            sentinels=len(run.sentinels),
+            distrust=self._passes.distrust,
         )
+        observations = tuple(powerful(run.header, run.observations, run.sentinels))
+        return replace(run, observations=observations, closing=closing)
 
 
 def powerful(

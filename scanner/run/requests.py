@@ -8,12 +8,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from detmatrix.scanner.observations.consistency import fault
-from detmatrix.scanner.observations.invariance_records import Invariance
-from detmatrix.scanner.observations.overload_records import Dispatch
-from detmatrix.scanner.observations.records import Cost, Mode, Observation, Row, Settings
+from detmatrix.scanner.observations.records import (
+    Cost,
+    Dispatch,
+    Invariance,
+    Mode,
+    Observation,
+    Row,
+    Settings,
+)
 from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
-from detmatrix.scanner.processes.process import WorkerEndedError
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
 
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
 PATIENCE = 60.0

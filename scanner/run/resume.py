@@ -55,14 +55,17 @@ def begun(plan: Plan) -> Run | None:
         ) from None
     if run.closing is not None:
         return None  # it is kept under another name
-    # Only what raises runs in a further mode, and how much that will be is not known before.
-    processes = run.header.settings.processes
-    total = len(run.header.planned) * processes * len(MODES)
-    made = sum(one.mode in MODES and one.process < processes for one in run.observations)
+    total = len(run.header.planned) * run.header.settings.processes * len(MODES)
     raise UsageError(
-        f"{path}: holds an unfinished scan ({made} of {total} observations); go on with --resume, or start over "
+        f"{path}: holds an unfinished scan ({observations_made(run)} of {total} observations); go on with --resume, or start over "
         f"with --force"
     )
+
+
+def observations_made(run: Run) -> int:
+    """Return how many observations there are that every scan makes: which rows need more is not known before."""
+    processes = run.header.settings.processes
+    return sum(one.mode in MODES and one.process < processes for one in run.observations)
 
 
 def continued(plan: Plan, settings: Settings) -> Plan:
@@ -114,11 +117,7 @@ def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row,
 
 
 def _check_file(plan: Plan, header: Header) -> None:
-    """Refuse to go on in a merged file, or with another shard or other settings.
-
-    Raises:
-        UsageError: Names what differs.
-    """
+    """Refuse to go on in a merged file, or with another shard or other settings."""
     if header.parts:
         raise UsageError(f"{plan.output}: is a merged file; go on with the files that it was made of")
     if header.file > 1:

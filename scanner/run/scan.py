@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,22 +18,35 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
 from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.accelerators import lacking
 from detmatrix.scanner.cases.catalog import choose, load_catalog, with_installed
 from detmatrix.scanner.cases.discovery import with_databases
-from detmatrix.scanner.cases.rows import Planner, control_rows
+from detmatrix.scanner.cases.rows import Planner, control_rows, known_rows
 from detmatrix.scanner.cases.settings import Plan, Shard, settings_for
 from detmatrix.scanner.cases.shards import divided, plan_digest, seconds_of
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UntrustedScanError, UsageError
-from detmatrix.scanner.invariance import Property
+from detmatrix.scanner.invariance import THREADS, Property
 from detmatrix.scanner.modes import FURTHER_MODES, MODE_TABLE, idle_modes
-from detmatrix.scanner.observations.invariance_records import Invariance
-from detmatrix.scanner.observations.overload_records import BuildOverloads, Dispatch
-from detmatrix.scanner.observations.records import FORMAT, MODES, Closing, Cost, Header, Mode, Row
-from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.records import (
+    FORMAT,
+    MODES,
+    BuildOverloads,
+    Closing,
+    Cost,
+    Dispatch,
+    Distrust,
+    Header,
+    Invariance,
+    Mode,
+    Observation,
+    Row,
+    Sentinel,
+)
+from detmatrix.scanner.observations.runfile import Line, Run, read_run
 from detmatrix.scanner.observations.versions import minor
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.processes.environment import (
@@ -42,16 +56,15 @@ from detmatrix.scanner.processes.environment import (
     tool_version,
     workers_for,
 )
-from detmatrix.scanner.processes.process import WorkerEndedError, WorkerProcess
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerProcess, WorkerSupervisor
 from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
-from detmatrix.scanner.run.invariance import InvariancePass
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
-from detmatrix.scanner.run.resume import begun, check_header, continued
+from detmatrix.scanner.run.resume import begun, check_header, continued, observations_made
 from detmatrix.scanner.run.shares import Shares
 from detmatrix.scanner.run.simulation import described, simulation_for
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix, runs_missing
+from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
@@ -124,8 +137,13 @@ class _Scan:
         )
         self._passes: Shares
         self._workers = contextlib.ExitStack()  # that are stopped in the end
+        self._counts: Counter[type] = Counter()  # of records, those of an interrupted scan included
         self._timed: set[tuple[str, ...]] = set()
         self._dispatched: set[tuple[str, ...]] = set()
+        # What was asked of invariance, which worker has answered the controls of it, and what these showed.
+        self._tried: set[tuple[tuple[str, ...], Property]] = set()
+        self._controlled: int | None = None
+        self._misled: tuple[str, ...] = ()
 
     def run(self, writer: RunWriter) -> None:
         """Execute what is planned and not yet observed."""
@@ -137,19 +155,12 @@ class _Scan:
             _compile_first(self._header, self._supervisor, self._progress)
             header = self._begin()
             settings = header.settings
-            rows = len(header.planned)
+            passes = settings.processes * len(MODES) + settings.cost + settings.overloads
+            before = observations_made(self._begun) if self._begun else 0
+            asked = sum(not is_control(one) for one in self._begun.invariances) if self._begun else 0
             self._progress.begin(
-                rows
-                * (
-                    settings.processes * len(MODES)
-                    + settings.cost
-                    + settings.overloads
-                    + len(settings.invariance)
-                ),
-                self._passes.rows_observed
-                + len(self._timed)
-                + len(self._dispatched)
-                + self._invariance.asked,
+                len(header.planned) * (passes + len(settings.invariance)),
+                before + len(self._timed) + len(self._dispatched) + asked,
             )
             self._passes.observe()
             for mode in FURTHER_MODES:
@@ -167,7 +178,7 @@ class _Scan:
                 self._pass_aside("dispatch", Dispatch, self._dispatched, "overloads")
             if settings.invariance:
                 self._supervisor.renew(MODES[0])
-                self._invariance.run(self._rows_seen())
+                self._invariance_pass()
         finally:
             self._supervisor.retire()
             self._workers.close()
@@ -175,22 +186,17 @@ class _Scan:
             Closing(
                 seconds=round(time.monotonic() - started, 3),
                 load=load(),
-                observations=self._passes.observations,
-                sentinels=self._passes.sentinels,
-                costs=len(self._timed),
-                dispatches=len(self._dispatched),
-                invariances=self._invariance.records,
-                distrust=(*self._passes.distrust, *self._invariance.distrust),
+                observations=self._counts[Observation],
+                sentinels=self._counts[Sentinel],
+                costs=self._counts[Cost],
+                dispatches=self._counts[Dispatch],
+                invariances=self._counts[Invariance],
+                distrust=(*self._passes.distrust, *self._misled),
             )
         )
 
     def _first_worker(self) -> WorkerProcess:
-        """Start the worker that says which torch there is.
-
-        Raises:
-            UntrustedScanError: It did not start.
-            UsageError: It did not start in an interpreter that the user named.
-        """
+        """Start the worker that says which torch there is."""
         supervisor = self._supervisor
         worker = supervisor.first(MODES[0])
         asked, supervisor.device = supervisor.device, resolve_device(supervisor.device, worker.build)
@@ -236,11 +242,7 @@ class _Scan:
         return replace(header, plan=plan_digest(header, rows))
 
     def _begin(self) -> Header:
-        """Make the file ready to append to, plan what is not yet planned, and note what it has already.
-
-        Raises:
-            UsageError: A pattern matches nothing, or a database cannot be imported.
-        """
+        """Make the file ready to append to, plan what is not yet planned, and note what it has already."""
         if self._plan.output.stat().st_size and not (self._begun or self._plan.force or self._plan.resume):
             kept = self._writer.set_aside()
             self._progress.note(f"{self._plan.output}: the earlier run is kept as {kept.name}")
@@ -261,17 +263,21 @@ class _Scan:
                 raise
         # A plan that cannot be read is told before anything is measured, not behind it.
         self._header = read_run(self._plan.output).header
-        options = (self._header, self._supervisor, self._progress, self._writer.write)
-        self._passes = Shares(*options)
+        self._passes = Shares(self._header, self._supervisor, self._progress, self._write)
         self._workers.callback(self._passes.retire)
-        if self._begun is not None:
-            self._passes.recall(self._begun)
-            self._timed = {cost.key for cost in self._begun.costs}
-            self._dispatched = {dispatch.key for dispatch in self._begun.dispatches}
-        self._invariance = InvariancePass(*options, self._ask_invariance)
-        if self._begun is not None:
-            self._invariance.recall(self._begun)
+        if (begun := self._begun) is not None:
+            self._passes.recall(begun)
+            self._timed = {cost.key for cost in begun.costs}
+            self._dispatched = {dispatch.key for dispatch in begun.dispatches}
+            self._tried = {(one.key, one.what) for one in begun.invariances}
+            self._misled = misled(one for one in begun.invariances if is_control(one))
+            lines = (begun.observations, begun.controls, begun.sentinels, begun.costs, begun.dispatches)
+            self._counts.update(type(one) for kind in (*lines, begun.invariances) for one in kind)
         return self._header
+
+    def _write(self, record: Line) -> None:
+        self._writer.write(record)
+        self._counts[type(record)] += 1
 
     def _missing(self, mode: Mode) -> dict[tuple[str, ...], int]:
         """Return how many more executions in a mode rows need before their findings can be told."""
@@ -288,7 +294,7 @@ class _Scan:
         for row in self._header.planned:
             if row.key not in done:
                 self._progress.at(row, what)
-                self._writer.write(self._aside(row, do, kind, **more))
+                self._write(self._aside(row, do, kind, **more))
                 done.add(row.key)
                 self._progress.saw(None)
 
@@ -303,6 +309,51 @@ class _Scan:
         except WorkerEndedError as ended:
             kernels = BuildOverloads(groups=(), message=str(ended))
         self._writer.write(kernels)
+
+    def _invariance_pass(self) -> None:
+        """Ask of each row that did not differ with the flag off what else its bits depend on.
+
+        Behind all other passes, since which rows are repeatable must be known. Its controls are asked of every worker, before its
+        rows and at the end.
+        """
+        settings, machine = self._header.settings, self._header.environment
+        left = [
+            (row, what)
+            for row in self._rows_seen()
+            for what in settings.invariance
+            if (row.row.key, what) not in self._tried
+        ]
+        cores = len(machine.affinity) or machine.cores
+        above = [str(count) for count in THREADS if count > cores]
+        if left and above and "threads" in settings.invariance:
+            self._progress.note(
+                f"--invariance threads: {', '.join(above)} are more than the {cores} cores here; kernels split their work by the "
+                f"number they are told, so the bits are those of as many threads"
+            )
+        for row, what in left:
+            if row.off.verdict == "deterministic":
+                self._progress.at(row.row, f"invariance to {what}")
+                self._control_invariance()
+                self._write(self._ask_invariance(row.row, what))
+            self._progress.saw(None)
+        if left:
+            self._control_invariance(again=True)
+
+    def _control_invariance(self, *, again: bool = False) -> None:
+        """Have the worker in service answer the controls, unless it has; what a later one answers wrongly is distrust."""
+        serving, settings = self._supervisor.serving, self._header.settings
+        if not again and serving is not None and serving == self._controlled:
+            return
+        rows = known_rows(settings.device, INVARIANCE_CONTROLS)
+        for row, what in ((row, what) for row in rows for what in settings.invariance):
+            record = self._ask_invariance(row, what)
+            if (record.key, what) not in self._tried:
+                self._tried.add((record.key, what))
+                self._write(record)
+            elif wrong := misled([record]):
+                self._writer.write(Distrust(reason=wrong[0]))
+            self._misled = tuple(dict.fromkeys((*self._misled, *misled([record]))))
+        self._controlled = self._supervisor.serving
 
     def _ask_invariance(self, row: Row, what: Property) -> Invariance:
         settings = self._header.settings
@@ -324,11 +375,7 @@ class _Scan:
 
 
 def _compile_first(header: Header, supervisor: WorkerSupervisor, progress: Progress) -> None:
-    """See to it that what is to be compiled can be, before anything is measured.
-
-    Raises:
-        UsageError: It cannot.
-    """
+    """See to it that what is to be compiled can be, before anything is measured."""
     modes = [mode for mode in header.settings.modes if MODE_TABLE[mode].compiles]
     if not modes:
         return

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from types import SimpleNamespace
 from typing import Any
 
 from detmatrix.scanner.modes import MODE_TABLE
-from detmatrix.scanner.observations.records import MODES, Header, Mode, Observation
+from detmatrix.scanner.observations.records import MODES, Header, Mode
 from detmatrix.scanner.observations.runfile import Line, Run
-from detmatrix.scanner.processes.supervisor import WorkerSupervisor
+from detmatrix.scanner.processes.process import WorkerSupervisor
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import Progress
 
@@ -33,37 +34,30 @@ class Shares:
     def __init__(
         self, header: Header, supervisor: WorkerSupervisor, progress: Progress, write: Callable[[Line], None]
     ) -> None:
-        """Nothing is observed yet.
-
-        Args:
-            header: What is planned, and under which settings.
-            supervisor: Workers like its own are started.
-            progress: Is told of each row.
-            write: Is given each record as it comes.
-        """
+        """Nothing is observed yet."""
         self._header = header
         self._workers = header.settings.workers
         self._alone = self._workers == 1 and header.settings.device == "cpu"
         # Which rows the flag cures is known when all processes of the other modes have spoken.
         self._last = [mode for mode in header.settings.modes if MODE_TABLE[mode].concern == "cured"]
+        rows = len(header.planned)
         # Of a small scan as many as give each share some.
-        self._turn = max(1, min(_TURN, -(-len(header.planned) // self._workers)))
+        self._turn = max(1, rows if self._alone else min(_TURN, -(-rows // self._workers)))
         self._lock = threading.Lock()
         self._stopped = False
         if self._alone:
             self._supervisors = [dict.fromkeys(MODES, supervisor)]
-            self._passes = [PassRunner(header, supervisor, progress, write)]
+            self._passes = [PassRunner(header, progress, write)]
             return
         # The one that described the build would hold memory of the device beside them.
         supervisor.retire()
-        guarded: Any = _Guarded(progress, self._guarded)
+        told = {name: self._guarded(getattr(progress, name)) for name in ("at", "saw", "further")}
+        guarded: Any = SimpleNamespace(**told)
         # A share has a worker of either mode, which takes turns with the other.
         self._supervisors = [{mode: supervisor.another() for mode in MODES} for _ in range(self._workers)]
         self._passes = [
-            PassRunner(
-                header, ours[MODES[0]], guarded, self._guarded(write), f"worker {number}, ", number=number
-            )
-            for number, ours in enumerate(self._supervisors)
+            PassRunner(header, guarded, self._guarded(write), f"worker {number}, ", number)
+            for number in range(self._workers)
         ]
 
     def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,36 +82,34 @@ class Shares:
 
     def observe_cured(self) -> None:
         """Observe what the flag cures without the fill."""
-        self._side_by_side(self._observe_cured)
 
-    def _observe(self, number: int) -> None:
-        settings, passes, ours = self._header.settings, self._passes[number], self._supervisors[number]
-        for process in range(settings.processes):
-            for mode in () if self._alone else MODES:
-                ours[mode].renew(mode)
-            for places in () if self._alone else self._places(number):
-                for mode in MODES:
-                    passes.run(mode, process, places=places, supervisor=ours[mode])
-            for mode in settings.modes:
-                if mode not in self._last and (self._alone or mode not in MODES):
+        def work(number: int) -> None:
+            for process in range(self._header.settings.processes):
+                for mode in self._last:
                     self._whole(number, mode, process)
 
-    def _observe_cured(self, number: int) -> None:
-        for process in range(self._header.settings.processes):
-            for mode in self._last:
-                self._whole(number, mode, process)
+        self._side_by_side(work)
+
+    def _observe(self, number: int) -> None:
+        settings, ours = self._header.settings, self._supervisors[number]
+        for process in range(settings.processes):
+            for turn, places in enumerate(self._places(number)):
+                for mode in MODES:
+                    if not turn:
+                        ours[mode].renew(mode)
+                    self._passes[number].run(mode, process, ours[mode], places)
+            for mode in settings.modes:
+                if mode not in (*self._last, *MODES):
+                    self._whole(number, mode, process)
 
     def _whole(
         self, number: int, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None
     ) -> None:
         """Make a pass in one process."""
-        if self._alone:
-            self._passes[number].run(mode, process, runs)
-            return
         supervisor = self._supervisors[number][MODES[0]]
         supervisor.renew(mode)
         for places in self._places(number):
-            self._passes[number].run(mode, process, runs, places, supervisor)
+            self._passes[number].run(mode, process, supervisor, places, runs)
 
     def _places(self, number: int) -> Sequence[range]:
         """Return the places of the rows of a share, turn by turn."""
@@ -157,31 +149,13 @@ class Shares:
         shares = {
             row.key: place // self._turn % self._workers for place, row in enumerate(run.header.planned)
         }
+        observations = (*run.controls, *run.observations)
         for number, passes in enumerate(self._passes):
             passes.recall(
-                run,
-                lambda one, number=number: (
-                    (  # type: ignore[misc]
-                        shares.get(one.key, one.worker) if isinstance(one, Observation) else one.worker
-                    )
-                    == number
-                ),
+                [one for one in observations if shares.get(one.key, one.worker) == number],
+                [one for one in run.sentinels if one.worker == number],
+                run.distrust,
             )
-
-    @property
-    def observations(self) -> int:
-        """How many observations there are, those of controls included."""
-        return sum(passes.observations for passes in self._passes)
-
-    @property
-    def sentinels(self) -> int:
-        """How many sentinels ran."""
-        return sum(passes.sentinels for passes in self._passes)
-
-    @property
-    def rows_observed(self) -> int:
-        """How many observations of rows there are that every scan makes."""
-        return sum(passes.rows_observed for passes in self._passes)
 
     @property
     def unwell(self) -> dict[tuple[str, ...], str]:
@@ -192,16 +166,3 @@ class Shares:
     def distrust(self) -> tuple[str, ...]:
         """Why what was observed cannot be trusted; empty if it can."""
         return tuple(dict.fromkeys(text for passes in self._passes for text in passes.distrust))
-
-
-class _Guarded:
-    """Lets one share at a time tell how far it is."""
-
-    def __init__(
-        self, progress: Progress, guarded: Callable[[Callable[..., Any]], Callable[..., Any]]
-    ) -> None:
-        self._progress = progress
-        self._one_at_a_time = guarded
-
-    def __getattr__(self, name: str) -> Any:
-        return self._one_at_a_time(getattr(self._progress, name))

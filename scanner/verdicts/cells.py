@@ -273,11 +273,6 @@ class Cell(Struct, frozen=True, kw_only=True):
         return f"{seen} of {self.orders.executions} orders of programs"
 
 
-def observation_verdict(observation: Observation, row: Row | None = None) -> Verdict:
-    """Return the verdict of a single process, as progress shows it."""
-    return row_cell([observation], "", row).verdict if row else cell_of([observation]).verdict
-
-
 def row_cell(observations: Sequence[Observation], missing: str, row: Row) -> Cell:
     """Return the cell of a row in one mode; *missing* says why there are no observations, if there are none."""
     return cell_of(observations, missing, constant=row.may_be_blank, strict=not row.provoked)

@@ -1,9 +1,9 @@
-"""What each control must answer, and whether it did: a scan whose controls misbehave cannot be trusted."""
+"""What each control must answer, and whether it did; and why a run cannot be trusted, whatever its closing line says."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -13,7 +13,10 @@ from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.parts import part_by_worker
 from detmatrix.scanner.observations.records import AS_ON_CPU, Header, Mode, Observation
+from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.schedules import MEMORY
+from detmatrix.scanner.verdicts.findings import unequal_inputs
+from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 # What a control must show is derived when a run file is read, from `detmatrix.opspecs.controls`: a change there that gives other
 # answers needs a new format of the run file.
@@ -76,12 +79,7 @@ class ControlCheck(Struct, frozen=True, kw_only=True):
 
 
 def check_controls(header: Header, observations: Iterable[Observation]) -> list[ControlCheck]:
-    """Hold what was observed of the controls against what each must answer, in the order of observation.
-
-    Args:
-        header: The run's header, which plans the controls.
-        observations: Those of the controls.
-    """
+    """Hold what was observed of the controls against what each must answer, in the order of observation."""
     checks = []
     part_of = part_by_worker(header)
     first_digests: dict[int, str] = {}
@@ -187,3 +185,44 @@ def _seen(observation: Observation) -> str:
 
 def _described(differing: int, n: int) -> str:
     return f"{differing} of {n} differed"
+
+
+def distrust(run: Run) -> tuple[str, ...]:
+    """Say why a run cannot be trusted; its observations are asked even where its closing line says nothing."""
+    stored = run.closing.distrust if run.closing else ()
+    missing = (
+        f"the control {control} was not observed in process {process} of mode {mode}"
+        for control, mode, process in unobserved(run)
+    )
+    shown = (
+        *unequal_inputs(run.observations),
+        *misbehaving(run.header, run.controls),
+        *invariance_distrust(run),
+    )
+    return tuple(dict.fromkeys((*stored, *run.distrust, *shown, *missing)))
+
+
+def unobserved(run: Run) -> Iterator[tuple[str, Mode, int]]:
+    """Yield the controls that a finished scan passed over where it observed rows, each with mode and process."""
+    if run.closing is None:
+        return
+    seen = {(control.key, control.mode, control.process, control.worker) for control in run.controls}
+    for mode, process, worker in dict.fromkeys(
+        (one.mode, one.process, one.worker) for one in run.observations
+    ):
+        for control in run.header.controls:
+            if (control.key, mode, process, worker) not in seen:
+                yield control.spec.removeprefix("control."), mode, process
+
+
+def invariance_distrust(run: Run) -> Iterator[str]:
+    """Yield why what a run says of invariance cannot be trusted."""
+    controls = [one for one in run.invariances if is_control(one)]
+    yield from misled(controls)
+    if run.closing is None:
+        return
+    part_of = part_by_worker(run.header)
+    # Those of one machine vouch for no other.
+    answered = {(part_of[one.worker], one.what) for one in controls}
+    asked = {(part_of[one.worker], one.what) for one in run.invariances}
+    yield from (f"no control was asked of {what}" for _, what in sorted(asked - answered))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -10,9 +11,7 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.invariance import Property
-from detmatrix.scanner.modes import CHOSEN_MODES, DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, unconcerned
-from detmatrix.scanner.observations.invariance_records import Invariance
-from detmatrix.scanner.observations.one_case import WHY_NOT
+from detmatrix.scanner.modes import CHOSEN_MODES, DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, ONE_CASE, why_not_on
 from detmatrix.scanner.observations.parts import machine_of
 from detmatrix.scanner.observations.records import (
     MODES,
@@ -20,6 +19,7 @@ from detmatrix.scanner.observations.records import (
     Claim,
     Cost,
     Header,
+    Invariance,
     Mode,
     Observation,
     Row,
@@ -27,12 +27,20 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.settings import MOST_FURTHER
 from detmatrix.scanner.verdicts.cells import NO_REASON, Cell, row_cell
-from detmatrix.scanner.verdicts.chosen import UNEQUAL_INPUTS, chosen_cell
 from detmatrix.scanner.verdicts.invariance import PropertyVerdict, verdict_of
 from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, RaceRate, rate_of, too_seldom
 from detmatrix.scanner.verdicts.simulated import proved, witness_words
-from detmatrix.scanner.verdicts.vocabulary import BESIDE, DEPENDENCE_FOUND, DOUBTS, Finding, Verdict
+from detmatrix.scanner.verdicts.vocabulary import (
+    BESIDE,
+    DEPENDENCE_FOUND,
+    DOUBTS,
+    Finding,
+    ModeFinding,
+    Verdict,
+)
 
+# What voids a finding, whatever was seen: other inputs may give other bits.
+UNEQUAL_INPUTS = "the inputs differed between processes or modes"
 UNLIKE_REFERENCE = "not its reference"  # said of what a row gave, whatever its finding
 
 # Findings that say of a row that it is deterministic although the flag changes what it does, each with what is not known
@@ -51,6 +59,7 @@ _CURED: tuple[Finding, ...] = ("fixed_by_mode", "uninitialized")
 _STILL: tuple[Finding, ...] = ("deterministic", *NEED_RUNS)
 
 
+_CUDNN_OPS = re.compile(r"conv|rnn|lstm|gru|ctc_?loss|batch_?norm", re.IGNORECASE)
 # The cell of a mode that a scan was not asked for.
 _NOT_ASKED = Cell(verdict="not_run", reason="the scan was not asked for this mode")
 
@@ -246,16 +255,21 @@ def runs_in(
         cells: What was seen with the flag off and on. Without them, whether the mode could say anything of such a row.
         claims: Of the lists of the scanned torch.
     """
-    never = unconcerned(mode, row)
+    it = MODE_TABLE[mode]
+    never = why_not_on(it, row.device)
+    if never is None and (it.concern == "backward" or it.retired) and row.direction != "backward":
+        never = "the row has no backward phase"
+    if never is None and it.concern == "cudnn" and not _CUDNN_OPS.search(row.op):
+        never = "only convolutions, RNNs, CTC loss and batch norm are run in it"
     if cells is None:
         return never
-    match MODE_TABLE[mode].concern:
+    match it.concern:
         case "raising" if cells["on"].verdict != "raises":
             return "only ops that raise are run under warn_only"
         case "cured" if not is_cured(cells["off"], cells["on"]):
             return "only ops that the flag cures run without the fill"
         case "one_case" if not row.compiled:
-            return WHY_NOT
+            return ONE_CASE
         case "cublas" if never or not any(
             claim.section == "cublas" and matches(row, claim) for claim in claims
         ):
@@ -410,6 +424,82 @@ def _under_warn_only(warn_only: Cell | None) -> tuple[Finding, str | None]:
         return "raises", None
     text = f" ({warn_only.reason})" if warn_only.reason else ""
     return "inconclusive", f"warn_only: {warn_only.verdict}{text}"
+
+
+def chosen_cell(
+    mode: Mode,
+    row: Row,
+    eager: tuple[Cell, Cell],
+    cell: Cell,
+    *,
+    weak: str | None = None,
+    unequal: bool = False,
+) -> Cell:
+    """Return the cell of a mode with what it shows, held against the flag off.
+
+    Args:
+        mode: The mode.
+        row: The row as planned.
+        eager: What was seen with the flag off, and with it on.
+        cell: What was seen in the mode.
+        weak: Why that nothing differed in the mode would say little.
+        unequal: Whether its inputs were not those of all processes with the flag off and on.
+    """
+    off = eager[0]
+    if cell.verdict == "not_run":
+        eagerly = cell.compiled is not None and not cell.compiled.graphs
+        return replace(cell, finding="not_compiled", finding_reason=cell.reason) if eagerly else cell
+    if cell.refused:
+        return replace(cell, finding="refused", finding_reason=cell.reason)
+    flag = MODE_TABLE[mode].flag_in(row.direction)
+    finding, reason = (
+        ("inconclusive", UNEQUAL_INPUTS) if unequal else _chosen_finding(mode, off, cell, flag=flag)
+    )
+    still = cell.verdict == "deterministic" and not row.constant
+    return replace(
+        cell,
+        finding=finding,
+        finding_reason=reason,
+        weak=weak if still else None,
+        remarks=tuple(_remarks(cell, eager[flag])),
+    )
+
+
+def _remarks(cell: Cell, eager: Cell) -> Iterator[str]:
+    """Yield what must be known of compiled code beside its finding."""
+    compiled = cell.compiled
+    if compiled is None:
+        return
+    if not compiled.graphs:
+        yield "nothing compiled"
+    elif compiled.breaks:
+        yield "compiled in part"
+    elif not compiled.kernels:
+        yield "calls eager kernels"
+    if (cell.verdict, eager.verdict) == ("deterministic", "deterministic") and cell.first != eager.first:
+        yield "other bits than eager"
+
+
+def _chosen_finding(mode: Mode, off: Cell, cell: Cell, *, flag: bool) -> tuple[ModeFinding, str | None]:
+    if cell.verdict == "nondeterministic" and flag:
+        return "silent", None
+    if cell.verdict == "raises":
+        return "raises", None
+    findings: dict[tuple[str, str], ModeFinding] = {
+        ("deterministic", "deterministic"): "as_off" if off.first == cell.first else "mode_dependent",
+        ("deterministic", "nondeterministic"): "differs",
+        ("nondeterministic", "deterministic"): "fixed_by_mode",
+        ("nondeterministic", "nondeterministic"): "also_differs",
+    }
+    found = findings.get((off.verdict, cell.verdict), "inconclusive")
+    if found == "inconclusive":
+        failed = off if cell.verdict in {"deterministic", "nondeterministic"} else cell
+        where = "off: " if failed is off else ""
+        return found, f"{where}{failed.verdict}" + (f" ({failed.reason})" if failed.reason else "")
+    few = too_seldom(off, "with the flag off") or too_seldom(cell, f"in {mode}")
+    if found == "mode_dependent" and few:
+        return "inconclusive", f"{few} whether the mode gives other bits, or a race does"
+    return found, None
 
 
 def matrix(

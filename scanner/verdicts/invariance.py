@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from detmatrix.scanner.invariance import Property
-from detmatrix.scanner.observations.invariance_records import Invariance, Tried
-from detmatrix.scanner.observations.records import Severity
+from detmatrix.scanner.observations.records import Invariance, Severity, Tried
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.vocabulary import Dependence
 
@@ -27,13 +26,7 @@ class PropertyVerdict(Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(record: Invariance | None, off: Cell, missing: str) -> PropertyVerdict:
-    """Return what a record says of a row.
-
-    Args:
-        record: ``None`` if there is none.
-        off: What the row showed with the flag off, run to run.
-        missing: Why there may be no record of a row that did not differ.
-    """
+    """Return what a record says of a row."""
     if record is None:
         if off.verdict == "nondeterministic":
             text = f"{off.differing} of {off.runs} executions differed run to run"

@@ -45,12 +45,7 @@ def _too_few(cells: Iterable[Cell]) -> str | None:
 
 
 def too_seldom(cell: Cell, where: str) -> str | None:
-    """Say how seldom a row was executed in a mode, if that is too seldom to tell a race from what the mode does.
-
-    Args:
-        cell: What was seen in the mode, where nothing differed.
-        where: The mode in words.
-    """
+    """Say how seldom a row was executed in a mode, if that is too seldom to tell a race from what the mode does."""
     needed = LEAST_SERIAL_RUNS if cell.serial else LEAST_RUNS
     if needed <= cell.runs or cell.simulated is not None:
         return None
@@ -148,14 +143,7 @@ class PowerCheck:
         observations: Sequence[Observation],
         differed: Mapping[Mode, Cell],
     ) -> str | None:
-        """Return why it says little that a row did not differ in some modes; ``None`` if nothing is against it.
-
-        Args:
-            place: Of the row, in the planned order.
-            still: Its cells in these modes.
-            observations: Of the row, in these modes and others.
-            differed: Its cells in modes in which something may have differed that does not in these.
-        """
+        """Return why it says little that a row did not differ in some modes; ``None`` if nothing is against it."""
         if self._simulates:
             # Its orders are drawn one by one: none has a rate, and no machine hides them.
             return None
@@ -164,12 +152,7 @@ class PowerCheck:
         return _interpreted(cells) or self.of(place, seen) or _too_few(cells) or _by_chance(still, differed)
 
     def of(self, place: int, observations: Sequence[Observation]) -> str | None:
-        """Return why a row that did not differ could hardly have differed; ``None`` if nothing is against it.
-
-        Args:
-            place: Of the row, in the planned order.
-            observations: Of the row, those whose verdict rests on nothing having differed.
-        """
+        """Return why a row that did not differ could hardly have differed; ``None`` if nothing is against it."""
         for observation in observations:
             for sentinel in self._near(place, observation):
                 if not has_power(sentinel):

@@ -28,12 +28,7 @@ class Recall(NamedTuple):
 
 
 def recall(rows: Iterable[MatrixRow], runs: int) -> Recall:
-    """Count what differs.
-
-    Args:
-        rows: Of a run on a simulated GPU.
-        runs: Executions that each row may have in a mode.
-    """
+    """Count what differs."""
     found = [one.simulated for row in rows for one in (row.off, row.on) if one.verdict == "nondeterministic"]
     needed = [_needed(one, runs) for one in found if one]
     classes = Counter(one.schedule.name for one in found if one and one.schedule)

@@ -48,9 +48,6 @@ class CpuReference:
     def __init__(self, execution: Execution) -> None:
         """Compute.
 
-        Args:
-            execution: Of the case, on the device; the gradients of its outputs are drawn.
-
         Raises:
             NotComparedError: The CPU cannot.
         """
@@ -121,13 +118,8 @@ class CpuReference:
         self, output: Any, gradients: tuple[torch.Tensor, ...]
     ) -> tuple[list[bits.Part], list[bits.Part]]:
         """Return the parts of the forward output (backward only) and those that are judged, each as dense numbers."""
-        forward = bits.parts(mapped(output, _dense), "output")
-        if not self._execution.backward:
-            return [], forward
-        named = zip(self._execution.leaf_names, gradients, strict=True)
-        return forward, [
-            part for name, one in named for part in bits.parts(mapped(one, _dense), f"grad of {name}")
-        ]
+        dense = [mapped(one, _dense) for one in gradients]
+        return self._execution.parts(mapped(output, _dense), dense)
 
     def compare(self, output: Any, gradients: tuple[torch.Tensor, ...]) -> dict[str, Any]:
         """Return how a result on the host is to the CPU's, as fields of ``records.CpuComparison``."""

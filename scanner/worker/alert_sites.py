@@ -31,9 +31,6 @@ def compiled_alerts(device: str) -> list[str]:
     """Return the callers that alerts of this build may name, in alphabetic order.
 
     None where the libraries are not shared ones of Linux on x86-64.
-
-    Args:
-        device: ``"cpu"``, ``"cuda:0"``: the libraries of other devices are not searched.
     """
     kinds = ["cpu", *([] if device == "cpu" else [ACCELERATORS[kind_of(device)].key.lower()])]
     libraries = [Path(torch.__file__).parent / "lib" / f"libtorch_{kind}.so" for kind in kinds]

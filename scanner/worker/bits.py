@@ -123,12 +123,7 @@ def _split(tensor: torch.Tensor, name: str) -> Iterator[Part]:
 
 
 def _in_memory(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """Return a tensor whose memory can be read: a zero tensor has none until it is copied.
-
-    Raises:
-        ValueError: It has none at all (a meta tensor, a subclass that wraps others); reading from its address,
-            which is zero, would end the process.
-    """
+    """Return a tensor whose memory can be read: a zero tensor has none until it is copied."""
     if tensor.data_ptr() or not tensor.numel():
         return tensor
     copied = tensor.clone()
@@ -194,12 +189,7 @@ def as_integers(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> tuple[str | None, str | None]:
-    """Tell whether an output holds no information: a ``records.Blank``, and the part it is said of if not of all.
-
-    Args:
-        judged: The compared tensors of one execution.
-        inputs: The tensors among the arguments.
-    """
+    """Tell whether an output holds no information: a ``records.Blank``, and the part it is said of if not of all."""
     # Where a sparse tensor stores something, and how a quantized one is scaled, says nothing of its values.
     values = [(name, tensor) for name, tensor in judged if tensor.numel() and not _STRUCTURE.search(name)]
     kinds = [_blank(name, tensor, inputs) for name, tensor in values]

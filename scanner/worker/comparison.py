@@ -134,12 +134,7 @@ class OutputComparison:
     def element_unlike(
         self, judged: list[bits.Part], only: tuple[int, int] | None = None
     ) -> dict[str, Any] | None:
-        """Return the first element that has other bits than in the first execution; ``None`` if there is none, or no structure.
-
-        Args:
-            judged: Parts of an execution.
-            only: The part and the element that are looked at alone.
-        """
+        """Return the first element that has other bits than in the first execution; ``None`` if there is none, or no structure."""
         if not bits.same_structure(self._first, judged):
             return None
         pairs = zip(self._first, judged, strict=True)

@@ -119,11 +119,7 @@ def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
 
 
 def _warm_up(execution: Execution, variant: _Variant) -> None:
-    """Execute once, for whatever is made or chosen at the first call.
-
-    Raises:
-        InvalidCaseError: The op changed the process, perhaps the very flags that are put back behind it.
-    """
+    """Execute once, for whatever is made or chosen at the first call."""
     variant.set()
     execution.reseed()
     before = global_state.snapshot()

@@ -28,12 +28,6 @@ def exactness(
 ) -> dict[str, Any]:
     """Execute a case again with small integers, canonically and under the schedule that gave other bits.
 
-    Args:
-        prepare: Makes its execution.
-        schedule: Name, number and seed.
-        witness: The pair of accesses that shows the difference, if one does.
-        deadline: As ``time.perf_counter`` counts.
-
     Returns:
         Fields of ``records.Simulation``.
     """
@@ -87,11 +81,6 @@ def rests_on_approximations(
 
 def real_size(prepare: Prepare, launched: dict[str, int], seed: int) -> dict[str, Any]:
     """Let host code choose kernels for the size that a case has on a GPU, execute none, and tell which were not executed here.
-
-    Args:
-        prepare: Makes the execution.
-        launched: Kernels that were executed, and the most blocks that each had.
-        seed: Of the scan.
 
     Returns:
         Fields of ``records.Simulation``.

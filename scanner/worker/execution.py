@@ -294,6 +294,16 @@ class Execution:
             if gradient is None:
                 raise InvalidCaseError(f"the gradient of {name} is None")
 
+    def parts(
+        self, output: Any, gradients: Sequence[torch.Tensor]
+    ) -> tuple[list[bits.Part], list[bits.Part]]:
+        """Return the parts of the forward output (backward only), and those that are judged."""
+        forward = bits.parts(output, "output")
+        if not self.backward:
+            return [], forward
+        named = zip(self.leaf_names, gradients, strict=True)
+        return forward, [part for name, one in named for part in bits.parts(one, f"grad of {name}")]
+
     def _upstream_gradient(self, output: torch.Tensor) -> torch.Tensor:
         """Draw a random gradient for an output: equal ones would hide a reordered sum."""
         if output.layout == torch.sparse_coo:
@@ -324,12 +334,6 @@ def attempt(
     """Hand a case to *use* with the flag off; return what that returns, or the outcome and why there is nothing.
 
     The worker's mode is put back behind it.
-
-    Args:
-        use: May set the flag.
-        spec: The op.
-        case: Name of the case.
-        drawn: Options of ``Execution``.
     """
     with global_state.mode_restored():
         torch.use_deterministic_algorithms(False)

@@ -27,14 +27,13 @@ from detmatrix.scanner.invariance import (
     Property,
 )
 from detmatrix.scanner.plurals import several
-from detmatrix.scanner.worker import bits, global_state
+from detmatrix.scanner.worker import bits
 from detmatrix.scanner.worker.comparison import OutputComparison
 from detmatrix.scanner.worker.execution import (
-    DRAWS,
     Execution,
     InvalidCaseError,
     NotRunnableError,
-    failed,
+    attempt,
     first_line,
     mapped,
     tensors_in,
@@ -227,37 +226,18 @@ def measure(
     case: str,
     *,
     property: Property,  # noqa: A002 - the word of the command line
-    direction: str,
-    dtype: str,
-    device: str,
-    seed: int,
     max_time: float,
+    **drawn: Any,
 ) -> dict[str, Any]:
-    """Try a case at each value of a property and return fields of ``records.Invariance``.
-
-    Args:
-        spec: The op.
-        case: Name of the case.
-        property: ``"threads"``, ``"batch"`` or ``"layout"``.
-        direction: ``"forward"`` or ``"backward"``.
-        dtype: Of the inputs.
-        device: ``"cpu"`` or ``"cuda:N"``.
-        seed: Of inputs and random ops.
-        max_time: Seconds after which no further value is tried.
-    """
-    before = global_state.snapshot()
+    """Try a case at each value of a property and return fields of ``records.Invariance``."""
     deadline = time.perf_counter() + max_time
-    try:
+
+    def use(execution: Execution) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            batch = spec.cases[case].batch
-            execution = Execution(
-                spec, case, direction=direction, dtype=dtype, device=device, seed=seed, kept=DRAWS
-            )
-            measured = _measure(property, variants_of(property, execution, batch), deadline)
-    except BaseException as error:  # noqa: BLE001 - an op may raise anything, sys.exit included; all of it is data
-        measured = failed(error)
-    return global_state.changed_since(before) or measured
+            return _measure(property, variants_of(property, execution, spec.cases[case].batch), deadline)
+
+    return attempt(use, spec, case, **drawn)
 
 
 def _measure(what: Property, variants: Variants, deadline: float) -> dict[str, Any]:
@@ -268,7 +248,7 @@ def _measure(what: Property, variants: Variants, deadline: float) -> dict[str, A
     drew = any(not torch.equal(old, new) for old, new in zip(fresh, baseline.random_state(), strict=True))
     if drew and what == "batch":
         raise NotAskedError("it draws random numbers, and which item gets which depends on the batch")
-    first = _parts(baseline, value)
+    first = baseline.parts(value, value)[1]
     if not sum(tensor.numel() for _, tensor in first):
         raise InvalidCaseError("there is nothing to compare: no output has elements")
     again = OutputComparison(first, 3 * EXECUTIONS_IF_OTHER)
@@ -303,7 +283,8 @@ def _tried(variant: Variant, baseline: Execution, value: Any, deadline: float) -
 
 def _compared(variant: Variant, baseline: Execution, value: Any) -> dict[str, Any]:
     execution = variant.prepare()
-    compare = OutputComparison(_parts(baseline, variant.expected(value)), EXECUTIONS_IF_OTHER + 1)
+    expected = variant.expected(value)
+    compare = OutputComparison(baseline.parts(expected, expected)[1], EXECUTIONS_IF_OTHER + 1)
     for number in itertools.count(1):
         compare.add(number, _executed(execution))
         if number == EXECUTIONS:
@@ -325,17 +306,10 @@ def _compared(variant: Variant, baseline: Execution, value: Any) -> dict[str, An
 
 def _executed(execution: Execution) -> list[bits.Part]:
     execution.reseed()
-    return _parts(execution, _value(execution))
+    return execution.parts(*execution())[1]
 
 
 def _value(execution: Execution) -> Any:
     """Execute once, and return what is compared: the output, or the gradients."""
     output, gradients = execution()
     return gradients if execution.backward else output
-
-
-def _parts(execution: Execution, value: Any) -> list[bits.Part]:
-    if not execution.backward:
-        return bits.parts(value, "output")
-    named = zip(execution.leaf_names, value, strict=True)
-    return [part for name, one in named for part in bits.parts(one, f"grad of {name}")]

@@ -15,7 +15,7 @@ from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.user import place_of
 from detmatrix.scanner.alerts import alert_caller, caller_in
 from detmatrix.scanner.modes import ExecutionKind
-from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
+from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS, CaseContext, shares
 from detmatrix.scanner.schedules import CANONICAL, DIRECTED, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
 from detmatrix.scanner.worker import bits, global_state, perturb, simulated
 from detmatrix.scanner.worker.agreement import CpuReference, NotComparedError
@@ -149,12 +149,7 @@ class SimulatedGpu:
 
 
 def settled(observed: Mapping[str, Any], seen: simulated.Report) -> dict[str, Any]:
-    """Return what becomes of an observation by what a simulated GPU told: pure, so that each rule can be tested.
-
-    Args:
-        observed: As the op left it.
-        seen: All that was told while it ran.
-    """
+    """Return what becomes of an observation by what a simulated GPU told: pure, so that each rule can be tested."""
     simulation = observed.get("simulated", {}) | {"libraries": seen.libraries, "products": seen.products}
     told: dict[str, Any] = {"simulated": simulation}
     none = {"exception": None}
@@ -272,11 +267,7 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
 
 
 def _expected(execution: Execution) -> list[bits.Part] | None:
-    """Return what the reference of a case gives; ``None`` without one, and where what promises it, the flag, is off.
-
-    Raises:
-        InvalidCaseError: The reference failed.
-    """
+    """Return what the reference of a case gives; ``None`` without one, and where what promises it, the flag, is off."""
     if execution.reference is None or not (execution.reference_always or execution.deterministic):
         return None
     try:
@@ -386,7 +377,7 @@ class _Repetition:
                 for one in tensors_in(gradients if self._execution.backward else output)
             ]
             output, gradients = self._returned = on_host(output), tuple(on_host(gradients))
-        return _judged(self._execution, output, gradients)
+        return self._execution.parts(output, gradients)
 
     def _held_to_cpu(self, first: Any) -> dict[str, Any]:
         """Return how the canonical execution is to the CPU, and whether the schedule that differed gave other values."""
@@ -432,9 +423,6 @@ class _Repetition:
 
         What differed is traced: the first kernel that leaves other memory behind must have conflicts. What did not is executed in
         other orders of all that was not found in conflict, once reversed and at other addresses, and once drawn.
-
-        Raises:
-            InvalidCaseError: The log has missed something.
         """
         if gpu.conflicts is None:
             return
@@ -524,19 +512,20 @@ class _Repetition:
 
     def _group(self, number: int) -> dict[str, Any] | None:
         """Run one group's share; ``None`` if it has none."""
-        name, perturbation = self._budget.groups[number]
+        name, start = self._budget.groups[number]
+        apart = PERTURBATIONS[name.partition("=")[0]].apart
         share = self._budget.shares[number]
         # What one thread does alone gives the same bits however busy the cores are, and whatever sleeps.
         idle = dict.fromkeys(OF_SEVERAL_THREADS, self._threads == 1) | {"order": not self._launches}
         if not share or idle.get(name):
             return None
         # The first execution is behind us, and counts for the first group.
-        compare = None if perturbation.apart else self._main
+        compare = None if apart else self._main
         done = 1 if number == 0 and compare else 0
         known = self._main.differing
         deadline = self._budget.deadline(number, time.perf_counter())
         looks = _Looks(deadline)
-        with perturbation.start(self._site) as before:
+        with start(self._site) as before:
             while done < share:
                 now = time.perf_counter()
                 if now > deadline and self._index > 1:
@@ -552,8 +541,8 @@ class _Repetition:
                     compare = OutputComparison(judged, share)
                     known = 0
                 else:
-                    compare.add(done if perturbation.apart else self._index, judged)
-                    if self._forward and not perturbation.apart:
+                    compare.add(done if apart else self._index, judged)
+                    if self._forward and not apart:
                         self._forward.add(self._index, forward)
                     if self._gpu and self._schedule is None and compare.differing:
                         self._schedule = {"name": name, "number": done, "seed": self._gpu.seed}
@@ -568,7 +557,7 @@ class _Repetition:
             "executions": done,
             "differing": compare.differing - known,
         }
-        if perturbation.apart:
+        if apart:
             group["digests"] = compare.result()["digests"]
         return group
 
@@ -607,17 +596,3 @@ class _Looks:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     return bool(tensor.layout == torch.strided and tensor.is_contiguous())
-
-
-def _judged(
-    execution: Execution, output: Any, gradients: tuple[torch.Tensor, ...]
-) -> tuple[list[bits.Part], list[bits.Part]]:
-    """Return the parts of the forward output (backward only) and the parts that are judged, of one execution."""
-    if not execution.backward:
-        return [], bits.parts(output, "output")
-    named = [
-        part
-        for name, gradient in zip(execution.leaf_names, gradients, strict=True)
-        for part in bits.parts(gradient, f"grad of {name}")
-    ]
-    return bits.parts(output, "output"), named

@@ -28,7 +28,7 @@ _IMPLICIT = "CompositeImplicitAutograd"
 
 
 def kernel_of(name: str, dense: str, layouts: Sequence[str] = ()) -> str:
-    """Say where the kernel of an overload comes from, as ``overload_records.Kernel``.
+    """Say where the kernel of an overload comes from, as ``records.Kernel``.
 
     Args:
         name: As the dispatcher spells it: ``"aten::add.Tensor"``.
@@ -93,14 +93,9 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
 
 
 def record(spec: OpSpec, case: str, **drawn: Any) -> dict[str, Any]:
-    """Execute a case once in each mode and return fields of ``overload_records.Dispatch``.
+    """Execute a case once in each mode and return fields of ``records.Dispatch``.
 
     The mode ``warn_only`` is that of a case which raises the alert with the flag on.
-
-    Args:
-        spec: The op.
-        case: Name of the case.
-        drawn: Options of ``Execution``: direction, dtype, device and seed.
     """
     return attempt(
         lambda execution: {"outcome": "ran", "modes": dict(_modes(execution))}, spec, case, **drawn
@@ -122,7 +117,7 @@ def _modes(execution: Execution) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _reached(execution: Execution) -> dict[str, Any]:
-    """Execute once; return fields of ``overload_records.Reached``."""
+    """Execute once; return fields of ``records.Reached``."""
     execution.reseed()
     arguments = execution.arguments()
     overloads = Overloads()
@@ -149,10 +144,7 @@ def _reached(execution: Execution) -> dict[str, Any]:
 def kernels(device: str) -> list[dict[str, Any]]:
     """Return every overload of this build, grouped by kernel and by what it writes.
 
-    The groups are fields of ``overload_records.BuildOverloads``.
-
-    Args:
-        device: ``"cpu"``, ``"cuda:0"``.
+    The groups are fields of ``records.BuildOverloads``.
     """
     schemas = {
         schema.name + (f".{schema.overload_name}" if schema.overload_name else ""): schema
@@ -180,7 +172,7 @@ def _is_key(name: str) -> bool:
 
 
 def _writes(schema: Any) -> str:
-    """Say what an overload writes into, as ``overload_records.Writes``."""
+    """Say what an overload writes into, as ``records.Writes``."""
     if schema is None or not schema.is_mutable:
         return "new"
     return "out" if any(argument.is_out for argument in schema.arguments) else "in_place"

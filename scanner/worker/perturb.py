@@ -16,9 +16,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
-from detmatrix.scanner.perturbations import PERTURBATIONS, CaseContext
+from detmatrix.scanner.perturbations import CaseContext
 from detmatrix.scanner.schedules import CANONICAL, SCHEDULES
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.launch_orders import NATURAL, launch_orders
@@ -221,14 +221,8 @@ def _threads(count: int) -> Callable[[CaseContext], AbstractContextManager[Befor
     return start
 
 
-class Disturbance(NamedTuple):
-    """A perturbation in deed."""
-
-    start: Callable[[CaseContext], AbstractContextManager[Before]]
-    apart: bool = False
-
-
-_STARTS: dict[str, Callable[[CaseContext], AbstractContextManager[Before]]] = {
+Start = Callable[[CaseContext], AbstractContextManager[Before]]
+_STARTS: dict[str, Start] = {
     "quiet": _quiet,
     "stress": _stress,
     "pause": _pause,
@@ -239,13 +233,13 @@ _STARTS: dict[str, Callable[[CaseContext], AbstractContextManager[Before]]] = {
 }
 
 
-def expand(names: list[str], default_threads: int) -> list[tuple[str, Disturbance]]:
+def expand(names: list[str], default_threads: int) -> list[tuple[str, Start]]:
     """Return the groups that *names* stand for: ``threads`` is one per count that is not the worker's own."""
-    groups: list[tuple[str, Disturbance]] = []
+    groups: list[tuple[str, Start]] = []
     for name in names:
         if name != "threads":
-            groups.append((name, Disturbance(_STARTS[name], PERTURBATIONS[name].apart)))
+            groups.append((name, _STARTS[name]))
             continue
         counts = sorted(count for count in {1, 2, len(CORES)} - {default_threads} if count <= len(CORES))
-        groups += [(f"threads={count}", Disturbance(_threads(count), apart=True)) for count in counts]
+        groups += [(f"threads={count}", _threads(count)) for count in counts]
     return groups

@@ -71,11 +71,6 @@ class Report(NamedTuple):
 def load(folder: str, socket: int, memory: int) -> None:
     """Load the stand-ins for all to see, before torch: a library whose name is loaded is not searched again.
 
-    Args:
-        folder: That has them.
-        socket: The descriptor that leads to the interpreter.
-        memory: The descriptor of the device's memory.
-
     Raises:
         OSError: They cannot be loaded, or the memory not be mapped.
     """

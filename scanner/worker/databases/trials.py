@@ -220,12 +220,7 @@ def _bounded_memory(device: str) -> Iterator[None]:
 
 
 def does_more(execution: Execution, target: int) -> bool:
-    """Tell whether the op writes, indexes or reads about as much as its inputs were grown to.
-
-    Args:
-        execution: The enlarged case, forward.
-        target: Elements that the recipe aimed at.
-    """
+    """Tell whether the op writes, indexes or reads about as much as its inputs were grown to."""
     least = target // _ENOUGH
     execution.reseed()
     output = bits.parts(execution()[0], "output")

@@ -40,10 +40,6 @@ class Source:
     def __init__(self, drawing: Drawing, wanted: Any) -> None:
         """Write the statements.
 
-        Args:
-            drawing: What was recorded.
-            wanted: The values, as ``Drawing.known`` returned them. Each tensor among them gets a name.
-
         Raises:
             UntraceableError: A tensor comes from somewhere else, or an argument has no source.
         """

@@ -138,11 +138,7 @@ def input_source(
 
 
 def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown: str) -> OpSpec:
-    """Return the spec of a database's entry whose samples are written as the numbers they consist of.
-
-    Raises:
-        InputSourceError: It is not there, or its samples were drawn on a device that this machine lacks.
-    """
+    """Return the spec of a database's entry whose samples are written as the numbers they consist of."""
     if device != "cpu":
         raise InputSourceError(
             "PyTorch's databases draw their samples on the device itself; only those of the CPU are written"
@@ -185,9 +181,6 @@ def _digest(lines: list[str], texts: list[str], values: list[Any], device: str, 
     """Run what was written, and return the digest of the inputs it makes, as an observation has it.
 
     Of a database's entry that holds what is no tensor too, for it is drawn.
-
-    Raises:
-        InputSourceError: They are not those that were drawn.
     """
     if device != "cpu" and not is_there(device):
         return None
@@ -253,11 +246,7 @@ class _Op:
             found = getattr(found, name)
 
     def _define(self, name: str, value: Any) -> None:
-        """Define a name, after those it needs itself.
-
-        Raises:
-            UntraceableError: It has no source.
-        """
+        """Define a name, after those it needs itself."""
         if name in self._seen or value is torch:
             return
         self._seen.add(name)

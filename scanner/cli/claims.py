@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
-from detmatrix.opspecs.model import OpSpec, Planned
-from detmatrix.opspecs.registry import SPECS, select
-from detmatrix.scanner.claims.matching import covering
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.registry import SPECS
+from detmatrix.scanner.cases.rows import known_rows
+from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions
-from detmatrix.scanner.observations.records import Claim, Section
+from detmatrix.scanner.observations.records import Claim, Row, Section
 from detmatrix.scanner.plurals import several
 
 _HEADINGS: dict[Section, str] = {
@@ -28,44 +28,17 @@ _HEADINGS: dict[Section, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Planning:
-    """A row on a device, as the mapping to claims reads it."""
-
-    id: str
-    spec: str
-    documented: tuple[str, ...]
-    traits: Mapping[str, str]
-    direction: str
-    dtype: str
-    device: str
-
-
-def planning(specs: Sequence[OpSpec] = SPECS) -> list[Planning]:
+def planning(specs: Sequence[OpSpec] = SPECS) -> list[Row]:
     """Return the rows of the catalog on each device they are planned on."""
-    return [
-        _planning(spec, planned, device)
-        for device in ("cpu", "cuda")
-        for spec, planned in select((), device, specs)
-    ]
+    return [row for device in ("cpu", "cuda") for row in known_rows(device, specs)]
 
 
-def _planning(spec: OpSpec, planned: Planned, device: str) -> Planning:
-    return Planning(
-        id=planned.id,
-        spec=spec.name,
-        documented=spec.documented,
-        traits=spec.cases[planned.case].traits,
-        direction=planned.direction,
-        dtype=planned.dtype,
-        device=device,
-    )
-
-
-def rows_by_spec(claim: Claim, rows: Sequence[Planning]) -> dict[str, list[str]]:
+def rows_by_spec(claim: Claim, rows: Sequence[Row]) -> dict[str, list[str]]:
     """Return the ids of the rows that speak to a claim, by spec, in catalog order."""
     found: dict[str, list[str]] = {}
-    for row in covering(claim, rows, ignore_device=claim.device == "mps"):
+    for row in rows:
+        if not matches(row, claim, ignore_device=claim.device == "mps"):
+            continue
         ids = found.setdefault(row.spec, [])
         if row.id not in ids:
             ids.append(row.id)
@@ -74,10 +47,6 @@ def rows_by_spec(claim: Claim, rows: Sequence[Planning]) -> dict[str, list[str]]
 
 def coverage(version: str | None, form: str) -> str:
     """Return the coverage of the bullets of a torch release, the latest by default.
-
-    Args:
-        version: Such as ``"2.13"``.
-        form: ``"table"`` or ``"json"``.
 
     Raises:
         UsageError: There is no table for that release.
