@@ -434,14 +434,17 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
 def by_op(pair: Pair) -> list[dict[str, Any]]:
     """Return what changed, the worst first, and then what only seems to have; ten rows of one op once."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    for kind in (*MOVES, "not_comparable"):
-        for change in pair.of(kind):
-            if kind not in MOVES and change.judged.apparent is None:
-                continue
-            row = change.row.row
-            listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
-            key = (row.spec, change.words, _finding(change), listed)
-            rows.setdefault(key, []).append(row.id.removeprefix(f"{row.spec}:"))
+    for change in (it for kind in (*MOVES, "not_comparable") for it in pair.of(kind)):
+        row, judged = change.row.row, change.judged
+        if change.old is None or change.new is None or judged.seeming not in MOVES:
+            continue
+        found = arrow(change.old.finding, change.new.finding)
+        # Of a row that has the same finding in both runs it says what else changed.
+        if change.old.finding == change.new.finding or judged.apparent is not None:
+            found = f"{found}: {judged.detail}"
+        listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
+        key = (row.spec, change.words, found, listed)
+        rows.setdefault(key, []).append(row.id.removeprefix(f"{row.spec}:"))
     names = ("op", "kind", "finding", "documented")
     return [{**dict(zip(names, key, strict=True)), "rows": ids} for key, ids in rows.items()]
 
@@ -483,13 +486,3 @@ def _only_one(pair: Pair) -> list[View]:
         )
         for op, some, counts in found
     ]
-
-
-def _finding(change: Change) -> str:
-    """Return a row's finding in both runs; of one that has the same in both, what else changed."""
-    assert change.old is not None
-    assert change.new is not None
-    text = arrow(change.old.finding, change.new.finding)
-    if change.old.finding == change.new.finding or change.judged.apparent is not None:
-        return f"{text}: {change.judged.detail}"
-    return text
