@@ -126,7 +126,7 @@ class Page:
         scrolls = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         wide: list[str] = self.run(
             f"return [...({scrolls} ? [document.documentElement] : []), ...document.querySelectorAll('main *')]"
-            ".filter((e) => !e.closest('.scroll, .hidden, thead') "
+            ".filter((e) => !e.closest('.scroll, .hidden, thead, .bar, .tiles') "
             "&& (e.localName === 'html' || e.getBoundingClientRect().right > innerWidth + 0.5))"
             ".map((e) => e.outerHTML.slice(0, 80))"
         )
