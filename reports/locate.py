@@ -307,11 +307,7 @@ _SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "TORCHINDUCTOR_MAX_AUTOTUNE": (("not set", "0"), _TIMES, "unset TORCHINDUCTOR_MAX_AUTOTUNE"),
     "torch.compile": (("not used", "no autotuning"), _TIMES, "torch.compile without max-autotune"),
-    "torch.manual_seed": (
-        ("called",),
-        f"{_OTHER_STATE}, data loaders with it",
-        "torch.manual_seed(0) at the start",
-    ),
+    "torch.manual_seed": (("called",), _OTHER_STATE, "torch.manual_seed(0) at the start"),
     "torch.Generator": (("not used", "seeded"), _OTHER_STATE, "generator.manual_seed(0)"),
     "random": (("not drawn from",), _UNSEEDED, "random.seed(0) at the start"),
     "numpy.random": (("not drawn from",), _UNSEEDED, "numpy.random.seed(0) at the start"),

@@ -46,13 +46,9 @@ class _Digest:
         """Return it as it stands in the record: a number, or a text that begins with what it is."""
         if self.before is not None and self.before.number != self.number:
             return f"{CHANGED}{self.number}"
-        return (
-            self.number
-            if not self.sign
-            else self.sign
-            if self.sign == NOT_COMPARED
-            else f"{self.sign}{self.number}"
-        )
+        if self.sign == NOT_COMPARED:
+            return self.sign
+        return f"{self.sign}{self.number}" if self.sign else self.number
 
 
 class _Memory:

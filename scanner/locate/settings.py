@@ -46,14 +46,14 @@ class Noted:
     hashes: str = field(default_factory=lambda: os.environ.get("PYTHONHASHSEED", "not set"))
     loaders: Counter[bool] = field(
         default_factory=Counter
-    )  # that draw: with a generator of their own, and without
+    )  # that draw: with their own generator, and without
     seeds: set[int] = field(default_factory=set)  # of generators that ops and loaders were given
     compiles: str = "not used"
 
     def compiled(self, mode: str | None = None, options: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Note what ``torch.compile`` is asked for."""
         tuned = any(value for name, value in (options or {}).items() if name in _TUNING)
-        if tuned or "max-autotune" in (mode or ""):
+        if tuned or "max-autotune" in str(mode):
             self.compiles = _TUNED
         elif self.compiles != _TUNED:
             self.compiles = "no autotuning"
@@ -81,13 +81,8 @@ def settings_now(noted: Noted) -> dict[str, str]:
     states = python_states()
     for name in ("random", "numpy.random"):
         found[name] = "drawn from" if name in states else "not drawn from"
-    found["torch.utils.data.DataLoader"] = (
-        f"{noted.loaders[False]} without a generator"
-        if noted.loaders[False]
-        else "all with a generator"
-        if noted.loaders[True]
-        else "not used"
-    )
+    alone, all_with = noted.loaders[False], "all with a generator" if noted.loaders[True] else "not used"
+    found["torch.utils.data.DataLoader"] = f"{alone} without a generator" if alone else all_with
     config = sys.modules.get("torch._inductor.config")
     tuned = any(getattr(config, name, False) for name in _TUNING)
     found["torch.compile"] = _TUNED if tuned else noted.compiles
