@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.judge import CHANGES, JudgedRow, Kind, few_processes, judge
 from detmatrix.reports.compare.page import block as excerpt
-from detmatrix.reports.compare.page import failures, timelines
+from detmatrix.reports.compare.page import failures, markdown, timelines
 from detmatrix.reports.compare.runs import Again, compare, confirm, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.observations.records import MODES, Sentinel
@@ -200,6 +200,7 @@ GAPS: dict[str, Matrix] = {
     "crash": run_of((PLANNED, ended(PLANNED, "off", "crash", "killed by SIGSEGV")), OTHER, name="b"),
     "lacking": run_of((PLANNED, ended(PLANNED, "off", "not_run", "no such op")), OTHER, name="b"),
     "not planned": run_of(OTHER, name="b"),
+    "not asked": run_of(OTHER, name="b", settings=replace(SETTINGS, patterns=("cumsum",))),
 }
 
 
@@ -216,6 +217,7 @@ def test_a_gap_hides_no_regression(gap: str) -> None:
 
     assert change.judged.apparent == "regressed"
     assert "since a: deterministic → silent; on: 0 of 98 → 19 of 98" in change.judged.detail
+    assert "(seems regressed)" in "".join(markdown(comparison))
     assert timelines(comparison)[0].rows[0].row.row.spec == "torch.Tensor.scatter_add_"
     assert len(list(failures(comparison, ("regressed",)))) == 1
 

@@ -436,11 +436,13 @@ def by_op(pair: Pair) -> list[dict[str, Any]]:
     rows: dict[tuple[str, ...], list[str]] = {}
     for change in (it for kind in (*MOVES, "not_comparable") for it in pair.of(kind)):
         row, judged = change.row.row, change.judged
-        if change.old is None or change.new is None or judged.seeming not in MOVES:
+        if judged.seeming not in MOVES:
             continue
-        found = arrow(change.old.finding, change.new.finding)
+        # A row that a run did not plan seems to have changed since a run before.
+        before, after = (one.finding if one else NOT_PLANNED for one in (change.old, change.new))
+        found = arrow(before, after)
         # Of a row that has the same finding in both runs it says what else changed.
-        if change.old.finding == change.new.finding or judged.apparent is not None:
+        if before == after or judged.apparent is not None:
             found = f"{found}: {judged.detail}"
         listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
         key = (row.spec, change.words, found, listed)
