@@ -6,9 +6,8 @@ domain (FFT, Winograd) does not multiply by the zeros of a mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, OpSpec, call
@@ -68,24 +67,17 @@ WHY = (
 )
 
 
-def _spec(name: str, op: str, case: str, reference: Callable[..., Any] | None = None) -> OpSpec:
-    """Return a spec of what the stack gives for its image."""
-    provokes = "12 layers, each of which may be computed by another algorithm"
-    return OpSpec(
+PROVOKES = "12 layers, each of which may be computed by another algorithm"
+SPECS: tuple[OpSpec, ...] = tuple(
+    OpSpec(
         name=name,
-        op=op,
+        op=f"opspecs.masked.{op}",
         why=WHY,
         directions=("backward",),
-        cases={case: Case(_stack, provokes, reference=reference, holds_always=reference is not None)},
+        cases={case: Case(_stack, PROVOKES, reference=reference, holds_always=reference is not None)},
     )
-
-
-SPECS: tuple[OpSpec, ...] = (
-    _spec("masked_conv2d", "opspecs.masked.masked_convolutions", "input_gradient"),
-    _spec(
-        "masked_conv2d.receptive_field",
-        "opspecs.masked.seen_by_masked_convolutions",
-        "nonzero_gradient",
-        receptive_field,
-    ),
+    for name, op, case, reference in (
+        ("masked_conv2d", "masked_convolutions", "input_gradient", None),
+        ("masked_conv2d.receptive_field", "seen_by_masked_convolutions", "nonzero_gradient", receptive_field),
+    )
 )

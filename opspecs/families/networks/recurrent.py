@@ -27,19 +27,12 @@ def _run(t: Inputs, *, gates: int, layers: int = 1, bidirectional: bool = False,
     batch = items or batch
     directions = 2 if bidirectional else 1
     scale = width**-0.5
-    weights = []
-    for layer in range(layers):
-        reads = width if layer == 0 else width * directions
-        for _ in range(directions):
-            weights += [
-                t.leaf(t.uniform(*shape, low=-scale, high=scale))
-                for shape in (
-                    (gates * width, reads),
-                    (gates * width, width),
-                    (gates * width,),
-                    (gates * width,),
-                )
-            ]
+    weights = [
+        t.leaf(t.uniform(gates * width, *reads, low=-scale, high=scale))
+        for layer in range(layers)
+        for _ in range(directions)
+        for reads in ((width * directions if layer else width,), (width,), (), ())
+    ]
     state = t.normal(layers * directions, batch, width)
     # An LSTM has a second state, of its cells.
     states = [state, t.normal(layers * directions, batch, width)] if gates == 4 else state  # noqa: PLR2004
