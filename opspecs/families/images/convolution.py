@@ -86,41 +86,39 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
     """Return the spec of one of Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d."""
     products = f"{CHANNELS * 3**dims} products summed into each"
     strided = f"up to {CHANNELS * 3**dims} products summed into each input element"
-    weights = f"about {POSITIONS_CPU} products summed into each weight ({POSITIONS_CUDA} on CUDA)"
     # A strided convolution has fewer outputs, a transposed one more; its inputs count.
-    steps = 1 if transposed else 2**dims
-    strided_weights = (
+    weights, strided_weights = (
         f"about {POSITIONS_CPU // steps} products summed into each weight ({POSITIONS_CUDA // steps} on CUDA)"
+        for steps in (1, 1 if transposed else 2**dims)
     )
+    case = partial(_case, dims)
     cases = {
-        "dense": _case(dims, "", f"{products} output element"),
-        "input_grad": _case(dims, "input", f"{products} input element"),
-        "weight_grad": _case(dims, "weight", weights),
-        "bias_grad": _case(
-            dims, "bias", f"{POSITIONS_CPU} gradients summed into each bias ({POSITIONS_CUDA} on CUDA)"
+        "dense": case("", f"{products} output element"),
+        "input_grad": case("input", f"{products} input element"),
+        "weight_grad": case("weight", weights),
+        "bias_grad": case(
+            "bias", f"{POSITIONS_CPU} gradients summed into each bias ({POSITIONS_CUDA} on CUDA)"
         ),
     }
     if dims > 1:  # There is no channels last of three dims.
         cases |= {
-            "channels_last": _case(dims, "", f"{products} output element", channels_last=True),
-            "channels_last_input_grad": _case(dims, "input", f"{products} input element", channels_last=True),
-            "channels_last_weight_grad": _case(dims, "weight", weights, channels_last=True),
+            "channels_last": case("", f"{products} output element", channels_last=True),
+            "channels_last_input_grad": case("input", f"{products} input element", channels_last=True),
+            "channels_last_weight_grad": case("weight", weights, channels_last=True),
         }
     cases |= {
-        "depthwise_input_grad": _case(
-            dims, "input", f"{3**dims} products summed into each input element", groups=CHANNELS
+        "depthwise_input_grad": case(
+            "input", f"{3**dims} products summed into each input element", groups=CHANNELS
         ),
-        "depthwise_weight_grad": _case(dims, "weight", weights, groups=CHANNELS),
-        "strided_dilated_input_grad": _case(dims, "input", strided, stride=2, dilation=2),
-        "strided_dilated_weight_grad": _case(dims, "weight", strided_weights, stride=2, dilation=2),
-        "grouped_weight_grad": _case(dims, "weight", weights, groups=2),
+        "depthwise_weight_grad": case("weight", weights, groups=CHANNELS),
+        "strided_dilated_input_grad": case("input", strided, stride=2, dilation=2),
+        "strided_dilated_weight_grad": case("weight", strided_weights, stride=2, dilation=2),
+        "grouped_weight_grad": case("weight", weights, groups=2),
         # One channel and a kernel of one: a product is an output, nothing is summed.
-        "single_product": _case(dims, "", "", channels=1, kernel=1),
+        "single_product": case("", "", channels=1, kernel=1),
     }
     if dims == 2 and not transposed:  # noqa: PLR2004
-        cases["small_weight_grad"] = _case(
-            dims, "weight", "up to 64 products summed into each weight", small=True
-        )
+        cases["small_weight_grad"] = case("weight", "up to 64 products summed into each weight", small=True)
         # Algorithms are chosen by the shape of such a layer; it takes a CPU seconds.
         cases |= {
             f"usual_{last and 'channels_last_'}weight_grad": Case(
