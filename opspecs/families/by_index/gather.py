@@ -12,12 +12,11 @@ from detmatrix.opspecs.families.by_index.indexing import FEW, SUMS, Sizes
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call, with_dtypes
 
-# What the cases below say of themselves; sizes are those of the two helpers.
+# What the cases below say of themselves; sizes are those of what is drawn.
 ADDITIONS = "about 16 gradients added into each element (16384 on CUDA)"
 ROW_ADDITIONS = "about 16 gradients added into each element (2048 on CUDA)"
 REPEATED = "about 16 gradients added into each element (1024 on CUDA)"
 ONE_DIM = "On a CPU one thread adds to a tensor of one dim."
-
 
 # Selected places, elements or rows, and columns; a CPU fights for thousands of elements, a GPU for few.
 ROWS: Sizes = {"cpu": (1 << 13, 1 << 9, 8), "cuda": (1 << 17, 64, 32), "simulated": (1 << 12, 1 << 8, 4)}
@@ -42,7 +41,8 @@ def _once(t: Inputs, *dim: int) -> Call:
 def _gather_rows(t: Inputs, *, expanded: bool = False, **options: bool) -> Call:
     """Gather elements with an index each, or rows with one index *expanded* to all of their elements."""
     places, rows, columns = t.size(**ROWS)
-    index = t.index(places, 1 if expanded else columns, high=rows).expand(places, columns)
+    index = t.index(places, 1 if expanded else columns, high=rows)
+    index = index.expand(places, columns) if expanded else index
     return call(t.leaf(t.normal(rows, columns)), 0, index, **options)
 
 
