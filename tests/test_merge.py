@@ -14,6 +14,7 @@ import pytest
 
 from detmatrix.reports.coverage import coverages
 from detmatrix.reports.matrix.model import load
+from detmatrix.reports.matrix.words import named_machines
 from detmatrix.scanner.cases.shards import divided
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.runfile import Run, read_run
@@ -379,3 +380,17 @@ def merged(in_shards: Path, tmp_path: Path) -> Path:
     run = command_in(tmp_path)
     assert run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", "all.jsonl").returncode == 0
     return tmp_path / "all.jsonl"
+
+
+def test_all_machines_of_a_run_are_named(detmatrix: Command, merged: Path) -> None:
+    """None of them stands for the others, on the page of a report and in a comparison."""
+    cpu = read_run(merged).header.environment.cpu
+    kinds = named_machines([f"{cpu}, 2 threads", "Another CPU, 16 threads"])
+
+    page = detmatrix("report", merged, "--format", "html").stdout
+    (one, _) = json.loads(detmatrix("compare", merged, merged, "--format", "json").stdout)["runs"]
+
+    assert kinds.startswith("2 kinds of machines: ")
+    assert f"<span>{kinds}</span>" in page
+    assert one["hardware"] == named_machines([cpu, "Another CPU"])
+    assert one["threads"] is None
