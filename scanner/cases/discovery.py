@@ -1,24 +1,25 @@
-"""The specs that only the scanned torch can name: PyTorch's databases, enumerated by a worker, entry by entry."""
+"""What a scan plans, and the specs that only the scanned torch can name: PyTorch's databases, enumerated by workers, entry by entry."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import asdict
 
-from detmatrix.opspecs.model import Case, OpSpec, Planned
+from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.patterns import OpNames, op_names, ops_of, recorded_names
 from detmatrix.opspecs.pytorch.names import names_for
 from detmatrix.opspecs.pytorch.sources import SOURCES, databases
-from detmatrix.opspecs.registry import names_of
+from detmatrix.opspecs.registry import names_of, selected
+from detmatrix.scanner.accelerators import kind_of
+from detmatrix.scanner.cases.rows import EntrySpec, entry_spec, planned_rows, rows_of
 from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import (
@@ -26,9 +27,12 @@ from detmatrix.scanner.observations.records import (
     Count,
     Direction,
     Dtype,
+    EnumeratedEntry,
+    Header,
     Provoked,
     Row,
     Settings,
+    Source,
 )
 from detmatrix.scanner.processes.environment import resolve_device
 from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
@@ -76,84 +80,6 @@ class _Names(Struct):
     failed: str | None = None
 
 
-def _say_nothing(_: str, __: int, ___: int) -> None:
-    """Tell nobody."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntrySpec(OpSpec):
-    """An entry of a database as a worker enumerated it; the inputs of its cases are drawn by workers alone."""
-
-    records: dict[Planned, Row] = field(default_factory=dict, compare=False)  # in the worker's order
-    device: str = ""  # the one it was enumerated for: "cpu" or "cuda"
-
-    def rows(self, device: str) -> Iterator[Planned]:
-        """Yield the rows of this entry, in the worker's order; none on another device."""
-        yield from self.records if device in (self.device, "any") else ()
-
-
-def recorded(supervisor: WorkerSupervisor, rows: Sequence[Row]) -> tuple[OpSpec, ...]:
-    """Return the specs of a database's rows that were planned before, without those whose entry is not there now.
-
-    Which enlargements an op takes in time may differ from one day to the next, so that nothing is tried anew; whether
-    the samples are the same, the digests of the inputs tell.
-
-    Raises:
-        UsageError: A database cannot be imported.
-        UntrustedScanError: No worker could start.
-    """
-    by_spec: dict[str, list[Row]] = {}
-    for row in rows:
-        by_spec.setdefault(row.spec, []).append(row)
-    sources = databases([row.source for row in rows])
-    known = {name for source in sources for name in _names(supervisor, source)}
-    return tuple(_spec(of) for name, of in by_spec.items() if name in known)
-
-
-def names_in(supervisor: WorkerSupervisor, settings: Settings) -> tuple[OpNames, ...]:
-    """Return the names of all entries of the databases that are scanned; importing them takes seconds.
-
-    Raises:
-        UsageError: A database cannot be imported.
-    """
-    return tuple(
-        op_names(name, source)
-        for source in databases(settings.sources)
-        for name in _names(supervisor, source)
-    )
-
-
-def enumerated_entries(
-    supervisor: WorkerSupervisor,
-    settings: Settings,
-    specs: Sequence[OpSpec],
-    names: Sequence[OpNames],
-    tell: Tell = _say_nothing,
-    known: Collection[str] = (),
-) -> Iterator[tuple[EntrySpec, Counter[str]]]:
-    """Yield the entries that patterns could select as specs, each with what was counted, as workers answer.
-
-    Raises:
-        UsageError: A database cannot be imported.
-        UntrustedScanError: No worker could start.
-    """
-    options = {
-        "device": settings.device,
-        "seed": settings.seed,
-        "dtypes": list(settings.dtypes) or None,
-        "samples": settings.samples,
-    }
-    asked = [one for one in wanted(settings.patterns, names, specs) if one.name not in known]
-    answers = _answers(supervisor, [one.name for one in asked], options, tell)
-    for one, answer in zip(asked, answers, strict=True):
-        counts = Counter(samples=answer.samples, refused=answer.refused)
-        taken = {(row.dtype, row.case, row.provoked) for row in answer.rows}
-        counts.update("enlarged" if provoked == "enlarged" else "taken" for _, _, provoked in taken)
-        common: dict[str, Any] = {"family": one.family, "spec": one.name, "op": answer.op, "why": answer.why}
-        common |= {"source": one.family, "device": settings.device, "documented": names_for(one.name)}
-        yield _spec([Row(**common, **asdict(row)) for row in answer.rows]), counts
-
-
 class _Described(Struct):
     """What a worker says of a spec that leaves it to what its inputs are."""
 
@@ -161,31 +87,168 @@ class _Described(Struct):
     dtype: Dtype = "float32"
 
 
-def described(
-    supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]
-) -> tuple[OpSpec, ...]:
-    """Return specs with the directions and dtypes that a worker finds, of those that leave them to it.
+class Planner:
+    """Plans the rows of a scan: first those that need no database, then entry by entry."""
 
-    Raises:
-        UntrustedScanError: No worker could start.
-    """
-    return tuple(_described_spec(supervisor, settings, one) if one.described else one for one in specs)
+    def __init__(self, supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]) -> None:
+        """Ask workers for what must be known of specs, and for the names in databases; importing these takes seconds.
 
+        Raises:
+            UsageError: A database cannot be imported.
+            UntrustedScanError: No worker could start.
+        """
+        self._supervisor = supervisor  # its device is resolved
+        self._settings = settings
+        self._specs = tuple(self._described(one) if one.described else one for one in specs)
+        sources = databases(settings.sources)
+        self._names = [op_names(name, source) for source in sources for name in self._entries_of(source)]
+        self._found: list[OpSpec] = []
 
-def _described_spec(supervisor: WorkerSupervisor, settings: Settings, spec: OpSpec) -> OpSpec:
-    case = next(iter(spec.cases))
-    request = {
-        "do": "describe",
-        "spec": spec.name,
-        "case": case,
-        "device": settings.device,
-        "seed": settings.seed,
-    }
-    try:
-        answer = supervisor.ask_for(_Described, MODES[0], request, settings.timeout)
-    except WorkerEndedError:
-        answer = _Described()
-    return replace(spec, directions=answer.directions, dtypes=(answer.dtype,))
+    def _described(self, spec: OpSpec) -> OpSpec:
+        """Return a spec with the directions and dtypes that a worker finds, where it leaves them to it."""
+        request: dict[str, Any] = {"do": "describe", "spec": spec.name, "case": next(iter(spec.cases))}
+        request |= {"device": self._settings.device, "seed": self._settings.seed}
+        try:
+            answer = self._supervisor.ask_for(_Described, MODES[0], request, self._settings.timeout)
+        except WorkerEndedError:
+            answer = _Described()
+        return replace(spec, directions=answer.directions, dtypes=(answer.dtype,))
+
+    def _entries_of(self, source: str) -> list[str]:
+        """Return the names of a source's entries."""
+        request = {"do": "entries", "source": source}
+        try:
+            answer = self._supervisor.ask_for(_Names, MODES[0], request, _SECONDS)
+        except WorkerEndedError as error:
+            answer = _Names(failed=f"the worker that imports PyTorch's databases {error}")
+        if answer.failed is not None:
+            raise UsageError(f"--source {source}: {answer.failed}")
+        return answer.entries
+
+    def _rows(self, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
+        """Return the rows of some specs that patterns select; whether each matches something is not known yet."""
+        device, others = self._settings.device, [*map(names_of, self._specs), *self._names]
+        selection = selected(self._settings.patterns, kind_of(device), specs, others)
+        return rows_of(selection, self._settings)
+
+    def first(self) -> tuple[Row, ...]:
+        """Return the rows of the header.
+
+        Raises:
+            UsageError: A pattern matches nothing, where that is known by now.
+        """
+        return self._rows(self._specs) if self._names else planned_rows(self._settings, self._specs)
+
+    @property
+    def entry_names(self) -> list[str]:
+        """The entries of databases that patterns could select, which are enumerated only as they are asked for."""
+        return [one.name for one in wanted(self._settings.patterns, self._names, self._specs)]
+
+    def enumerated(
+        self, tell: Tell, known: Collection[str] = ()
+    ) -> Iterator[tuple[EntrySpec, EnumeratedEntry]]:
+        """Yield the entries that patterns could select as specs, each with the rows that they do, as workers answer.
+
+        Args:
+            tell: Told how far it is.
+            known: Names of entries that need not be asked for.
+        """
+        settings = self._settings
+        asked = [one for one in wanted(settings.patterns, self._names, self._specs) if one.name not in known]
+        for one, answer in zip(asked, self._answers([one.name for one in asked], tell), strict=True):
+            common: dict[str, Any] = {
+                "family": one.family,
+                "spec": one.name,
+                "op": answer.op,
+                "why": answer.why,
+            }
+            common |= {"source": one.family, "device": settings.device, "documented": names_for(one.name)}
+            spec = entry_spec([Row(**common, **asdict(row)) for row in answer.rows])
+            self._found.append(spec)
+            taken = {(row.dtype, row.case, row.provoked) for row in answer.rows}
+            enlarged = sum(provoked == "enlarged" for _, _, provoked in taken)
+            yield (
+                spec,
+                EnumeratedEntry(
+                    source=convert(one.family, Source),
+                    spec=one.name,
+                    rows=self._rows([spec]),
+                    samples=answer.samples,
+                    taken=len(taken) - enlarged,
+                    enlarged=enlarged,
+                    refused=answer.refused,
+                ),
+            )
+
+    def _answers(self, names: Sequence[str], tell: Tell) -> Iterator[_Entry]:
+        """Yield what workers answer for entries, in the order of the names.
+
+        Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
+        """
+        settings = self._settings
+        options: dict[str, Any] = {
+            "device": settings.device,
+            "seed": settings.seed,
+            "samples": settings.samples,
+        }
+        options |= {"dtypes": list(settings.dtypes) or None}
+        count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
+        others = [self._supervisor.another() for _ in range(count - 1)]
+        idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()
+        for one in (self._supervisor, *others):
+            idle.put(one)
+
+        def ask(number: int, name: str) -> _Entry:
+            tell(name, number, len(names))
+            one = idle.get()
+            try:
+                return _entry(one, name, options)
+            finally:
+                idle.put(one)
+
+        try:
+            with ThreadPoolExecutor(count) as pool:
+                # After an interruption or a failure nobody begins another entry.
+                yield from pool.map(ask, range(len(names)), names)
+        finally:
+            for one in others:
+                one.retire()
+
+    def check(self, *, whole: bool) -> None:
+        """Refuse patterns of which one has selected nothing.
+
+        Args:
+            whole: Whether all entries were enumerated; else a pattern is content with an op that it could mean.
+
+        Raises:
+            UsageError: Names it.
+        """
+        ops = [*map(names_of, self._specs), *self._names]
+        if not whole and all(ops_of(pattern, ops) for pattern in self._settings.patterns):
+            return
+        planned_rows(self._settings, (*self._specs, *self._found))
+
+    def again(self, header: Header) -> tuple[Row, ...]:
+        """Return what a scan that goes on would plan here now, but for entries that are not enumerated yet.
+
+        Which enlargements an op takes in time may differ from one day to the next, so that no entry that is still there is tried
+        anew; whether its samples are the same, the digests of the inputs tell.
+
+        Raises:
+            UsageError: A database cannot be imported.
+            UntrustedScanError: No worker could start.
+        """
+        by_spec: dict[str, list[Row]] = {}
+        for row in (row for row in header.planned if row.provoked):
+            by_spec.setdefault(row.spec, []).append(row)
+        sources = databases([rows[0].source for rows in by_spec.values()])
+        known = {name for source in sources for name in self._entries_of(source)}
+        entries = [entry_spec(rows) for name, rows in by_spec.items() if name in known]
+        return tuple(
+            row
+            for row in (*self._rows(self._specs), *self._rows(entries))
+            if header.groups.get(row.spec, header.shard) == header.shard
+        )
 
 
 def listed(
@@ -203,9 +266,8 @@ def listed(
         supervisor = WorkerSupervisor(python, sandbox.path, (), "auto")
         try:
             supervisor.device = resolve_device("auto", supervisor.first(MODES[0]).build)
-            settings = settings_for(asked, supervisor.device)
-            names = names_in(supervisor, settings)
-            return tuple(spec for spec, _ in enumerated_entries(supervisor, settings, specs, names))
+            planner = Planner(supervisor, settings_for(asked, supervisor.device), specs)
+            return tuple(spec for spec, _ in planner.enumerated(lambda *_: None))
         finally:
             supervisor.retire()
 
@@ -219,47 +281,6 @@ def wanted(patterns: Sequence[str], names: Sequence[OpNames], specs: Sequence[Op
     return [one for one in names if one.name in found]
 
 
-def _names(supervisor: WorkerSupervisor, source: str) -> list[str]:
-    """Return the names of a source's entries."""
-    try:
-        answer = supervisor.ask_for(_Names, MODES[0], {"do": "entries", "source": source}, _SECONDS)
-    except WorkerEndedError as error:
-        answer = _Names(failed=f"the worker that imports PyTorch's databases {error}")
-    if answer.failed is not None:
-        raise UsageError(f"--source {source}: {answer.failed}")
-    return answer.entries
-
-
-def _answers(
-    supervisor: WorkerSupervisor, names: Sequence[str], options: dict[str, Any], tell: Tell
-) -> Iterator[_Entry]:
-    """Yield what workers answer for entries, in the order of the names.
-
-    Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
-    """
-    count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
-    others = [supervisor.another() for _ in range(count - 1)]
-    idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()
-    for one in (supervisor, *others):
-        idle.put(one)
-
-    def ask(number: int, name: str) -> _Entry:
-        tell(name, number, len(names))
-        one = idle.get()
-        try:
-            return _entry(one, name, options)
-        finally:
-            idle.put(one)
-
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            # After an interruption or a failure nobody begins another entry.
-            yield from pool.map(ask, range(len(names)), names)
-    finally:
-        for one in others:
-            one.retire()
-
-
 def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> _Entry:
     """Return the rows of one entry; fewer if trying its samples ends workers, and at least one that says so."""
     for trial in (True, False):
@@ -270,24 +291,6 @@ def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> 
             continue
     row = _EntryRow(case="sample_0", direction="forward", dtype="float32", provoked="samples")
     return _Entry(op=name.partition(":")[2], why="", rows=[row], samples=0, refused=0)
-
-
-def _spec(rows: Sequence[Row]) -> EntrySpec:
-    first = rows[0]
-    return EntrySpec(
-        name=first.spec,
-        op=first.op,
-        why=first.why,
-        family=first.source,
-        source=first.source,
-        device=first.device.partition(":")[0],
-        cases={row.case: Case(inputs=_never, provokes=row.provokes, traits=row.traits) for row in rows},
-        records={Planned(row.spec, row.case, row.direction, row.dtype): row for row in rows},
-    )
-
-
-def _never(_: Any) -> Any:
-    raise AssertionError("the inputs of a database's entry are drawn by a worker")
 
 
 def with_databases(

@@ -252,23 +252,6 @@ def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[in
         return tuple(found)
 
 
-def accept(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: EngineCell) -> EngineCell:
-    """Return a cell with the engines that cuDNN accepts; a refusal is what it says too."""
-    try:
-        total, engines = accepted(library, graph, gpu)
-    except CudnnError as error:
-        return replace(cell, refused=str(error))
-    return replace(cell, total=total, engines=engines)
-
-
-def rank(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor, cell: EngineCell) -> EngineCell:
-    """Return a cell with the order of its engines; a refusal is what it says too."""
-    try:
-        return replace(cell, order=order(library, graph, gpu))
-    except CudnnError as error:
-        return replace(cell, refused=str(error))
-
-
 def answer(request: Request, say: Callable[[object], None]) -> None:
     """Load cuDNN and ask it; write a line for what was loaded, and one for each cell whenever more is known of it."""
     gpus: dict[str, Descriptor] = {}
@@ -297,14 +280,15 @@ def answer(request: Request, say: Callable[[object], None]) -> None:
                     graph = GraphBuilder(library, graphs).graph(
                         operation, request.problems[problem], dtype, layout
                     )
+                    total, engines = accepted(library, graph, gpus[gpu])
+                    cell = replace(cell, total=total, engines=engines)
+                    if engines and gpu not in request.unordered:
+                        # Said before the heuristics are asked, which may end the process.
+                        say(cell)
+                        cell = replace(cell, order=order(library, graph, gpus[gpu]))
                 except CudnnError as error:
-                    say(replace(cell, refused=str(error)))
-                    continue
-                cell = accept(library, graph, gpus[gpu], cell)
-                # Said before the heuristics are asked, which may end the process.
+                    cell = replace(cell, refused=str(error))
                 say(cell)
-                if cell.engines and gpu not in request.unordered:
-                    say(rank(library, graph, gpus[gpu], cell))
 
 
 def main() -> None:

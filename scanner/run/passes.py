@@ -37,7 +37,6 @@ from detmatrix.scanner.run.requests import (
     PATIENCE,
     ask,
     compared_within,
-    further_perturbations,
     perturbations_of,
     place_of,
     request_for,
@@ -277,7 +276,11 @@ class PassRunner:
             # One sample of each mode: what gives the same bits gives them in every process.
             more["sample"] = self._process == 0 and mode in MODES
         else:
-            perturb = further_perturbations(settings, of_off if threads is None else threads)
+            threads = of_off if threads is None else threads
+            perturb = perturbations_of(settings, threads)
+            # Pauses show some races on a CPU a hundred times oftener, and take too long for every row.
+            if settings.device == "cpu" and threads != 1 and "pause" not in perturb:
+                perturb.append("pause")
         if further is not None or runs > settings.runs:
             perturb, more["max_time"] = compared_within(settings, perturb)
         return self._observe(row, perturb, settings.timeout, **more)

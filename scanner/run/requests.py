@@ -91,16 +91,6 @@ def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool 
     return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)
 
 
-def further_perturbations(settings: Settings, threads: int | None) -> list[str]:
-    """Return what a row is executed further under: on a CPU also behind pauses, which show some races a hundred times oftener.
-
-    They take too long for every row.
-    """
-    perturb = perturbations_of(settings, threads)
-    pausing = settings.device == "cpu" and threads != 1 and "pause" not in perturb
-    return [*perturb, *["pause"] * pausing]
-
-
 def compared_within(settings: Settings, perturb: Iterable[str]) -> tuple[list[str], float]:
     """Return what more executions than were asked for are made under, and the seconds that they may take.
 

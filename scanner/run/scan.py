@@ -23,8 +23,8 @@ from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.accelerators import lacking
 from detmatrix.scanner.cases.catalog import choose, load_catalog, with_installed
-from detmatrix.scanner.cases.discovery import with_databases
-from detmatrix.scanner.cases.rows import Planner, control_rows, known_rows
+from detmatrix.scanner.cases.discovery import Planner, with_databases
+from detmatrix.scanner.cases.rows import control_rows, known_rows
 from detmatrix.scanner.cases.settings import Plan, Shard, settings_for
 from detmatrix.scanner.cases.shards import divided, plan_digest, seconds_of
 from detmatrix.scanner.claims.tables import parse_claims
@@ -251,7 +251,7 @@ class _Scan:
             self._writer.write(self._header)
         known = frozenset[str]() if self._begun is None else self._begun.entries
         known |= {group for group, shard in self._header.groups.items() if shard != self._header.shard}
-        for entry in self._planner.entries(self._progress.enumerating, known):
+        for _, entry in self._planner.enumerated(self._progress.enumerating, known):
             # What was enumerated is not lost with the minutes that it took.
             self._writer.write(entry)
         if self._begun is None:
