@@ -237,15 +237,10 @@ def _out(written: str, output: Path | None, run: str | None = None) -> None:
     """Write the script to a file, or to standard output."""
     if output is None:
         click.echo(written, nl=False)
-    else:
-        _write(output, written, run)
-
-
-def _write(path: Path, written: str, run: str | None) -> None:
-    """Write the script."""
-    if run is not None and path.exists() and path.samefile(run):
-        raise UsageError(f"{path}: is the run file; choose another place with -o")
+        return
+    if run is not None and output.exists() and output.samefile(run):
+        raise UsageError(f"{output}: is the run file; choose another place with -o")
     try:
-        path.write_text(written, encoding="utf-8")
+        output.write_text(written, encoding="utf-8")
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise cannot_write(output, error) from error

@@ -109,7 +109,10 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
     kernels: BuildOverloads | None = None
     for path in paths:
         source = _Source(path, shared)
-        kernels, source.kernels = _better(kernels, source.kernels), None
+        # The overloads of a build are the same for all of its files, unless one could not ask for them.
+        known = [one for one in (kernels, source.kernels) if one is not None]
+        kernels = min(known, key=lambda one: (one.message is not None, repr(one)), default=None)
+        source.kernels = None
         sources.append(source)
         if (text := difference(sources[0].header, source.header)) is not None:
             raise UsageError(f"{source.path}: is of another plan than {sources[0].path}: {text}")
@@ -276,12 +279,6 @@ def _move(record: _Placed, places: Sequence[int]) -> None:
     elif isinstance(record, Distrust) and record.mode is not None:
         for name in ("since", "before"):
             force_setattr(record, name, places[min(getattr(record, name), len(places) - 1)])
-
-
-def _better(one: BuildOverloads | None, other: BuildOverloads | None) -> BuildOverloads | None:
-    """Return the overloads of a build: they are the same for all of its files, unless one could not ask for them."""
-    found = [it for it in (one, other) if it is not None]
-    return min(found, key=lambda it: (it.message is not None, repr(it)), default=None)
 
 
 def difference(one: Header, other: Header) -> str | None:

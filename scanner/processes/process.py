@@ -175,7 +175,7 @@ class WorkerProcess:
             self.stop()
             raise UntrustedScanError(f"{python}: no worker could be started ({_NO_REPLY})") from error
         except WorkerEndedError as error:
-            _refuse_old(python, _version_of(python))
+            _refuse_old(python)
             raise UntrustedScanError(f"{python}: no worker could be started ({error})") from error
         except BaseException:
             # Ctrl-C while it imports torch: nobody else knows of it yet.
@@ -327,28 +327,23 @@ def _refuse_missing(python: str) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _refuse_old(python: str, version: str | None) -> None:
-    """Refuse an interpreter in which a worker cannot run."""
-    if version is None or tuple(map(int, version.split(".")[:2])) >= NEEDS_PYTHON:
-        return
-    needed = ".".join(map(str, NEEDS_PYTHON))
-    raise UntrustedScanError(
-        f"{python}: is Python {version}, and a worker needs {needed} or newer; give an interpreter that is, "
-        f"with a torch for it"
-    )
-
-
-def _version_of(python: str) -> str | None:
-    """Return the version of an interpreter in which no worker starts; ``None`` if it does not tell."""
+def _refuse_old(python: str) -> None:
+    """Refuse an interpreter that is too old for a worker; one that does not tell its version is not judged here."""
     command = [python, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=30, check=False
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    text = done.stdout.strip()
-    return text if done.returncode == 0 and re.fullmatch(r"\d+\.\d+\.\d+", text) else None
+        return
+    version = re.fullmatch(r"(\d+)\.(\d+)\.\d+", done.stdout.strip())
+    if done.returncode or version is None or tuple(map(int, version.groups())) >= NEEDS_PYTHON:
+        return
+    needed = ".".join(map(str, NEEDS_PYTHON))
+    raise UntrustedScanError(
+        f"{python}: is Python {version[0]}, and a worker needs {needed} or newer; give an interpreter that is, "
+        f"with a torch for it"
+    )
 
 
 _Kind = TypeVar("_Kind")
