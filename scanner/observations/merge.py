@@ -22,6 +22,7 @@ from pathlib import Path
 from msgspec.structs import force_setattr, replace
 
 from detmatrix.scanner.errors import RunFileError, UsageError
+from detmatrix.scanner.observations.files import opening_of
 from detmatrix.scanner.observations.parts import (
     BUILD,
     common_settings,
@@ -70,7 +71,7 @@ class _Source:
         closing: Closing | None = None
         entries: list[EnumeratedEntry] = []
         for number, text in reader.lines():
-            if reader.kind(number, text) not in {"entry", "kernels", "closing"}:
+            if opening_of(text).kind not in ("entry", "kernels", "closing"):
                 continue
             match reader.decode(number, text):
                 case EnumeratedEntry() as entry:

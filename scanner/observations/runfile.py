@@ -53,15 +53,6 @@ _LONGEST_HEADER = 128 << 20
 _LONGEST_LINE = 16 << 20
 
 
-class _Kind(msgspec.Struct):
-    """Just enough of a line to tell what it holds."""
-
-    kind: str = ""
-
-
-_KINDS = msgspec.json.Decoder(_Kind)
-
-
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What a run file holds."""
 
@@ -118,13 +109,6 @@ class RunReader:
                 return
             self.end += len(line) + 1
             yield number, line
-
-    def kind(self, number: int, line: bytes) -> str:
-        """Return what kind of record a line holds, which takes less time than to decode it."""
-        try:
-            return _KINDS.decode(line).kind
-        except UNDECODABLE as error:
-            raise _damaged(self._path, number, error) from error
 
     def decode(self, number: int, line: bytes) -> Line:
         """Return the record that a line holds."""
