@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.runfile import read_run
@@ -22,6 +23,11 @@ from tests.runs import raised, ran, row, stable, write_run
 from tests.sharded import scanned_in_shards
 
 HERE = Path(__file__).parent
+# The same examples everywhere, however slow the machine is at the moment.
+settings.register_profile(
+    "tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 # The first makes the scan that others share; theirs come later, so that nobody waits for it.
 LONGEST = ("faults", "opinfo", "resume", "workers", "controls", "readme")
 ADVICE = "give a file that scan wrote"

@@ -38,7 +38,7 @@ def _doubles(*patterns: int) -> Any:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_one_flipped_bit_is_seen_in_every_dtype(dtype: str, data: st.DataObject) -> None:
     """Any single bit of any element decides, whatever value it belongs to."""
     size = getattr(torch, dtype).itemsize
@@ -116,7 +116,7 @@ def test_strides_do_not_count(layout: str) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_strides_give_the_bits_of_a_fresh_copy(data: st.DataObject) -> None:
     """Views with arbitrary strides, overlapping ones and odd ones on size-1 dimensions too, read like a copy."""
     shape = data.draw(st.lists(st.integers(0, 4), max_size=4))

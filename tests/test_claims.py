@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from detmatrix.scanner.claims import tables as claims
@@ -423,7 +423,6 @@ line = st.lists(fragments | st.text(st.characters(exclude_characters="\n"), max_
 
 
 # To draw such texts takes long beside other load.
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(line | st.sampled_from([DETERMINISTIC, RAISES, CUBLAS, "", "        * ", "      - "])).map(
         "\n".join

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -291,7 +291,7 @@ def test_sameness_where_nothing_could_race_changes_no_bullet(
 
 
 # A busy machine draws examples slowly.
-PATIENT = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=50)
 OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")
 TRAITS = st.fixed_dictionaries(
     {},

@@ -138,7 +138,7 @@ def _pairs(width: int) -> st.SearchStrategy[list[tuple[int, int]]]:
 
 @pytest.mark.parametrize("dtype", sorted(_WIDTHS))
 @given(data=st.data(), block=st.integers(1, 50))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_measures_are_those_of_python_arithmetic(dtype: str, data: st.DataObject, block: int) -> None:
     """Any bits of any floating dtype are measured as one element after the other is, in blocks of any length."""
     width = _WIDTHS[dtype]
@@ -151,7 +151,7 @@ def test_measures_are_those_of_python_arithmetic(dtype: str, data: st.DataObject
 
 
 @given(pairs=_pairs(32), block=st.integers(1, 50))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_complex_numbers_are_one_element_each(pairs: list[tuple[int, int]], block: int) -> None:
     """Distances of complex numbers are those in the plane; steps are those of the component that took more."""
     first, second = zip(*pairs, *pairs[::-1], strict=True)
@@ -166,7 +166,7 @@ def test_complex_numbers_are_one_element_each(pairs: list[tuple[int, int]], bloc
 @example(one=0x7FEFFFFFFFFFFFFF, other=0xFFEFFFFFFFFFFFFF)
 @example(one=0x4000000000000000, other=0xC000000000000000)
 @example(one=0x4000000000000000, other=0xBFFFFFFFFFFFFFFF)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_steps_between_doubles_never_wrap(one: int, other: int) -> None:
     """Across signs the distance of two doubles may pass 2**63 - 1; it is capped there and exact below."""
     finite = all(math.isfinite(_value(bits, "float64", 64)) for bits in (one, other))
