@@ -156,7 +156,7 @@ class OpSpec:
     def op_name(self) -> str:
         """The dotted path of the op, as reports show it."""
         if isinstance(self.op, str):
-            return self.op
+            return self.op.removeprefix("detmatrix.")
         # A partial or an instance that can be called has no name of its own.
         name = getattr(self.op, "__qualname__", None) or type(self.op).__qualname__
         # Runs were recorded before families had folders and packages one name, and join by this one.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ROOT = str(Path(__file__).absolute().parents[2])
-_ENTRY = f"import sys; sys.path[0] = {_ROOT!r}; from detmatrix.scanner.cli.main import main; main()"
+_ENTRY = f"import sys; sys.path[: not sys.flags.safe_path] = [{_ROOT!r}]; from detmatrix.scanner.cli.main import main; main()"
 # Set where a command of ours runs, so that a file that it loads does not start another, and so on.
 _CALLED = "DETMATRIX_CALLED"
 # Run files that nobody asked to keep, until the process ends.

@@ -7,7 +7,8 @@ before the program runs, so that it imports the detmatrix of its own path, or no
 import sys
 
 # Python puts the folder of this file first; its modules are none of the program's.
-del sys.path[0]
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]
 
 import json
 from importlib.util import find_spec, module_from_spec, spec_from_file_location

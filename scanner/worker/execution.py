@@ -399,8 +399,7 @@ def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
     """
     if not isinstance(op, str):
         return op
-    # Ours are recorded without the name of the whole.
-    root, *names = (f"detmatrix.{op}" if op.startswith("opspecs.") else op).split(".")
+    root, *names = op.split(".")
     found: Any = importlib.import_module(root)
     path = root
     for name in names:

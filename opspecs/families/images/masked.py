@@ -71,7 +71,7 @@ PROVOKES = "12 layers, each of which may be computed by another algorithm"
 SPECS: tuple[OpSpec, ...] = tuple(
     OpSpec(
         name=name,
-        op=f"opspecs.masked.{op}",
+        op=f"detmatrix.opspecs.masked.{op}",
         why=WHY,
         directions=("backward",),
         cases={case: Case(_stack, PROVOKES, reference=reference, holds_always=reference is not None)},

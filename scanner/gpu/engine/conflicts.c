@@ -85,8 +85,9 @@ void begin_log(Machine *m) {
 /* Room for so many more of what lies one after the other. */
 static void *roomy(Machine *m, void *items, uint64_t *room, uint64_t count, size_t size) {
     if (count < *room) return items;
-    *room = *room ? 2 * *room : 256;
-    if (!(items = realloc(items, *room * size))) fail(m, UNKNOWN, "out of memory");
+    uint64_t more = *room ? 2 * *room : 256;
+    if (!(items = realloc(items, more * size))) fail(m, UNKNOWN, "out of memory");
+    *room = more; /* not before: another launch takes over a log that is as it was */
     return items;
 }
 
@@ -120,8 +121,9 @@ static Page *page_of(Machine *m, uint64_t number) {
     Page **slot = slot_of(log, number);
     if (!*slot) {
         if (2 * log->pages >= log->slots) {
-            free(log->slot);
-            if (!(log->slot = calloc(log->slots *= 2, sizeof *log->slot))) fail(m, UNKNOWN, "out of memory");
+            Page **more = calloc(2 * log->slots, sizeof *more);
+            if (!more) fail(m, UNKNOWN, "out of memory");
+            free(log->slot), log->slot = more, log->slots *= 2;
             for (uint64_t k = 0; k < log->pages; k++)
                 if (log->page[k]->number && log->page[k]->number != NO_ADDRESS) *slot_of(log, log->page[k]->number) = log->page[k];
             slot = slot_of(log, number);

@@ -36,7 +36,7 @@ from detmatrix.scanner.worker.repro.recorder import Drawing, mapped
 # Stands for the shape of an output, which is not known before it is there.
 _ANY_SHAPE = 7919
 # The modules whose functions and classes are written out: ours, and files of the user's.
-_WRITTEN_OUT = ("opspecs.", "detmatrix.opspecs.", "detmatrix_specs_")
+_WRITTEN_OUT = ("detmatrix.opspecs.", "detmatrix_specs_")
 
 
 class InputSourceError(Exception):
