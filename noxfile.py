@@ -29,6 +29,12 @@ nox.options.default_venv_backend = "venv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "types", "docs", "tests"]
 
+# A copy of the checkout may come without the links of the package.
+for _link in (Path(__file__).with_name("detmatrix") / name for name in ("opspecs", "reports", "scanner")):
+    if not _link.is_dir():
+        _link.unlink(missing_ok=True)
+        _link.symlink_to(Path("..", _link.name))
+
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 WITHOUT_TORCH = PYPROJECT["project"]["dependencies"]
 RAY = PYPROJECT["project"]["optional-dependencies"]["ray"]
