@@ -583,6 +583,7 @@ def test_a_record_tells_what_it_is_before_its_first_op(tmp_path: Path) -> None:
     [
         (b"", "no record of a run"),
         (None, "no record of a run"),
+        (b'{"kind":"header"}\n', "no record of a run (it is a run file; detmatrix report reads it)"),
         (b'{"kind":"ops","format":2}\n', "written in record format 2, this detmatrix reads up to 1"),
         (b'{"kind":"ops","format":1,"torch":[]}\n', "line 1: is no line of a record"),
         *(

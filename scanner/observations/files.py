@@ -114,10 +114,9 @@ _KINDS = {
 }
 
 
-def what_it_is(path: str | Path, failure: type[DetmatrixError]) -> str:
-    """Return, in brackets, what a file of another kind is; nothing of one that detmatrix does not write."""
-    with readable(Path(path), "detmatrix", failure) as file:
-        said = re.match(rb'\s*\{\s*"kind":\s*"(\w+)"', file.read(100))
+def what_it_is(data: bytes) -> str:
+    """Return, in brackets, what a file of another kind is by its first bytes; nothing of one that detmatrix does not write."""
+    said = re.match(rb'\s*\{\s*"kind":\s*"(\w+)"', data)
     return f" (it is {_KINDS[kind]})" if said and (kind := said[1].decode()) in _KINDS else ""
 
 
@@ -154,7 +153,7 @@ def read_record(path: str | Path, type_: type[Recorded], about: RecordKind) -> R
         raise failure(f"{path}: larger than any {about.name}; {theirs}")
     opening = opening_of(data)
     if opening.kind != about.kind:
-        raise failure(f"{path}: not a {about.name}{what_it_is(path, failure)}; {theirs}")
+        raise failure(f"{path}: not a {about.name}{what_it_is(data)}; {theirs}")
     refuse_newer(path, f"{about.name} format", opening.format, about.format, failure)
     if isinstance(opening.format, int) and opening.format < 1:
         raise failure(f"{path}: no such {about.name} format: {opening.format} - at `$.format`")

@@ -24,7 +24,7 @@ from detmatrix.scanner.located import (
     Parting,
     Root,
 )
-from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer
+from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
 
 # The kind and the format of records; 1 is the first. An extra field of a line is no new format.
 KIND, FORMAT = "ops", 1
@@ -112,7 +112,7 @@ class RecordedRun:
         opening = opening_of(line)
         if opening.kind != KIND:
             raise RunFileError(
-                f"{self.path}: no record of a run; give a file that detmatrix locate --record wrote"
+                f"{self.path}: no record of a run{what_it_is(line)}; give a file that detmatrix locate --record wrote"
             )
         refuse_newer(self.path, "record format", opening.format, FORMAT, RunFileError)
         try:
