@@ -6,24 +6,22 @@ Of a row of the matrix recorded tables say what is *expected*. No engine was run
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
-from tabulate import tabulate
 
 from detmatrix.reports.render import page
 from detmatrix.reports.render.json import View, json_of
 from detmatrix.reports.render.markdown import generate
-from detmatrix.reports.render.output import wrapped
 from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
 from detmatrix.scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
 from detmatrix.scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation
 from detmatrix.scanner.cudnn.record import (
     TF32,
-    Engine,
     EngineCell,
     EngineTable,
     encode,
@@ -31,112 +29,105 @@ from detmatrix.scanner.cudnn.record import (
     read_table,
     ways,
 )
-from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.observations.records import Row
 
+# What becomes of the nondeterministic engines in the order in which PyTorch tries engines.
+_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 PLACES = ("first", "later", "never", "fallback", "not_known")
 
 # A dtype and a layout.
 Way = tuple[str, str]
-# (layer, operation) -> GPU -> ways.
-LayerWays = dict[tuple[str, str], dict[str, set[Way]]]
-_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 
 
-def met_first(table: EngineTable) -> LayerWays:
-    """Return where PyTorch tries a nondeterministic engine first."""
-    return _layers(table, lambda engines: first_place(engines) == 1)
+class Tried(NamedTuple):
+    """What PyTorch tries for a layer in a dtype and a layout."""
+
+    place: str  # of PLACES
+    at: int | None  # the first nondeterministic engine, from 1
+    of: int  # engines
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what PyTorch tries: the heuristics answered with an engine that it keeps."""
+        return self.of > 0
 
 
-def known(table: EngineTable) -> LayerWays:
-    """Return where it is known what PyTorch tries."""
-    return _layers(table, bool)
+# By layer, operation and GPU.
+Layers = dict[tuple[str, str, str], dict[Way, Tried]]
 
 
-def asked(table: EngineTable) -> LayerWays:
-    """Return what cuDNN was asked about."""
-    return _layers(table, lambda _: True)
+def tried(table: EngineTable) -> Layers:
+    """Return what PyTorch tries, in the order of the layers.
 
-
-def _layers(table: EngineTable, is_so: Callable[[tuple[Engine, ...]], bool]) -> LayerWays:
-    """Return where what PyTorch tries is so, in the order of the layers."""
-    found: LayerWays = {}
-    for cell in sorted(table.cells, key=lambda cell: cell.problem):
-        on = found.setdefault((table.problems[cell.problem].name, cell.operation), {})
+    Where the heuristics gave no answer that is not known; where they list nothing that PyTorch keeps, it falls back.
+    """
+    found: Layers = {}
+    operations = get_args(Operation)
+    for cell in sorted(table.cells, key=lambda it: (it.problem, operations.index(it.operation))):
+        on = found.setdefault((table.problems[cell.problem].name, cell.operation, cell.gpu), {})
         for dtype, engines in ways(cell).items():
-            if is_so(engines):
-                on.setdefault(cell.gpu, set()).add((dtype, cell.layout))
-    return {place: on for place, on in found.items() if on}
+            at = first_place(engines)
+            listed = "never" if at is None else "first" if at == 1 else "later"
+            place = listed if engines else "fallback" if cell.refused is None else "not_known"
+            on[dtype, cell.layout] = Tried(place, at, len(engines))
+    return found
+
+
+def _firsts(every: Mapping[Way, Tried]) -> list[Way]:
+    return [way for way, one in every.items() if one.place == "first"]
 
 
 def labels(some: Collection[Way], every: Collection[Way]) -> list[str]:
     """Return dtypes, each with its layouts unless they are all that were asked about."""
-    layouts: defaultdict[str, set[str]] = defaultdict(set)
-    for dtype, layout in some:
-        layouts[dtype].add(layout)
-    whole = {
-        dtype for dtype, found in layouts.items() if found >= {it for name, it in every if name == dtype}
-    }
-    return sorted(
-        dtype if dtype in whole else f"{dtype} ({', '.join(sorted(found))})"
-        for dtype, found in layouts.items()
-    )
+    texts = []
+    for dtype in {dtype for dtype, _ in some}:
+        found, all_ = (sorted(layout for name, layout in ways_ if name == dtype) for ways_ in (some, every))
+        texts.append(dtype if found == all_ else f"{dtype} ({', '.join(found)})")
+    return sorted(texts)
 
 
-def first_lines(table: EngineTable, gpus: Sequence[str]) -> list[list[str]]:
+def first_lines(layers: Layers, gpus: Sequence[str]) -> list[list[str]]:
     """Return for each layer with a nondeterministic engine first its dtypes by GPU, and those that are not known."""
-    sure, every = known(table), asked(table)
 
-    def text(place: tuple[str, str], gpu: str, first: set[Way]) -> str:
-        answered, all_ = sure.get(place, {}).get(gpu, set()), every[place].get(gpu, set())
-        if not answered:
+    def text(every: Mapping[Way, Tried]) -> str:
+        unknown = [way for way, one in every.items() if not one.known]
+        if len(unknown) == len(every):
             return "not known"
-        told = ", ".join(labels(first, all_)) or "none"
-        unknown = all_ - answered
-        return f"{told}; not known: {', '.join(labels(unknown, all_))}" if unknown else told
+        told = ", ".join(labels(_firsts(every), every)) or "none"
+        return f"{told}; not known: {', '.join(labels(unknown, every))}" if unknown else told
 
+    first = {key[:2] for key, every in layers.items() if _firsts(every)}
     return [
-        [*place, *(text(place, gpu, on.get(gpu, set())) for gpu in gpus)]
-        for place, on in met_first(table).items()
+        [*place, *(text(layers.get((*place, gpu), {})) for gpu in gpus)]
+        for place in dict.fromkeys(key[:2] for key in layers)
+        if place in first
     ]
 
 
-def places(table: EngineTable) -> list[dict[str, Any]]:
-    """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries, and where.
-
-    Where the heuristics gave no answer that is not known; where they list nothing that PyTorch keeps, it falls back.
-    """
-    counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0] * len(PLACES))
-    ranks: defaultdict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
-    for cell in table.cells:
-        if cell.operation not in CONVOLUTIONS:
-            continue
-        for dtype, engines in ways(cell).items():
-            key = cell.operation, cell.gpu, dtype
-            place = first_place(engines)
-            if not engines:
-                column = 3 if cell.refused is None else 4
-            else:
-                column = 2 if place is None else int(place > 1)
-            counts[key][column] += 1
-            if place is not None:
-                ranks[key].append((place, len(engines)))
+def places(layers: Layers) -> list[dict[str, Any]]:
+    """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries, and where."""
+    found: defaultdict[tuple[str, str, str], list[Tried]] = defaultdict(list)
+    for (_, operation, gpu), every in layers.items():
+        if operation in CONVOLUTIONS:
+            for (dtype, _), one in every.items():
+                found[operation, gpu, dtype].append(one)
     return [
         {
             "operation": operation,
             "gpu": gpu,
             "dtype": dtype,
-            **dict(zip(PLACES, found, strict=True)),
-            "ranks": _ranks(ranks[operation, gpu, dtype]) if any(found[:3]) else "not known",
+            **{place: sum(one.place == place for one in some) for place in PLACES},
+            "ranks": _ranks(some),
         }
-        for (operation, gpu, dtype), found in counts.items()
+        for (operation, gpu, dtype), some in found.items()
     ]
 
 
-def _ranks(ranks: Sequence[tuple[int, int]]) -> str:
+def _ranks(some: Sequence[Tried]) -> str:
     """Return the places, and of how many, as ranges: "2nd to 7th of 5 to 18"."""
+    ranks = [(one.at, one.of) for one in some if one.at]
     if not ranks:
-        return "none"
+        return "none" if any(one.known for one in some) else "not known"
     at, of = (sorted(column) for column in zip(*ranks, strict=True))
     ends = [
         f"{it}th" if it % 100 in range(11, 14) else f"{it}{_SUFFIXES.get(it % 10, 'th')}"
@@ -167,25 +158,20 @@ _ATTENTION = (
 def view(table: EngineTable) -> View:
     """Return the report of one release of cuDNN."""
     gpus = [name for name, state in table.gpus.items() if state in {PRESENT, "described"}]
-    engines, figures = accepted_engines(table, gpus), _figures(table)
-    assumed = sum(line[-1] == ASSUMED for line in figures)
+    engines, figures, layers = accepted_engines(table, gpus), _figures(table), tried(table)
     return View(
         {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
-        places=(found := places(table)),
+        places=(found := places(layers)),
         place_lines=[list(one.values()) for one in found],
         engine_lines=[
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
         ],
-        first_lines=first_lines(table, gpus),
+        first_lines=first_lines(layers, gpus),
         limits=LIMITS,
         driver_text=_DRIVERS[table.driver],
         attention=_ATTENTION,
         described=list(table.descriptions),
         figure_lines=figures,
-        figures_text=f"GPUs are described by {len(figures)} figures each, of which {assumed} are assumed and the others have a "
-        f"source; --format md lists them."
-        if figures
-        else "",
         names=gpus,
         # What cuDNN refused, by operation and GPU, and how often.
         refused=[
@@ -266,15 +252,22 @@ def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
 CHANGES = {"newly_first": "newly first", "no_longer_first": "no longer first"}
 
 
-def changes(tables: Iterable[EngineTable]) -> View:
+def changes(tables: Sequence[EngineTable]) -> View:
     """Return what changed from release to release, in the order given."""
-    tables = list(tables)
-    firsts = [met_first(table) for table in tables]
-    steps = [
-        _step(old, new, before, after)
-        for old, new, before, after in zip(tables, tables[1:], firsts, firsts[1:], strict=False)
+    layers = [tried(table) for table in tables]
+    steps: list[dict[str, Any]] = [
+        {
+            "old": old.cudnn,
+            "new": new.cudnn,
+            "not_compared": sorted((set(old.gpus) | set(new.gpus)) - (_ordered(old) & _ordered(new))),
+            "no_longer_first": _only(before, after),
+            "newly_first": _only(after, before),
+        }
+        for (old, before), (new, after) in pairwise(zip(tables, layers, strict=True))
     ]
-    counts = _first_counts(tables, firsts)
+    # In how many layers a nondeterministic engine comes first.
+    firsts = [Counter(key[1:] for key, every in found.items() if _firsts(every)) for found in layers]
+    operations = dict.fromkeys(operation for found in firsts for operation, _ in found)
     return View(
         {
             "tables": [
@@ -296,45 +289,25 @@ def changes(tables: Iterable[EngineTable]) -> View:
                     for name, title in CHANGES.items()
                     for one in step[name]
                 ],
-                "counts": [
-                    [operation, gpu, *(found[operation, gpu] for found in of_step)]
-                    for gpu, operation, _ in counts
-                    if any(found[operation, gpu] for found in of_step)
-                ],
             }
             for step in steps
-            # In how many layers an engine comes first now, or no longer, by operation and GPU.
-            for of_step in [[Counter((it["operation"], it["gpu"]) for it in step[name]) for name in CHANGES]]
         ],
         limits=LIMITS,
         sentences=[sentence(table) for table in tables],
         count_lines=[
-            [gpu, operation, *("not known" if count is None else count for count in found)]
-            for gpu, operation, found in counts
+            [
+                gpu,
+                operation,
+                *(
+                    found[operation, gpu] if gpu in _ordered(table) else "not known"
+                    for table, found in zip(tables, firsts, strict=True)
+                ),
+            ]
+            for gpu in dict.fromkeys(gpu for table in tables for gpu in table.gpus)
+            for operation in operations
         ],
         names=[table.cudnn for table in tables],
     )
-
-
-def _first_counts(
-    tables: Sequence[EngineTable], firsts: Sequence[LayerWays]
-) -> list[tuple[str, str, list[int | None]]]:
-    """Return for each GPU and operation in how many layers a nondeterministic engine comes first, by release."""
-    operations = dict.fromkeys(operation for found in firsts for _, operation in found)
-    return [
-        (
-            gpu,
-            operation,
-            [
-                sum(gpu in on for (_, one), on in found.items() if one == operation)
-                if gpu in _ordered(table)
-                else None
-                for table, found in zip(tables, firsts, strict=True)
-            ],
-        )
-        for gpu in dict.fromkeys(gpu for table in tables for gpu in table.gpus)
-        for operation in operations
-    ]
 
 
 def _ordered(table: EngineTable) -> set[str]:
@@ -342,29 +315,16 @@ def _ordered(table: EngineTable) -> set[str]:
     return {cell.gpu for cell in table.cells if cell.order}
 
 
-def _step(old: EngineTable, new: EngineTable, before: LayerWays, after: LayerWays) -> dict[str, Any]:
-    """Return what one release has that the other has not, where what PyTorch tries is known in both."""
-    return {
-        "old": old.cudnn,
-        "new": new.cudnn,
-        "not_compared": sorted((set(old.gpus) | set(new.gpus)) - (_ordered(old) & _ordered(new))),
-        "no_longer_first": _only(old, before, after, known(new)),
-        "newly_first": _only(new, after, before, known(old)),
-    }
-
-
-def _only(table: EngineTable, first: LayerWays, other: LayerWays, sure: LayerWays) -> list[dict[str, Any]]:
-    """Return what is first in this table and not in the other one, of what is known there."""
-    every = asked(table)
-    return [
-        {"layer": layer, "operation": operation, "gpu": gpu, "dtypes": labels(alone, every[place][gpu])}
-        for (layer, operation), on in first.items()
-        for gpu, some in on.items()
-        if (
-            alone := (some & sure.get(place := (layer, operation), {}).get(gpu, set()))
-            - other.get(place, {}).get(gpu, set())
-        )
-    ]
+def _only(layers: Layers, other: Layers) -> list[dict[str, Any]]:
+    """Return what is first in one table and not in the other, of what is known there."""
+    found = []
+    for (layer, operation, gpu), every in layers.items():
+        there = other.get((layer, operation, gpu), {})
+        if alone := [
+            way for way in _firsts(every) if way in there and there[way].known and there[way].place != "first"
+        ]:
+            found.append({"layer": layer, "operation": operation, "gpu": gpu, "dtypes": labels(alone, every)})
+    return found
 
 
 _RECORDED = Path(__file__).parent / "engines"
@@ -380,14 +340,7 @@ _REQUIRED = {
 }
 
 
-class RowEngines(NamedTuple):
-    """What is said of the engines that a row may meet, and those that are noted nondeterministic: "weight gradient engine 20"."""
-
-    text: str = ""
-    nondeterministic: tuple[str, ...] = ()
-
-
-def expected_engines(row: Row, torch: str) -> RowEngines:
+def expected_engines(row: Row, torch: str) -> str:
     """Return which engines of the cuDNN that a build requires a row may meet; nothing where nothing is recorded.
 
     Args:
@@ -396,26 +349,21 @@ def expected_engines(row: Row, torch: str) -> RowEngines:
     """
     cudnn = _REQUIRED.get(torch)
     if cudnn is None or not is_convolution(row):
-        return RowEngines()
+        return ""
     layer = layer_of(row)
     if layer is None:
-        return RowEngines(
-            f"cuDNN {cudnn}: not known which recorded layers are like it: stride, dilation and groups of the case are not recorded"
-        )
+        return f"cuDNN {cudnn}: not known which recorded layers are like it: stride, dilation and groups of the case are not recorded"
     operations: tuple[Operation, ...] = ("forward",) if row.direction == "forward" else layer.gradients
     asked = [cudnn_operation(one, transposed=layer.problem.transposed) for one in operations]
     if not asked:
-        return RowEngines()
-    alike = [_alike(cudnn, one, layer.problem.kind, row.dtype, layer.layout) for one in asked]
-    told = (_engines_words(one, layer.problem.kind, cells) for one, cells in zip(asked, alike, strict=True))
-    return RowEngines(
-        f"cuDNN {cudnn}: {'; '.join(told)}; not measured, and accepted is not runnable",
-        tuple(
-            f"{one} engine {number}"
-            for one, cells in zip(asked, alike, strict=True)
-            for number in _numbers(cells)
-        ),
+        return ""
+    told = (
+        _engines_words(
+            one, layer.problem.kind, _alike(cudnn, one, layer.problem.kind, row.dtype, layer.layout)
+        )
+        for one in asked
     )
+    return f"cuDNN {cudnn}: {'; '.join(told)}; not measured, and accepted is not runnable"
 
 
 @cache
@@ -457,83 +405,7 @@ def _engines_words(operation: Operation, kind: LayerKind, cells: Sequence[Engine
     return f"{of}: {engines} noted nondeterministic, tried first for recorded layers like it: {counts}"
 
 
-def _text(tables: Sequence[EngineTable]) -> Iterator[str]:
-    """Yield for a terminal: which engines are nondeterministic, and how often PyTorch tries one first."""
-    for table in tables:
-        shown = view(table)
-        for said in (shown.sentence, shown.driver_text, shown.limits, shown.figures_text):
-            yield from _lines(said)
-        yield "\n"
-        yield _table(["operation of cuDNN", "of", *shown.names], shown.engine_lines)
-        yield from _lines(
-            "Accepted, fewest to most, then the numbers of those that are noted nondeterministic, and in how many cells: a layer in "
-            "a dtype and a layout."
-        )
-        yield "\n"
-        met = [one for one in shown.places if any(one[key] for key in PLACES if key != "never")]
-        yield _table(
-            ["operation", "GPU", "dtype", *(name.replace("_", " ") for name in PLACES), "place"],
-            ([one[key] for key in ("operation", "gpu", "dtype", *PLACES, "ranks")] for one in met),
-        )
-        yield from _lines(
-            "In how many layers and layouts PyTorch, with benchmark off, tries a nondeterministic engine first, later or never. "
-            "fallback: the heuristics list none that it keeps; not known: they gave no answer. place: of the first nondeterministic "
-            "engine among those that PyTorch tries, over the layers that have one. The forward of a transposed convolution is a "
-            "data gradient for cuDNN, and the reverse."
-        )
-        if never := [one for one in shown.places if one not in met]:
-            yield from _lines(f"Never in any layer: {_never(never)}.")
-        yield from _lines("--format md names the layers.")
-    if len(tables) > 1:
-        yield from _change_lines(changes(tables))
-
-
-def _change_lines(shown: View) -> Iterator[str]:
-    """Yield what changed from release to release, in numbers."""
-    yield "\n"
-    yield from _lines("Layers where PyTorch tries a nondeterministic engine first, by release of cuDNN:")
-    yield "\n"
-    yield _table(
-        ["operation", "GPU", *shown.names], ([line[1], line[0], *line[2:]] for line in shown.count_lines)
-    )
-    for step in shown.step_lines:
-        yield "\n"
-        yield from _lines(
-            f"{step['title']}: {'layers that differ in a dtype and layout' if step['counts'] else 'no layer differs'}."
-        )
-        if step["not_compared"]:
-            yield from _lines(
-                f"Not compared, because the order is not known in both: {step['not_compared']}."
-            )
-        if step["counts"]:
-            yield "\n"
-            yield _table(["operation", "GPU", *CHANGES.values()], step["counts"])
-    yield from _lines(
-        "--format md names the layers, dtypes and layouts; a layer may come in one and go in another."
-    )
-
-
-def _never(some: Iterable[Mapping[str, str]]) -> str:
-    """Name operations, GPUs and dtypes."""
-    dtypes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in some:
-        dtypes[one["operation"], one["gpu"]].append(one["dtype"])
-    return "; ".join(
-        f"{operation} on {gpu} in {', '.join(names)}" for (operation, gpu), names in dtypes.items()
-    )
-
-
-def _lines(said: str) -> Iterator[str]:
-    yield from (f"{line}\n" for line in wrapped(said))
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    cells = [[one_line(str(cell)) for cell in row] for row in rows]
-    return tabulate(cells, headers=heads, tablefmt="simple", disable_numparse=True) + "\n"
-
-
 RENDERERS: dict[str, Callable[[Sequence[EngineTable]], Iterable[str]]] = {
-    "text": _text,
     "md": lambda tables: (
         generate("cudnn_changes", changes(tables)) if len(tables) > 1 else generate("cudnn", view(tables[0]))
     ),

@@ -481,11 +481,11 @@ _add("compare-recorded", f"compare {_OLD} {_NEW}", _COMPARED)
 _add("explain-everywhere", "explain index_add", "text md json")
 _add("explain-unknown", "explain no_such_op run.jsonl", "text")
 _add("libraries", "libraries", "text md json html", one="cuDNN --format text")
-_add("cudnn", "cudnn --read engines/cudnn-9.28.0.json.gz", "text md json html")
+_add("cudnn", "cudnn --read engines/cudnn-9.28.0.json.gz", "md json html")
 _add(
     "cudnn-changes",
     "cudnn --read engines/cudnn-9.10.2.json.gz --read engines/cudnn-9.28.0.json.gz",
-    "text md html",
+    "md html",
 )
 _add("list", "list cumsum conv2d put_", "table json", claims="--claims --torch 2.13.0", modes="--modes")
 LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"

@@ -43,7 +43,7 @@ _LAYOUTS = ("contiguous", "channels_last")
               "there. Default: all that can be asked about.")  # fmt: skip
 @click.option("--read", "recorded", metavar="TABLE.json", multiple=True,
               help="Render this recorded table (.gz too) instead; of several, what changed from one to the next.")  # fmt: skip
-@writes(engines.RENDERERS, "Text, tables, a page, or JSON: the record, to be read again.", "text")
+@writes(engines.RENDERERS, "Markdown, a page, or JSON: the record, to be read again.")
 def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str, ...], to: Place) -> int:
     """Ask cuDNN which of its engines are nondeterministic, and where PyTorch tries one first.
 

@@ -237,7 +237,7 @@ def row_view(row: MatrixRow, torch: str = "", machine: str | None = None) -> Vie
         "modes": modes,
         "invariance": row.invariance,
         # Those that a row on a simulated GPU that only called cuDNN may meet.
-        "engines": expected_engines(planned, torch).text if calls else "",
+        "engines": expected_engines(planned, torch) if calls else "",
         "libraries": library_names(frozenset((planned.op, *planned.documented))),
     }
     return View(
