@@ -21,11 +21,7 @@ from detmatrix.scanner.plurals import several
 @patterns_argument
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
               help="A table to read, or JSON with every row id.")  # fmt: skip
-@click.option("--claims", is_flag=True, help="List what PyTorch documents instead, and what speaks to it.")
 @click.option("--modes", is_flag=True, help="List the modes of scan instead, and which rows are run in each.")
-@click.option(
-    "--torch", "version", metavar="VERSION", help="With --claims: the release (default: the latest)."
-)
 @click.option(
     "--source",
     "sources",
@@ -39,9 +35,7 @@ from detmatrix.scanner.plurals import several
 def command(
     patterns: tuple[str, ...],
     form: str,
-    claims: bool,
     modes: bool,
-    version: str | None,
     sources: tuple[str, ...] | None,
     python: str | None,
 ) -> None:
@@ -52,25 +46,14 @@ def command(
     Specs that installed packages bring are among them.
 
     A case that says what it provokes can expose a difference; an innocent case leaves the op no choice of order.
-    With --claims, list the documented bullets, and below each the ops and how many of their rows speak to it.
     """
     if modes:
-        if patterns or claims or version or sources or python:
+        if patterns or sources or python:
             raise UsageError(
                 "--modes covers all modes; leave the patterns and the other options but --format out"
             )
         click.echo(_modes(form))
         return
-    if claims:
-        if patterns:
-            raise UsageError("--claims covers the whole catalog; leave the patterns out")
-        # Records and the tables take time to load.
-        from detmatrix.scanner.cli.claims import coverage  # noqa: PLC0415
-
-        click.echo(coverage(version, form))
-        return
-    if version is not None:
-        raise UsageError("--torch names the release whose claims are listed; add --claims")
     asked = sources or ("documented",)
     specs = load_catalog(with_installed(()), asked)
     ops = list(map(names_of, specs)) if patterns else []
