@@ -184,6 +184,7 @@ PROGRESS = (
     "scan: loading",
     "scan: only PyTorch's databases have",
     "scan: starting torch",
+    "scan: preparing a simulated GPU",
     "scan: torch.compile compiles a first function",
 )
 

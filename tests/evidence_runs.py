@@ -52,11 +52,6 @@ def as_json(*paths: Path, only: tuple[str, ...] = ()) -> Any:
     return json.loads(text("json", *paths, only=only))
 
 
-def rows_of(path: Path) -> dict[str, Any]:
-    """Return the rows of the JSON report by their op."""
-    return {one["spec"]: one for one in json.loads(text("json", path))["rows"]}
-
-
 def only(path: Path) -> Matrix:
     """Return the matrix of a run file."""
     return load([str(path)])[0]

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Call
 from detmatrix.opspecs.user import load_specs
 from detmatrix.reports.cli.check import view_of_function
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
@@ -19,17 +17,10 @@ from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.worker.execution import describe
 from tests.commands import Command
-from tests.conftest import refused
 from tests.runs import ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 FILE = Path(__file__).with_name("checked.py")
-
-
-def _drawn(inputs: str, direction: str = "backward") -> tuple[Call, Inputs]:
-    (spec,) = load_specs(f"{FILE}:varies({FILE}:{inputs})")
-    t = Inputs("key", dtype="float32", device="cpu", direction=direction)
-    return spec.cases["inputs"].inputs(t), t
 
 
 @pytest.fixture(params=["stand-ins", pytest.param("torch", marks=pytest.mark.nightly)])
@@ -132,23 +123,6 @@ def test_serial_function_has_no_bound(tmp_path: Path) -> None:
         "no difference in 1 row; 1 serial serial: one thread did all the work, so nothing could race" in text
     )
     assert "rate <" not in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["checked.py"], "'checked.py' names no function; give FILE.py:FUNCTION"),
-        (["none.py:f"], "/none.py: no such file"),
-        ([f"{FILE}:varied"], "checked.py: has no function 'varied'; did you mean varies?"),
-        ([f"{FILE}:NUMBER"], "checked.py: has no function 'NUMBER'"),
-        ([f"{FILE}:varies"], "varies takes arguments (missing a required argument: 'x'); name a function that returns"),
-        ([f"{FILE}:varies", "--inputs", "pair"], "'pair' names no function; give FILE.py:FUNCTION"),
-        ([f"{FILE}:varies", "--inputs", f"{FILE}:pear"], "checked.py: has no function 'pear'; did you mean pair?"),
-    ],
-)  # fmt: skip
-def test_what_a_user_can_get_wrong(detmatrix: Command, arguments: list[str], expected: str) -> None:
-    """One line, before anything runs."""
-    assert expected in refused(detmatrix("check", *arguments))
 
 
 @pytest.mark.parametrize(

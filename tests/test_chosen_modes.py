@@ -11,8 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.opspecs.model import Case, OpSpec, call
-from detmatrix.reports.compare.judge import Change, judge
-from detmatrix.reports.compare.runs import Again, compare
+from detmatrix.reports.compare.judge import judge
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
@@ -238,7 +237,6 @@ NOT_COMPILED = [
     for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")
 ]
 OFTEN = {"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}
-ROUNDS = 7
 
 
 def _eager(off: Sequence[dict[str, int]] = (), on: Sequence[dict[str, int]] = ()) -> list[Observation]:
@@ -429,22 +427,6 @@ def test_a_row_that_began_not_to_be_its_reference_is_a_change(unlike: tuple[int,
         assert judged.detail.startswith("off, on: ")
         assert "→" in judged.detail
         assert judged.confirmed is False
-
-
-def _again(late: Sequence[dict[str, int]], name: str, weak: Sequence[Mode] = ()) -> Matrix:
-    same = [{"a": RUNS}] * ROUNDS
-    return _run([*_eager(same, same), *ran(POOL, LATE, *late)], name, weak)
-
-
-def _settled(*late: Sequence[dict[str, int]]) -> Change:
-    """Return a mode that began to differ, as measuring it again in turns beside idle sentinels settles it."""
-    first = [
-        _run([*_eager(), *ran(POOL, LATE, *stable())], "a"),
-        _run([*_eager(), *ran(POOL, LATE, OFTEN, OFTEN)], "b"),
-    ]
-    measured = Again(old=_again(late[0], "a", [LATE]), new=_again(late[1], "b", [LATE]), left={})
-    (change,) = compare(first, {("a", "b"): measured}).pairs[0].changes
-    return change
 
 
 def test_what_the_interpreter_ran_is_of_low_power_in_every_mode() -> None:

@@ -23,7 +23,7 @@ from detmatrix.reports.matrix.model import load
 from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.scanner.modes import MODE_TABLE, Mode, with_chosen
 from detmatrix.scanner.observations.records import Compiled, Observation
-from detmatrix.scanner.repro.script import REFUSAL, script
+from detmatrix.scanner.repro.script import script
 from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding
 from detmatrix.scanner.worker.observe import observe
@@ -90,10 +90,6 @@ def test_script_switches_the_flag_as_the_scan_did(
         set_flag(False)
 
     assert calls == settings
-
-
-REFUSED = f"RuntimeError: {REFUSAL}, but it was previously generated"
-HINT = "\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
 
 
 def test_script_claims_nothing_of_what_was_not_compiled() -> None:

@@ -19,7 +19,7 @@ from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.power import has_power
 from tests.commands import Command, command_in, process_in
-from tests.conftest import lines, one_line
+from tests.conftest import lines
 from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -349,30 +349,3 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
     rows = rows_by_name(run)
     assert 2 <= rows["slow"].off.runs < 20
     assert rows["doubles"].off.runs == 100
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (
-            ("--perturb", "quiet,noise"),
-            "unknown perturbation 'noise'; choose: quiet, stress, shift, poison, pause, order, threads",
-        ),
-        (("--perturb", ","), "none given"),
-        (("--max-rate", "0.1", "--runs", "3"), "--max-rate chooses how many executions"),
-        (("--confidence", "0.9"), "--confidence says how probably --max-rate would be seen"),
-        (("--max-rate", "1"), "--max-rate"),
-        (("--max-rate", "1e-7", "--device", "cpu"), "--max-rate 1e-07 needs more than 1000000 executions"),
-        (("--max-rate", "1e-17", "--device", "cpu"), "--max-rate 1e-17 needs more than 1000000 executions"),
-        (("--max-rate", "0.999999999", "--device", "cpu"), "give a rate farther from 0 and 1"),
-        (("--confidence", "nan", "--max-rate", "0.5"), "is not a number"),
-        (("--max-time", "0"), "--max-time"),
-    ],
-)
-def test_bad_power_is_one_line(detmatrix: Command, arguments: tuple[str, ...], text: str) -> None:
-    """What cannot be asked is told in one line, with exit code 2."""
-    done = detmatrix("scan", "cumsum", *arguments)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert one_line(done.stderr)
-    assert text in done.stderr

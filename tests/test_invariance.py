@@ -16,7 +16,7 @@ from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from tests.commands import Command
-from tests.conftest import lines, refusal, refused
+from tests.conftest import lines, refusal
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -72,28 +72,6 @@ def test_rows_that_did_not_differ_are_asked_each_property_once(scanned: Run) -> 
     assert sorted(asked) == sorted((row, what) for row in still for what in PROPERTIES)
     assert scanned.closing is not None
     assert scanned.closing.invariances == len(scanned.invariances)
-
-
-def test_nothing_is_asked_that_nobody_asked_for(detmatrix: Command, tmp_path: Path) -> None:
-    """By default a scan is what it was, and so are its reports."""
-    standing = StandIn(tmp_path)
-    detmatrix("scan", "quick.cumsum", *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
-
-    assert not standing.asked("invariance")
-    assert "layout" not in detmatrix("report", "run.jsonl", "--format", "csv").stdout.partition("\n")[0]
-    assert '"invariance": {' not in detmatrix("report", "run.jsonl", "--format", "json").stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--invariance", "thread"), "unknown property 'thread'; did you mean threads? choose: threads, batch, layout"),
-        (("--invariance", ","), "none given"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line(detmatrix: Command, words: tuple[str, ...], said: str) -> None:
-    """A property that there is not is refused before a worker starts."""
-    assert said in refused(detmatrix("scan", "quick", *words))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from tests.invariances import ASKED_CONTROLS, asked_of
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 
 Varies = Mapping[Property, tuple[str, ...]]
-QUICK = Path(__file__).with_name("quick.py")
 ASKED = replace(SETTINGS, invariance=("batch", "layout"))
 MM, TAKE = row("torch.mm", "batch"), row("torch.take", "batch")
 

@@ -6,7 +6,6 @@ import gzip
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +66,6 @@ def test_the_bytes_depend_on_what_is_joined_alone(in_shards: Path, tmp_path: Pat
     assert merged("again.jsonl", tmp_path / "all.jsonl").read_bytes() == expected
     assert packed[0].read_bytes() == packed[1].read_bytes()
     assert gzip.decompress(packed[0].read_bytes()) == expected
-
-
-def _pairs(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from found.get("pairs", [found])
 
 
 @pytest.mark.parametrize(
@@ -231,16 +226,6 @@ def test_a_compressed_merged_file_may_be_large(
 # --shard and --balance: which rows a shard has, how it goes on, and what is no shard.
 
 
-@pytest.mark.parametrize("shard", ["0/4", "5/4", "4", "1/0", "1/20000", "a/b", "-1/4", "1/4/2"])
-def test_no_shard_of_any_plan(detmatrix: Command, shard: str) -> None:
-    """One line says what a shard is."""
-    done = detmatrix("scan", "--shard", shard)
-
-    assert done.returncode == 2
-    assert f"{shard!r} is no shard; give I/N with I from 1 to N, and N up to 10000" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_more_shards_than_ops(detmatrix: Command, tmp_path: Path) -> None:
     """A shard without rows is refused by every job alike, before anything is measured."""
     scan = ("scan", "--device", "cpu", "--python", StandIn(tmp_path).python, "--shard")
@@ -320,20 +305,6 @@ def test_groups_are_divided_by_their_seconds() -> None:
 
 
 # What is a part of a plan alone says so wherever it is shown, and a run of several machines names them.
-
-# What ``detmatrix.scanner.worker.repro.inputs`` would say of inputs, with torch.
-DRAWN: dict[str, Any] = {
-    "lines": [],
-    "args": "()",
-    "kwargs": "{}",
-    "leaves": "()",
-    "digest": None,
-    "op": "torch.cumsum",
-    "in_place": False,
-    "imports": [],
-    "definitions": [],
-    "upstream": None,
-}
 
 
 @pytest.fixture(params=["shard", "second file"])

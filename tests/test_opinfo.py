@@ -119,27 +119,6 @@ def test_enumeration_goes_on(folder: Path, tmp_path: Path) -> None:
     assert [json.loads(one)["spec"] for one in again[1:]] == [json.loads(one)["spec"] for one in entries]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["scan", "opinfo:add", "--source", "modules"], "no op matches 'opinfo:add'; add --source opinfo"),
-        (["list", "linalg.norm", "--source", "modules"], "no op matches 'linalg.norm'; add --source opinfo"),
-        (["scan", "--source", "opinf"], "unknown source 'opinf'; did you mean opinfo? choose: documented, opinfo, modules, all"),
-        (["scan", "--samples", "3"], "--samples applies to PyTorch's databases; add --source opinfo, modules or all"),
-        (
-            ["list", "--python", sys.executable],
-            "--python names the torch whose databases are listed; add --source opinfo, modules or all",
-        ),
-    ],
-)  # fmt: skip
-def test_what_a_user_can_get_wrong(detmatrix: Command, arguments: list[str], expected: str) -> None:
-    """One line, before anything runs."""
-    done = detmatrix(*arguments)
-
-    assert done.returncode == 2
-    assert expected in one_line(done.stderr)
-
-
 def test_missing_library_is_named(detmatrix: Command, tmp_path: Path) -> None:
     """An interpreter without what the databases import: one line says what to install there."""
     python = tmp_path / "python"

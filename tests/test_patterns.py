@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -126,21 +125,6 @@ def test_modules_call_functions_that_exist() -> None:
 # ``detmatrix list``: every row once, by pattern, as a table and as JSON.
 
 
-def test_list_json_holds_every_row_once(detmatrix: Command) -> None:
-    """Each row has an id of its own, says where it runs, and a pattern of that id selects it."""
-    listed = json.loads(detmatrix("list", "--format", "json").stdout)
-
-    ids = [row["id"] for row in listed]
-    assert len(set(ids)) == len(ids) > 100
-    assert {tuple(row["devices"]) for row in listed} == {("cpu", "cuda"), ("cuda",), ("cpu",)}
-    for row in listed:
-        assert row["id"] == ":".join(row[name] for name in ("spec", "case", "direction", "dtype"))
-        assert row["op"].startswith(("torch.", "opspecs."))
-        assert row["why"]
-    again = json.loads(detmatrix("list", ids[-1], "--format", "json").stdout)
-    assert again == listed[-1:]
-
-
 def test_modes_are_listed_with_what_they_set_and_their_rows(detmatrix: Command) -> None:
     """All of them, as a table and as JSON; scan --help leads there, and claims of no scan that it has them all."""
     table = detmatrix("list", "--modes").stdout
@@ -162,22 +146,6 @@ def test_modes_are_listed_with_what_they_set_and_their_rows(detmatrix: Command) 
 
 
 # Which dtypes of the databases' entries a scan takes, and what it says of those that an entry lacks.
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("flaot32", "unknown dtype 'flaot32'; did you mean float32"),
-        ("float32,nonsense", "unknown dtype 'nonsense'; choose: float32, float64, "),
-    ],
-)
-def test_name_that_is_no_dtype(detmatrix: Command, tmp_path: Path, given: str, expected: str) -> None:
-    """It is refused before a worker starts."""
-    done = detmatrix("scan", "--source", "opinfo", "opinfo:neg", "--dtypes", given, "-o", "run.jsonl")
-
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert not (tmp_path / "run.jsonl").exists()
 
 
 def test_dtypes_are_those_of_torch() -> None:

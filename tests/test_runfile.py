@@ -68,14 +68,6 @@ def test_text_that_is_no_utf_8_is_written_all_the_same(tmp_path: Path) -> None:
     assert run.observations[0].key == _ROW.key
 
 
-def test_compressed_files_read_the_same(tmp_path: Path) -> None:
-    """A name that ends in .gz is decompressed."""
-    compressed, plain = write_run(tmp_path / "run.jsonl.gz"), write_run(tmp_path / "run.jsonl")
-
-    expected = msgspec.structs.replace(read_run(plain), path=str(compressed))
-    assert read_run(compressed) == expected
-
-
 # Cut short
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.verdicts.findings import matrix
-from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import cells, lines
 
@@ -113,35 +109,3 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     )
     assert found == {key: expected[key] for key in found}
     assert len(found) == 5 * 2 + 1
-
-
-def test_workers_do_not_outlive_a_killed_scan(tmp_path: Path) -> None:
-    """When the main process is killed its worker ends too, and does not become load for the next scan."""
-    if sys.platform != "linux":
-        pytest.skip("only Linux can tie a process to its parent")
-    path = tmp_path / "run.jsonl"
-    specs = Path(__file__).with_name("planted.py")
-    command = [sys.executable, "-m", "detmatrix", "scan", "planted.doubles", "planted.hang"]
-    command += ["--specs", str(specs), "--device", "cpu", "-o", str(path)]
-    process = tied.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (path.exists() and b"doubles" in path.read_bytes()):
-        time.sleep(0.05)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-    assert children
-
-    process.kill()
-    process.wait()
-
-    deadline = time.monotonic() + 10
-    while any(_alive(int(child)) for child in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [child for child in children if _alive(int(child))] == []
-
-
-def _alive(pid: int) -> bool:
-    """Tell whether a process exists and is more than a zombie nobody has waited for."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    except OSError:
-        return False
-    return state.rpartition(")")[2].split()[0] not in "ZX"

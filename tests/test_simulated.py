@@ -40,7 +40,6 @@ from detmatrix.scanner.verdicts.recall import recall
 from detmatrix.scanner.verdicts.vocabulary import FINDING_WORDS
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.observe import observe, settled
-from tests.commands import command_in
 from tests.gpu_told import CONFLICTS, TOLD, Gpu
 from tests.runs import ENVIRONMENT, ended, raised, ran, row, write_run
 
@@ -95,31 +94,6 @@ def test_modes_of_a_simulated_gpu_are_those_of_pytorchs_own_kernels() -> None:
     ((why, modes),) = idle_modes(("cudnn_benchmark", "compile_on"), SIMULATED).items()
     assert modes == ["cudnn_benchmark", "compile_on"]
     assert "simulated" in why
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--simulate", "a100"), "'a100' is not an architecture; give one such as sm_80"),
-        (("--simulate", "sm_80", "--device", "cpu"), "--simulate and --device: give one of them"),
-        (("--simulate", "sm_80", "--perturb", "quiet"), "--simulate and --perturb: give one of them"),
-        (("--simulate", "sm_80", "--cost"), "--simulate and --cost: give one of them"),
-        (("--simulate", "sm_80", "--ray", "local"), "--ray scans devices of its nodes"),
-        (("--simulate", "sm_80", "--runs", "3"), "--runs 3: a simulated scan takes 4 executions or more"),
-        (("--simulate", "sm_12"), "--simulate sm_12: cannot be simulated; sm_80, sm_90 can"),
-        (("--multiprocessors", "4"), "--multiprocessors applies to a simulated GPU; add --simulate sm_80"),
-        (("--simulate", "sm_80", "--python", "./none"), "--python ./none: is no interpreter that can be executed"),
-        (("--perturb", "lanes"), "unknown perturbation 'lanes'"),
-        (("--device", "simulated"), "'simulated' is not a device"),
-    ],
-)  # fmt: skip
-def test_refusals_are_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    """What cannot be simulated is said at once, and nothing is left behind."""
-    done = command_in(tmp_path)("scan", "torch.gather", *words)
-
-    assert done.returncode == 2
-    assert said in done.stderr.splitlines()[-1]
-    assert not (tmp_path / "detmatrix.jsonl").exists()
 
 
 @pytest.mark.parametrize(
