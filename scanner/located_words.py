@@ -165,7 +165,7 @@ def details(root: Root) -> list[str]:
 
 def advice(root: Root) -> str:
     """Say what to do about a root."""
-    if root.site.op.startswith("compiled::"):
+    if root.site.op.startswith("compiled::") and root.cause == "runs":
         return "compiled code rounds in other places than eager code; leave out of torch.compile what must have the same bits"
     if root.cause == "generator" and root.argument is not None:
         return "seed the torch.Generator that the op is given: generator.manual_seed(0); .seed() draws another seed in each run"

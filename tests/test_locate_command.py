@@ -111,6 +111,22 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 0),)), 4),
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),)), 4),
         (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),), replays=12), 0),
+        (
+            replace(
+                FOUND,
+                roots=(),
+                sentinels=(*FOUND.sentinels, SentinelSeen("aten::index_put", "cuda:0", 32, 0)),
+            ),
+            4,
+        ),
+        (
+            replace(
+                FOUND,
+                roots=(),
+                sentinels=(SentinelSeen("", "cuda:0", 32, 30), SentinelSeen("", "cpu", 32, 0)),
+            ),
+            0,
+        ),
         (replace(FOUND, roots=(), ended="ValueError: no"), 4),
         (replace(FOUND, roots=(), replayed=0), 4),
         (replace(FOUND, roots=(), runs=2, compared=0), 4),
@@ -122,6 +138,8 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
         "nothing could race",
         "raced too rarely",
         "executed often enough",
+        "nothing raced on the GPU",
+        "the CPU is not asked beside a GPU",
         "the program failed",
         "nothing was executed again",
         "nothing was compared",
@@ -206,6 +224,10 @@ def test_no_name_of_a_program_is_markup_or_a_command(
         (["--diff", "--first-step", "0", "a", "b"], "--first-step and --diff: choose one; with --diff no program"),
         (["--record", "/nowhere/a.gz", "train.py"], "/nowhere/a.gz: cannot be written (No such file or directory)"),
         (["--record", ".", "train.py"], ".: is a folder; name a file in it with --record"),
+        (["--record", "fifo", "train.py"], "fifo: is no file; choose another place with --record"),
+        (["--record", "x", "--max-bytes", "9", "train.py"], "--max-bytes and --record: choose one; with --record"),
+        (["--suspects", "--ignore", "aten::sum", "train.py"], "--ignore and --suspects: choose one; with --suspects"),
+        (["--first-step", "3", "train.py"], "--first-step: is of a record; give --record FILE, too"),
         (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
         (["--steps", "3:3", "train.py"], "'3:3' names no step; give A:B, such as 10:12"),
         (["--steps", "3", "train.py"], "'3' names no step; give A:B, such as 10:12"),
@@ -217,8 +239,10 @@ def test_mistakes_are_told_in_one_line(
 ) -> None:
     """With what to do."""
     (tmp_path / "train.py").write_text("", encoding="utf-8")
+    os.mkfifo(tmp_path / "fifo")
 
     assert message in refused(detmatrix("locate", *arguments))
+    assert "-m: name the module" in refused(detmatrix("env", "-m"))
 
 
 # What a program may do to the file that its process is to write: the text of a Python that stands for the interpreter.
@@ -231,6 +255,10 @@ ATTACKS = {
     "a terabyte": ("open(place, 'w').truncate(1 << 40)", "(has 1048576 MB)"),
     "no JSON": ("open(place, 'w').write('x')", "(JSON is malformed"),
     "an object of another kind": ("open(place, 'w').write('{}')", "(Object missing required field `torch`)"),
+    "a count that cannot be": (
+        """open(place, 'w').write('{"torch": "", "python": "", "threads": 1, "replays": -1}')""",
+        "(it counts what cannot be)",
+    ),
     "an endless list": (
         "open(place, 'w').write('{\"torch\":' + '[' * 100_000)",
         "(Expected `str`, got `array`",

@@ -138,6 +138,10 @@ def _behind_one_that_raised() -> None:
     (x + 1).sum()
 
 
+def _handed_to_python() -> None:
+    torch.ones(3) * planted.planted.add_count(torch.ones(1)).item()
+
+
 NUMBERS = itertools.count(1)
 # What differs by itself, and how many ops were given what came of it.
 ROOTS: dict[str, tuple[Callable[[], Any], str, str, int]] = {
@@ -147,6 +151,19 @@ ROOTS: dict[str, tuple[Callable[[], Any], str, str, int]] = {
     "other data": (_other_data, "aten::add.Tensor", "input", 3),
     "data of which a part is equal": (_partly_equal_data, "aten::sum", "input", 0),
     "a number of Python": (lambda: torch.ones(3) * next(NUMBERS), "aten::mul.Tensor", "input", 0),
+    "a number that an op handed to Python": (_handed_to_python, "detmatrix_planted::add_count", "runs", 2),
+    "another number of inputs": (
+        lambda: torch.stack([torch.ones(2)] * next(NUMBERS)).sum(),
+        "aten::stack",
+        "input",
+        1,
+    ),
+    "another number of outputs": (
+        lambda: planted.planted.several(torch.ones(2)),
+        "detmatrix_planted::several",
+        "runs",
+        0,
+    ),
     "memory of several ops": (_written_by_several, "detmatrix_planted::add_count", "runs", 2),
     "behind an op that raised": (_behind_one_that_raised, "aten::mul.Tensor", "input", 2),
 }
@@ -176,7 +193,32 @@ def test_an_ignored_op_is_no_root_and_makes_none(recorded: Recorded) -> None:
     assert judge(runs, located, ignored=["detmatrix_planted::add_count"]).roots == ()
 
 
-def test_unwritten_memory_is_one_root_however_it_differs(held: Hold) -> None:
+def test_a_number_of_python_is_laid_to_no_op_that_handed_none(held: Hold) -> None:
+    """A rate that differs is a root of its own beside an op that differs."""
+
+    def program() -> None:
+        planted.planted.add_count(torch.ones(3))
+        torch.ones(3).mul_(next(NUMBERS))
+
+    assert [(root.site.op, root.cause) for root in held(program, program).roots] == [
+        ("detmatrix_planted::add_count", "runs"),
+        ("aten::mul_.Tensor", "input"),
+    ]
+
+
+def test_an_op_without_memory_was_not_compared(held: Hold) -> None:
+    """Tensors on the device meta have no bits."""
+
+    def program() -> None:
+        (torch.ones(3, device="meta") + 1).sum()
+        torch.ones(3)
+
+    found = held(program, program)
+
+    assert (found.compared, found.ops) == (1, 4)
+
+
+def test_unwritten_memory_is_one_root_however_it_differs(recorded: Recorded) -> None:
     """Neither its reading nor what comes of it is told twice; what is overwritten is no difference."""
 
     def program() -> None:
@@ -186,10 +228,11 @@ def test_unwritten_memory_is_one_root_however_it_differs(held: Hold) -> None:
         torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()
         torch.empty(40_000).fill_(2).sum()
 
-    found = held(program, program)
-
-    assert {root.cause for root in found.roots} <= {"unwritten"}, text(found)
-    assert len(found.roots) == 1
+    runs, located = recorded(program, program)
+    for found in (judge(runs, located), hold([str(run.path) for run in runs])):
+        assert {root.cause for root in found.roots} <= {"unwritten"}, text(found)
+        assert len(found.roots) <= 1
+    assert len(judge(runs, located).roots) == 1
 
 
 def test_programs_that_part_are_told_with_both_call_sites(held: Hold) -> None:
@@ -416,7 +459,12 @@ def test_a_transformer_is_repeatable_on_one_thread(held: Hold) -> None:
 
 
 def _training(
-    *, begin: int = 0, kept: io.BytesIO | None = None, plant: bool = False, forget: bool = False
+    *,
+    begin: int = 0,
+    kept: io.BytesIO | None = None,
+    plant: bool = False,
+    forget: bool = False,
+    more: bool = False,
 ) -> None:
     """Train four steps; keep what a later run resumes from, or resume from it, and perhaps forget the optimizer's state."""
     torch.manual_seed(begin)
@@ -431,6 +479,8 @@ def _training(
     for step in range(begin, 4):
         if step == 2 and not begin and kept is not None:
             torch.save([net.state_dict(), optimizer.state_dict()], kept)
+        if more and step == 1:
+            torch.ones(3).sin()
         x = torch.full((3, 4), 1.0 + step)
         x = planted.planted.add_count(x) if plant and step == 1 else x.mul(1)
         net(x).square().mean().backward()
@@ -447,6 +497,7 @@ def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detm
         "resumed.ops": {"begin": 2, "kept": kept},
         "forgot.ops": {"begin": 2, "kept": kept, "forget": True},
         "planted.ops": {"plant": True},
+        "more.ops": {"more": True},
         "behind.ops": {"begin": 4},
     }
     for name, job in jobs.items():
@@ -469,6 +520,8 @@ def test_records_of_two_jobs_name_the_first_op_that_differs(tmp_path: Path, detm
     code, first = diff("--steps", "0:1", "whole.ops", "planted.ops")
     assert (code, first["partings"], 0 < first["compared"] < same["compared"] / 2) == (0, [], True)
     assert diff("--steps", "1:2", "whole.ops", "planted.ops")[0] == 1
+    code, more = diff("--steps", "1:", "whole.ops", "more.ops")
+    assert (code, more["partings"][0]["only_second"]) == (1, 2)
     code, three = diff("whole.ops", "again.ops.gz", "planted.ops")
     assert code == 1
     (parting, root) = three["partings"][0], three["roots"][:1]
@@ -513,6 +566,36 @@ def test_a_compiled_model_is_one_op_beside_an_eager_one(tmp_path: Path) -> None:
         ("compiled::Linear", "Linear", 2)
     ]
     assert "rounds in other places" in text(found)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("uses", ["parameters", "a closure", "what it changes"])
+def test_a_compiled_region_is_given_what_it_uses(tmp_path: Path, uses: str) -> None:
+    """Parameters, what a function names; and it may change its arguments."""
+    for number in (1.0, 2.0):
+        x, factor = torch.ones(2), torch.full((2,), number)
+        with record(str(tmp_path / str(number))):
+            if uses == "parameters":
+                net = torch.nn.utils.skip_init(torch.nn.Linear, 2, 2, bias=False)
+                torch.nn.init.constant_(net.weight, number)
+                torch.compile(net, backend="eager")(x).sum()
+            elif uses == "a closure":
+                torch.compile(lambda x, by=factor: x * by, backend="eager")(x).sum()
+                torch.compile(lambda x: x * factor, backend="eager")(x).sum()  # noqa: B023 - runs at once
+            else:
+                torch.compile(lambda x: x.add_(number), backend="eager")(x)  # noqa: B023 - runs at once
+                x.sum()
+    found = hold([str(tmp_path / "1.0"), str(tmp_path / "2.0")])
+
+    told = [(root.site.op, root.cause, root.reached) for root in found.roots]
+    assert (
+        told
+        == {
+            "parameters": [("aten::fill_.Scalar", "input", 2)],
+            "a closure": [("compiled::<lambda>", "input", 3)],
+            "what it changes": [("compiled::<lambda>", "runs", 1)],
+        }[uses]
+    ), text(found)
 
 
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])
@@ -590,7 +673,7 @@ def test_a_record_tells_what_it_is_before_its_first_op(tmp_path: Path) -> None:
             (b'{"kind":"ops","format":1}\n%s\n' % line, "line 2: is no line of a record")
             for line in (
                 *(b"[1,2]", b"nonsense", b"[0,0,0,[],[],[]]", b'{"site":{"op":3}}', b'{"text":["a"]}'),
-                *(b"[0,0,0,[1],[],[]]", b"[-1,0,0,[],[],[]]", b"[" * (1 << 20)),
+                *(b"[0,0,0,[1],[],[]]", b"[-1,0,0,[],[],[]]", b"[" * (1 << 20), b'{"unwritten":[0]}'),
             )
         ),
     ],

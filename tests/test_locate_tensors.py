@@ -204,7 +204,7 @@ def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.Mon
         "detmatrix_planted::second",
         "detmatrix_planted::add_count_",
     ]
-    assert all((root.differing, root.executions) == (4, 4) for root in found.roots)
+    assert all(root.differing == root.executions >= 4 for root in found.roots)
 
 
 @pytest.mark.parametrize("device", [False, True], ids=["cpu", "another device"])

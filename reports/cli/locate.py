@@ -123,6 +123,8 @@ def locate(
     if record is not None:
         record = of_rank(record)
         check_place(Path(record), option="--record")
+        if Path(record).exists() and not Path(record).is_file():
+            raise UsageError(f"{record}: is no file; choose another place with --record")
     program = program_of(words, module=module, calls=calls)
     settings = ProgramSettings(
         gpu=simulated_gpu(simulate, python) if simulate else None,
@@ -143,8 +145,10 @@ def locate(
     if record is not None:
         return _recorded(located, record)
     if suspects:
-        to.write(suspects_of(located, matrices), matrices)
-        return EXIT_UNTRUSTED if located.ended is not None or not located.ops else EXIT_DONE
+        told = suspects_of(located, matrices)
+        to.write(told, matrices)
+        judged = any(one["row"] is not None for one in told["called"])
+        return EXIT_DONE if judged and located.ended is None else EXIT_UNTRUSTED
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if runs is None and ranks > 1 and "TORCHELASTIC_ERROR_FILE" in os.environ:
         joined = of_all_ranks(located)
@@ -164,8 +168,8 @@ _ALONE: dict[str, tuple[set[str], str]] = {
         "with {} no program is run",
     ),
     "runs": (_AGAIN, _ONCE),
-    "record": (_AGAIN | {"runs"}, _ONCE),
-    "suspects": (_AGAIN | {"runs", "record"}, _ONCE),
+    "record": (_AGAIN | {"runs", "ignored", "only_first", "max_bytes", "matrices"}, _ONCE),
+    "suspects": (_AGAIN | {"runs", "record", "ignored", "only_first", "max_bytes"}, _ONCE),
     "simulate": ({"order"}, "neither runs what the other does"),
 }
 
@@ -180,6 +184,8 @@ def _check_choices() -> None:
         beside = [options[other] for other in given if other in refused]
         if beside and source(name) is not ParameterSource.DEFAULT:
             raise UsageError(f"{beside[0]} and {options[name]}: choose one; {why.format(options[name])}")
+    if "first_step" in given and "record" not in given:
+        raise UsageError("--first-step: is of a record; give --record FILE, too")
 
 
 def _recorded(located: Located, record: str) -> int:
@@ -211,6 +217,8 @@ def env(words: tuple[str, ...], module: bool, python: str, to: Place) -> int:
 
     Exit codes: 0 done, 4 the program failed.
     """
+    if module and not words:
+        raise UsageError("-m: name the module")
     program = program_of(words or (os.devnull,), module=module, calls=None)
     settings = ProgramSettings(
         python=python, quiet=to.path is None and to.form != "text", observation={"replays": 0}

@@ -30,6 +30,7 @@ from detmatrix.scanner.locate.overloads import (
     known,
     owner,
     tensors,
+    tensors_of,
     words,
 )
 from detmatrix.scanner.locate.places import CallPlaces, SiteKey, call_site
@@ -311,30 +312,44 @@ class LocateMode(TorchDispatchMode):
         recorder.end([*call.returned, *call.changed], self._open[key])
         return result
 
-    def region(self, name: str, function: Any) -> Any:
-        """Return a compiled function that runs as one op of a record, whether or not it is compiled in this run."""
+    def region(self, name: str, function: Any, written: Any) -> Any:
+        """Return a compiled function that runs as one op of a record, whether or not it is compiled in this run.
+
+        Args:
+            name: Of the region.
+            function: What runs.
+            written: What the user wrote, which names the tensors that it uses beside its arguments.
+        """
         op = OpaqueOperator(f"compiled::{name}")
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             if self.recorder is None or self.paused or self.ended:
                 return function(*args, **kwargs)
-            return self._run_region(self.recorder, op, function, args, kwargs)
+            given = {id(one): one for one in (*among(args, kwargs), *tensors_of(written))}
+            return self._run_region(self.recorder, op, function, args, kwargs, [*given.values()])
 
         return run
 
     def _run_region(
-        self, recorder: RunRecorder, op: KnownOverload, function: Any, args: Any, kwargs: Any
+        self,
+        recorder: RunRecorder,
+        op: KnownOverload,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+        given: list[torch.Tensor],
     ) -> Any:
         key = self.places.of(op.name)
         self._count(key)
         with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
-                recorder.begin(op, args, kwargs, among(args, kwargs), key)
+                recorder.begin(op, args, kwargs, given, key)
             with self.places.unfollowed():
                 result = function(*args, **kwargs)
             with torch.no_grad():
-                recorder.end(tensors(result), _NONE)
+                # What it was given it may have changed.
+                recorder.end([*tensors(result), *given], _NONE)
         return result
 
     def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:

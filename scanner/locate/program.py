@@ -103,7 +103,7 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
         ours = name.startswith((_OURS, *_RUNNERS)) or (ours and name == _CALLER)
         kept += [] if ours else [trace]
         trace = trace.tb_next
-    for one, following in zip(kept, [*kept[1:], None], strict=True):
+    for one, following in zip(kept, [*kept[1:], None], strict=False):
         one.tb_next = following
     return kept[0] if kept else None
 

@@ -9,7 +9,7 @@ import platform
 import random
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
@@ -249,8 +249,9 @@ class RunRecorder:
         # A forked process would write again what is left in the buffer.
         self._file.flush()
 
-    def close(self, ended: str | None = None) -> None:
-        """Write what is left, and how the program ended."""
+    def close(self, ended: str | None = None, unwritten: Iterable[SiteKey] = ()) -> None:
+        """Write what is left, the call sites that read memory which nothing had written, and how the program ended."""
+        self._note({"unwritten": [self._sites[key] for key in unwritten if key in self._sites]})
         self._note({"ended": ended or ""})
         self.flush()
         self._file.close()

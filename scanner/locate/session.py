@@ -88,10 +88,11 @@ class Session:
     def _enter_step(self) -> None:
         """Find out whether the step that begins is to be observed."""
         first, end = self._settings.steps
-        within = self.steps >= first and (end is None or self.steps < end)
+        number = self._settings.first_step + self.steps
+        within = number >= first and (end is None or number < end)
         self.mode.paused = self._forked or not within
         if self.mode.recorder is not None and not self.mode.paused:
-            self.mode.recorder.step(self._settings.first_step + self.steps)
+            self.mode.recorder.step(number)
 
     def _leave(self) -> None:
         """Let a forked process, such as a worker of a data loader, run its ops alone."""
@@ -112,9 +113,9 @@ class Session:
                 return made
             name = getattr(args[0], "__name__", type(args[0]).__name__)
             if isinstance(made, torch.nn.Module):
-                made.forward = self.mode.region(name, made.forward)
+                made.forward = self.mode.region(name, made.forward, args[0])
                 return made
-            return self.mode.region(name, made)
+            return self.mode.region(name, made, args[0])
 
         torch.compile = noted
         self._undo.append(lambda: setattr(torch, "compile", compiled))
@@ -146,7 +147,8 @@ class Session:
         if self._forked:
             return
         if self.mode.recorder is not None:
-            self.mode.recorder.close(ended)
+            unwritten = [key for key, cause in self.mode.roots if cause == "unwritten"]
+            self.mode.recorder.close(ended, unwritten)
         if not simulated.active():
             self._sentinels.append(ask_sentinel("cpu"))
         if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -28,6 +28,8 @@ from detmatrix.scanner.programs.runs import RecordedRun, joined, judge
 _START = Path(__file__).parents[1] / "locate" / "start.py"
 # Bytes that its process may write of what it found, and of the ops of a run.
 _MOST_LOCATED, _MOST_RECORDED = 64 << 20, 4 << 30
+# Executions of an op that its process may say there were.
+_MOST_REPLAYS = 1_000_000
 # How long the first rank waits for the others.
 _RANKS_SECONDS = 600
 # How ``start.py`` ends where there is no torch.
@@ -195,9 +197,15 @@ def _observed(
         raise UntrustedScanError(f"{program.name}: {_ending(code)}{ending}; {known}")
     _check_written(program, place, _MOST_LOCATED)
     try:
-        return msgspec.json.decode(place.read_bytes(), type=Located)
+        located = msgspec.json.decode(place.read_bytes(), type=Located)
     except (*UNDECODABLE, OSError) as error:
         raise UntrustedScanError(_unreadable(program, str(error))) from None
+    if (
+        not all(0 <= one.differing <= one.executions > 0 for one in located.sentinels)
+        or not 0 <= located.replays <= _MOST_REPLAYS
+    ):
+        raise UntrustedScanError(_unreadable(program, "it counts what cannot be"))
+    return replace(located, ended=located.ended or _ending(code)) if code < 0 else located
 
 
 def _record_of(program: Program, record: Path) -> RecordedRun:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,13 +57,17 @@ class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Named(msgspec.Struct):
-    """What stands between ops: a call site, a text, the states of Python's generators, a step that begins, the end."""
+    """What stands between ops: a call site, a text, the states of Python's generators, a step that begins, the end.
+
+    And, ahead of the end, the call sites that read memory which nothing had written.
+    """
 
     site: OpSite | None = None
     arguments: tuple[str, ...] = ()  # of the site: the names of the tensors that it is given
     text: str | None = None
     states: dict[str, int] | None = None
     step: int | None = None
+    unwritten: tuple[int, ...] | None = None
     ended: str | None = None
 
 
@@ -94,6 +99,7 @@ class RecordedRun:
         self.ops: list[RecordedOp] = []
         self.states: list[tuple[int, dict[str, int]]] = []  # from which op on
         self.steps: list[tuple[int, int]] = []  # the op that begins it, its number
+        self.unwritten: tuple[int, ...] = ()  # call sites
         self.ended: str | None = "the record is cut short"
         with readable(path, "detmatrix locate --record", RunFileError, cut=True) as file:
             lines = _lines(file)
@@ -134,6 +140,8 @@ class RecordedRun:
             self.states.append((len(self.ops), one.states))
         elif one.step is not None:
             self.steps.append((len(self.ops), one.step))
+        elif one.unwritten is not None:
+            self.unwritten = one.unwritten
         else:
             self.ended = one.ended or None
 
@@ -142,6 +150,8 @@ class RecordedRun:
             if min(one.site, one.shapes, one.numbers) < 0:
                 raise IndexError(f"{one.site}, {one.shapes}, {one.numbers}")
             _ = self.sites[one.site], self.texts[one.shapes], self.texts[one.numbers]
+        if any(one not in range(len(self.sites)) for one in self.unwritten):
+            raise IndexError(f"unwritten {self.unwritten}")
 
     def keys(self) -> list[list[Any]]:
         """Return what each op is known by in any run, from the closest to the widest: by its line, its module, its op.
@@ -204,8 +214,11 @@ def align_runs(first: RecordedRun, second: RecordedRun, steps: Steps = ALL_STEPS
             pairs += [(i + x, j + y) for x, y in found.pairs]
             left += [(i + a, i + b, j + c, j + d) for a, b, c, d in found.gaps]
         gaps = left
-    # What a run that was resumed does before it goes on has no like.
-    if gaps and ((begin and gaps[0][:2] == (begin, begin)) or (there and gaps[0][2:] == (there, there))):
+    # What a run that was resumed does before it goes on has no like; it is one that has nothing ahead of their first common step.
+    if gaps and (
+        (begin and not there and gaps[0][:2] == (begin,) * 2)
+        or (there and not begin and gaps[0][2:] == (there,) * 2)
+    ):
         del gaps[0]
     return Alignment(sorted(pairs), gaps)
 
@@ -299,7 +312,9 @@ class _Judge:
         self._last: dict[tuple[OpSite, Cause], int] = {}
         # What a generator's state comes of: draws of another number than in the other run.
         self._draws: _Marks = _NONE
-        self.propagated = self._there = 0
+        # Roots of what ops handed to Python, which numbers that it computed may come of.
+        self._handed: _Marks = _NONE
+        self.compared = self.propagated = self._there = 0
         self._parted = False
 
     def part(self) -> None:
@@ -311,7 +326,10 @@ class _Judge:
         mine, its = self._one.ops[i], self._other.ops[j]
         self._there = j
         marks = self._inputs(i, mine, its)
-        differs = any(_unlike(x, y) for x, y in zip(mine.behind, its.behind, strict=False))
+        digests = [*zip(mine.before, its.before, strict=False), *zip(mine.behind, its.behind, strict=False)]
+        self.compared += not digests or any(NOT_COMPARED not in both for both in digests)
+        differs = len(mine.behind) != len(its.behind)
+        differs |= any(_unlike(x, y) for x, y in zip(mine.behind, its.behind, strict=False))
         if marks is not None:
             self.propagated += 1
             if any(_begins(one, GENERATOR) for one in mine.before):
@@ -320,6 +338,8 @@ class _Judge:
             marks = _NONE
         elif differs:
             marks = self._root(i, "runs", mine)
+        if marks and not mine.behind:
+            self._handed |= marks
         self._written(i, mine, marks if differs or not mine.behind else None)
 
     def _written(self, i: int, op: RecordedOp, marks: _Marks | None) -> None:
@@ -361,9 +381,9 @@ class _Judge:
                 self._marks[writer] = marks = self._root(i, cause, mine, self._tensor(place, mine, its))
                 found |= marks
         if not unlike and (value := self._value(mine, its)):
-            # A number that Python computed: of what differed before, if anything did.
+            # A number that Python computed: of what ops that differed had handed to it, if any did.
             unlike = True
-            reached |= set(self._numbers.values())
+            reached |= self._handed
             found |= _NONE if reached else self._root(i, "input", mine, value)
         for number in reached:
             self._ordered[number].reached += 1
@@ -371,7 +391,10 @@ class _Judge:
 
     def _value(self, mine: RecordedOp, its: RecordedOp) -> str | None:
         """Return the first number, text or shape that the op is given and that differs, as both runs have it."""
-        one, other = (_split(run.texts[op.numbers]) for run, op in ((self._one, mine), (self._other, its)))
+        if len(mine.before) != len(its.before):
+            return f"{len(mine.before)} tensors against {len(its.before)}"
+        texts = self._one.texts[mine.numbers], self._other.texts[its.numbers]
+        one, other = map(_split, texts) if texts[0] != texts[1] else ((), ())
         unlike = next(((x, y) for x, y in zip(one, other, strict=False) if x != y), None)
         if unlike or len(one) != len(other):
             return "{} against {}".format(*(unlike or (f"{len(one)} arguments", f"{len(other)}")))
@@ -404,7 +427,7 @@ class _Judge:
         key = site, ("unwritten" if site in self._unwritten else cause)
         root = self.roots.get(key)
         if root is None:
-            tensors = tuple(_split(self._one.texts[op.shapes]))
+            tensors = _split(self._one.texts[op.shapes])
             root = Root(site=site, cause=key[1], tensors=tensors, first=i + 1, argument=argument)
             if cause == "input":
                 root.origin = ", ".join(self._apart(i)) or None
@@ -422,16 +445,19 @@ class _Judge:
         return (name for name, state in one.items() if other.get(name, state) != state)
 
 
-def _split(text: str) -> list[str]:
+@lru_cache(maxsize=256)
+def _split(text: str) -> tuple[str, ...]:
     """Return the parts of a list of arguments; commas within brackets part nothing."""
-    parts, depth = [""], 0
+    parts: list[str] = []
+    together: list[str] = []
+    depth = 0
     for piece in text.split(", ") if text else ():
-        parts[-1] += f", {piece}" if depth else piece
-        depth += piece.count("[") - piece.count("]")
-        if depth <= 0:
-            depth = 0
-            parts.append("")
-    return [one for one in parts if one]
+        together.append(piece)
+        depth = max(depth + piece.count("[") - piece.count("]"), 0)
+        if not depth:
+            parts.append(", ".join(together))
+            together = []
+    return tuple(one for one in (*parts, ", ".join(together)) if one)
 
 
 def _unlike(one: RecordedDigest, other: RecordedDigest) -> bool:
@@ -486,6 +512,7 @@ def judge(
     for number, other in enumerate(runs[1:], start=2):
         aligned = align_runs(first, other, steps)
         unwritten = {site for site, cause in roots if cause == "unwritten"}
+        unwritten |= {first.sites[number] for number in first.unwritten}
         judged = _Judge(first, other, unwritten, frozenset(ignored))
         gaps = iter(aligned.gaps)
         gap = next(gaps, None)
@@ -504,7 +531,7 @@ def judge(
             )
             for i, i_end, j, j_end in aligned.gaps
         ]
-        compared = min(compared, len(aligned.pairs))
+        compared = min(compared, judged.compared)
         propagated = max(propagated, judged.propagated)
         for key, root in judged.roots.items():
             known = roots.get(key)

@@ -33,7 +33,7 @@ static void block_sums(const Terms *a, int row, const Terms *b, int from, int to
     for (int k = from; k < to; k++)
         for (int n = 0; n < COLUMNS; n++) {
             int32_t sign = product[k][n] >> 31, less = greatest[n] - exponent[k][n];
-            sum[n] += ((((product[k][n] ^ sign) - sign) >> (less > 31 ? 31 : less)) ^ sign) - sign;
+            sum[n] += ((((product[k][n] ^ sign) - sign) >> ((uint32_t)less > 31 ? 31 : less)) ^ sign) - sign;
         }
     for (int n = 0; n < COLUMNS; n++) sum[n] *= as_double((uint64_t)(1023 + greatest[n] - below) << 52);
     for (int n = 0; n < COLUMNS && !numbers; n++) {
