@@ -5,17 +5,16 @@ Runs of one build on one kind of device are joined. Nothing is said of a run tha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.matrix.words import bullet_words, states
+from detmatrix.reports.matrix.words import states
 from detmatrix.reports.render.json import View, object_pieces
 from detmatrix.reports.render.markdown import generate
 from detmatrix.scanner.accelerators import label_of
-from detmatrix.scanner.claims.matching import claimed_kind, device_kind, matches
-from detmatrix.scanner.observations.records import Claim, Dispatch, Kernel, Writes
+from detmatrix.scanner.claims.matching import device_kind
+from detmatrix.scanner.observations.records import Dispatch, Kernel, Writes
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 
 Sort = Literal["op", "in place", "backward", "internal", "foreach and fused", "out variant"]
@@ -29,6 +28,7 @@ SORT_MEANING: dict[Sort, str] = {
     "foreach and fused": "Does one thing to lists of tensors, as optimizers do.",
     "out variant": "Writes into the argument out.",
 }
+_SORTS = [*SORT_MEANING]
 KERNEL_MEANING: dict[Kernel, str] = {
     "device": "A kernel is registered for the device's dense tensors.",
     "composite": "One kernel, made of other ops, serves all devices.",
@@ -47,7 +47,6 @@ SEES = (
 )
 UNSEEN = "code above the recorder"
 UNKNOWN = "overloads were not recorded"
-DOCUMENTED = ("documented to raise", "alert caller", "raised by", "matching rows")
 NOT_RECORDED = "not recorded"
 _CUT = "the scan was interrupted before it"
 _OTHERS = "other namespaces"
@@ -110,7 +109,6 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
     ]
     never = [one for name, one in sorted(listed.items()) if one["kernel"] in RUNNABLE and name not in reached]
     groups, alerts = _groups(executed, never), _alerts(raised)
-    documented = list(_documented(matrices, device, alerts))
     met = {one["caller"] for one in alerts}
     compiled = sorted({name for one in matrices if one.run.kernels for name in one.run.kernels.alerts or ()})
     # Why no overload of the build is known.
@@ -131,7 +129,6 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         "alerts": alerts,
         "compiled_alerts": compiled,
         "never_met": [name for name in compiled if name not in met],
-        "documented_alerts": documented,
         "missing": missing,
         "sorts": SORT_MEANING,
         "kernels": KERNEL_MEANING,
@@ -149,16 +146,6 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         count_lines=_count_lines(groups, namespaces),
         alert_lines=[
             (one["caller"], ", ".join(one["overloads"]) or unseen, len(one["rows"])) for one in alerts
-        ],
-        documented_heads=DOCUMENTED,
-        documented_lines=[
-            (
-                one["bullet"],
-                ", ".join(one["callers"]) or ("not triggered" if one["rows"] else "not tried"),
-                ", ".join(one["overloads"]) or (unseen if one["callers"] else "none"),
-                str(one["rows"]),
-            )
-            for one in documented
         ],
         by_finding=sorted(executed, key=lambda one: (FINDINGS.index(one["worst"]), one["name"])),
         never_lists=_lists(found["never"], namespaces),
@@ -209,27 +196,19 @@ def _left_out(one: Matrix) -> str:
 
 def _groups(executed: Iterable[dict[str, Any]], never: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Count executed overloads and all by namespace, sort and kernel, ATen first."""
-    reached: Counter[tuple[str, Sort, Kernel]] = Counter()
-    total: Counter[tuple[str, Sort, Kernel]] = Counter()
-    for counter, some in ((reached, executed), (total, never)):
-        counter.update(
-            (one["namespace"], one["sort"], one["kernel"]) for one in some if one["kernel"] in RUNNABLE
-        )
-    total += reached
-    sorts = list(SORT_MEANING)
-    places = sorted(
-        {(namespace, sort) for namespace, sort, _ in total},
-        key=lambda place: (place[0] != "aten", place[0], sorts.index(place[1])),
-    )
-    return [
-        {
-            "namespace": namespace,
-            "sort": sort,
-            "executed": {kernel: reached[namespace, sort, kernel] for kernel in RUNNABLE},
-            "total": {kernel: total[namespace, sort, kernel] for kernel in RUNNABLE},
-        }
-        for namespace, sort in places
-    ]
+    found: dict[tuple[bool, str, int], dict[str, Any]] = {}
+    for one in (*executed, *never):
+        if one["kernel"] in RUNNABLE:
+            namespace, sort = one["namespace"], one["sort"]
+            none = {
+                "namespace": namespace,
+                "sort": sort,
+                **{name: dict.fromkeys(RUNNABLE, 0) for name in ("executed", "total")},
+            }
+            group = found.setdefault((namespace != "aten", namespace, _SORTS.index(sort)), none)
+            group["total"][one["kernel"]] += 1
+            group["executed"][one["kernel"]] += "rows" in one
+    return [group for _, group in sorted(found.items())]
 
 
 def _shares(groups: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -258,25 +237,6 @@ def _alerts(raised: dict[tuple[str, str | None], list[str]]) -> list[dict[str, A
         }
         for caller in sorted({caller for caller, _ in raised})
     ]
-
-
-def _documented(
-    matrices: Sequence[Matrix], device: str, alerts: Sequence[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """Yield the bullets of the list of ops that raise, and what the rows that speak to them met."""
-    claims: Sequence[Claim] = next((it.run.header.claims for it in matrices if it.run.header.claims), ())
-    rows = [row.row for matrix in matrices for row in matrix.rows]
-    for claim in claims:
-        if claim.section != "raises" or not claim.parsed or claim.device not in {"any", claimed_kind(device)}:
-            continue
-        ids = {row.id for row in rows if matches(row, claim)}
-        met = [alert for alert in alerts if not ids.isdisjoint(alert["rows"])]
-        yield {
-            "bullet": bullet_words(claim),
-            "rows": len(ids),
-            "callers": [alert["caller"] for alert in met],
-            "overloads": [*dict.fromkeys(name for alert in met for name in alert["overloads"])],
-        }
 
 
 def _summary(found: dict[str, Any]) -> str:
@@ -315,11 +275,10 @@ def _of(executed: int, total: int) -> str:
 
 def _lists(never: Iterable[dict[str, Any]], namespaces: set[str]) -> dict[str, list[str]]:
     """Return the overloads that were never reached under what they have in common, ATen first."""
-    sorts = list(SORT_MEANING)
 
     def place(one: dict[str, Any]) -> tuple[bool, str, int, int]:
         known = one["namespace"] in namespaces
-        sort = sorts.index(one["sort"]) if known else -1
+        sort = _SORTS.index(one["sort"]) if known else -1
         return (
             one["namespace"] != "aten",
             one["namespace"] if known else _OTHERS,
@@ -330,7 +289,7 @@ def _lists(never: Iterable[dict[str, Any]], namespaces: set[str]) -> dict[str, l
     lists: dict[str, list[str]] = {}
     for one in sorted(never, key=place):
         _, namespace, sort, kernel = place(one)
-        text = f"{namespace}, {sorts[sort]}" if sort >= 0 else namespace
+        text = f"{namespace}, {_SORTS[sort]}" if sort >= 0 else namespace
         lists.setdefault(f"{text}, kernel: {RUNNABLE[kernel]}", []).append(one["name"])
     return lists
 

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix import rows as costs
-from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.rows import costs as slow
 from detmatrix.scanner.observations.records import Group, Output, Timing
 from detmatrix.scanner.verdicts.cells import cell_of
@@ -49,30 +48,6 @@ def test_first_differing_execution_is_the_earliest() -> None:
 
     assert cell_of(seen).first_differing == (4, 1)
     assert cell_of(seen[2:]).first_differing is None
-
-
-@pytest.mark.parametrize(
-    ("groups", "where"),
-    [
-        (under(quiet=(25, 0), stress=(25, 1)), "only under stress"),
-        (under(quiet=(20, 2), stress=(10, 0), shift=(10, 1), poison=(10, 1)), "not under stress"),
-        (under(quiet=(20, 0), stress=(10, 1), shift=(10, 0), poison=(10, 1)), "only under stress and poison"),
-        (under(quiet=(48, 1), stress=(2, 0)), None),
-        (under(quiet=(47, 1), stress=(3, 0)), "only under quiet"),
-        (under(quiet=(25, 1), stress=(25, 1)), None),
-        (under(quiet=(50, 2)), None),
-        ((), None),
-        ((*under(quiet=(50, 2)), Group(perturbation="threads=1", executions=5, differing=0, digests={"t": 5})), None),
-    ],
-)  # fmt: skip
-def test_what_only_some_perturbations_reveal(
-    tmp_path: Path, groups: tuple[Group, ...], where: str | None
-) -> None:
-    """A row that differs under one perturbation and in five executions of two processes under another does not."""
-    found = one_row(tmp_path, [*ran(ONE, "off", *drifting(3), groups=groups), *ran(ONE, "on", *stable())])
-
-    lines = words.revealed([found]).lines
-    assert [line[2] for line in lines] == ([where] if where else [])
 
 
 @pytest.mark.parametrize(

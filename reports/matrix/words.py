@@ -9,8 +9,7 @@ import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -18,7 +17,7 @@ from msgspec import Struct
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.render.markdown import NONE
 from detmatrix.scanner.claims.matching import device_kind
-from detmatrix.scanner.modes import CHOSEN_MODES, DEFAULT_MODES
+from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.observations.parts import machine_of, parts_of, ranges, shard_words
 from detmatrix.scanner.observations.records import (
     MODES,
@@ -40,14 +39,11 @@ from detmatrix.scanner.verdicts.bound import CORRELATION, effective, executed_wo
 from detmatrix.scanner.verdicts.controls import check_controls, unobserved
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.power import POWER_SHARE, has_power
-from detmatrix.scanner.verdicts.simulated import schedule_words, witness_words
 
 # The format that brought controls, sentinels, perturbations, severity and cost.
 EVIDENCE_SINCE = 2
 
 
-# Fewer executions under a perturbation than this do not show that it reveals nothing.
-ENOUGH = 5
 _QUIET = ("quiet",)
 _THREADS, _ORDER = "threads", "order"
 
@@ -70,23 +66,16 @@ def controls(one: Matrix) -> TableSection:
     ordered = sorted(
         agreeing.items(), key=lambda item: (names.index(item[0][0]), WORKER_MODES.index(item[0][1]), item[1])
     )
-    lines: list[tuple[object, ...]] = [
+    lines = [
         (control, mode, ranges(processes), expected, seen, "yes" if expected == seen else "no")
         for (control, mode, expected, seen), processes in ordered
     ]
     answered = {control for control, *_ in agreeing}
-    unseen: dict[tuple[str, str], list[int]] = {}
-    for name, mode, process in unobserved(one.run):
-        if name in answered:
-            unseen.setdefault((name, mode), []).append(process)
-    unseen |= {(name, "any"): [] for name in names if name not in answered}
-    lines += [
-        (name, mode, ranges(processes) or NONE, "an answer", "not observed", "not known")
-        for (name, mode), processes in unseen.items()
-    ]
+    unseen = len({(name, mode) for name, mode, _ in unobserved(one.run) if name in answered})
+    unseen += sum(name not in answered for name in names)
     wrong = sum(expected != seen for _, _, expected, seen in agreeing)
     heads = ("control", "mode", "processes", "expected", "seen", "right")
-    return TableSection(_controls_text(one, wrong, len(unseen)), heads, lines)
+    return TableSection(_controls_text(one, wrong, unseen), heads, lines)
 
 
 def _controls_text(one: Matrix, wrong: int, unseen: int) -> str:
@@ -101,20 +90,6 @@ def _controls_text(one: Matrix, wrong: int, unseen: int) -> str:
     if unseen:
         text += f"; {unseen} not observed{void if any(unobserved(one.run)) else ''}"
     return f"Controls are ops with a known answer, run in every process of every mode: {text}."
-
-
-def sentinels(one: Matrix) -> TableSection:
-    """Say what the sentinels saw, and table the shares of executions that differed by mode, process and op."""
-    seen: dict[tuple[Mode, int, str], list[Sentinel]] = {}
-    for it in one.run.sentinels:
-        seen.setdefault((it.mode, it.process, it.op), []).append(it)
-    ordered = sorted(seen.items(), key=lambda item: (WORKER_MODES.index(item[0][0]), *item[0][1:]))
-    text = sentinels_words(one)
-    return TableSection(
-        f"{text[:1].upper()}{text[1:]}.",
-        ("mode", "process", "op", "checks", "lowest", "median", "without power"),
-        [(*key, len(found), *_shares(found), _weak(found)) for key, found in ordered],
-    )
 
 
 def sentinels_words(one: Matrix) -> str:
@@ -217,56 +192,6 @@ def ran_words(one: Matrix) -> str:
         text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of(_ORDER)}."
     missing = [name for name in asked if name not in ran]
     return text + (f" Requested, but never run: {', '.join(missing)}." if missing else "")
-
-
-def revealed(rows: Sequence[MatrixRow]) -> TableSection:
-    """List the cells that differ under one perturbation, and in enough executions under another do not.
-
-    Of a simulated GPU they are those that differ, each with the class that shows it by itself.
-    """
-    if any(row.off.simulated or row.on.simulated for row in rows):
-        shown = [
-            (row.row.id, mode, it)
-            for row in rows
-            for mode, cell in row.shown.items()
-            if (it := cell.simulated) and it.schedule
-        ]
-        counts = Counter(it.schedule.name for _, _, it in shown if it.schedule)
-        told = ", ".join(f"{name} {counts[name]}" for name in FREEDOMS if counts[name])
-        text = f"Cells by the weakest class of schedules that shows a difference by itself: {told or 'none differed'}."
-        told_of = [
-            (row, mode, schedule_words(it.schedule), witness_words(it))
-            for row, mode, it in shown
-            if it.schedule
-        ]
-        return TableSection(text, ("row", "mode", "differs under", "one pair that shows it"), told_of)
-    lines = list(_revealed(rows))
-    groups = (group for row in rows for cell in row.shown.values() for group in cell.groups)
-    if not any(
-        it.executions and kind_of(it.perturbation) not in (_THREADS, _ORDER, *_QUIET) for it in groups
-    ):
-        text = "Unknown: these rows ran quiet only, or their perturbations were not recorded."
-    elif not lines:
-        text = f"None: no row that differed kept the same bits in {ENOUGH} or more executions under a perturbation."
-    else:
-        text = (
-            f"These cells differed under one perturbation, and not in {ENOUGH} or more executions under another. A rare "
-            f"difference can miss a perturbation by chance."
-        )
-    return TableSection(text, ("row", "mode", "differs", "executions that differed"), lines)
-
-
-def _revealed(rows: Sequence[MatrixRow]) -> Iterator[tuple[str, ...]]:
-    for row in rows:
-        for mode, cell in row.shown.items():
-            groups = [it for it in cell.groups if not PERTURBATIONS[kind_of(it.perturbation)].apart]
-            shows = [group.perturbation for group in groups if group.differing]
-            hides = [it.perturbation for it in groups if not it.differing and it.executions >= ENOUGH]
-            if cell.verdict == "nondeterministic" and shows and hides:
-                few = len(shows) <= len(hides)
-                where = f"{'only' if few else 'not'} under {' and '.join(shows if few else hides)}"
-                counts = ", ".join(f"{it.perturbation} {it.differing} of {it.executions}" for it in groups)
-                yield row.row.id, mode, where, counts
 
 
 # --- The run
@@ -529,22 +454,18 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
             for it in header.enumerated
         ),
         ("sentinels", sentinels_words(one)),
+        *([("weakest schedules that show a difference", _weakest_schedules(one))] if one.simulated else []),
         ("started (UTC)", header.started),
         ("wall time", f"{closing.seconds:.1f} s" if closing else _UNFINISHED),
-        *_seconds_by_mode(one),
         ("scanned by", f"detmatrix {header.tool}, run file format {header.format}"),
     ]
 
 
-def _seconds_by_mode(one: Matrix) -> list[tuple[str, str]]:
-    """Return what a row takes in each mode, in the mean of rows and processes, where modes were chosen."""
-    if not set(one.run.header.settings.modes) & set(CHOSEN_MODES):
-        return []
-    seconds: dict[Mode, list[float]] = {}
-    for seen in one.run.observations:
-        seconds.setdefault(seen.mode, []).append(seen.seconds + seen.setup_seconds)
-    texts = [f"{mode} {fmean(seconds[mode]):.2g}" for mode in WORKER_MODES if mode in seconds]
-    return [("seconds per row and process", ", ".join(texts) or NONE)]
+def _weakest_schedules(one: Matrix) -> str:
+    """Count the cells that differ by the weakest class of schedules that shows it by itself."""
+    shown = (cell.simulated for row in one.rows for cell in row.shown.values())
+    counts = Counter(it.schedule.name for it in shown if it and it.schedule)
+    return ", ".join(f"{name} {counts[name]}" for name in FREEDOMS if counts[name]) or NONE
 
 
 def rerun_options(settings: Settings) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from detmatrix.reports.coverage import DOCUMENTED, coverages
+from detmatrix.reports.coverage import coverages
 from detmatrix.reports.libraries import libraries_told
 from detmatrix.reports.matrix.columns import Column
 from detmatrix.reports.matrix.model import Matrix
@@ -30,6 +30,7 @@ from detmatrix.scanner.observations.records import Mode, Observation, Provoked
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow
+from detmatrix.scanner.verdicts.simulated import witness_words
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING, WORST_FIRST
 
 # More than this no browser filters at once; ten thousand rows are a page of some megabytes.
@@ -64,7 +65,6 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         coverages=covered,
         overloads=overloads,
         tables=tables.columns(),
-        documented_heads=[head.capitalize() for head in DOCUMENTED],
         documented_words=documented_words,
         # Each run by its column, or by its file where several share one.
         labels=[titles.get((run.number,), run.name) for run in report.runs],
@@ -264,6 +264,8 @@ def _cell(mode: Mode, cell: Cell, row: MatrixRow, tables: Tables) -> int:
     # Where nothing could race, no number of executions bounds anything.
     if cell.bound and not row.serial:
         told.append(f"0 of n leaves a rate of differing up to {percent(cell.bound)} plausible (95 %).")
+    if cell.simulated and cell.simulated.witness:
+        told.append(f"One pair of executions that shows it: {witness_words(cell.simulated)}")
     if cell.seeded:
         told.append("Draws random numbers: the generator was seeded before every execution.")
     return tables.place(
