@@ -259,7 +259,7 @@ def launch(
         resident: Blocks that the device holds at once.
         ranges: Memory of the device that exists: pairs of first address and the one behind, 64 bits each, ascending.
         orders: Of blocks, warps and lanes.
-        log: Look for accesses that nothing orders; it takes half as long again, and where threads do little else two to four times as long.
+        log: Look for accesses that nothing orders; it takes half as long again, and where threads do little else two to six times as long.
         swap: Two of them, which happen in the other order: the first is held up until the second has been made.
         watch: Pairs of them of which it is told in which order they come; without any, the pair that is swapped.
         seconds: That it may take.
