@@ -18,9 +18,7 @@ from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes import process as manager
 from tests.commands import Command, command_in, process_in
-from tests.fake_ray import FakeCluster, FakeRay, prepare_shards, stand_for_ray
 from tests.runs import raised, ran, row, stable, write_run
-from tests.sharded import scanned_in_shards
 
 HERE = Path(__file__).parent
 # The same examples everywhere, however slow the machine is at the moment.
@@ -63,12 +61,6 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def in_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a scan, and with the same one in eight shards; tests change copies of their files."""
-    return scanned_in_shards(tmp_path_factory.mktemp("shards"))
-
-
-@pytest.fixture(scope="session")
 def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run file of the one real scan that tests share: specs that behave, misbehave, alert and crash.
 
@@ -86,24 +78,6 @@ def _scan_planted(folder: Path) -> None:
         patch.setattr(manager, "LAST_SECONDS", 2.0)
         done = command_in(folder)("scan", *names, *files, *options, "-o", "run.jsonl")
     assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with what the tasks of ``cluster`` tell."""
-    return shared_folder(tmp_path_factory, "prepared", prepare_shards)
-
-
-@pytest.fixture
-def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Return a function that puts a stand-in with such nodes in the place of Ray."""
-
-    def standing(*nodes: dict[str, float]) -> FakeRay:
-        ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
-        stand_for_ray(ray, monkeypatch)
-        return ray
-
-    return standing
 
 
 def shared_folder(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:

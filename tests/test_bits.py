@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import re
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +17,6 @@ from hypothesis import strategies as st
 from detmatrix.scanner.worker import bits
 
 torch = pytest.importorskip("torch")
-
 from tests.raw_bits import raw, same_bits  # noqa: E402 - it needs torch
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
@@ -239,3 +240,109 @@ def test_frozen_parts_survive_their_origin() -> None:
     tensor += 1
 
     assert kept[0][1].tolist() == [[0.0] * 3] * 2
+
+
+# Bits of tensors that are no plain memory: sparse, quantized, nested, mkldnn, subclasses.
+
+
+def _coo(values: Any, indices: list[int], *dense: int) -> Any:
+    return torch.sparse_coo_tensor([indices], values, (4, *dense), check_invariants=False)
+
+
+def _dense(place: int = 0, last: float = 2.0) -> Any:
+    tensor = torch.zeros(4, 4)
+    tensor[place, 1], tensor[2 + place, 3] = 1.0, last
+    return tensor
+
+
+def _quantized(dtype: str, value: float, scale: float, zero: int) -> Any:
+    return torch.quantize_per_tensor(torch.full((3,), value), scale, zero, getattr(torch, dtype))
+
+
+def _by_channel(last: float) -> Any:
+    zeros = torch.zeros(2, dtype=torch.int64)
+    return torch.quantize_per_channel(torch.zeros(2, 3), torch.tensor([0.5, last]), zeros, 0, torch.qint8)
+
+
+def _nested(layout: str, *lengths: int, fill: float = 1.0) -> Any:
+    items = [torch.full((length, 2), fill) for length in lengths]
+    return torch.nested.nested_tensor(items, layout=getattr(torch, layout))
+
+
+def _sparse(layout: str, dense: Any) -> Any:
+    size = {"blocksize": (2, 2)} if layout in ("bsr", "bsc") else {}
+    return getattr(dense, f"to_sparse_{layout}")(**size)
+
+
+_Sub = type("Sub", (torch.Tensor,), {})
+_ROWS, _COLUMNS = (
+    ("crow_indices", "col_indices", "values of (4, 4)"),
+    ("ccol_indices", "row_indices", "values of (4, 4)"),
+)
+# What makes a tensor, what makes others, and the names of its parts behind "output".
+PARTS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]], tuple[str, ...]]] = {
+    # Coalescing may sum in any order itself, so duplicates are compared as they stand.
+    "uncoalesced": (lambda: _coo([1.0, 2.0], [3, 3]), [lambda: _coo([2.0, 1.0], [3, 3])], (".indices", ".values of (4,)")),
+    "coo": (lambda: _coo([1.0, 2.0], [0, 1]), [lambda: _coo([1.0, 2.0], [0, 2])], (".indices", ".values of (4,)")),
+    "signs of coo": (lambda: _coo([0.0], [1]), [lambda: _coo([-0.0], [1])], (".indices", ".values of (4,)")),
+    **{
+        layout: (
+            partial(_sparse, layout, _dense()),
+            [partial(_sparse, layout, one) for one in (_dense(last=2 + 2**-22), _dense(1))],
+            tuple(f".{name}" for name in names),
+        )
+        for layout, names in (("csr", _ROWS), ("csc", _COLUMNS), ("bsr", _ROWS), ("bsc", _COLUMNS))
+    },
+    # Equal integers under another scale or zero point are other values.
+    **{
+        dtype: (
+            partial(_quantized, dtype, 1.0, 0.5, 2),
+            [partial(_quantized, dtype, *of) for of in ((1.5, 0.5, 2), (2.0, 1.0, 2), (0.5, 0.5, 3))],
+            (".int_repr (scale 0.5, zero point 2)",),
+        )
+        for dtype in ("quint8", "qint8", "qint32")
+    },
+    "by channel": (lambda: _by_channel(0.25), [lambda: _by_channel(0.125)], (".int_repr (axis 0)", ".scales", ".zero_points")),
+    **{
+        layout: (
+            partial(_nested, layout, 2, 3),
+            [partial(_nested, layout, 3, 2), partial(_nested, layout, 2, 3, fill=1 + 2**-23)],
+            ("[0]", "[1]"),
+        )
+        for layout in ("strided", "jagged")
+    },
+    "mkldnn": (lambda: torch.ones(8).to_mkldnn(), [lambda: torch.randn(8).to_mkldnn()], ("",)),
+    # Dense dimensions behind sparse ones, and a requirement of gradients, change nothing; nor does a plain subclass.
+    "hybrid": (lambda: _coo(torch.ones(2, 3, requires_grad=True), [0, 2], 3), [lambda: _coo(torch.zeros(2, 3), [0, 2], 3)],
+               (".indices", ".values of (4, 3)")),
+    # The zeros of forward-mode gradients lie nowhere in memory; reading them would end the process.
+    "zeros": (lambda: torch._efficientzerotensor((3,)), [lambda: torch.ones(3)], ("",)),
+    "subclass": (lambda: torch.ones(3).as_subclass(_Sub), [lambda: torch.zeros(3)], ("",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_tensors_of_other_layouts_are_compared_by_their_parts(kind: str) -> None:
+    """Indices, values, scales and lengths of items count, and each part is named."""
+    if kind == "mkldnn" and not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch was built without mkldnn")
+    make, others, names = PARTS[kind]
+
+    assert [name for name, _ in bits.parts(make(), "output")] == [f"output{name}" for name in names]
+    plain = {"hybrid": _coo(torch.ones(2, 3), [0, 2], 3), "zeros": torch.zeros(3), "subclass": torch.ones(3)}
+    assert same_bits(make(), plain.get(kind, make()))
+    assert [same_bits(make(), other()) for other in others] == [False] * len(others)
+
+
+@pytest.mark.parametrize("kind", ["meta", "masked"])
+def test_what_has_no_memory_is_an_error(kind: str) -> None:
+    """A meta tensor or a wrapper of others gives no verdict, and does not end the process."""
+    tensor, text = torch.ones(3, device="meta"), "Tensor on meta"
+    if kind == "masked":
+        tensor, text = (
+            torch.masked.masked_tensor(torch.ones(3), torch.tensor([True, False, True])),
+            "MaskedTensor on cpu",
+        )
+
+    with pytest.raises(ValueError, match=re.escape(f"output has no memory to compare ({text})")):
+        bits.parts(tensor, "output")

@@ -5,13 +5,152 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.clusters import observed
-from tests.commands import Command
-from tests.fake_ray import GPU, OPTIONS, SPECS, FakeCluster, NodeDiedError, RayError, RayTaskError
+from detmatrix.scanner.cluster import ShardDone, scan_shard
+from detmatrix.scanner.observations.runfile import read_run
+from tests.commands import Command, command_in
+from tests.stand_in import StandIn
+
+GPU = "accelerator_type:"
+SPECS = Path(__file__).with_name("quick.py")
+# Of the scan whose shards are prepared.
+OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
+
+
+class RayError(Exception):
+    """What Ray raises where a task is lost."""
+
+
+class NodeDiedError(RayError):
+    """The node of a task died."""
+
+
+class RayTaskError(RayError):
+    """A task raised something itself."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+class FakeRay:
+    """What a scan has of the module ``ray``."""
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    cloudpickle = SimpleNamespace(register_pickle_by_value=lambda _: None)
+
+    def __init__(self, prepared: Path, nodes: Sequence[dict[str, float]] = ({"CPU": 2.0},)) -> None:
+        """Have tasks tell what the files ``I-of-N.jsonl`` of a folder hold, on such nodes."""
+        self.prepared = prepared
+        self._nodes = nodes
+        # How the task of a shard ends, if not well: an error, or the exit code and last words.
+        self.ends: dict[str, RayError | tuple[int, bytes]] = {}
+        self.asked: list[tuple[dict[str, Any], list[str]]] = []
+
+    def init(self, address: str, **_: object) -> None:
+        """Connect."""
+
+    def shutdown(self) -> None:
+        """Disconnect."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes, of which the last has died."""
+        return [
+            *({"Alive": True, "Resources": one} for one in self._nodes),
+            {"Alive": False, "Resources": {"GPU": 9.0}},
+        ]
+
+    def cluster_resources(self) -> dict[str, float]:
+        """Return what all nodes have."""
+        return {name: value for node in self._nodes for name, value in node.items()}
+
+    def remote(self, **_: object) -> Any:
+        """Make a task of a function."""
+        return lambda _: SimpleNamespace(
+            options=lambda **options: SimpleNamespace(remote=self._starter(options))
+        )
+
+    def wait(self, going: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
+        """Return the task that has waited longest."""
+        return going[:1], going[1:]
+
+    def get(self, task: Any) -> object:
+        """Return the result of a task, or raise how it ended."""
+        if isinstance(task.result, BaseException):
+            raise task.result
+        return task.result
+
+    def cancel(self, going: Any) -> None:
+        """Stop a task."""
+
+    def _starter(self, options: dict[str, Any]) -> Any:
+        def start(words: list[str], _: object) -> _Task:
+            self.asked.append((options, words))
+            shard = words[words.index("--shard") + 1]
+            end = self.ends.get(shard)
+            if isinstance(end, RayError):
+                return _Task(end)
+            data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
+            if end:
+                data = data[: len(data) // 2]
+                return _Task(("node", *end, data[: data.rfind(b"\n") + 1]))
+            return _Task(("node", 0, b"", data))
+
+        return start
+
+
+class _Task:
+    """What stands for the result of a task."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+
+# Puts a stand-in with such nodes in the place of Ray, and returns it.
+FakeCluster = Callable[..., FakeRay]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of a scan in two shards, and ``whole.jsonl``, the same in one."""
+    folder = tmp_path_factory.mktemp("prepared")
+    scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
+    for number in (1, 2):
+        done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", f"{number}-of-2.jsonl")
+        assert done.returncode == 0, done.stderr
+    assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
+    return folder
+
+
+@pytest.fixture
+def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Return a function that puts a stand-in with such nodes in the place of Ray."""
+    group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
+    strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
+
+    def standing(*nodes: dict[str, float]) -> FakeRay:
+        ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setattr("detmatrix.scanner.cluster._variables", lambda _: {})
+        monkeypatch.setitem(sys.modules, "ray.util.placement_group", group)
+        monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
+        return ray
+
+    return standing
+
+
+def observed(path: Path) -> list[tuple[object, ...]]:
+    """Return what a complete run observed of each row in each process, but for the time that it took."""
+    run = read_run(path)
+    assert run.closing is not None
+    return sorted(
+        (*one.key, one.mode, one.process, one.outcome, repr(one.groups)) for one in run.observations
+    )
 
 
 def test_shards_make_one_run_file(
@@ -256,3 +395,45 @@ def test_all_runs_are_merged_before_any_is_written(
         "detmatrix-torch-2.13.0+standin-2.jsonl",
         "detmatrix-torch-2.13.0+standin.jsonl",
     ]
+
+
+SPECS = Path(__file__).with_name("quick.py")
+
+
+@pytest.fixture
+def nodes_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the folder for temporary files be one of the test's own."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def _words(standing: StandIn) -> list[str]:
+    options = ["--device", "cpu", "--runs", "4", "--processes", "1", "--no-cost", "--no-overloads"]
+    python = ["--python", str(standing.python), "--specs", str(SPECS)]
+    return ["--shard", "1/2", *python, *options, "quick"]
+
+
+def test_file_of_a_shard_comes_back(nodes_folder: Path, tmp_path: Path) -> None:
+    """Whole, with the variables that were asked for; the folder of the task is gone."""
+    standing = StandIn(tmp_path)
+
+    done = ShardDone(*scan_shard(_words(standing), {"OMP_NUM_THREADS": "3"}))
+
+    assert done.code == 0, done.said
+    (tmp_path / "run.jsonl").write_bytes(done.run)
+    run = read_run(tmp_path / "run.jsonl")
+    assert run.closing is not None
+    assert str(run.header.settings.runs) == "4"
+    assert {one["variables"]["OMP_NUM_THREADS"] for one in standing.noted if one["do"] == "start"} == {"3"}
+    assert [path for path in nodes_folder.iterdir() if "shard" in path.name] == []
+
+
+def test_scan_that_fails_says_why(nodes_folder: Path, tmp_path: Path) -> None:
+    """What it says as it ends is told with its exit code."""
+    done = ShardDone(*scan_shard(_words(StandIn(tmp_path, {"do": "start", "then": "exit"})), {}))
+
+    assert done.code == 2
+    assert b"detmatrix: " in done.said
+    assert [path for path in nodes_folder.iterdir() if "shard" in path.name] == []
