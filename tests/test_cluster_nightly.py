@@ -1,4 +1,4 @@
-"""Ray places shards on several nodes, which are processes here: nothing is lost with a node, and each kind has its file."""
+"""Ray places shards on several nodes, which are processes here: nothing is lost with a node."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ class LoopbackCluster:
         self.address: str = self._cluster.address
         self._nodes: dict[str, Any] = {}
 
-    def add(self, name: str, gpu: str = "") -> None:
-        """Start a node, with a GPU of a kind if one is to be pretended."""
-        options = {"num_gpus": 1, "resources": {f"accelerator_type:{gpu}": 1}} if gpu else {}
+    def add(self, name: str) -> None:
+        """Start a node."""
         self._nodes[name] = self._cluster.add_node(
-            num_cpus=2, object_store_memory=_STORE_BYTES, env_vars={NODE: name}, **options
+            num_cpus=2, object_store_memory=_STORE_BYTES, env_vars={NODE: name}
         )
 
     def kill(self, name: str) -> None:
@@ -86,8 +85,8 @@ CPU = (*OPTIONS, "--device", "cpu")
 def cluster() -> Iterator[LoopbackCluster]:
     """Return a cluster of four nodes."""
     with loopback_cluster() as cluster:
-        for number, gpu in enumerate(("", "", "A100", "H100"), start=1):
-            cluster.add(f"node-{number}", gpu)
+        for number in range(1, 5):
+            cluster.add(f"node-{number}")
         yield cluster
 
 
@@ -151,16 +150,10 @@ def test_node_that_dies_costs_time_alone(
     assert observed(tmp_path / "detmatrix.jsonl") == observed(tmp_path / "one.jsonl")
 
 
-def test_address_that_does_not_answer(
-    detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_address_that_does_not_answer(detmatrix: Command, tmp_path: Path) -> None:
     """It is told in a line, long before Ray gives up."""
-    monkeypatch.setattr("detmatrix.scanner.cluster.ANSWER_SECONDS", 3.0)
-
     done = detmatrix("scan", "--ray", "127.0.0.1:9")
 
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(
-        "detmatrix: --ray 127.0.0.1:9: no Ray answers there within 3 seconds; see ray status"
-    )
+    assert done.stderr.splitlines()[-1].startswith("detmatrix: --ray 127.0.0.1:9: no Ray answers there (")
     assert not [*tmp_path.iterdir()]

@@ -12,12 +12,7 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.opspecs.patterns import recorded_names
-from detmatrix.opspecs.registry import names_of, selected
 from detmatrix.scanner.accelerators import kind_of
-from detmatrix.scanner.cases.catalog import load_catalog, with_installed
-from detmatrix.scanner.cases.discovery import wanted, with_databases
-from detmatrix.scanner.cases.settings import Plan
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.parts import BUILD, common_settings
 from detmatrix.scanner.observations.records import Header, Observation, Row
@@ -57,23 +52,6 @@ def divided(groups: Sequence[str], shards: int, seconds: Mapping[str, float]) ->
         found[group] = number
         heapreplace(busy, (taken + max(expected[group], least), number))
     return {group: found[group] for group in groups}
-
-
-def ops_named(plan: Plan, device: str) -> int:
-    """Return how many groups of rows a scan would divide, as far as that is known without a worker.
-
-    Of PyTorch's databases the entries of all releases recorded count: which of them there are, the torch at hand knows.
-
-    Raises:
-        UsageError: A file of specs cannot be used, or a pattern names an entry of a database that was left out.
-    """
-    asked = plan.settings
-    specs = load_catalog(with_installed(asked.specs), asked.sources)
-    sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
-    names = [one for one in recorded_names() if one.family in sources]
-    rows = selected(asked.patterns, device, specs, [*map(names_of, specs), *names])
-    entries = wanted(asked.patterns, names, specs)
-    return len({spec.name for spec, _ in rows} | {one.name for one in entries})
 
 
 def seconds_of(path: Path, groups: Sequence[str]) -> dict[str, float]:

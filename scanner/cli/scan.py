@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -18,7 +17,7 @@ from detmatrix.scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_f
 from detmatrix.scanner.cli.main import SUMMARY, load
 from detmatrix.scanner.cli.options import DEFAULTS, ParamType, Whole, patterns_argument, refuse_report_name
 from detmatrix.scanner.cli.settings import except_option, fail_on_option, settings_options
-from detmatrix.scanner.cluster import Campaign, how_to_go_on, scan_on_cluster
+from detmatrix.scanner.cluster import how_to_go_on, scan_on_cluster
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations.records import MOST_SHARDS
@@ -74,11 +73,9 @@ class _Shard(ParamType):
 @settings_options
 @click.option(
     "--python",
-    "pythons",
-    multiple=True,
+    default=sys.executable,
     metavar="PATH",
-    help="The interpreter whose torch is scanned; it needs only torch. Default: this one. With --ray it may be given more "
-    "than once.",
+    help="The interpreter whose torch is scanned; it needs only torch. Default: this one, with --ray the one that Ray has.",
 )
 @click.option(
     "-o",
@@ -105,15 +102,14 @@ class _Shard(ParamType):
     is_flag=False,
     flag_value="local",
     metavar="[ADDRESS]",
-    help="Scan on a Ray cluster, with one run file for each interpreter and kind of GPU. ADDRESS is HOST:PORT or auto; "
-    "without it Ray is started on this machine.",
+    help="Scan the shards on a Ray cluster, and merge them. ADDRESS is HOST:PORT or auto; without it Ray is started on this "
+    "machine.",
 )
 @click.option(
     "--shards",
     type=Whole(1, MOST_SHARDS),
     metavar="N",
-    help="With --ray: divide the ops of each run among N shards. Default: as many as nodes or GPUs scan side by side, but no "
-    "more than ops.",
+    help="With --ray: divide the ops among N shards. Default: as many as nodes or GPUs scan side by side.",
 )
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
@@ -121,7 +117,7 @@ class _Shard(ParamType):
 @except_option
 def command(
     output: Path | None,
-    pythons: tuple[str, ...],
+    python: str,
     fail_on: tuple[str, ...] | None,
     excepted: tuple[str, ...],
     shard: Shard | None,
@@ -144,7 +140,7 @@ def command(
         raise click.UsageError(
             "--resume keeps what the run file holds, --force throws it away; give one of them"
         )
-    _check_cluster(pythons, shard, ray, shards)
+    _check_cluster(shard, ray, shards)
     if ray is not None and options.get("simulate"):
         raise click.UsageError("--ray scans devices of its nodes, --simulate has none; give one of them")
     if excepted and not fail_on:
@@ -166,10 +162,8 @@ def command(
         force=force,
         shard=shard,
         balance=balance,
-        python=pythons[0] if pythons else sys.executable,
+        python=python,
     )
-    placed = tuple(map(_anywhere, pythons))
-    campaign = Campaign(plan=plan, address=ray, pythons=placed, shards=shards) if ray else None
     # A batch system that ends the job gives it time to say how to go on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -177,30 +171,21 @@ def command(
         if tabled:
             words = " ".join(word for name in tabled for word in SETTINGS[name].words(said[name]))
             progress.note(f"{click.get_current_context().meta[DEFAULTS]} says {words}")
-        runs = scan_on_cluster(campaign, progress) if campaign else [scan(plan, progress)]
+        run = scan_on_cluster(plan, ray, shards, progress) if ray else scan(plan, progress)
     except KeyboardInterrupt:
-        again = how_to_go_on(campaign) if campaign else _how_to_go_on(plan)
+        again = how_to_go_on(plan, ray, shards) if ray else _how_to_go_on(plan)
         click.echo(f"detmatrix: interrupted; {again}", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # Nobody reads the progress any more, so nobody can be told; the file is valid.
         return EXIT_INTERRUPTED
-    return max(_tell(run, fail_on or (), excepted) for run in runs)
+    return _tell(run, fail_on or (), excepted)
 
 
-def _anywhere(python: str) -> str:
-    """Return an interpreter as it is called in any folder: a task has one of its own. One without a folder is looked up there."""
-    return os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
-
-
-def _check_cluster(
-    pythons: tuple[str, ...], shard: Shard | None, ray: str | None, shards: int | None
-) -> None:
+def _check_cluster(shard: Shard | None, ray: str | None, shards: int | None) -> None:
     """Refuse options that belong to a scan on a cluster, or to none."""
     if ray is not None and shard is not None:
         raise click.UsageError("--ray gives out all shards, --shard scans one; give one of them")
-    if ray is None and len(pythons) > 1:
-        raise click.UsageError("more than one --python is for --ray; scan with one after the other")
     # A file of defaults may say how many.
     said = click.get_current_context().get_parameter_source("shards") is ParameterSource.COMMANDLINE
     if ray is None and shards is not None and said:
