@@ -14,8 +14,6 @@ import pytest
 from detmatrix.reports.coverage import coverages
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.matrix.words import named_machines
-from detmatrix.scanner.cases.shards import divided
-from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
 from tests.large import write_shard
@@ -281,7 +279,7 @@ def test_a_compressed_merged_file_may_be_large(
     assert "unpack it with gunzip if you trust it" in done.stderr
 
 
-# --shard and --balance: which rows a shard has, how it goes on, and what is no shard.
+# --shard: which rows a shard has, how it goes on, and what is no shard.
 
 
 def test_more_shards_than_ops(detmatrix: Command, tmp_path: Path) -> None:
@@ -319,47 +317,6 @@ def test_a_shard_goes_on_as_the_shard_that_it_is(in_shards: Path, tmp_path: Path
         == 0
     )
     assert cells(started) == cells(path)
-
-
-def test_balanced_by_an_earlier_run(in_shards: Path, tmp_path: Path, detmatrix: Command) -> None:
-    """--balance divides by the seconds of a run; files divided otherwise are not of one plan."""
-    before = tmp_path / "before.jsonl"
-    lines = [json.loads(line) for line in (in_shards / "whole.jsonl").read_text().splitlines()]
-    for line in lines:
-        if line["kind"] == "observation":
-            line["seconds"] = 100.0 if "put_" in line["spec"] else 1.0
-    before.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    options = (*OPTIONS, "--python", StandIn(tmp_path).python, "--balance", before)
-
-    for number in (1, 2):
-        assert detmatrix("scan", *options, "--shard", f"{number}/2").returncode == 0
-
-    assert {row.spec for row in read_run(tmp_path / "detmatrix-1-of-2.jsonl").header.planned} == {
-        "torch.Tensor.put_"
-    }
-    detmatrix("scan", *options[:-2], "--shard", "2/2", "-o", "otherwise.jsonl")
-    done = detmatrix("merge", "detmatrix-1-of-2.jsonl", "otherwise.jsonl", "-o", "all.jsonl")
-    assert "its ops are divided otherwise among the shards (--balance)" in done.stderr
-    assert (
-        "--balance says how --shard divides the ops; give both"
-        in detmatrix("scan", "--balance", before).stderr
-    )
-
-
-def test_groups_are_divided_by_their_seconds() -> None:
-    """Every Nth without seconds; with them no shard has much more to do than another, and each has a group."""
-    groups = [f"op{number}" for number in range(100)]
-    assert [*divided(groups, 3, {}).values()][:7] == [1, 2, 3, 1, 2, 3, 1]
-    seconds = {group: float(number % 7) ** 2 for number, group in enumerate(groups)}
-    shares = Counter[int]()
-    for group, shard in divided(groups, 8, seconds).items():
-        shares[shard] += int(seconds[group])
-    assert max(shares.values()) <= 1.1 * min(shares.values())
-    assert {*divided(groups, 100, dict.fromkeys(groups, 0.0)).values()} == {*range(1, 101)}
-    # What the run did not have is taken to be ordinary, and where it has nothing to say all groups are alike.
-    assert divided(["a", "b", "c"], 2, {"a": 2.0}) == {"a": 1, "b": 2, "c": 1}
-    with pytest.raises(UsageError):
-        divided(["a"], 2, {})
 
 
 # What is a part of a plan alone says so wherever it is shown, and a run of several machines names them.

@@ -76,7 +76,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     force: bool = False
     shard: Shard | None = None  # None: not said, so all of the plan, or what a scan that goes on has
-    balance: Path | None = None  # the run whose seconds say how much work groups of rows are
     python: str = sys.executable
 
 

@@ -91,12 +91,6 @@ class _Shard(ParamType):
     help="Scan only shard I of N: every Nth op, so that N machines share the work. detmatrix merge joins their run files.",
 )
 @click.option(
-    "--balance",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="RUN",
-    help="Divide the ops among the shards by the seconds that each took in this run; give all shards the same.",
-)
-@click.option(
     "--ray",
     type=_Address(),
     is_flag=False,
@@ -121,7 +115,6 @@ def command(
     fail_on: tuple[str, ...] | None,
     excepted: tuple[str, ...],
     shard: Shard | None,
-    balance: Path | None,
     ray: str | None,
     shards: int | None,
     *,
@@ -147,8 +140,6 @@ def command(
         raise click.UsageError("--except says which rows --fail-on lets pass; give both")
     # Shards that nobody began have no settings of their own.
     said, tabled = _said(options, resume=resume and ray is None)
-    if balance is not None and shard is None and ray is None:
-        raise click.UsageError("--balance says how --shard divides the ops; give both")
     if output is None:
         output = Path(f"detmatrix-{shard.number}-of-{shard.total}.jsonl" if shard else DEFAULT_OUTPUT)
     if not output.name:
@@ -161,7 +152,6 @@ def command(
         resume=resume,
         force=force,
         shard=shard,
-        balance=balance,
         python=python,
     )
     # A batch system that ends the job gives it time to say how to go on.

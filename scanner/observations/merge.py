@@ -299,7 +299,7 @@ def difference(one: Header, other: Header) -> str | None:
         name = min(one.groups.keys() ^ other.groups.keys())
         return f"only one of them has {name}"
     if [*one.groups.items()] != [*other.groups.items()]:
-        return "its ops are divided otherwise among the shards (--balance)"
+        return "its ops are divided otherwise among the shards"
     return None if one.plan == other.plan else "the catalogs or files of specs were not the same"
 
 

@@ -26,7 +26,7 @@ from detmatrix.scanner.cases.catalog import choose, load_catalog, with_installed
 from detmatrix.scanner.cases.discovery import Planner, with_databases
 from detmatrix.scanner.cases.rows import control_rows, known_rows
 from detmatrix.scanner.cases.settings import Plan, Shard, settings_for
-from detmatrix.scanner.cases.shards import divided, plan_digest, seconds_of
+from detmatrix.scanner.cases.shards import divided, plan_digest
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UntrustedScanError, UsageError
 from detmatrix.scanner.invariance import THREADS, Property
@@ -224,8 +224,7 @@ class _Scan:
         self._planner = Planner(self._supervisor, settings, self._specs)
         rows, shard = self._planner.first(), self._plan.shard or Shard()
         groups = list(dict.fromkeys((*(row.spec for row in rows), *self._planner.entry_names)))
-        seconds = seconds_of(self._plan.balance, groups) if self._plan.balance else {}
-        shard_of = divided(groups, shard.total, seconds)
+        shard_of = divided(groups, shard.total)
         header = Header(
             format=FORMAT,
             tool=tool_version(),
