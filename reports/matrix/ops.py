@@ -261,38 +261,30 @@ def _op(
     further: Sequence[Column],
     lists: Sequence[_Lists],
 ) -> View:
-    cells, latest = [], dict[str, int]()
-    for place, column in enumerate(columns):
-        mine = [(run, row) for run, row in scanned if run in column["runs"]]
-        cells.append(_cell(mine, column, lists))
-        if mine:
-            latest[column["device"]] = place
-
-    def rows_in(places: Iterable[int]) -> list[MatrixRow]:
-        runs = {run for place in places for run in columns[place]["runs"]}
-        return [row for run, row in scanned if run in runs]
-
-    judged, rows = [cells[place] for place in latest.values()], rows_in(latest.values())
-    finding = _worst(cell["finding"] for cell in judged)
-    counts = sum((Counter(cell["counts"]) for cell in judged), Counter[Finding]())
-    weak = [text for cell in judged for way in ("forward", "backward") for text in cell[way]["doubts"]]
-    elsewhere = _elsewhere(latest, judged)
-    told = [cell_of(column, rows) for column in further]
-    kinds = list(dict.fromkeys(column["device"] for column in columns))
-    places = {kind: [latest[kind]] if kind in latest else [] for kind in kinds}
+    of = [[(run, row) for run, row in scanned if run in column["runs"]] for column in columns]
+    cells = [_cell(records, column, lists) for records, column in zip(of, columns, strict=True)]
+    latest = {column["device"]: place for place, column in enumerate(columns) if of[place]}
+    judged, rows = [cells[it] for it in latest.values()], [row for it in latest.values() for _, row in of[it]]
+    kinds, elsewhere = dict.fromkeys(column["device"] for column in columns), _elsewhere(latest, judged)
+    many, none = len(kinds) > 1, FINDING["deterministic"].action
+    quiet = "none seen" if many else f"none seen on {label_of(next(iter(kinds)))}" if elsewhere else none
     devices = [
-        _device(kind, [cells[it] for it in of], rows_in(of), further)
-        for kind, of in places.items()
-        if len(kinds) > 1
+        _device(kind, cells[latest[kind]], [row for _, row in of[latest[kind]]], further, quiet)
+        if kind in latest
+        else _unscanned(kind)
+        for kind in kinds
     ]
-    action = "; ".join(f"{it.label}: {it['action']}" for it in devices)
-    action = action or _action(finding, rows, weak, latest if elsewhere else (), told, further)
-    listed = _listed(latest, judged)
-    cost, fill = _costs(rows)
-    beside = beside_counts(row.beside for row in rows)
-    told_counts = {it: counts[it] for it in WORST_FIRST if counts[it]}
-    unlike = sum(bool(row.unlike_reference) for row in rows)
+    told = [cell_of(column, rows) for column in further]
+    finding = _worst(cell["finding"] for cell in judged)
+    counts = sum((Counter(it["counts"]) for it in devices), Counter[Finding]())
+    listed, cost, fill = _listed(latest, judged), *_costs(rows)
+    beside, unlike = (
+        beside_counts(row.beside for row in rows),
+        sum(bool(row.unlike_reference) for row in rows),
+    )
     notable = any(it["notable"] for it in told) or any(it["finding"] is None for it in devices)
+    action = "; ".join(f"{it.label}: {it['action']}" if many else it["action"] for it in devices)
+    doubts = dict.fromkeys(text for it in devices for text in it.doubts) if finding == "deterministic" else ()
     return View(
         {
             "name": name,
@@ -302,26 +294,27 @@ def _op(
             "action": action,
             "listed": listed,
             "elsewhere": elsewhere,
-            "doubts": list(dict.fromkeys(weak)) if finding == "deterministic" else [],
-            "counts": told_counts,
+            "doubts": list(doubts),
+            "counts": {it: counts[it] for it in WORST_FIRST if counts[it]},
             "cost": cost,
             "fill": fill,  # of the rows in which the fill of uninitialized memory makes a difference
             "cells": cells,
             "rows": [row.row.id for _, row in shown],
             "unlike_reference": unlike,
             "beside": beside,
-            **({"devices": devices} if devices else {}),
+            **({"devices": devices} if many else {}),
             **({"further": {one.name: it for one, it in zip(further, told, strict=True)}} if further else {}),
         },
         rows=shown,
         further=told,
-        devices=devices,
+        devices=devices if many else [],
         # There is nothing to do, and nothing in doubt but what the summary says of all.
         is_clean=finding == "deterministic" and not (notable or unlike),
         docs_words=_docs_words(listed, elsewhere, devices),
-        counts_words="; ".join(f"{it.label}: {it.counts_words}" for it in devices)
-        or counts_words(beside, told_counts),
-        cost_words=_cost_words(cost, fill, [it["action"] for it in devices] or [action]),
+        counts_words="; ".join(
+            f"{it.label}: {it.counts_words}" if many else it.counts_words for it in devices
+        ),
+        cost_words=_cost_words(cost, fill, [it["action"] for it in devices]),
     )
 
 
@@ -329,28 +322,32 @@ def _worst(findings: Iterable[Finding | None]) -> Finding:
     return min((it for it in findings if it), key=lambda it: FINDING[it].rank)
 
 
-def _device(device: str, cells: Sequence[View], rows: Sequence[MatrixRow], further: Sequence[Column]) -> View:
-    """Return what the latest release of one of several kinds of devices shows of an op, apart from the others; it may have none."""
-    action, counts = UNSCANNED, dict[Finding, int]()
-    for cell in cells:
-        weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]]
-        told = [cell_of(column, rows) for column in further]
-        action = _action(cell["finding"], rows, weak, (), told, further)
-        action = "none seen" if action == FINDING["deterministic"].action else action
-        counts = {it: cell["counts"][it] for it in WORST_FIRST if it in cell["counts"]}
+def _device(kind: str, cell: View, rows: Sequence[MatrixRow], further: Sequence[Column], quiet: str) -> View:
+    """Return what the latest release of one kind of devices shows of an op; *quiet* is what to do where no row differed."""
+    weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]]
+    told = [cell_of(column, rows) for column in further]
+    counts = {it: cell["counts"][it] for it in WORST_FIRST if it in cell["counts"]}
     beside = beside_counts(row.beside for row in rows)
     return View(
         {
-            "device": device,
-            "finding": next((cell["finding"] for cell in cells), None),
-            "action": action,
-            "listed": _listed([device], cells) if cells else NONE_LISTED,
+            "device": kind,
+            "finding": cell["finding"],
+            "action": _action(cell["finding"], rows, weak, quiet, told, further),
+            "listed": _listed([kind], [cell]),
             "counts": counts,
             "beside": beside,
         },
-        label=label_of(device),
+        label=label_of(kind),
         counts_words=counts_words(beside, counts),
+        doubts=weak,
     )
+
+
+def _unscanned(kind: str) -> View:
+    """Return the same of a kind of devices on which no run scanned the op."""
+    none: dict[str, int] = {}
+    fields = {"device": kind, "finding": None, "action": UNSCANNED, "listed": NONE_LISTED, "counts": none}
+    return View(fields | {"beside": none}, label=label_of(kind), counts_words=counts_words({}, {}), doubts=())
 
 
 def counts_words(beside: Mapping[str, int], findings: Mapping[Finding, int]) -> str:
@@ -464,7 +461,7 @@ def _action(
     finding: Finding,
     rows: Sequence[MatrixRow],
     weak: Iterable[str],
-    comforted: Iterable[str],
+    quiet: str,
     told: Sequence[View],
     further: Sequence[Column],
 ) -> str:
@@ -472,9 +469,9 @@ def _action(
 
     Args:
         finding: The worst.
-        rows: Of the latest releases.
+        rows: Of the latest release.
         weak: Why a direction shows little.
-        comforted: The devices that were measured, of an op that the lists name for another.
+        quiet: What to do where no row differed.
         told: What the further columns say.
         further: These columns.
     """
@@ -485,13 +482,11 @@ def _action(
         worst = next(iter(beside))
         own = f"{BESIDE[worst].phrase}: {several(beside[worst], 'row')}"
     if own is None and (see is None or finding != "deterministic"):
-        own = _of_flag(finding, rows, weak, comforted)
+        own = _of_flag(finding, rows, weak, quiet)
     return "; ".join(filter(None, (own, see)))
 
 
-def _of_flag(
-    finding: Finding, rows: Sequence[MatrixRow], weak: Iterable[str], comforted: Iterable[str]
-) -> str:
+def _of_flag(finding: Finding, rows: Sequence[MatrixRow], weak: Iterable[str], quiet: str) -> str:
     """Return what to do about an op, by its worst rows with the flag off and on; arguments are those of ``_action``."""
     of = [row for row in rows if row.finding == finding]
     raising = sum(row.on.verdict == "raises" for row in rows)
@@ -510,8 +505,8 @@ def _of_flag(
         return f"{action}: {next(failed, 'too few runs')}"
     if finding != "deterministic":
         return action
-    doubts, devices = " and ".join(dict.fromkeys(weak)), " and ".join(map(label_of, comforted))
-    return f"none seen: {doubts}" if doubts else f"none seen on {devices}" if devices else action
+    doubts = " and ".join(dict.fromkeys(weak))
+    return f"none seen: {doubts}" if doubts else quiet
 
 
 def _failure_words(cell: Cell) -> str:
