@@ -26,7 +26,7 @@ def libraries(names: tuple[str, ...], to: Place) -> int:
     Each entry has the condition, the setting that changes it, a quotation with its link, and the ops that call the
     routine. LIBRARY is a name such as cuDNN; without one all are told.
     """
-    return to.write(documented.libraries_view(documented.documented_libraries(), names))
+    return to.write(documented.libraries_view(names))
 
 
 _LAYOUTS = ("contiguous", "channels_last")
