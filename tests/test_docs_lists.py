@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.entries import INDENT, kind_of, lists, role_of, write
-from detmatrix.reports.docs.judge import Docs, join
+from detmatrix.reports.docs.judge import Docs
 from detmatrix.reports.docs.regenerate import regenerate
 from detmatrix.reports.docs.view import render_rst
-from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
-from detmatrix.scanner.modes import with_chosen
 from detmatrix.scanner.observations.records import ClaimDirection, Condition
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
@@ -31,14 +29,12 @@ from tests.documented import (
     diff,
     docs_of,
     docstring,
-    only,
     regenerated,
-    run_of,
     serial,
     shown,
     weak,
 )
-from tests.runs import Planned, drifting, ran, row, stable
+from tests.runs import Planned, row
 
 # --- Real docstrings -------------------------------------------------------------------------------------------
 
@@ -408,40 +404,3 @@ def test_odd_docstrings_are_no_error(odd: str, measured: list[Any]) -> None:
     for claim in parse_claims(text):
         if not claim.parsed and claim.section in {"deterministic", "raises"}:
             assert textwrap.indent((claim.source or "").rstrip("\n"), INDENT) in found.regenerated
-
-
-CONV = "torch.nn.functional.conv2d"
-
-
-def _docs(benchmark: Sequence[Mapping[str, int]], both: Sequence[Mapping[str, int]]) -> Docs:
-    """Return what a run says of a bullet whose only row did not differ with the flag off, nor with it on."""
-    planned, seen = shown(CONV, "deterministic")
-    seen = [*seen, *ran(planned, "cudnn_benchmark", *benchmark), *ran(planned, "cudnn_both", *both)]
-    one = run_of(parse_claims(docstring([f"{CONV} {CUDA}"])), [(planned, seen)])
-    header = one.run.header
-    settings = replace(header.settings, modes=with_chosen(("cudnn_benchmark", "cudnn_both")))
-    matrix: Matrix = matrix_of(one.name, replace(one.run, header=replace(header, settings=settings)))
-    return join([matrix])
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "both", "condition"),
-    [
-        (drifting(40), stable(), " with ``torch.backends.cudnn.benchmark=True``"),
-        (drifting(40), drifting(40), ""),
-        (stable(), stable(), ""),
-    ],
-)
-def test_what_acts_only_with_the_switch_is_a_condition(
-    benchmark: Sequence[Mapping[str, int]], both: Sequence[Mapping[str, int]], condition: str
-) -> None:
-    """It differs with cuDNN's benchmark on, and with the deterministic switch on as well it does not."""
-    docs = _docs(benchmark, both)
-
-    acting, _ = bullets(regenerate(docs).regenerated)
-
-    assert [one.replace(":func:", "").replace("`torch.nn.functional.conv2d`", CONV) for one in acting] == [
-        f"{CONV}{condition} {CUDA}"
-    ]
-    assert only(docs).agreement == "not_triggered"
-    assert ("benchmark=True 1 row differed" in only(docs).reason) == bool(condition)

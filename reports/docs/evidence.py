@@ -36,9 +36,6 @@ Rows = Sequence[tuple[Row, Behaviour]]  # each with what it shows
 
 _DTYPES = ("floating", "complex", "integer", "bool")
 _SWITCH = ("True", "False")
-# The condition of what acts only together with cuDNN's switch.
-BENCHMARK = "torch.backends.cudnn.benchmark"
-
 
 # A difference that a simulated GPU shows goes upstream before a GPU has shown it where it needs no order but these, which GPUs are
 # known to take, and is named as simulated. What any other class alone shows changes no list.
@@ -159,14 +156,6 @@ def behaviour_of(row: MatrixRow) -> Behaviour | None:
             return "nothing"
     # An alert is proof however seldom the row was executed with the flag off.
     return "raises" if (row.off.verdict, row.on.verdict) == ("deterministic", "raises") else None
-
-
-def acts_with_benchmark(row: MatrixRow) -> bool:
-    """Tell whether a row differs only with cuDNN's benchmark on, and not where its deterministic switch is on too."""
-    benchmark, both = row.chosen.get("cudnn_benchmark"), row.chosen.get("cudnn_both")
-    if benchmark is None or both is None:
-        return False
-    return benchmark.finding == "differs" and both.verdict == "deterministic" and both.weak is None
 
 
 def effect_of(claim: Claim, behaviour: Behaviour | None) -> Effect:

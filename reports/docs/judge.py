@@ -14,12 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.evidence import (
-    BENCHMARK,
     Behaviour,
     Effect,
     Evidence,
     Split,
-    acts_with_benchmark,
     behaviour_of,
     effect_of,
     failing,
@@ -42,7 +40,7 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.parts import parts_of
 from detmatrix.scanner.observations.records import Claim
-from detmatrix.scanner.plurals import several
+from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.simulated import NOT_EXERCISED, proved
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding, Word, meanings
@@ -440,10 +438,7 @@ def _cases_words(evidence: Sequence[Evidence]) -> str:
         row = one.row.row
         name = f"{f'{row.spec} ' if some else ''}{row.case} {row.direction} {row.dtype}"
         names[one.effect == "contradicts"][name] = None
-    fails, holds = (
-        ", ".join([*found][:_CASES]) + (f" and {len(found) - _CASES} more" if len(found) > _CASES else "")
-        for found in names.values()
-    )
+    fails, holds = (first_of([*found], _CASES) for found in names.values())
     return f"fails in {fails}; holds in {holds}"
 
 
@@ -473,8 +468,6 @@ def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
         text += f", {'all' if innocent == len(rows) else innocent} innocent"
     if is_vague(claim):
         text = f"the bullet does not say when; {text}"
-    if switched := [one for one in rows if acts_with_benchmark(one.row)]:
-        text += f"; with {BENCHMARK}=True {several(len(switched), 'row')} differed, and not with cudnn.deterministic too"
     return f"{text}{_where(claim, evidence)}"
 
 

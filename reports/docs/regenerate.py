@@ -6,9 +6,7 @@ is left of it is put together again. A change that the docstring has no words fo
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from msgspec import Struct
@@ -23,28 +21,25 @@ from detmatrix.reports.docs.entries import (
     entries_of,
     entry_of,
     insert,
-    kind_of,
     list_of,
-    lists,
     text_of,
     write,
 )
 from detmatrix.reports.docs.evidence import (
-    BENCHMARK,
+    Action,
     Behaviour,
     Evidence,
     Rows,
     action_of,
-    acts_with_benchmark,
     effect_of,
     narrowed,
     splits,
 )
 from detmatrix.reports.docs.judge import Docs, split_words, strongest
-from detmatrix.scanner.claims.matching import dtype_kind, matches, names_of
-from detmatrix.scanner.claims.tables import overlap, parse_claims
-from detmatrix.scanner.observations.records import Claim, Condition, Row
-from detmatrix.scanner.plurals import several
+from detmatrix.scanner.claims.matching import matches, names_of
+from detmatrix.scanner.claims.tables import overlap
+from detmatrix.scanner.observations.records import Claim, Row
+from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.simulated import PROVED
 
 SIMULATED = "[simulated: "
@@ -152,13 +147,6 @@ class _Writer:
         there = OTHER[claim.section]
         shown = {behaviour for _, behaviour in rows}
         if action == "keep":
-            if (
-                claim.section == "deterministic"
-                and shown == {"nothing"}
-                and any(acts_with_benchmark(one.row) for one in self._speaking(claim))
-            ):
-                text = f"{BENCHMARK}=True: rows differ only with it, and not with cudnn.deterministic on too"
-                return [narrowed(claim, BENCHMARK, ("True",))], [], f"{what} is narrowed by {text}"
             unproven = claim.section == "raises" and shown == {"nothing"}
             text = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
             return [claim], [], text if unproven else ""
@@ -238,15 +226,13 @@ class _Writer:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
         wanted: tuple[tuple[ListName, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
         for where, behaviour in wanted:
-            rows = [with_arguments(one) for one in evidence if one.behaviour == behaviour]
+            rows = [one for one in evidence if one.behaviour == behaviour]
             if not rows:
                 continue
             if where == "deterministic" and (faults := self._faults(op, device)):
                 yield f"not added to the list {where!r}: {faults[0].fault}"
                 continue
-            measured = [
-                with_arguments(one) for one in self._evidence.get(op, ()) if where == "raises" or not one.held
-            ]
+            measured = [one for one in self._evidence.get(op, ()) if where == "raises" or not one.held]
             standing = [
                 one for entries in self._entries.values() for entry in entries for one in entry.claims
             ]
@@ -294,27 +280,7 @@ def _together(parts: Sequence[Claim]) -> Iterator[tuple[Claim, tuple[str, ...]]]
 
 
 NO_WORDS = "no words for it fit these rows and leave out all others"
-# "kwargs['driver']: 'gelsy'" and "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
-_SAID = re.compile(r"kwargs\['([A-Za-z_]\w*)'\]: '([A-Za-z_]\w*)'", re.ASCII)
-_TENSOR = re.compile(r"(\w+(?:\[[^]:]{1,40}\])*): \w+ \(([\d, ]*)\)(, strides .*)?", re.ASCII)
-_PLACE = re.compile(r"args(?:\[\d+\])+: ('\w+'|None)", re.ASCII)
-# Said of where and how a call runs, not of what it computes.
-_CIRCUMSTANCES = frozenset({"device"})
-# The chance with which executions of one kind would fall apart so, all that differ on one side.
-_CHANCE = 0.05
-_NAMED = 3  # conditions, and rows
-
-
-def with_arguments(one: Evidence) -> Evidence:
-    """Return evidence whose row has the arguments among its traits that its inputs say in words."""
-    row = one.row.row
-    found = {match[1]: match[2] for text in _inputs(one) if (match := _SAID.fullmatch(text))}
-    told = {
-        name: value
-        for name, value in found.items()
-        if kind_of(name) == "keyword" and name not in _CIRCUMSTANCES
-    }
-    return replace(one, row=replace(one.row, row=replace(row, traits={**told, **row.traits})))
+_NAMED = 3  # rows
 
 
 def addition(
@@ -335,127 +301,55 @@ def addition(
         measured: All rows of the op.
         standing: The claims of all bullets.
     """
-    (claim, *_) = parse_claims(lists({"deterministic": [], "raises": [], where: [f"* :func:`{op}`"]})) or (
-        None,
-    )
+    claim = next(iter(entry_of(where, f"* :func:`{op}`").claims), None)
     if claim is None or not claim.parsed:
         return NO_WORDS
-    backward = all(one.row.row.direction == "backward" for one in rows)
-    claim = replace(claim, device=device, direction="backward" if backward else "any")
+    directions = {one.row.row.direction for one in rows}
+    claim = replace(claim, device=device, direction="backward" if directions == {"backward"} else "any")
     evidence: Rows = [(one.row.row, one.behaviour) for one in measured if one.behaviour]
     shared = _shared(claim, rows)
     each = [replace(claim, conditions=(condition,)) for condition in shared.conditions]
     alone = [one for one in each if _fitting(one, rows, evidence, standing) == one]
-    for attempt in (claim, *(alone if len(alone) == 1 else ()), shared):
-        found = _fitting(attempt, rows, evidence, standing)
-        if found is not None:
-            break
-    else:
-        return NO_WORDS
-    return _evidenced(found, rows, measured, evidence, standing) if where == "deterministic" else found
-
-
-# --- What separates rows that differ from those that do not
-
-
-def _evidenced(
-    claim: Claim,
-    rows: Sequence[Evidence],
-    measured: Sequence[Evidence],
-    evidence: Rows,
-    standing: Sequence[Claim],
-) -> Claim | str:
-    """Return a claim with what tells rows that differ from others of the op, or why there is to be none."""
-    found: Claim | str = claim
-    if still := _still(claim, rows, measured, "nothing"):
-        found = _separated(claim, rows, still, evidence, standing)
-    # That nothing differed in one thread, or at low power, shows of no op that it does not differ, yet nothing is said of it
-    # where words can leave it out.
-    for one in _still(claim, rows, measured, None):
-        narrow = found if isinstance(found, str) else _separated(found, rows, [one], evidence, standing)
-        found = found if isinstance(narrow, str) else narrow
-    return found
-
-
-def _still(
-    claim: Claim, rows: Sequence[Evidence], measured: Sequence[Evidence], behaviour: Behaviour | None
-) -> list[Evidence]:
-    """Return the rows that a claim would speak to, and that did not differ: those that could have, or hardly could."""
-    directions = {one.row.row.direction for one in rows}
-    return [
+    attempts = (claim, *(alone if len(alone) == 1 else ()), shared)
+    found = next((one for it in attempts if (one := _fitting(it, rows, evidence, standing))), None)
+    if found is None or where == "raises":
+        return found or NO_WORDS
+    # Those that did not differ and could have, and those that hardly could, of which nothing is said where words can.
+    still = [
         one
         for one in measured
-        if one.behaviour == behaviour
-        and (behaviour is not None or one.shows_little)
-        and one.row.row.provokes
-        and one.row.row.direction in directions
-        and matches(one.row.row, claim)
+        if one.row.row.provokes and one.row.row.direction in directions and matches(one.row.row, found)
     ]
-
-
-def _separated(
-    claim: Claim,
-    rows: Sequence[Evidence],
-    still: Sequence[Evidence],
-    evidence: Rows,
-    standing: Sequence[Claim],
-) -> Claim | str:
-    """Return a claim with the one condition that holds in all rows that differ and in none that does not."""
-    ids = [one.row.row.id for one in still]
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    seen = f"{several(len(rows), 'row')} differed and {len(still)} did not ({', '.join(ids[:_NAMED])}{more})"
-    off = [one.row.off for one in rows]
-    differing, runs = sum(cell.differing for cell in off), sum(cell.runs for cell in off)
-    others = sum(one.row.off.runs for one in still)
-    # The chance that none of these executions differs, were they like the others: whole numbers are divided correctly rounded.
-    if math.comb(runs, differing) / math.comb(runs + others, differing) > _CHANCE:
-        return f"{seen}, which may be chance: too few executions"
-    found = list(separating([_features(one) for one in rows], [_features(one) for one in still]))
-    if len(found) != 1:
-        what = "several conditions tell" if found else "no single condition tells"
-        which = f": {'; '.join(map(condition_words, found[:_NAMED]))}" if found else ""
-        return f"{seen}, and {what} them apart{which}"
-    (condition,) = found
-    narrow = _fitting(narrowed(claim, condition.name, condition.values), rows, evidence, standing)
-    if narrow is None or write(narrow) is None:
-        return f"{seen}, and the lists have no words for what tells them apart: {condition_words(condition)}"
-    return narrow
-
-
-def separating(here: Sequence[Mapping[str, str]], there: Sequence[Mapping[str, str]]) -> Iterator[Condition]:
-    """Yield the conditions that hold in all rows *here* and in none *there*, by what each row states."""
-    for name in here[0]:
-        # What a row does not state is a value, too, and one that no bullet can say.
-        held = {features.get(name, "") for features in here}
-        others = {features.get(name, "") for features in there}
-        if name == "dtype" and {*map(dtype_kind, held)}.isdisjoint(map(dtype_kind, others)):
-            held = {*map(dtype_kind, held)}
-        if "" not in held and held.isdisjoint(others):
-            yield Condition(kind=kind_of(name), name=name, values=tuple(sorted(held)))
-
-
-def _features(one: Evidence) -> dict[str, str]:
-    """Return all in which rows of one op and direction can differ: arguments, dtype, and the shapes of tensors."""
-    row = one.row.row
-    found = {**row.traits, "dtype": row.dtype}
-    for text in _inputs(one):
-        if tensor := _TENSOR.fullmatch(text):
-            sizes = [size for size in tensor[2].split(",") if size.strip()]
-            found[f"dimensions of {tensor[1]}"] = str(len(sizes))
-            found[f"layout of {tensor[1]}"] = "strided" if tensor[3] else "contiguous"
-        elif place := _PLACE.fullmatch(text):
-            found[text.partition(":")[0]] = place[1]
+    same = [one for one in still if one.behaviour == "nothing"]
+    weak = [one for one in still if one.behaviour is None and one.shows_little]
+    for some in filter(None, (same, *([one] for one in weak))):
+        narrow = _apart(found, rows, some)
+        narrow = narrow and _fitting(narrow, rows, evidence, standing)
+        if some is same and narrow is None:
+            ids = first_of([one.row.row.id for one in same], _NAMED)
+            seen = f"{several(len(rows), 'row')} differed and {len(same)} did not ({ids})"
+            return f"{seen}, and no single condition that the lists have words for tells them apart"
+        found = narrow or found
     return found
 
 
-def _inputs(one: Evidence) -> tuple[str, ...]:
-    """Return what a row was called with, as its worker wrote it down."""
-    return next((seen.inputs for seen in one.row.observations if seen.inputs), ())
+def _apart(claim: Claim, rows: Sequence[Evidence], still: Sequence[Evidence]) -> Claim | None:
+    """Return a claim with the one condition that holds in all rows that differ and in none of *still*."""
+    seen: list[tuple[Row, Behaviour]] = [(one.row.row, "acts") for one in rows]
+    seen += [(one.row.row, "nothing") for one in still]
+    dtypes = narrowed(claim, "dtype", [*dict.fromkeys(row.dtype for row, _ in seen)])
+    for attempt in (claim, dtypes):
+        found = [one for one in splits(attempt, seen, _differing) if one.values["drop"]]
+        worded = [narrowed(attempt, one.name, one.values["keep"]) for one in found]
+        if len(worded) == 1 and write(worded[0]):
+            return worded[0]
+    return None
 
 
-def condition_words(condition: Condition) -> str:
-    """Return a condition with its values."""
-    return f"{condition.name} ({' or '.join(condition.values)})"
+def _differing(_: Claim, rows: Rows) -> Action | None:
+    """Return for ``splits`` whether rows differed: those that did stay."""
+    shown = {behaviour for _, behaviour in rows}
+    return "keep" if shown == {"acts"} else "drop" if shown == {"nothing"} else None
 
 
 # --- What fits the rows

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.entries import INDENT, Entries, ListName, entries_of, sources, text_of
+from detmatrix.reports.docs.entries import entries_of
 from detmatrix.reports.docs.evidence import Evidence
 from detmatrix.reports.docs.judge import Docs, shown_words
 from detmatrix.reports.docs.regenerate import regenerate
@@ -47,31 +47,8 @@ class DocumentedSource(Struct, frozen=True, kw_only=True):
     """A file of Python that has the lists in a docstring."""
 
     path: str
-    lines: tuple[str, ...]  # with their ends
-    first: int  # the place of the docstring's first line
-    last: int  # the place behind its last line
+    text: str
     claims: tuple[Claim, ...]
-
-    def rewritten(self, before: Entries, after: Entries) -> list[str]:
-        """Return the lines with the bullets of both lists replaced.
-
-        Raises:
-            UsageError: The bullets do not stand there as they were read.
-        """
-        lines = list(self.lines)
-        for name in ("raises", "deterministic"):  # from the end, so that places stay
-            old, new = _block(before, name), _block(after, name)
-            places = [
-                place
-                for place in range(self.first, self.last - len(old) + 1)
-                if old and lines[place : place + len(old)] == old
-            ]
-            if len(places) != 1:
-                raise UsageError(
-                    f"{self.path}: its list {name!r} is not laid out as PyTorch's are; give the {PATH} of a checkout"
-                )
-            lines[places[0] : places[0] + len(old)] = new
-        return lines
 
 
 def read_source(path: str) -> DocumentedSource:
@@ -96,17 +73,8 @@ def read_source(path: str) -> DocumentedSource:
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name == FUNCTION:
             claims = parse_claims(ast.get_docstring(node, clean=False) or "")
-            if not all(entries_of(claims).values()):
-                break
-            docstring = node.body[0]
-            assert docstring.end_lineno is not None
-            return DocumentedSource(
-                path=path,
-                lines=tuple(f"{line}\n" for line in text.split("\n")),
-                first=docstring.lineno - 1,
-                last=docstring.end_lineno,
-                claims=claims,
-            )
+            if all(entries_of(claims).values()):
+                return DocumentedSource(path=path, text=text, claims=claims)
     raise UsageError(f"{path}: has no {FUNCTION} with both lists; give the {PATH} of a checkout")
 
 
@@ -116,17 +84,20 @@ def lines(source: DocumentedSource, docs: Docs) -> list[str]:
     Raises:
         UsageError: The file's lists are not laid out as expected, or hold what a terminal could take for a command.
     """
-    before = entries_of(source.claims)
     lists = regenerate(docs)
-    if lists.regenerated == text_of(before):
+    if lists.regenerated == lists.documented:
         return []
-    # What is the same before and after proves that the file's lines are understood.
-    source.rewritten(before, before)
-    after = source.rewritten(before, entries_of(parse_claims(lists.regenerated)))
+    # That they are found proves that the file's lines are understood.
+    if source.text.count(lists.documented) != 1:
+        raise UsageError(
+            f"{source.path}: its lists are not laid out as PyTorch's are; give the {PATH} of a checkout"
+        )
+    after = source.text.replace(lists.documented, lists.regenerated)
+    old, new = ([f"{line}\n" for line in text.split("\n")] for text in (source.text, after))
     # The last "line" is what follows the last end of line.
-    *old, end = source.lines
-    rest = [] if end == "\n" else [end.removesuffix("\n") + _NO_END]
-    patch = [*difflib.unified_diff([*old, *rest], [*after[:-1], *rest], f"a/{PATH}", f"b/{PATH}")]
+    for some in (old, new):
+        some[-1:] = [] if some[-1] == "\n" else [some[-1].removesuffix("\n") + _NO_END]
+    patch = [*difflib.unified_diff(old, new, f"a/{PATH}", f"b/{PATH}")]
     if safe_lines("".join(patch)) != "".join(patch):
         raise UsageError(f"{source.path}: its lists hold characters that cannot be shown; remove them first")
     preamble = [
@@ -170,14 +141,15 @@ def report(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn
     part = replace(docs, rows=rows, undocumented=undocumented)
     lists = regenerate(part)
     changes = lists.documented != lists.regenerated
-    silent = [one for one in rows if one.behaviour == "differs" and not one.held]
-    wrong = [one for one in rows if one.wrong]
     speaking = [judged for judged in docs.judged if judged.evidence and op in judged.claim.targets]
-    failing = [
-        one for judged in speaking for one in judged.evidence if one.effect == "contradicts" and not one.held
-    ]
-    missing = [one for it in undocumented for one in it.evidence if not one.held]
-    shown = wrong or silent or [one for one in (*failing, *missing) if changes]
+    told = [one for judged in speaking for one in judged.evidence if one.effect == "contradicts"]
+    told += [one for it in undocumented for one in it.evidence]
+    found = {
+        "wrong": [one for one in rows if one.wrong],
+        "silent": [one for one in rows if one.behaviour == "differs" and not one.held],
+        "": [one for one in told if changes and not one.held],
+    }
+    kind, shown = next(((kind, some) for kind, some in found.items() if some), ("", []))
     shown = [one for one in shown if case in {"", one.row.row.case}]
     if not shown:
         return None
@@ -190,27 +162,18 @@ def report(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn
             input_elements(one.row) or math.inf,
         ),
     )
-    cpu = best.row.on.simulated and best.row.on.simulated.cpu
-    kind = "wrong" if wrong else "silent" if silent else str(best.behaviour)
-    words = {
-        "wrong": "gives another result with deterministic algorithms on",
-        "silent": "differs with deterministic algorithms on and raises no alert",
-        "raises": "raises with deterministic algorithms on, and the list does not say so",
-        "acts": "acts deterministically with the flag on, and the list does not say so",
-        "nothing": "raises nothing with deterministic algorithms on, and the list says that it does",
-    }[kind]
-    patch = lines(source, part) if source else render_diff(part)
+    kind, cpu = kind or str(best.behaviour), best.row.on.simulated and best.row.on.simulated.cpu
     unlisted = ", ".join(
         f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in undocumented
     )
-    code = drawn(best)
+    code, patch = _code(drawn(best)), lines(source, part) if source else render_diff(part)
     return View(
         {},
-        title=f"{op}: {best.row.row.direction} on {best.device.upper()} {words}",
+        title=f"{op}: {best.row.row.direction} on {best.device.upper()} {_TITLES[kind]}",
         row=best.row.row,
         run=best.run,
         shown=f"with the flag on {cpu.words}, and with it off they are"
-        if wrong and cpu
+        if kind == "wrong" and cpu
         else shown_words(best),
         standing=_standing(best),
         table=[
@@ -221,9 +184,7 @@ def report(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn
             *(("(in no list)", text, unlisted) for text in dict.fromkeys(lists.added.values())),
         ],
         applies=source is not None,
-        patch=_fenced("diff", "".join(line for line in patch if not line.startswith("# ")))
-        if changes
-        else "",
+        patch=_fenced("diff", [line for line in patch if not line.startswith("# ")]) if changes else "",
         test=_fenced("python", _test(op, kind, best, code)),
         repro=_fenced("python", _repro(kind, best, code)),
         replays=best.simulated,
@@ -231,8 +192,18 @@ def report(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn
     )
 
 
-def _fenced(language: str, text: str) -> Markdown:
-    return Markdown(literal(safe_lines(text), language, rst=False))
+_TITLES = {
+    "wrong": "gives another result with deterministic algorithms on",
+    "silent": "differs with deterministic algorithms on and raises no alert",
+    "raises": "raises with deterministic algorithms on, and the list does not say so",
+    "acts": "acts deterministically with the flag on, and the list does not say so",
+    "nothing": "raises nothing with deterministic algorithms on, and the list says that it does",
+}
+
+
+def _fenced(language: str, code: Sequence[str]) -> Markdown:
+    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in code)
+    return Markdown(literal(safe_lines(text.removesuffix("\n")), language, rst=False))
 
 
 def pull_requests(
@@ -267,42 +238,26 @@ def _standing(one: Evidence) -> str:
     return f"{'CUDA permits this; s' if schedule else 'S'}hown on {gpu} code in simulation{by}; not observed on a GPU."
 
 
-def _code(code: InputSource, *, anywhere: bool = False) -> list[str]:
-    """Return lines that make the inputs and define ``run``, which makes them itself where it is told the device."""
-    plain = code.args[1:-1].rstrip(",") if code.args.startswith("(") and not code.in_place else ""
-    arguments = plain or ("args[0].clone(), *args[1:]" if code.in_place else f"*{code.args}")
-    arguments += "".join(f", {text}" for text in _keywords(code.kwargs))
-    body = [f"    o = {code.op}({arguments})"]
-    if code.upstream:
-        seed, expression = code.upstream
-        body += [
-            "    o = o[0] if isinstance(o, tuple) else o",
-            f"    g, i = torch.Generator().manual_seed({seed}), 0",
-            f"    return torch.autograd.grad(o, {code.leaves}, {expression})",
+def _code(source: InputSource) -> list[str]:
+    """Return lines that define ``run``, which makes the inputs on a device and calls the op."""
+    plain = source.args[1:-1].rstrip(",") if source.args.startswith("(") else f"*{source.args}"
+    call = ast.parse(f"f({plain}, **{source.kwargs})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    keywords = call.keywords[0].value
+    if isinstance(keywords, ast.Dict) and all(isinstance(key, ast.Constant) for key in keywords.keys):
+        names = [ast.literal_eval(key) for key in keywords.keys if key]
+        call.keywords = [ast.keyword(*it) for it in zip(names, keywords.values, strict=True)]
+    body = [f"o = {source.op}{ast.unparse(call)[1:]}", "return o if isinstance(o, tuple) else (o,)"]
+    if source.upstream:
+        seed, expression = source.upstream
+        made = f"g = torch.Generator().manual_seed({seed})" + "; i = 0" * (" i " in expression)
+        body[1:] = [
+            "o = o[0] if isinstance(o, tuple) else o",
+            made,
+            f"return torch.autograd.grad(o, {source.leaves}, {expression})",
         ]
-        body = [
-            line.replace("g, i = ", "g = ").replace(", 0", "") if " i " not in expression else line
-            for line in body
-        ]
-    else:
-        body.append("    return o if isinstance(o, tuple) else (o,)")
-    whole = [f"args = {code.args}"] if code.in_place else []
-    inputs = [*code.definitions, *code.lines, *whole]
-    if anywhere:
-        made = textwrap.indent("\n".join(inputs), "    ")
-        made = "\n".join([made, *body]).replace('"cuda"', "device")
-        return [*code.imports, "def run(device):", *made.splitlines()]
-    return [*code.imports, *"\n".join(inputs).splitlines(), "def run():", *body]
-
-
-def _keywords(source: str) -> Iterator[str]:
-    """Yield keyword arguments as a call has them."""
-    found = ast.parse(source, mode="eval").body
-    if isinstance(found, ast.Dict) and all(isinstance(key, ast.Constant) for key in found.keys):
-        for key, value in zip(found.keys, found.values, strict=True):
-            yield f"{ast.literal_eval(key)}={ast.unparse(value)}" if key else ""
-    else:
-        yield f"**{source}"
+    text = "\n".join([*source.definitions, *source.lines, *body]).replace('"cuda"', "device")
+    return [*source.imports, "def run(device):", *textwrap.indent(text, "    ").splitlines()]
 
 
 def _relative(one: Evidence) -> float:
@@ -310,63 +265,49 @@ def _relative(one: Evidence) -> float:
     return 0.01 if one.row.row.dtype in {"float16", "bfloat16"} else 0.001
 
 
-def _repro(kind: str, one: Evidence, code: InputSource) -> str:
+def _repro(kind: str, one: Evidence, code: Sequence[str]) -> list[str]:
     """Return a script of at most 15 lines; a longer one is left to ``detmatrix repro``."""
-    on = "torch.use_deterministic_algorithms(True)"
-    differing = 'print(sum(not all(map(torch.equal, run(), first)) for _ in range(100)), "of 100 differed")'
-    relative = _relative(one)
-    end = {
-        "raises": [
-            on,
-            f"run()  # RuntimeError: {one.row.on.alert} does not have a deterministic implementation",
-        ],
-        "wrong": [
+    on, relative = "torch.use_deterministic_algorithms(True)", _relative(one)
+    run = f'run("{one.device}")'
+    end = [
+        on,
+        f"first = {run}",
+        f'print(sum(not all(map(torch.equal, {run}, first)) for _ in range(100)), "of 100 differed")',
+    ]
+    if kind == "raises":
+        end = [on, f"{run}  # RuntimeError: {one.row.on.alert} does not have a deterministic implementation"]
+    elif kind == "wrong":
+        end = [
             'cpu = run("cpu")',
             on,
-            f'same = [torch.isclose(a.cpu(), b, {relative}, {_NEAR}, True) for a, b in zip(run("cuda"), cpu)]',
+            f"same = [torch.isclose(a.cpu(), b, {relative}, {_NEAR}, True) for a, b in zip({run}, cpu)]",
             "off = sum((~one).sum().item() for one in same)",
             f'print(off, "elements are not the CPU\'s by more than a relative {relative}; 0 after the fix")',
-        ],
-    }.get(kind, [on, "first = run()", differing])
-    script = ["import torch", *_code(code, anywhere=kind == "wrong"), *end]
-    if len(script) > MOST_LINES:
-        return f"# detmatrix repro {one.run} {one.row.row.id}"
-    return "\n".join(script)
+        ]
+    script = ["import torch", *code, *end]
+    return script if len(script) <= MOST_LINES else [f"# detmatrix repro {one.run} {one.row.row.id}"]
 
 
-def _test(op: str, kind: str, one: Evidence, code: InputSource) -> str:
+def _test(op: str, kind: str, one: Evidence, code: Sequence[str]) -> list[str]:
     """Return the test to add, as those in PyTorch's test/test_torch.py."""
     name = op.rpartition(".")[2].strip("_")
-    last = {
-        # Nobody but PyTorch can name an alert that it does not raise.
-        "silent": f"self.check_nondeterministic_alert(run, '{name.lower()}_{one.row.row.direction}_cuda', True)",
-        "raises": f"self.check_nondeterministic_alert(run, '{one.row.on.alert}', True)",
-    }.get(kind)
-    end = (
-        [last]
-        if last
-        else [
-            "expected = run()",
-            "with DeterministicGuard(True):",
-            "    for _ in range(5):",
-            "        self.assertEqual(run(), expected, atol=0, rtol=0)",
-        ]
-    )
-    if kind == "wrong":
+    # Nobody but PyTorch can name an alert that it does not raise.
+    silent = f"{name.lower()}_{one.row.row.direction}_cuda" if kind == "silent" else None
+    alert = one.row.on.alert if kind == "raises" else silent
+    end = [
+        "with DeterministicGuard(True):",
+        "    expected = run(device)",
+        "    for _ in range(5):",
+        "        self.assertEqual(run(device), expected, atol=0, rtol=0)",
+    ]
+    if alert:
+        end = [f"self.check_nondeterministic_alert(lambda: run(device), '{alert}', True)"]
+    elif kind == "wrong":
         end = [
             'expected = run("cpu")',
             "with DeterministicGuard(True):",
             f"    self.assertEqual(run(device), expected, rtol={_relative(one)}, atol={_NEAR})",
         ]
-    if kind in {"acts", "nothing"}:
-        end[:2] = ["with DeterministicGuard(True):", "    expected = run()"]
-    what = "nondeterministic_alert" if last else "deterministic"
-    body = [line.replace('"cuda"', "device") for line in _code(code, anywhere=kind == "wrong")] + end
     only = "@onlyCUDA" if one.device == "cuda" else "@onlyCPU"
-    return "\n".join([only, f"def test_{what}_{name}(self, device):", *(f"    {line}" for line in body)])
-
-
-def _block(entries: Entries, name: ListName) -> list[str]:
-    """Return the lines of a list's bullets as the docstring has them."""
-    text = textwrap.indent("\n".join(sources(entries[name])), INDENT)
-    return [f"{line}\n" for line in text.split("\n")] if text else []
+    what = "nondeterministic_alert" if alert else "deterministic"
+    return [only, f"def test_{what}_{name}(self, device):", *(f"    {line}" for line in (*code, *end))]
