@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.judge import CHANGES, JudgedRow, Kind, few_processes, judge
 from detmatrix.reports.compare.page import block as excerpt
-from detmatrix.reports.compare.page import failures, markdown, timelines
+from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare, confirm, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.observations.records import MODES, Sentinel
@@ -193,42 +193,6 @@ def test_rounds_suffice_for_the_test_of_processes() -> None:
         assert change.old is not None
         assert change.new is not None
         assert few_processes(change.old, change.new) is None
-
-
-OTHER = shows("deterministic", row("torch.cumsum"))
-GAPS: dict[str, Matrix] = {
-    "crash": run_of((PLANNED, ended(PLANNED, "off", "crash", "killed by SIGSEGV")), OTHER, name="b"),
-    "lacking": run_of((PLANNED, ended(PLANNED, "off", "not_run", "no such op")), OTHER, name="b"),
-    "not planned": run_of(OTHER, name="b"),
-    "not asked": run_of(OTHER, name="b", settings=replace(SETTINGS, patterns=("cumsum",))),
-}
-
-
-@pytest.mark.parametrize("gap", GAPS)
-def test_a_gap_hides_no_regression(gap: str) -> None:
-    """Deterministic, then no finding, then silent: the timeline counts it, and a check for regressions fails."""
-    runs = [
-        run_of(shows("deterministic"), OTHER, name="a"),
-        GAPS[gap],
-        run_of(shows("silent"), OTHER, name="c"),
-    ]
-    comparison = compare(runs)
-    change = comparison.pairs[1].changes[0]
-
-    assert change.judged.apparent == "regressed"
-    assert "since a: deterministic → silent; on: 0 of 98 → 19 of 98" in change.judged.detail
-    assert "(seems regressed)" in "".join(markdown(comparison))
-    assert timelines(comparison)[0].rows[0].row.row.spec == "torch.Tensor.scatter_add_"
-    assert len(list(failures(comparison, ("regressed",)))) == 1
-
-
-def test_a_gap_alone_is_no_change() -> None:
-    """A row with the same finding before and after a gap seems nothing."""
-    runs = [run_of(shows("silent"), OTHER, name=name) for name in "ac"]
-    comparison = compare([runs[0], GAPS["crash"], runs[1]])
-
-    assert [pair.changes[0].judged.apparent for pair in comparison.pairs] == [None, None]
-    assert not list(failures(comparison, ("regressed",)))
 
 
 def _slow(on: str) -> Planned:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.words import named_machines
+from detmatrix.reports.render.json import fields_of
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.observations.parts import machine_of, part_without, parts_of
 from detmatrix.scanner.observations.records import (
@@ -275,6 +276,12 @@ class RateTest(Struct, frozen=True, dict=True):
     def differ(self) -> bool:
         """Whether the rates are told apart."""
         return self.p < LEVEL
+
+    @property
+    def view(self) -> dict[str, object]:
+        """What JSON says of it."""
+        sides = {"from": self.old, "to": self.new}
+        return {**fields_of(self, "mode", "unit"), **sides, **fields_of(self, "p", "differ")}
 
     def __str__(self) -> str:
         return f"{self.mode}: {self.old} → {self.new} further {self.unit} differed, p = {self.p:.2g}"

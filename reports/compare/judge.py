@@ -207,6 +207,7 @@ _PROOF: dict[str, tuple[str, str]] = {
     "raises": ("raises now and did not before", "no longer raises"),
     "refused": ("is refused now and was not before", "is no longer refused"),
 }
+_CERTAIN = {"raises", "nondeterministic"}
 # What a chosen mode finds that differs as little as off does: whether the two give the same bits.
 _BITS = {"as_off", "mode_dependent"}
 # Rates that 0 of n leaves plausible are comparable up to this factor: in two processes 0 of 100 with 0 of 20, not with 0 of 10.
@@ -413,34 +414,25 @@ def _tests(
 
 
 def _without_finding(old: MatrixRow, new: MatrixRow) -> JudgedRow:
-    """Judge a row of which at least one run has no finding."""
-    apparent = _apparent_without_finding(old, new)
+    """Judge a row of which at least one run has no finding: the flag on, which may have its verdicts, and warn_only tell."""
+    before, after = old.on.verdict, new.on.verdict
+    alerts = _alerts_changed(old, new)
+    apparent: Kind = "same"
+    if before != after:
+        ranked = before in _RANK_ON and after in _RANK_ON
+        apparent = _of_ranks(_RANK_ON[before], _RANK_ON[after]) if ranked else "not_comparable"
+    elif alerts or {old.warn_only.verdict, new.warn_only.verdict} == set(COMPARED):
+        apparent = "changed"
     if old.finding == new.finding and old.off.verdict == new.off.verdict and apparent == "same":
         return JudgedRow(kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}")
     sides = (("before", old), ("after", new))
     lines = [
-        f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding in _UNMEASURED
+        *(f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding in _UNMEASURED),
+        # What is certain of the flag on is told even so.
+        *(f"{side}, flag on: {row.on.verdict}" for side, row in sides if row.on.verdict in _CERTAIN),
+        *[alerts] * bool(alerts and before == after),
     ]
-    # What is certain of the flag on is told even so.
-    lines += [
-        f"{side}, flag on: {row.on.verdict}"
-        for side, row in sides
-        if row.on.verdict in {"raises", "nondeterministic"}
-    ]
-    if (changed := _alerts_changed(old, new)) and old.on.verdict == new.on.verdict:
-        lines.append(changed)
     return doubted(apparent, "no_verdict", "; ".join(lines))
-
-
-def _apparent_without_finding(old: MatrixRow, new: MatrixRow) -> Kind:
-    """Return what the flag on, which may have its verdicts all the same, and warn_only show of a row."""
-    before, after = old.on.verdict, new.on.verdict
-    if before != after:
-        if before not in _RANK_ON or after not in _RANK_ON:
-            return "not_comparable"
-        return _of_ranks(_RANK_ON[before], _RANK_ON[after])
-    forced = {old.warn_only.verdict, new.warn_only.verdict}
-    return "changed" if _alerts_changed(old, new) or forced == set(COMPARED) else "same"
 
 
 def _same(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:

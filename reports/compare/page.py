@@ -17,11 +17,10 @@ from msgspec import Struct
 from detmatrix.reports.checks import Case, State, annotation, case_of, errors_first, junit, named
 from detmatrix.reports.compare.comparable import kind_of
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
-from detmatrix.reports.compare.runs import Comparison, Pair
+from detmatrix.reports.compare.runs import Comparison, Pair, arrow
 from detmatrix.reports.compare.view import (
     NOT_PLANNED,
     STEP,
-    arrow,
     build_notes,
     by_op,
     caveats,
@@ -369,10 +368,8 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
                 if not _is_churn(change) and (change.kind == kind or seems):
                     yield _of_row(pair, change)
             for one in (it for it in pair.likely if it.kind == kind):
-                ids = tuple(change.id for change in one.changes)
-                tests = "; ".join(map(str, one.tests))
-                text = f"{one.op}: {len(ids)} rows together: {tests} ({pair.name}): {named(ids)}"
-                yield Failure(pair=pair, title=f"{kind} (likely)", text=text, op=one.op, ids=ids)
+                text = f"{one.op}: {len(one.rows)} rows together: {one.told} ({pair.name}): {named(one.rows)}"
+                yield Failure(pair=pair, title=f"{kind} (likely)", text=text, op=one.op, ids=tuple(one.rows))
     for pair in comparison.pairs:
         yield from _churn(pair, order)
     for pair in (it for it in comparison.pairs if not it.compared):

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import (
     NotComparable,
-    RateTest,
     Reason,
     kind_of,
     of_absence,
@@ -38,15 +37,17 @@ from detmatrix.reports.compare.judge import (
     few_processes,
     judge,
 )
-from detmatrix.reports.matrix.model import Matrix, RunLists, lists_of, matrix_of
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, lists_of, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
+from detmatrix.reports.matrix.words import bullet_words
 from detmatrix.reports.render.json import View, fields_of
+from detmatrix.reports.render.markdown import NONE
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import matches, names_of
 from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.parts import parts_of
-from detmatrix.scanner.observations.records import MODES, Claim, Section
+from detmatrix.scanner.observations.records import MODES, Claim
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.processes.sandbox import ImportSandbox
 from detmatrix.scanner.run.progress import progress_for
@@ -72,51 +73,93 @@ MEASURED_MEANING: dict[Measured, str] = {
     "other_device": "The bullet is about another device.",
     "not_covered": "No row of these runs matches the bullet.",
 }
-_RAISING: set[Section] = {"raises", "cublas"}
+MOST = 10  # rows that one bullet names
 
 
-class ClaimChange(Struct, frozen=True, kw_only=True):
-    """A claim that the lists of two releases do not share, and the rows that speak to it."""
-
-    kind: ClaimKind
-    old: Claim | None
-    new: Claim | None
-    measured: Measured
-    rows: tuple[Change, ...]  # those that speak to it on its device
-
-    @property
-    def claim(self) -> Claim:
-        """The later of the two, or the only one."""
-        claim = self.new or self.old
-        assert claim is not None
-        return claim
-
-    @property
-    def unmeasured(self) -> bool:
-        """Whether the lists say that something changed, and the rows that it did not; words alone say nothing."""
-        return self.measured in {"same", "otherwise"} and self.kind != "reworded"
-
-
-def compare_claims(
-    old: Sequence[Claim], new: Sequence[Claim], changes: Sequence[Change]
-) -> tuple[ClaimChange, ...]:
-    """Return what the claims of two releases do not share, in the order of the later one, what went last."""
-    return tuple(
-        ClaimChange(
-            kind=_kind(before, after),
-            old=before,
-            new=after,
-            measured=_measured(before, after, changes),
-            rows=tuple(_speaking(before, after, changes)),
-        )
-        for before, after in _paired(*([one for one in some if one.section != "note"] for some in (old, new)))
+def compare_claims(old: Sequence[Claim], new: Sequence[Claim], changes: Sequence[Change]) -> list[View]:
+    """Return the claims that two releases do not share, in the order of the later one, those that went last."""
+    lists = ([one for one in some if one.section != "note"] for some in (old, new))
+    return [
+        _claim(before, after, changes)
+        for before, after in _paired(*lists)
         if before is None or after is None or (before.id, before.text) != (after.id, after.text)
+    ]
+
+
+def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim | None, Claim | None]]:
+    """Pair the claims of two releases: first those that say the same, then those of the same ops, if there is one of each."""
+    left, found = list(old), dict[int, Claim]()
+    keys: tuple[Callable[[Claim], object], ...] = (
+        lambda claim: claim.id,
+        lambda claim: claim.id.partition("/")[2],  # the same bullet in another list
+        lambda claim: (frozenset(claim.targets), claim.device, claim.direction) if claim.parsed else claim.id,
+    )
+    for key in keys:
+        after = Counter(key(claim) for place, claim in enumerate(new) if place not in found)
+        before = Counter(map(key, left))
+        for place, claim in enumerate(new):
+            if place not in found and before[key(claim)] == after[key(claim)] == 1:
+                found[place] = next(one for one in left if key(one) == key(claim))
+                left.remove(found[place])
+    yield from ((found.get(place), after) for place, after in enumerate(new))
+    yield from ((before, None) for before in left)
+
+
+def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> View:
+    """Return what became of a bullet, and what rows that speak to it show."""
+    claims = [claim for claim in (old, new) if claim is not None]
+    kind: ClaimKind = "added" if old is None else "dropped"
+    if old is not None and new is not None:
+        kind = "reworded" if old.section == new.section else "moved"
+    rows, elsewhere = (
+        [it for it in changes if any(matches(it.row.row, one, ignore_device=ignored) for one in claims)]
+        for ignored in (False, True)
+    )
+    kinds = [change.of_flag for change in rows]
+    moved = [change for change in rows if change.of_flag in MOVES]
+    as_listed = [change for change in moved if _as_listed(old, new, change.row)]
+    measured: Measured = "not_comparable" if rows else "other_device" if elsewhere else "not_covered"
+    if moved:
+        measured = "changed" if as_listed or kind == "reworded" else "otherwise"
+    elif "same" in kinds:
+        measured = "same"
+    bullet = ("id", "section", "text", "conditions")
+    findings = dict.fromkeys(str(change.row.finding) for change in rows if change.of_flag == "same")
+    return View(
+        {
+            "change": kind,
+            **fields_of(claims[-1], "id", "targets", "device"),
+            "from": old and fields_of(old, *bullet),
+            "to": new and fields_of(new, *bullet),
+            "measured": measured,
+            # The lists say that something changed, and the rows that it did not.
+            "unmeasured": measured in {"same", "otherwise"} and kind != "reworded",
+            "rows": [{"id": change.id, "class": change.of_flag} for change in rows],
+        },
+        as_listed=as_listed,
+        bullet=bullet_words(claims[-1]),
+        bullets=arrow(bullet_words(claims[0]), bullet_words(claims[-1])),
+        sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
+        # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
+        counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS_MEANING if it in kinds) or NONE,
+        moved=[change.id for change in moved][:MOST],
+        same=", ".join(findings),
     )
 
 
-def undocumented(claims: Sequence[ClaimChange], changes: Iterable[Change]) -> tuple[Change, ...]:
+def _as_listed(old: Claim | None, new: Claim | None, row: MatrixRow) -> bool:
+    """Tell whether a row came into a list, does with the flag on what that says, or left one and raises nothing."""
+    before, after = (
+        claim.section if claim is not None and matches(row.row, claim) else None for claim in (old, new)
+    )
+    verdict = {"deterministic": "deterministic", "raises": "raises", "cublas": "raises"}.get(after or "")
+    shown = row.on.verdict == verdict if after else row.on.verdict != "raises"
+    return before != after and shown
+
+
+def undocumented(claims: Iterable[View], changes: Iterable[Change]) -> tuple[Change, ...]:
     """Return the rows of torch that changed although no claim about them changed in the same way."""
-    heard = {change.key for claim in claims for change in claim.rows if _agrees(claim.old, claim.new, change)}
+    heard = {change.key for claim in claims for change in claim.as_listed}
     return tuple(
         change
         for change in changes
@@ -126,89 +169,9 @@ def undocumented(claims: Sequence[ClaimChange], changes: Iterable[Change]) -> tu
     )
 
 
-def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim | None, Claim | None]]:
-    """Pair the claims of two releases: first those that say the same, then those of the same ops."""
-    left, found = list(old), dict[int, Claim]()
-    keys: tuple[Callable[[Claim], object], ...] = (
-        lambda claim: claim.id,
-        lambda claim: claim.id.partition("/")[2],  # the same bullet in another list
-        lambda claim: (claim.section, _about(claim)),  # under other conditions
-        _about,
-    )
-    for key in keys:
-        for place, after in enumerate(new):
-            if place in found:
-                continue
-            before = [claim for claim in left if key(claim) == key(after)]
-            rivals = [
-                claim for other, claim in enumerate(new) if other not in found and key(claim) == key(after)
-            ]
-            # Where several could be meant, none is.
-            if len(before) == len(rivals) == 1:
-                found[place] = before[0]
-                left.remove(before[0])
-    yield from ((found.get(place), after) for place, after in enumerate(new))
-    yield from ((before, None) for before in left)
-
-
-def _about(claim: Claim) -> object:
-    """Return what a claim is about, whatever it says of it; of one that was not understood, itself."""
-    if not claim.parsed:
-        return claim.id
-    return (frozenset(claim.targets), claim.device, claim.direction)
-
-
-def _kind(old: Claim | None, new: Claim | None) -> ClaimKind:
-    if old is None:
-        return "added"
-    if new is None:
-        return "dropped"
-    return "reworded" if old.section == new.section else "moved"
-
-
-def _speaking(
-    old: Claim | None, new: Claim | None, changes: Iterable[Change], *, ignore_device: bool = False
-) -> Iterator[Change]:
-    claims = [claim for claim in (old, new) if claim is not None]
-    for change in changes:
-        if any(matches(change.row.row, claim, ignore_device=ignore_device) for claim in claims):
-            yield change
-
-
-def _measured(old: Claim | None, new: Claim | None, changes: Sequence[Change]) -> Measured:
-    """Say what the rows that speak to a changed claim show."""
-    rows = list(_speaking(old, new, changes))
-    kinds = {change.of_flag for change in rows}
-    if not kinds:
-        elsewhere = any(_speaking(old, new, changes, ignore_device=True))
-        return "other_device" if elsewhere else "not_covered"
-    moved = [change for change in rows if change.of_flag in MOVES]
-    if moved:
-        reworded = _kind(old, new) == "reworded"
-        return "changed" if reworded or any(_agrees(old, new, change) for change in moved) else "otherwise"
-    return "same" if "same" in kinds else "not_comparable"
-
-
-def _agrees(old: Claim | None, new: Claim | None, change: Change) -> bool:
-    """Tell whether a row that changed did so as a claim did: into the list it came to, out of the one it left.
-
-    A claim that says of the row what it said before, in other words, speaks of no change.
-    """
-    if change.old is None or change.new is None:
-        return False
-    before, after = (
-        {claim.section} if claim is not None and matches(change.row.row, claim) else set[Section]()
-        for claim in (old, new)
-    )
-    raised, raises = (row.on.verdict == "raises" for row in (change.old, change.new))
-    came, went = after - before, before - after
-    if came:
-        if came <= _RAISING:
-            return raises and not raised
-        return came != {"deterministic"} or (change.of_flag == "improved" and not raises)
-    if went <= _RAISING:
-        return bool(went) and raised and not raises
-    return went != {"deterministic"} or change.of_flag != "improved"
+def arrow(before: str, after: str) -> str:
+    """Return what something was and is; once if that is the same."""
+    return before if before == after else f"{before} → {after}"
 
 
 # A ratio that grew or shrank by less is not listed.
@@ -291,15 +254,15 @@ def open_to_doubt(change: Change) -> bool:
 
 def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again | None) -> JudgedRow:
     """Join what ``judge`` made of a row of two scans with what measuring both again in turns shows."""
-    if again is not None and (why := again.left.get(after.row.key)):
+    key = after.row.key
+    if again is not None and (why := again.left.get(key)):
         return _unsettled(first, f"not measured again: {why}")
-    measured = again.rows.get(after.row.key) if again is not None else None
-    if again is None or measured is None:
+    if again is None or key not in again.rows:
         return first
+    measured = again.rows[key]
     found = _judge_in_turns(measured)
-    if vain := _in_vain(before, after, measured, found, again):
-        return _unsettled(first, f"measured again without result, {vain}")
-    return confirm(first, found)
+    vain = _in_vain(before, after, measured, found, again)
+    return _unsettled(first, f"measured again without result, {vain}") if vain else confirm(first, found)
 
 
 def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
@@ -333,17 +296,11 @@ def _in_vain(
     before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow], found: JudgedRow, again: Again
 ) -> str | None:
     """Say why a measurement neither confirms nor drops anything; ``None`` if nothing is against it."""
-    obstacle = (
-        next(of_runs(again.old, again.new), None)
-        or of_rows(before, measured[0])
-        or of_rows(after, measured[1])
-    )
-    if obstacle is not None:
+    obstacles = (*of_runs(again.old, again.new), of_rows(before, measured[0]), of_rows(after, measured[1]))
+    for obstacle in filter(None, obstacles):
         return f"{obstacle.reason}: {obstacle.detail}"
-    if found.kind == "same" and (fewer := _fewer(before, after, measured)):
-        return f"too_few_executions: {fewer}"
-    if found.kind == "same" and (weak := _unproven(before, after, measured)):
-        return f"low_power: {weak}"
+    if found.kind == "same":
+        return _fewer(before, after, measured) or _unproven(before, after, measured)
     return few_processes(*measured) if found.confirmed is False else None
 
 
@@ -368,7 +325,7 @@ def _fewer(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, Matri
         had = max(row.cell(mode).runs for row in (before, after))
         for cell in (row.cell(mode) for row in measured):
             if cell.verdict == "deterministic" and cell.runs < had:
-                return f"{mode}: 0 of {cell.runs}, and the scans made {had} executions"
+                return f"too_few_executions: {mode}: 0 of {cell.runs}, and the scans made {had} executions"
     return None
 
 
@@ -383,20 +340,7 @@ def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, Ma
         return None
     found = [row.chosen[mode].weak for row in measured for mode in modes if mode in row.chosen]
     found += [row.weak for row in measured if not modes or not set(modes) <= row.chosen.keys()]
-    return next((why for why in found if why is not None), None)
-
-
-# By what joins it, the latest finding of a row and the run that has it.
-Found = dict[tuple[str, str, str, str], tuple[Matrix, MatrixRow]]
-
-
-class LikelyChange(Struct, frozen=True, kw_only=True):
-    """Rows of one op that seem to have changed in one way: each by chance for all that is known, but not all together."""
-
-    kind: Kind
-    op: str
-    tests: tuple[RateTest, ...]  # of all rows of the op together, in each mode in which they are told apart
-    changes: tuple[Change, ...]  # the rows that seem to have changed
+    return next((f"low_power: {why}" for why in found if why is not None), None)
 
 
 class Pair(Struct, frozen=True, kw_only=True):
@@ -407,7 +351,7 @@ class Pair(Struct, frozen=True, kw_only=True):
     lists: tuple[RunLists, RunLists]
     obstacles: tuple[NotComparable, ...]  # what keeps every row from being compared
     changes: tuple[Change, ...]  # every row, those that are gone last
-    claims: tuple[ClaimChange, ...]
+    claims: Sequence[View]
     undocumented: tuple[Change, ...]  # measured changes that no changed claim is about
     cost: View | None  # None: ratios on other hardware or settings are not comparable
     again: Again | None = None  # what was measured again to confirm the changes; None: nothing
@@ -435,8 +379,8 @@ class Pair(Struct, frozen=True, kw_only=True):
         return sum(change.kind in kinds and change.row.finding != "inconclusive" for change in self.changes)
 
     @property
-    def likely(self) -> list[LikelyChange]:
-        """The ops of which several rows seem to have changed in one way, and together are no chance."""
+    def likely(self) -> list[View]:
+        """The ops of which several rows seem to have changed in one way: each by chance for all that is known, not all together."""
         seeming: dict[tuple[Kind, str], list[Change]] = {}
         for change in self.changes:
             if change.judged.apparent is not None and change.judged.chance:
@@ -444,14 +388,14 @@ class Pair(Struct, frozen=True, kw_only=True):
         found = []
         for (kind, op), changes in seeming.items():
             # All rows of the op count, not those alone that were picked because they differ.
-            every = [
-                test for change in self.changes if change.row.row.op == op for test in change.judged.tests
-            ]
+            every = [it for change in self.changes if change.row.row.op == op for it in change.judged.tests]
             modes = dict.fromkeys(test.mode for change in changes for test in change.judged.tests)
             tests = [together([test for test in every if test.mode == mode]) for mode in modes]
-            apart = tuple(test for test in tests if test is not None and test.differ)
+            apart = [test for test in tests if test is not None and test.differ]
             if apart and len(changes) > 1:
-                found.append(LikelyChange(kind=kind, op=op, tests=apart, changes=tuple(changes)))
+                ids = [change.id for change in changes]
+                shown = {"kind": kind, "op": op, "rows": ids, "tests": [test.view for test in apart]}
+                found.append(View(shown, told="; ".join(map(str, apart))))
         return found
 
     def of(self, kind: Kind) -> list[Change]:
@@ -478,15 +422,12 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
         UsageError: No two runs are of one kind of device.
     """
     latest: dict[str, Matrix] = {}
-    found: dict[str, Found] = {}
     pairs = []
     for one in matrices:
         kind = kind_of(one)
-        before, known = latest.get(kind), found.setdefault(kind, {})
-        if before is not None:
-            pairs.append(compare_pair(before, one, (again or {}).get((before.name, one.name)), known))
+        if (before := latest.get(kind)) is not None:
+            pairs.append(compare_pair(before, one, (again or {}).get((before.name, one.name))))
         latest[kind] = one
-        known |= {row.row.key: (one, row) for row in one.rows if row.finding != "inconclusive"}
     if not pairs:
         text = ", ".join(f"{one.name} is of {label_of(kind_of(one))}" for one in matrices)
         simulated = "; what is simulated is never compared with what was measured" * any(
@@ -494,39 +435,37 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
         )
         raise UsageError(f"nothing to compare: {text}{simulated}; give two runs of one kind of device")
     kinds = Counter(kind_of(one) for one in matrices)
-    return Comparison(
-        matrices=tuple(matrices),
-        pairs=tuple(pairs),
-        alone=tuple(one for one in matrices if kinds[kind_of(one)] == 1),
-    )
+    alone = tuple(one for one in matrices if kinds[kind_of(one)] == 1)
+    return Comparison(matrices=tuple(matrices), pairs=tuple(pairs), alone=alone)
 
 
-def compare_pair(old: Matrix, new: Matrix, again: Again | None = None, found: Found | None = None) -> Pair:
-    """Compare two runs of one kind of device; *found* has for rows of which the first has no finding the latest run that has one."""
+def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
+    """Compare two runs of one kind of device."""
     obstacles = tuple(of_runs(old, new))
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
-    rows: list[tuple[MatrixRow | None, MatrixRow | None]]
-    rows = [(before.get(key), row) for key, row in after.items()]
-    rows += [(row, None) for key, row in before.items() if key not in after]
-    changes = []
-    for earlier, later in rows:
-        judged = _judged(old, new, obstacles, earlier, later, again)
-        judged = _across(judged, new, earlier, later, found or {})
-        changes.append(Change(old=earlier, new=later, judged=judged))
+    # Those that are gone last.
+    changes = tuple(
+        Change(
+            old=before.get(key),
+            new=after.get(key),
+            judged=_judged(old, new, obstacles, before.get(key), after.get(key), again),
+        )
+        for key in {**after, **before}
+    )
     lists = lists_of(old), lists_of(new)
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
+    # A build for CUDA is compiled otherwise for the CPU, too.
+    builds = {versions.build_kind(one.run.header.environment.torch) for one in (old, new)}
+    timed_alike = not obstacles and len(builds) == 1
     return Pair(
         old=old,
         new=new,
         lists=lists,
         obstacles=obstacles,
-        changes=tuple(changes),
+        changes=changes,
         claims=claims,
         undocumented=undocumented(claims, changes),
-        # A build for CUDA is compiled otherwise for the CPU, too.
-        cost=None
-        if obstacles or len({versions.build_kind(one.run.header.environment.torch) for one in (old, new)}) > 1
-        else compare_costs([change for change in changes if change.alike]),
+        cost=compare_costs(change for change in changes if change.alike) if timed_alike else None,
         again=again,
     )
 
@@ -550,23 +489,6 @@ def _judged(
     if obstacle is not None:
         return blocked(before, after, obstacle)
     return settle(judge(before, after), before, after, again)
-
-
-def _across(
-    judged: JudgedRow, new: Matrix, before: MatrixRow | None, after: MatrixRow | None, found: Found
-) -> JudgedRow:
-    """Say what a row seems since the latest run that has a finding of it, where the run before has none."""
-    if after is None or after.finding == "inconclusive" or after.row.key not in found:
-        return judged
-    if before is not None and before.finding != "inconclusive":
-        return judged
-    one, earlier = found[after.row.key]
-    since = _judged(one, new, tuple(of_runs(one, new)), earlier, after, None)
-    apparent = since.kind if since.kind in MOVES else since.apparent
-    if apparent is None:
-        return judged
-    text = f"since {one.name}: {earlier.finding} → {after.finding}" + f"; {since.detail}" * bool(since.detail)
-    return replace(judged, apparent=apparent, detail=f"{judged.detail}; {text}" if judged.detail else text)
 
 
 def measure_again(

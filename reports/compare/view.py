@@ -10,7 +10,6 @@ from detmatrix.reports.compare.comparable import (
     CAVEAT,
     LEVEL,
     REASON_MEANING,
-    RateTest,
     Reason,
     hardware,
     kind_of,
@@ -20,12 +19,12 @@ from detmatrix.reports.compare.runs import (
     CLAIM_MEANING,
     COST_MEANING,
     MEASURED_MEANING,
-    ClaimChange,
     Comparison,
     Pair,
+    arrow,
 )
 from detmatrix.reports.matrix import words
-from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, documented
+from detmatrix.reports.matrix.model import Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.words import named_machines, states
 from detmatrix.reports.render.json import View, fields_of
@@ -96,11 +95,6 @@ def cell_words(cell: Cell) -> str:
     return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
 
 
-def arrow(before: str, after: str) -> str:
-    """Return what something was and is; once if that is the same."""
-    return before if before == after else f"{before} → {after}"
-
-
 def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
@@ -125,8 +119,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield from _unlike(pair)
         for likely in pair.likely:
             yield (
-                f"{pair.name}: {likely.op} likely {likely.kind}: {several(len(likely.changes), 'row')} seem to have; "
-                f"each may be chance, all together are not: {'; '.join(map(str, likely.tests))}."
+                f"{pair.name}: {likely.op} likely {likely.kind}: {several(len(likely.rows), 'row')} seem to have; "
+                f"each may be chance, all together are not: {likely.told}."
             )
     for one in comparison.alone:
         yield f"{one.name}: no other run is on {label_of(kind_of(one))}, so it is compared with none."
@@ -163,9 +157,6 @@ def _unlike(pair: Pair) -> Iterator[str]:
     for what, (before, after) in pairs:
         if before != after:
             yield f"{pair.name}: {what} differs, {before} → {after}; changes may be due to that."
-
-
-MOST = 10  # rows that one bullet names
 
 
 def view_of(comparison: Comparison) -> View:
@@ -243,17 +234,10 @@ def _pair(pair: Pair) -> View:
             "unconfirmed": pair.unconfirmed,
             "other_bits": len(bits),
             "obstacles": pair.obstacles,
-            "likely": [
-                {
-                    **fields_of(one, "kind", "op"),
-                    "rows": [change.id for change in one.changes],
-                    "tests": [_test(test) for test in one.tests],
-                }
-                for one in pair.likely
-            ],
+            "likely": pair.likely,
             "again": again,
             "rows": (_row(pair, change) for change in pair.changes),
-            "claims": [_claim(one) for one in pair.claims],
+            "claims": pair.claims,
             "undocumented": [change.id for change in pair.undocumented],
             "claims_notes": [lists.note for lists in pair.lists],
             "cost": cost.listed if cost else [],
@@ -300,7 +284,7 @@ def _row(pair: Pair, change: Change) -> View:
             "detail": judged.detail or None,
             "from": change.old and {**_seen(change.old), "documented": listed[0]},
             "to": change.new and {**_seen(change.new), "documented": listed[1]},
-            "tests": [_test(test) for test in judged.tests],
+            "tests": [test.view for test in judged.tests],
             "again": measured and {"from": _seen(measured[0]), "to": _seen(measured[1])},
             "other_bits": change.other_bits,
             **({"bits_moved": far} if (far := change.moved) else {}),
@@ -330,11 +314,6 @@ def _seen(row: MatrixRow) -> dict[str, object]:
         "serial": row.serial,
         **({"modes": {mode: it.finding for mode, it in row.chosen.items()}} if row.chosen else {}),
     }
-
-
-def _test(test: RateTest) -> dict[str, object]:
-    sides = {"from": test.old, "to": test.new}
-    return {**fields_of(test, "mode", "unit"), **sides, **fields_of(test, "p", "differ")}
 
 
 def _again(pair: Pair) -> View | None:
@@ -389,30 +368,6 @@ def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
             _row(pair, change) for kind in MOVES for change in changes if change.judged.apparent == kind
         ],
         others=[(detail, ids, detail in of_all) for detail, ids in details.items()],
-    )
-
-
-def _claim(one: ClaimChange) -> View:
-    claims = [claim for claim in (one.old, one.new) if claim is not None]
-    bullet = ("id", "section", "text", "conditions")
-    kinds = [change.of_flag for change in one.rows]
-    findings = dict.fromkeys(str(change.row.finding) for change in one.rows if change.of_flag == "same")
-    return View(
-        {
-            "change": one.kind,
-            **fields_of(one.claim, "id", "targets", "device"),
-            "from": one.old and fields_of(one.old, *bullet),
-            "to": one.new and fields_of(one.new, *bullet),
-            **fields_of(one, "measured", "unmeasured"),
-            "rows": [{"id": change.id, "class": change.of_flag} for change in one.rows],
-        },
-        bullet=words.bullet_words(one.claim),
-        bullets=arrow(words.bullet_words(claims[0]), words.bullet_words(claims[-1])),
-        sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (one.old, one.new))),
-        # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
-        counts=", ".join(f"{kinds.count(kind)} {kind}" for kind in CLASS_MEANING if kind in kinds) or NONE,
-        moved=[change.id for change in one.rows if change.of_flag in MOVES][:MOST],
-        same=", ".join(findings),
     )
 
 
