@@ -6,8 +6,6 @@ executes ops is a command in a process of its own, so that the caller's process 
 
 from __future__ import annotations
 
-import ast
-import dis
 import inspect
 import json
 import os
@@ -19,7 +17,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from symtable import SymbolTable, symtable
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from detmatrix.reports.cli import explain as explain_command
@@ -424,31 +423,21 @@ def _function_file(function: Callable[..., Any]) -> str:
             raise UsageError(f"{function.__qualname__}: give a function at the top of its file")
         return f"{Path(source).resolve()}:{function.__name__}"
     try:
-        body = textwrap.dedent(inspect.getsource(function))
+        source = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
         raise UsageError(f"{function.__name__}: its source is not known; write it into a file") from error
-    used = sorted(_globals(function.__code__) | _defaults(body))
+    future = "from __future__ import annotations"  # annotations are not executed, and need not be known
+    used = sorted(_used(symtable(f"{future}\n{source}", "cell", "exec")) - {function.__name__})
     lines = [_defined(name, function.__globals__[name]) for name in used if name in function.__globals__]
     path = _folder() / f"{function.__name__}.py"
-    path.write_text("\n".join(["from __future__ import annotations", *lines, body]), encoding="utf-8")
+    path.write_text("\n".join([future, *lines, source]), encoding="utf-8")
     return f"{path}:{function.__name__}"
 
 
-def _globals(code: CodeType) -> set[str]:
+def _used(table: SymbolTable) -> set[str]:
     """Return the names that code reads of its module, that of functions within it too."""
-    found = {
-        str(one.argval) for one in dis.get_instructions(code) if one.opname in {"LOAD_GLOBAL", "LOAD_NAME"}
-    }
-    inner = [_globals(one) for one in code.co_consts if isinstance(one, CodeType)]
-    return found.union(*inner) - {code.co_name}
-
-
-def _defaults(body: str) -> set[str]:
-    """Return the names that a function is defined with: in its decorators and the defaults of its arguments."""
-    (made,) = ast.parse(body).body
-    assert isinstance(made, (ast.FunctionDef, ast.AsyncFunctionDef))
-    parts = [*made.decorator_list, *made.args.defaults, *filter(None, made.args.kw_defaults)]
-    return {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+    own = {one.get_name() for one in table.get_symbols() if one.is_global() and one.is_referenced()}
+    return own.union(*(_used(one) for one in table.get_children() if one.get_type() != "annotation"))
 
 
 def _defined(name: str, value: object) -> str:
