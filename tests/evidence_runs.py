@@ -165,10 +165,7 @@ def evidence() -> list[Planned]:
             ],
         ),
         (ties, [*ran(ties, "off", *drifting(6), severity=counted), *ran(ties, "on", *stable())]),
-        (
-            empty,
-            [o for mode in MODES for o in ran(empty, mode, *stable(), blank="nan")],
-        ),
+        (empty, [o for mode in MODES for o in ran(empty, mode, *stable(), blank="nan")]),
         (algorithm, [*ran(algorithm, "off", {"a": RUNS}, {"b": RUNS}), *ran(algorithm, "on", *stable())]),
         (cumsum, [o for mode in MODES for o in ran(cumsum, mode, *stable(), groups=quiet)]),
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +73,17 @@ class StandIn:
         self._log.unlink(missing_ok=True)
 
 
-def using(standing: StandIn) -> list[str]:
-    """Return the command lines of the workers that are there now; reads /proc."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = place.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(standing.python.with_name("stand_in.json")) in text:
-            found.append(text)
+def left(standing: StandIn) -> list[str]:
+    """Return the command lines of the workers that are there, if some do not end within a while; reads /proc."""
+    until = time.monotonic() + 10
+    while (found := list(_using(standing))) and time.monotonic() < until:
+        time.sleep(0.02)
     return found
+
+
+def _using(standing: StandIn) -> Iterator[str]:
+    script = str(standing.python.with_name("stand_in.json"))
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if script in (text := place.read_bytes().decode(errors="replace")):
+                yield text

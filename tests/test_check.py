@@ -83,10 +83,7 @@ def test_what_needs_the_flag_and_the_fill_is_told_by_output(detmatrix: Command, 
 def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) -> None:
     """Exit 1, with the error and the line of the user's file."""
     failed = {"outcome": "raised", "exception": "ValueError", "message": "no such luck, checked.py, line 28"}
-    standing = StandIn(
-        tmp_path,
-        {"do": "observe", "spec": "checked.broken", "then": failed},
-    )
+    standing = StandIn(tmp_path, {"do": "observe", "spec": "checked.broken", "then": failed})
 
     done = detmatrix("check", f"{FILE}:broken", "--python", standing.python, "--runs", 2)
 

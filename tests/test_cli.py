@@ -179,10 +179,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
     "merge": ((SHARD, "-o", "merged.jsonl.gz"), ""),
-    "check": (
-        (f"{CHECKED}:constant", "--python", STANDS_IN, "--runs", 2),
-        "no difference in 1 row",
-    ),
+    "check": ((f"{CHECKED}:constant", "--python", STANDS_IN, "--runs", 2), "no difference in 1 row"),
     "env": ((), "torch.use_deterministic_algorithms"),
     "locate": ((ROOT / "tests" / "programs" / "planted.py",), "detmatrix_planted::add_count"),
     "explain": (("take", RUN), "torch.take:collisions:backward:float32"),

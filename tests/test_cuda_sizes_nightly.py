@@ -32,13 +32,7 @@ LEFT_OUT = (
 def _cell(spec: OpSpec, row: Row) -> Cell:
     """Return the cell of a row that is the same twice."""
     execution = Execution(
-        spec,
-        row.case,
-        direction=row.direction,
-        dtype=row.dtype,
-        device=DEVICE,
-        seed=0,
-        kept=DRAWS,
+        spec, row.case, direction=row.direction, dtype=row.dtype, device=DEVICE, seed=0, kept=DRAWS
     )
     _, judged = execution.parts(*execution())
     kind, part = bits.blank(judged, execution.inputs())

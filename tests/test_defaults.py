@@ -117,14 +117,7 @@ def test_no_default_names_what_runs_or_where_it_goes() -> None:
         allowed |= {one.opts[-1] for one in options if _is_harmless(one)}
 
     assert {"--runs", "--device", "--format", "--cost", "--source"} <= allowed
-    paths = {
-        "--python",
-        "--specs",
-        "--inputs",
-        "--output",
-        "--into",
-        "--read",
-    }
+    paths = {"--python", "--specs", "--inputs", "--output", "--into", "--read"}
     assert allowed.isdisjoint({*paths, "--force", "--resume", "--confirm", "--check"})
 
 

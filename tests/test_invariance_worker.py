@@ -20,14 +20,7 @@ from detmatrix.scanner.worker.invariance import measure
 
 # One thread of its own has each process of a test run, so that the baseline is known.
 OWN = 1
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(OWN)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def asked(op: Any, inputs: Any, what: Property, batch: Batch | None = None, **more: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from detmatrix.scanner.verdicts.findings import matrix
 from tests import quick, tied
 from tests.commands import Command, command_in
 from tests.conftest import lines, one_line
-from tests.stand_in import StandIn, using
+from tests.stand_in import StandIn, left
 from tests.stand_in_worker import BUILD, answer
 
 
@@ -210,8 +210,7 @@ def test_a_scan_goes_on_with_what_it_began_with(
 
 
 @pytest.mark.parametrize(
-    ("gpu", "name", "code"),
-    [(None, "cpu", 2), ("Pretended GPU", "cpu", 0), ("Pretended GPU", "driver", 2)],
+    ("gpu", "name", "code"), [(None, "cpu", 2), ("Pretended GPU", "cpu", 0), ("Pretended GPU", "driver", 2)]
 )
 def test_another_machine(
     detmatrix: Command, tmp_path: Path, standing: StandIn, gpu: str | None, name: str, code: int
@@ -295,7 +294,7 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert one_line(text) == "detmatrix: interrupted; nothing was observed yet, start again"
     assert not path.exists()
-    _until(lambda: not using(standing))
+    assert left(standing) == []
 
 
 def test_interrupted_at_every_request(requests: Requests, whole: Path) -> None:
@@ -363,28 +362,8 @@ def _limited(left: int) -> Callable[[int, bytes], int]:
 
 # A scan leaves nothing behind, however it ends: no process, no folder; and it never speaks of a file that is another's.
 
-LEFT_BEHIND_OPTIONS = (
-    "quick.put_",
-    "--specs",
-    SPECS,
-    "--device",
-    "cpu",
-    "--runs",
-    4,
-    "--processes",
-    1,
-    "--timeout",
-    1.5,
-)
+LEFT_BEHIND_OPTIONS = ("quick.put_", *OPTIONS[1:5], "--runs", 4, "--processes", 1, "--timeout", 1.5)
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and takes a subreaper")
-
-
-def _gone(standing: StandIn) -> bool:
-    """Wait a while for the last process that was started by stand-ins to end."""
-    until = time.monotonic() + 10
-    while using(standing) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not using(standing)
 
 
 @LINUX
@@ -400,7 +379,7 @@ def test_processes_in_sessions_of_their_own_end_with_the_worker(
     assert done.returncode == 0, done.stderr
     # Those that are noted were there: three an execution, of which the parents ended at once.
     assert (tmp_path / "stand_in.daemons").read_text().count("\n") >= 3
-    assert using(standing) == []
+    assert left(standing) == []
 
 
 @LINUX
@@ -421,7 +400,7 @@ def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
 
     assert process.returncode == -signal.SIGKILL
     assert wait.exists()
-    assert _gone(standing)
+    assert left(standing) == []
 
 
 def test_folders_of_killed_scans_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -480,7 +459,7 @@ def test_an_output_that_changes_is_noticed_at_the_next_write(
 
 # Workers side by side: every row once in each mode, controls and power by share, and whole rows wherever it is cut.
 
-SHARES_OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 100, "--processes", 2)
+SHARES_OPTIONS = (*OPTIONS, "--runs", 100)
 
 
 def _scan(folder: Path, *rules: dict[str, Any], workers: int = 2) -> Run:

@@ -78,6 +78,20 @@ def _findings(run: Run) -> list[tuple[str, str, int]]:
     return [(row.row.id, row.finding, row.off.runs) for row in found]
 
 
+def test_the_first_format_says_what_it_always_said(scanned: Path, tmp_path: Path) -> None:
+    """A file of it gives the same findings; of what it did not hold nothing is made up."""
+    old = read_run(_write(tmp_path / "old.jsonl", _first_format(scanned)))
+
+    assert (old.header.format, {one.threads for one in old.observations}) == (1, {None})
+    assert _findings(old) == _findings(read_run(scanned))
+    assert (old.kernels, old.dispatches, old.controls, old.sentinels, old.costs) == (None, (), (), (), ())
+    assert (old.header.settings.overloads, old.header.settings.perturb) == (False, ("quiet",))
+    rows = list(matrix(old.header, old.observations, closed=True))
+    assert [(row.cost, row.off.groups) for row in rows] == [(None, ())] * len(rows)
+    # No sentinel is made up; that n is small is told of any format.
+    assert not any("sentinel" in (row.weak or "") for row in rows)
+
+
 def test_unfinished_scan_of_an_older_format_is_not_resumed(
     detmatrix: Command, scanned: Path, tmp_path: Path
 ) -> None:
@@ -203,46 +217,6 @@ def test_damage_to_new_records_is_told_with_its_place(
 
     with pytest.raises(RunFileError, match=text):
         read_run(_write(tmp_path / "damaged.jsonl", records))
-
-
-def _third_format(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a run as the third format would have held them."""
-    records = lines(path)
-    records[0]["format"] = 3
-    for record in records:
-        record.pop("threads", None)
-    return records
-
-
-def _second_format(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a run as the second format would have held them."""
-    records = [record for record in _third_format(path) if record["kind"] not in {"kernels", "dispatch"}]
-    records[0]["format"] = 2
-    del records[0]["settings"]["overloads"], records[-1]["dispatches"]
-    return records
-
-
-_EARLIER = {1: _first_format, 2: _second_format, 3: _third_format}
-
-
-@pytest.mark.parametrize("earlier", _EARLIER)
-def test_earlier_formats_say_what_they_always_said(scanned: Path, tmp_path: Path, earlier: int) -> None:
-    """A file of theirs gives the same findings; of what it did not hold nothing is made up."""
-    old = read_run(_write(tmp_path / "old.jsonl", _EARLIER[earlier](scanned)))
-
-    assert (old.header.format, {one.threads for one in old.observations}) == (earlier, {None})
-    assert _findings(old) == _findings(read_run(scanned))
-    if earlier < 3:
-        assert (old.kernels, old.dispatches, old.header.settings.overloads) == (None, (), False)
-    if earlier < 2:
-        assert (old.controls, old.sentinels, old.costs) == ((), (), ())
-        assert old.header.settings.perturb == ("quiet",)
-        rows = list(
-            matrix(old.header, old.observations, closed=True, sentinels=old.sentinels, costs=old.costs)
-        )
-        assert [(row.cost, row.off.groups) for row in rows] == [(None, ())] * len(rows)
-        # No sentinel is made up; that n is small is told of any format.
-        assert not any("sentinel" in (row.weak or "") for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
@@ -19,20 +18,14 @@ torch = pytest.importorskip("torch")
 from detmatrix.scanner.worker import difference  # noqa: E402 - it needs torch
 from detmatrix.scanner.worker.difference import SeverityAccumulator  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("quiet_torch")
+
 _INF, _NAN = math.inf, math.nan
 _FARTHEST = sys.float_info.max
 
 # Of each floating dtype: bits of an element, and how Python reads them where it can.
 _WIDTHS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 _WIDTHS |= {name: 8 for name in vars(torch) if name.startswith("float8_") and name != "float8_e8m0fnu"}
-
-
-@pytest.fixture(autouse=True)
-def _quiet_torch() -> Iterator[None]:
-    """Leave torch its warning that complex32 is experimental."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _tensor(raw: Sequence[int], dtype: str, width: int) -> Any:

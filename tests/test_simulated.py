@@ -33,7 +33,7 @@ from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.perturbations import OFFERED, shares
 from detmatrix.scanner.run import simulation
-from detmatrix.scanner.schedules import FREEDOMS, SCHEDULES, split
+from detmatrix.scanner.schedules import SCHEDULES, split
 from detmatrix.scanner.verdicts.cells import Cell, cell_of
 from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix
@@ -108,6 +108,7 @@ class Gpu:
 
 
 ASKED = asked_for(simulate="sm_80", workers=1)
+HEADER = Header(format=7, tool="", started="", settings=ASKED, environment=ENVIRONMENT, planned=())
 AGREES, DISAGREES = CpuComparison(agrees=True), CpuComparison(agrees=False, output="output", elements=1, of=2)
 
 
@@ -124,22 +125,13 @@ def test_executions_are_split_among_classes(runs: int, counts: str) -> None:
 
 def test_schedules_are_asked_for_by_the_architecture_alone() -> None:
     """They are no perturbations of other devices, and no words of a command line."""
-    assert not set(OFFERED) & set(SCHEDULES)
-    assert [name for name, it in FREEDOMS.items() if not it.headline] == ["any-blocks", "lanes", "divergence"]
-    assert (ASKED.device, ASKED.perturb, ASKED.runs, ASKED.processes, ASKED.timeout) == (
-        SIMULATED,
-        SCHEDULES,
-        8,
-        1,
-        300,
-    )
-    assert not ASKED.cost
-    assert not ASKED.overloads
+    asked = (ASKED.device, ASKED.perturb, ASKED.runs, ASKED.processes, ASKED.cost, ASKED.overloads)
     words = [word for name, it in SETTINGS.items() if it.reruns for word in it.words(getattr(ASKED, name))]
+
+    assert not set(OFFERED) & set(SCHEDULES)
+    assert asked == (SIMULATED, SCHEDULES, 8, 1, False, False)
     assert words[:4] == ["--simulate", "sm_80", "--runs", "8"]
     assert not {"--device", "--perturb"} & set(words)
-    assert ASKED.runs_in("unfilled") == 8
-    assert asked_for().simulate == ""
 
 
 def test_another_count_of_multiprocessors_is_another_device() -> None:
@@ -416,10 +408,7 @@ def simulated_row(
         seen.append(replace(one, simulated=Simulation(cpu=cpu, value_race=race)))
     if raises:
         seen[1] = replace(raised(planned, "on", "own")[0], simulated=Simulation())
-    header = Header(
-        format=7, tool="", started="", settings=ASKED, environment=ENVIRONMENT, planned=(planned,)
-    )
-    return next(iter(matrix(header, seen, closed=True)))
+    return next(iter(matrix(replace(HEADER, planned=(planned,)), seen, closed=True)))
 
 
 @pytest.mark.parametrize(
@@ -509,17 +498,10 @@ def test_controls(
     )
     groups = tuple(Group(perturbation=it, executions=n, differing=0) for it, n in split(runs).items() if n)
     (one,) = ran(planned, mode, {"a": 8})
-    header = Header(
-        format=7,
-        tool="",
-        started="",
-        settings=ASKED,
-        environment=ENVIRONMENT,
-        planned=(),
-        controls=(planned,),
-    )
 
-    (check,) = check_controls(header, [replace(one, simulated=witness, groups=groups)])
+    (check,) = check_controls(
+        replace(HEADER, controls=(planned,)), [replace(one, simulated=witness, groups=groups)]
+    )
 
     assert check.ok is ok, check
 

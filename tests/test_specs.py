@@ -28,6 +28,7 @@ CUDA_BYTES = 512 << 20
 
 # Previews and ops on their way out say so once; none of it is about what they compute.
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),  # nothing here asks for races
     pytest.mark.filterwarnings("ignore:index_reduce.. is in beta"),
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta"),
     pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter"),
@@ -58,15 +59,6 @@ class SimulatedSized(Inputs):
 def drawn(spec: OpSpec, planned: Planned, kind: type[Inputs] = Inputs) -> tuple[Inputs, Call]:
     t = kind(planned.id, dtype=planned.dtype, device="cpu", direction=planned.direction)
     return t, spec.cases[planned.case].inputs(t)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Let no thread wait for another: nothing here asks for races."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
