@@ -84,6 +84,9 @@ class JudgedRow(Struct, frozen=True, kw_only=True):
     apparent: Kind | None = None  # what the findings alone would make of a row that is not comparable
     tests: tuple[RateTest, ...] = ()  # where a run saw it differ
     of_flag: Kind | None = None  # the class that the flag off and on alone give; None: the same one
+    carried: tuple[
+        Mode, ...
+    ] = ()  # the modes whose verdicts carry it: those of the flag, or one that was chosen
 
     @property
     def seeming(self) -> Kind:
@@ -179,10 +182,10 @@ class Change(Struct, frozen=True, kw_only=True):
         return ", ".join(self.other_bits) + (f"; bits moved: {'; '.join(told)}" if told else "")
 
 
-def doubted(kind: Kind, reason: Reason, detail: str) -> JudgedRow:
+def doubted(kind: Kind, reason: Reason, detail: str, carried: tuple[Mode, ...] = ()) -> JudgedRow:
     """Say that a row is not comparable, and what it would be if the findings were believed."""
     apparent = kind if kind in MOVES else None
-    return JudgedRow(kind="not_comparable", detail=detail, reason=reason, apparent=apparent)
+    return JudgedRow(kind="not_comparable", detail=detail, reason=reason, apparent=apparent, carried=carried)
 
 
 # From worst to best. The flag on decides, since who needs determinism sets it: silent is worst, raising is better,
@@ -228,46 +231,33 @@ def _of_ranks(old: int, new: int) -> Kind:
 
 
 def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
-    """Say what became of a row of two runs that can be compared; where nothing else did, of what its bits depend on.
+    """Say what became of a row of two runs that can be compared.
 
-    The bits of each value were the same in each of several executions: neither load nor chance speaks out of them.
+    What a chosen mode began to show is a change whatever off and on show. Where several changed the worst stands for all,
+    and each is told; where nothing else did, what its bits depend on. The bits of each value were the same in each of
+    several executions: neither load nor chance speaks out of them.
     """
-    judged, _ = _of_modes(old, new)
-    if judged.confirmed is False and all(
-        any(row.cell(mode).simulated for mode in MODES) for row in (old, new)
-    ):
+    tests = tuple(_tests(old, new))
+    of_flag = replace(_of_flag(old, new, tests), carried=_flag_modes(old, new))
+    further = [*(_of_mode(*moved, tests) for moved in _moved(old, new)), *_of_reference(old, new)]
+    found = [replace(one, tests=tests) for one in (of_flag, *further)]
+    changed = sorted((one for one in found if one.seeming in MOVES), key=_badness)
+    untold = [one for one in found[1:] if one.seeming not in MOVES]
+    told = [*(changed or [one for one in found[:1] if one.kind != "same" or not untold]), *untold]
+    judged = replace(told[0], detail="; ".join(one.detail for one in told), of_flag=of_flag.kind)
+    simulated = all(any(row.cell(mode).simulated for mode in MODES) for row in (old, new))
+    if judged.confirmed is False and simulated:
         judged = replace(judged, confirmed=True)  # the schedules are the same again
     kind, texts = dependence_change(old, new)
-    if texts and (judged.kind == "same" or (judged.kind == "not_comparable" and judged.apparent is None)):
-        judged = JudgedRow(kind=kind, confirmed=True, tests=judged.tests, of_flag=judged.of_flag)
+    if texts and judged.seeming not in MOVES and judged.kind in {"same", "not_comparable"}:
+        judged = replace(judged, kind=kind, confirmed=True, detail="", reason=None)
     return replace(judged, detail="; ".join(filter(None, (judged.detail, *texts)))) if texts else judged
 
 
-def _of_modes(old: MatrixRow, new: MatrixRow) -> tuple[JudgedRow, Sequence[Mode]]:
-    """Say what became of what a row shows run to run, and which modes' verdicts carry it.
-
-    What a chosen mode began to show is a change whatever off and on show. Where several changed the worst stands for all,
-    and each is told.
-    """
-    tests = tuple(_tests(old, new))
-    of_flag = _of_flag(old, new, tests)
-    judgments: list[tuple[JudgedRow, Sequence[Mode]]] = [(of_flag, _flag_modes(old, new))]
-    for mode, before, after in _moved(old, new):
-        carried = (mode,) if before.verdict != after.verdict else ()
-        judgments.append((_of_mode(mode, before, after, tests), carried))
-    judgments += [(one, ()) for one in _of_reference(old, new)]
-    found = [(replace(one, tests=tests), modes) for one, modes in judgments]
-
-    def badness(one: tuple[JudgedRow, Sequence[Mode]]) -> tuple[bool, int, bool, bool]:
-        # What only seems so stands behind what is so, and chance behind all.
-        judged, kind = one[0], MOVES.index(one[0].seeming)
-        return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
-
-    changed = sorted((one for one in found if one[0].seeming in MOVES), key=badness)
-    untold = [one for one in found[1:] if one[0].seeming not in MOVES]
-    told = [*(changed or [one for one in found[:1] if one[0].kind != "same" or not untold]), *untold]
-    (worst, modes), *_ = told
-    return replace(worst, detail="; ".join(one.detail for one, _ in told), of_flag=of_flag.kind), modes
+def _badness(judged: JudgedRow) -> tuple[bool, int, bool, bool]:
+    """Return what puts the worst first: what only seems so stands behind what is so, and chance behind all."""
+    kind = MOVES.index(judged.seeming)
+    return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
 
 
 def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, Cell, Cell]]:
@@ -295,6 +285,7 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Jud
     before, after = _verdict(old), _verdict(new)
     if not {before, after} <= _RANK_ON.keys():
         return _without_result(mode, old, new)
+    carried: tuple[Mode, ...] = (mode,) if old.verdict != new.verdict else ()
     # Where off has no verdict the mode finds nothing, and differs all the same.
     same = old.finding == new.finding
     text = f"{mode}: {before} → {after}" if same else f"{mode}: {old.finding} → {new.finding}"
@@ -303,16 +294,16 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Jud
         what = _PROOF[after][0] if after in _PROOF else _PROOF[before][1]
         proof = "alert" if "raises" in (before, after) else "refusal"
         detail = f"{text}; {what}; the {proof} is proof"
-        return JudgedRow(kind=kind, confirmed=True, detail=detail)
+        return JudgedRow(kind=kind, confirmed=True, detail=detail, carried=carried)
     for side, one in (("before", old), ("after", new)):
         if one.weak is not None:
-            return doubted(kind, "low_power", f"{text}; {side}: {one.weak}")
+            return doubted(kind, "low_power", f"{text}; {side}: {one.weak}", carried)
     if before not in (after, *_PROOF):
         decisive = [test for test in tests if test.mode == mode]
         text = "; ".join([text, *map(str, decisive)])
         if not any(test.differ for test in decisive):
-            return doubted(kind, "too_few_executions", text)
-    return JudgedRow(kind=kind, confirmed=False, detail=text)
+            return doubted(kind, "too_few_executions", text, carried)
+    return JudgedRow(kind=kind, confirmed=False, detail=text, carried=carried)
 
 
 def _without_result(mode: Mode, old: Cell, new: Cell) -> JudgedRow:
@@ -330,23 +321,18 @@ def _of_reference(old: MatrixRow, new: MatrixRow) -> Iterator[JudgedRow]:
 
     On a simulated GPU that is what the CPU gives.
     """
-    flags: tuple[tuple[Kind, set[str], str], ...] = (
-        ("regressed", {*new.beside} - {*old.beside}, "now, and was not before"),
-        ("improved", {*old.beside} - {*new.beside}, "no longer"),
-    )
-    for kind, names, text in flags:
-        for name in (name for name in BESIDE if name in names):
-            yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE[name].phrase} {text}")
     held = [mode for mode in WORKER_MODES if all(row.cell(mode).reference for row in (old, new))]
-    before, after = ({mode for mode in held if mode in row.unlike_reference} for row in (old, new))
-    changes: tuple[tuple[Kind, set[Mode], str], ...] = (
-        ("regressed", after - before, "as its reference → not its reference"),
-        ("improved", before - after, "not its reference → as its reference"),
+    turns: tuple[tuple[Kind, MatrixRow, MatrixRow, str, str], ...] = (
+        ("regressed", new, old, "now, and was not before", "as its reference → not its reference"),
+        ("improved", old, new, "no longer", "not its reference → as its reference"),
     )
-    for kind, modes, text in changes:
-        if modes:
-            detail = f"{', '.join(mode for mode in held if mode in modes)}: {text}"
-            yield JudgedRow(kind=kind, confirmed=False, detail=detail)
+    for kind, one, other, beside, reference in turns:
+        for name in BESIDE:
+            if name in one.beside and name not in other.beside:
+                yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE[name].phrase} {beside}")
+        unlike = {*one.unlike_reference} - {*other.unlike_reference}
+        if modes := [mode for mode in held if mode in unlike]:
+            yield JudgedRow(kind=kind, confirmed=False, detail=f"{', '.join(modes)}: {reference}")
 
 
 def _of_flag(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:
@@ -392,7 +378,7 @@ def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRo
 
 def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
     """Say why the processes that differed do not carry a change though the executions do; ``None`` if they do."""
-    tests = list(_tests(old, new, process_test, carrying_modes(old, new)))
+    tests = list(_tests(old, new, process_test, judge(old, new).carried))
     if not tests or any(test.differ for test in tests):
         return None
     return f"single processes may explain the difference: {'; '.join(map(str, tests))}"
@@ -503,12 +489,7 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: Sequence[Rat
     return doubted(kind, "warn_only_missing", f"{warn_only} ({'; '.join(reasons)})")
 
 
-def carrying_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
-    """Return the modes whose verdicts carry what became of a row: those of the flag, or one that was chosen."""
-    return _of_modes(old, new)[1]
-
-
-def _flag_modes(old: MatrixRow, new: MatrixRow) -> Sequence[Mode]:
+def _flag_modes(old: MatrixRow, new: MatrixRow) -> tuple[Mode, ...]:
     """Return the flag on if its verdict changed, or else those of the flag off and warn_only whose verdicts did."""
     if old.on.verdict != new.on.verdict:
         return ("on",)

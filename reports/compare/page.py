@@ -23,7 +23,6 @@ from detmatrix.reports.compare.view import (
     STEP,
     build_notes,
     by_op,
-    caveats,
     finding_notes,
     finding_words,
     labels,
@@ -60,29 +59,29 @@ class TimelineRow(Struct, frozen=True, dict=True):
     matrices: Sequence[Matrix]
     lists: Sequence[RunLists]
     cells: Sequence[MatrixRow | None]  # by run; None: not planned
-    changes: Sequence[Change | None]  # from the run before
+    changes: Sequence[
+        Change | None
+    ]  # from the run before; None: in the first run, and where neither planned it
 
     @property
     def row(self) -> MatrixRow:
         """The latest of its cells."""
         return [cell for cell in self.cells if cell is not None][-1]
 
+    @cached_property
+    def turns(self) -> list[Change]:
+        """The changes of its finding, be they comparable or not."""
+        return [change for change in self.changes if change is not None and change.differs]
+
     @property
     def changed(self) -> int:
         """How often it changed."""
-        return sum(change is not None and change.kind in CHANGES for change in self.changes)
-
-    @property
-    def differed(self) -> int:
-        """How often its finding was another than before, be that comparable or not."""
-        return sum(change is not None and change.differs for change in self.changes)
+        return sum(change.kind in CHANGES for change in self.turns)
 
     @property
     def is_other(self) -> bool:
         """Tell whether a change of it is not the catalog's alone."""
-        return any(
-            one is not None and one.differs and one.kind not in {"added", "removed"} for one in self.changes
-        )
+        return any(change.kind not in {"added", "removed"} for change in self.turns)
 
     @cached_property
     def moments(self) -> list[View]:
@@ -95,7 +94,7 @@ class TimelineRow(Struct, frozen=True, dict=True):
                 {},
                 place=len(found),  # among the runs
                 row=seen,  # None: not planned
-                change=change,  # None: in the first run, and where neither planned it
+                change=change,
                 documented=listed,
                 redocumented=before not in {None, listed, _NO_LISTS} and listed != _NO_LISTS,
                 finding=finding_words(seen, one),
@@ -110,26 +109,31 @@ class TimelineRow(Struct, frozen=True, dict=True):
     def choices(self) -> set[str]:
         """What the page finds the row under."""
         changes = [change for change in self.changes if change is not None]
-        chosen: set[str] = {change.kind for change in changes}
-        if chosen != {"same"}:
-            chosen.discard("same")
+        kinds = {str(change.kind) for change in changes}
         also = {
             "other_bits": any(change.other_bits for change in changes),
             "documented": any(one.redocumented for one in self.moments),
             "": self.is_other,
             "all": True,
         }
-        return chosen | {choice for choice, is_so in also.items() if is_so}
+        return (kinds - {"same"} or kinds) | {choice for choice, is_so in also.items() if is_so}
 
 
-def timelines(comparison: Comparison) -> list[View]:
-    """Return the runs of each kind of device of which there are at least two, with their rows, what changed most first."""
-    kinds = dict.fromkeys(kind_of(one) for one in comparison.matrices)
-    of_kind = ([pair for pair in comparison.pairs if kind_of(pair.new) == kind] for kind in kinds)
-    return [_timeline(pairs) for pairs in of_kind if pairs]
+def _for_people(comparison: Comparison) -> View:
+    """Return what is shown of a comparison, with the timeline of each kind of device of which there are two runs."""
+    report = view_of(comparison)
+    tables = []
+    for kind in dict.fromkeys(map(kind_of, comparison.matrices)):
+        runs = [run for run in report["runs"] if kind_of(run.record) == kind]
+        steps = [step for step in report["pairs"] if kind_of(step.record.new) == kind]
+        if steps:
+            table = _timeline([step.record for step in steps])
+            tables.append(View({}, **vars(table), runs=runs, steps=steps))
+    return View(report, **vars(report), tables=tables)
 
 
 def _timeline(pairs: Sequence[Pair]) -> View:
+    """Return runs with their rows, what changed most first."""
     matrices = [pairs[0].old, *(pair.new for pair in pairs)]
     lists = [pairs[0].lists[0], *(pair.lists[1] for pair in pairs)]
     by_run = [{row.row.key: row for row in one.rows} for one in matrices]
@@ -144,34 +148,17 @@ def _timeline(pairs: Sequence[Pair]) -> View:
         )
         for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
     ]
-    rows.sort(key=lambda row: (not row.is_other, -row.changed, -row.differed))
+    rows.sort(key=lambda row: (not row.is_other, -row.changed, -len(row.turns)))
     return View(
         {},
         matrices=matrices,
         pairs=pairs,
         rows=rows,
-        differing=[row for row in rows if row.differed],
+        differing=[row for row in rows if row.turns],
         device=matrices[-1].device,
         labels=labels(matrices),
         ops=_ops(rows),
     )
-
-
-def _for_people(comparison: Comparison) -> View:
-    """Return what is shown of a comparison, with its timelines."""
-    report = view_of(comparison)
-    runs = dict(zip(map(id, comparison.matrices), report["runs"], strict=True))
-    pairs = dict(zip(map(id, comparison.pairs), report["pairs"], strict=True))
-    tables = [
-        View(
-            {},
-            **vars(table),
-            runs=[runs[id(one)] for one in table.matrices],
-            steps=[pairs[id(pair)] for pair in table.pairs],
-        )
-        for table in timelines(comparison)
-    ]
-    return View(report, **vars(report), tables=tables)
 
 
 def markdown(comparison: Comparison) -> Iterator[str]:
@@ -181,10 +168,9 @@ def markdown(comparison: Comparison) -> Iterator[str]:
 
 def block(comparison: Comparison) -> Iterator[str]:
     """Yield two small tables for a Markdown file that is about something else: each step, and what changed in it."""
-    told = map(_steps, timelines(comparison))
-    return generate_markdown(
-        "compare_block", View({}, caveats=caveats(comparison), heads=STEP, timelines=told)
-    )
+    report = _for_people(comparison)
+    told = map(_steps, report.tables)
+    return generate_markdown("compare_block", View({}, caveats=report.caveats, heads=STEP, timelines=told))
 
 
 def _steps(table: View) -> View:
@@ -236,13 +222,13 @@ def _ops(rows: Iterable[TimelineRow]) -> list[View]:
     for row in rows:
         of_op.setdefault(row.row.row.spec, []).append(row)
     # The rows that changed stand first.
-    ops = [_op(name, some) for name, some in of_op.items() if some[0].differed]
+    ops = [_op(name, some) for name, some in of_op.items() if some[0].turns]
     return sorted(ops, key=lambda op: (_rank(op.worst), -len(op.changed)))
 
 
 def _op(name: str, rows: Sequence[TimelineRow]) -> View:
     """Join the rows of an op: what became of it worst, what each run shows of it, what releases document of it."""
-    changed = [row for row in rows if row.differed]
+    changed = [row for row in rows if row.turns]
     found = [(one.change, row) for row in changed for one in row.moments if one.change and one.change.differs]
     worst, row = min(found, key=lambda it: _rank(it[0]))
     listed = [one.documented for one in row.moments]

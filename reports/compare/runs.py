@@ -32,7 +32,6 @@ from detmatrix.reports.compare.judge import (
     JudgedRow,
     Kind,
     blocked,
-    carrying_modes,
     doubted,
     few_processes,
     judge,
@@ -310,7 +309,7 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
     raising = {row.on.verdict == "raises" for row in measured}
     # Rows of which both show the same are left to ``_unproven``.
     alike = measured[0].finding == measured[1].finding
-    if found.reason != "low_power" or len(raising) > 1 or not (alike or carrying_modes(*measured)):
+    if found.reason != "low_power" or len(raising) > 1 or not (alike or found.carried):
         return found
     old, new = (
         replace(row, weak=None, cells={mode: replace(it, weak=None) for mode, it in row.cells.items()})
@@ -321,7 +320,7 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
 
 def _fewer(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
     """Say where a row did not differ in fewer executions than a scan made of it; ``None`` if it does not say less."""
-    for mode in carrying_modes(before, after) or MODES:
+    for mode in judge(before, after).carried or MODES:
         had = max(row.cell(mode).runs for row in (before, after))
         for cell in (row.cell(mode) for row in measured):
             if cell.verdict == "deterministic" and cell.runs < had:
@@ -335,7 +334,7 @@ def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, Ma
     Where both differ in the modes in which the scans disagree, that is proof whatever could race elsewhere. Of a mode that was
     chosen its cell tells, of those of the flag the row.
     """
-    modes = carrying_modes(before, after)
+    modes = judge(before, after).carried
     if modes and all(row.cell(mode).verdict == "nondeterministic" for mode in modes for row in measured):
         return None
     found = [row.chosen[mode].weak for row in measured for mode in modes if mode in row.chosen]
