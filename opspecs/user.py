@@ -8,14 +8,14 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from detmatrix.opspecs.functions import FunctionName, named_function, spec_of
 from detmatrix.opspecs.model import OpSpec
@@ -54,6 +54,37 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     return tuple(_owned(spec, path, digest) for spec in specs)
 
 
+def load_specs_for_workers(file: str) -> tuple[OpSpec, ...]:
+    """Return what ``load_specs`` returns. A function whose file imports what this interpreter lacks is not executed here.
+
+    The workers' interpreter, which may be another one, executes it, and says what is wrong with it.
+
+    Raises:
+        SpecFileError: It cannot be executed for another reason, or has no such function.
+    """
+    try:
+        return load_specs(file)
+    except SpecFileError as error:
+        named = named_function(file)
+        if named is None or not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+    contents = {one: Path(one).read_bytes() for one in filter(None, (named.file, named.inputs_file))}
+    declared = {
+        one: {
+            node.name: _elsewhere
+            for node in ast.walk(ast.parse(content))
+            if isinstance(node, ast.FunctionDef)
+        }
+        for one, content in contents.items()
+    }
+    digests = [hashlib.sha256(content).hexdigest() for content in contents.values()]
+    return (_of_function_in(named, declared, digests),)
+
+
+def _elsewhere() -> None:
+    """Stand for a function that only workers execute."""
+
+
 def _of_function(named: FunctionName) -> OpSpec:
     """Return the spec of a function; a file that holds both it and what gives its inputs is executed once.
 
@@ -62,11 +93,17 @@ def _of_function(named: FunctionName) -> OpSpec:
     """
     files = dict.fromkeys(filter(None, (named.file, named.inputs_file)))
     executed = {file: _executed(Path(file)) for file in files}
+    declared = {file: vars(module) for file, (module, _) in executed.items()}
+    return _of_function_in(named, declared, [digest for _, digest in executed.values()])
+
+
+def _of_function_in(
+    named: FunctionName, declared: Mapping[str, Mapping[str, Any]], digests: list[str]
+) -> OpSpec:
     try:
-        spec = spec_of(named, {file: vars(module) for file, (module, _) in executed.items()})
+        spec = spec_of(named, declared)
     except (LookupError, TypeError) as error:
         raise SpecFileError(str(error.args[0])) from error
-    digests = [digest for _, digest in executed.values()]
     digest = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     return _owned(spec, Path(named.file), digest)
 

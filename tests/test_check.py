@@ -122,6 +122,17 @@ def test_serial_function_has_no_bound(tmp_path: Path) -> None:
     assert "rate <" not in text
 
 
+def test_what_only_the_workers_can_import(detmatrix: Command, tmp_path: Path) -> None:
+    """A file that imports what this interpreter lacks is executed by the workers' alone; its functions are found all the same."""
+    standing, path = StandIn(tmp_path), tmp_path / "away.py"
+    path.write_text("import not_here_at_all\ndef kernel(): pass\n", encoding="utf-8")
+
+    assert detmatrix("check", f"{path}:kernel", "--python", standing.python, "--runs", 2).returncode == 0
+    assert "did you mean kernel?" in refused(
+        detmatrix("check", f"{path}:kernal", "--python", standing.python)
+    )
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [

@@ -119,6 +119,19 @@ def test_code_with_the_features_of_a_device_is_other_code() -> None:
     assert specific.kernel("_Z7nothingv").code == plain.kernel("_Z7nothingv").code
 
 
+def test_a_cubin_alone_is_for_one_architecture() -> None:
+    """What Triton hands to the driver lies in no fat binary; its flags say what it is for, in a place that CUDA 13 changed."""
+    data = module(80)._data
+    older = data[:8] + b"\7" + data[9:48] + struct.pack("<I", 0x500550) + data[52:]
+
+    assert [one.architecture for file in (data, older) for one in cubins(file, 86)] == [80, 80]
+    for file in (data, older):
+        with pytest.raises(CubinError, match="a cubin for sm_80, which sm_90 does not run"):
+            cubins(file, 90)
+    with pytest.raises(CubinError, match="cut off or damaged"):
+        cubins(data[:40], 80)
+
+
 @pytest.mark.parametrize("kind", ["lz4", "none"])
 def test_other_compression(kind: str) -> None:
     """Builds before CUDA 12.8 used LZ4, and small ones are not compressed."""

@@ -124,3 +124,24 @@ def test_the_engine_gives_the_same_bits_on_every_machine() -> None:
     plain, newer = (results(cubin, level) for level in ((), engine._level()))
 
     assert [one.ptx for one in CASES if (plain[one] != newer[one]).any()] == []
+
+
+@pytest.mark.parametrize(
+    ("behind", "ignored"),
+    [
+        (("BSYNC B0", "EXIT"), True),
+        (("FADD R9, R0, R2", "EXIT"), False),
+        (("STG.E.64 [R4.64], R1", "EXIT"), False),  # R1 and R2
+        (("@P0 BRA 0x50", "EXIT", "NOP", "NOP", "MOV R0, R2", "EXIT"), False),
+        (("EXIT", "MOV R0, R2"), True),
+        (("@P0 EXIT", "MOV R0, R2", "EXIT"), False),
+        (("RET.REL.NODEC R20 0x0",), False),
+        (("WHATEVER", "EXIT"), False),
+    ],
+)
+def test_an_atomic_whose_result_nobody_reads(behind: tuple[str, ...], ignored: bool) -> None:
+    """It commutes as one without a result does, if no instruction that may follow names its register."""
+    texts = ("ATOMG.E.ADD.F32.FTZ.RN.STRONG.GPU PT, R2, [R2.64], R5", *behind)
+    lines = [sass._LINE.match(f"/*{16 * at:04x}*/ {text} ;") for at, text in enumerate(texts)]
+
+    assert sass._unread([line for line in lines if line], 0) == (2 if ignored else None)

@@ -149,6 +149,21 @@ told["attributes"] = [(cuda.cudaDeviceGetAttribute(ctypes.byref(blocks), n, 0), 
 driver = ctypes.c_void_p()
 told["driver"] = cuda.cudaGetDriverEntryPoint(b"cuNoSuchThing", ctypes.byref(driver), ctypes.c_ulonglong(0), None), ctypes.CFUNCTYPE(ctypes.c_int)(driver.value)()
 told["recurrent"] = code.recurrent()
+lib = ctypes.CDLL("libcuda.so.1")
+cubin = struct.pack("<5s27xQQ6xHHHH2x", b"\x7fELF\2", 64, 64, 56, 0, 64, 1) + struct.pack("<II16xQQ24x", 0, 1, 128, 3) + b"abc"
+module, function, place, size, count = (ctypes.c_void_p() for _ in range(5))
+by = [ctypes.byref(one) for one in (module, function, place, size, count)]
+asked.clear()
+told["modules"] = lib.cuInit(0), lib.cuDeviceGetCount(by[4]), lib.cuModuleLoadData(by[0], b".version 8.0"), lib.cuModuleLoadData(by[0], cubin + b"beyond")
+told["functions"] = lib.cuModuleGetFunction(by[1], module, b"scale"), lib.cuModuleGetGlobal_v2(by[2], by[3], module, b"v"), place.value - BASE, size.value
+config = struct.pack("<7I4xQQI4x", 3, 2, 1, 32, 1, 1, 64, 0, 0, 0)
+data, scaled = ctypes.c_void_p(second), ctypes.c_float(2.5)
+arguments = (ctypes.c_void_p * 2)(ctypes.addressof(data), ctypes.addressof(scaled))
+told["ex"] = lib.cuLaunchKernelEx(config, function, arguments, None), lib.cuLaunchKernel(function, 3, 2, 1, 32, 1, 1, 64, None, arguments, None)
+told["loaded"] = list(asked)
+told["of functions"] = [(lib.cuFuncGetAttribute(ctypes.byref(blocks), n, function), blocks.value) for n in (0, 1, 4)]
+host = ctypes.create_string_buffer(8)
+told["pointers"] = lib.cuPointerGetAttribute(by[2], 3, data), place.value == second, lib.cuPointerGetAttribute(by[2], 3, host)
 told["products"] = []
 for kind, form in ((0, "f"), (2, "e")):
     c = ctypes.create_string_buffer(struct.pack(f"<2{form}", 4, -1))
@@ -258,6 +273,24 @@ def test_launch(told: dict[str, Any]) -> None:
     assert ranges == [0x7A0000000000, 52, second, 1000]
 
 
+def test_what_the_driver_loads(told: dict[str, Any]) -> None:
+    """A cubin is a module whose kernels are launched as PyTorch's own are; PTX, which the driver would compile, is refused."""
+    assert told["modules"] == [0, 0, 209, 0]
+    assert told["functions"] == [0, 0, 15 << 30, 4]
+    assert told["ex"] == [0, 0]
+    (image, function, symbol, *launches), kinds = (
+        [bytes.fromhex(data) for _, data in told["loaded"]],
+        [kind for kind, _ in told["loaded"]],
+    )
+    assert kinds == [1, 2, 5, 4, 4]
+    assert (image[8:][:5], len(image[8:]), image[-3:]) == (b"\x7fELF\2", 131, b"abc")
+    assert (function, symbol) == (image[:8] + b"scale", image[:8] + b"v")
+    _, ours = next((kind, data) for kind, data in told["asked"] if kind == 4)
+    assert launches == [image[:8] + bytes.fromhex(ours)[8:]] * 2
+    assert told["of functions"] == [[0, 256], [0, 16], [0, 40]]
+    assert told["pointers"] == [0, True, 1]
+
+
 def test_errors(told: dict[str, Any]) -> None:
     """What a kernel did wrong is the text of CUDA's error, once; what is not simulated says so by its name."""
     assert told["refused"] == [719, 719, 719, 0, "refused: bad address 0x10 at 0x40"]
@@ -277,7 +310,8 @@ def test_errors(told: dict[str, Any]) -> None:
         "cuNoSuchThing",
     ]
     assert told["recurrent"] == 0
-    assert (libraries, products) == (["cudnnRNNForward"], ["cublasGemmEx"])
+    compiled = "cuModuleLoadData of PTX, which the driver compiles"
+    assert (libraries, products) == (["cudnnRNNForward", compiled], ["cublasGemmEx"])
 
 
 def test_products(told: dict[str, Any]) -> None:

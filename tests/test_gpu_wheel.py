@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import command_in
 
 PYTHON = os.environ.get("DETMATRIX_CUDA_PYTHON", "")
+FIND_TRITON = "import importlib.util; sys.exit(importlib.util.find_spec('triton') is None)"
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.skipif(not PYTHON, reason="needs a CUDA build of torch, which nox -s nightly installs"),
@@ -149,3 +151,80 @@ def test_a_program_on_the_simulated_gpu(tmp_path: Path) -> None:
     }
     assert told["ended"] is None
     assert (told["simulated"], told["device"]) == (True, "sm_80")
+
+
+KERNELS = """\
+import numpy
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def add_up(x, out, n, B: tl.constexpr):
+    lane = tl.program_id(0) * B + tl.arange(0, B)
+    tl.atomic_add(out, tl.sum(tl.load(x + lane, mask=lane < n, other=0.0)))
+
+@triton.jit
+def product(a, b, out, SIZE: tl.constexpr, DEEP: tl.constexpr):
+    row, column, k = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :], tl.arange(0, 32)
+    sums = tl.zeros((SIZE, SIZE), tl.float32)
+    for begin in range(0, DEEP, 32):
+        at = begin + k
+        sums += tl.dot(tl.load(a + row * DEEP + at[None, :]), tl.load(b + at[:, None] * SIZE + column))
+    tl.store(out + row * SIZE + column, sums)
+
+@triton.jit
+def softmax(x, out, n, B: tl.constexpr):
+    lane = tl.arange(0, B)
+    row = tl.load(x + tl.program_id(0) * n + lane, mask=lane < n, other=-float("inf"))
+    row = tl.exp(row - tl.max(row, 0))
+    tl.store(out + tl.program_id(0) * n + lane, row / tl.sum(row, 0), mask=lane < n)
+
+def as_numpy(found, expected, error):
+    numpy.testing.assert_allclose(found.cpu().numpy(), expected, rtol=error, atol=error)
+    return found
+
+def atomic():
+    x, out = torch.randn(5000, device="cuda"), torch.zeros(1, device="cuda")
+    add_up[(20,)](x, out, 5000, B=256)
+    return as_numpy(out, x.cpu().double().sum(0, True).numpy(), 1e-3)
+
+def products():
+    a, b, out = torch.randn(32, 128).half().cuda(), torch.randn(128, 32).half().cuda(), torch.empty(32, 32, device="cuda")
+    product[(1,)](a, b, out, SIZE=32, DEEP=128)
+    return as_numpy(out, a.cpu().double().numpy() @ b.cpu().double().numpy(), 1e-2)
+
+def rows():
+    x, out = torch.randn(9, 300, device="cuda"), torch.empty(9, 300, device="cuda")
+    softmax[(9,)](x, out, 300, B=512)
+    return as_numpy(out, x.cpu().softmax(1).numpy(), 1e-5)
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    """Return a file of functions that launch Triton kernels, where the scanned environment has Triton."""
+    if subprocess.run([PYTHON, "-c", f"import sys; {FIND_TRITON}"], check=False).returncode:
+        pytest.skip("needs Triton beside the CUDA build of torch")
+    (tmp_path / "kernels.py").write_text(KERNELS, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("function", "finding", "shown"),
+    [("atomic", "silent", "resident-blocks"), ("products", "deterministic", None), ("rows", "deterministic", "proved")],
+)  # fmt: skip
+def test_a_triton_kernel(kernels: Path, function: str, finding: str, shown: str | None) -> None:
+    """What Triton's own ptxas made is executed and right; atomic additions differ, by a pair of accesses. Copies are asynchronous."""
+    done = command_in(kernels)(
+        *("check", f"kernels.py:{function}", "--simulate", "sm_80", "--python", PYTHON, "-o", "run.jsonl")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = read_run(kernels / "run.jsonl")
+    (row,) = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    known = row.off.simulated
+
+    assert known is not None
+    told = known.schedule.name if known.schedule else "proved" if known.race_free else None
+    assert (row.finding, told) == (finding, shown), row.reason
+    assert (known.witness.kernel if known.witness else None) == ("add_up" if finding == "silent" else None)

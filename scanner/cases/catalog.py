@@ -30,11 +30,11 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
     if not spec_files:
         return tuple(specs.values())
     # Only those who bring specs of their own pay for it: listing must start fast.
-    from detmatrix.opspecs.user import SpecFileError, load_specs  # noqa: PLC0415
+    from detmatrix.opspecs.user import SpecFileError, load_specs_for_workers  # noqa: PLC0415
 
     for path in spec_files:
         try:
-            own = load_specs(path)
+            own = load_specs_for_workers(path)
         except SpecFileError as error:
             raise UsageError(str(error)) from error
         except SystemExit as error:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import lz4.block
 import zstandard
 
-from detmatrix.scanner.elf import Section, sections, text
+from detmatrix.scanner.elf import MAGIC, Section, sections, text
 from detmatrix.scanner.errors import BuildError, one_line
 from detmatrix.scanner.gpu.names import source_of
 
@@ -30,6 +30,7 @@ _MAGIC = b"\x50\xed\x55\xba"
 _HEADER = 16  # bytes that a header has at least
 _CUBIN = 2  # Kind of an entry; the others are PTX and objects of the linker.
 _LZ4, _ZSTD, _SPECIFIC, _FAMILY = 0x2000, 0x8000, 0x100000, 0x200000  # flags of an entry
+_NEW_FLAGS = 8  # version of the ABI
 _LARGEST = 1 << 28  # bytes that a cubin, or a part of one, may have: a damaged size is not allocated
 
 _NOBITS, _REL, _RELA = 8, 9, 4  # types of sections
@@ -258,19 +259,21 @@ class Cubin:
 
 
 def cubins(data: bytes, architecture: int) -> list[Cubin]:
-    """Return the cubins of a fat binary that a device can run, the best first.
+    """Return the cubins of a fat binary that a device can run, the best first; or the one cubin that it is given.
 
     Code for the device's own number is best, and code with its own features (``sm_90a``) before code without: PyTorch's
     builds hold both for four sources, with the same kernels, many of which are stubs in the code without. Else it is the
     code for the highest smaller minor number. What is specific to another number, or to a family, is not run.
 
     Args:
-        data: The whole fat binary.
+        data: The whole fat binary, or cubin.
         architecture: Of the device, such as 80.
 
     Raises:
         CubinError: It is damaged.
     """
+    if data[: len(MAGIC)] == MAGIC:
+        return [_alone(data, architecture)]
     usable = []
     with _reading("fat binary"):
         for entry in _entries(data, 0, len(data)):
@@ -281,6 +284,16 @@ def cubins(data: bytes, architecture: int) -> list[Cubin]:
         best = max((one.architecture for one in usable), default=0)
         chosen = sorted((one for one in usable if one.architecture == best), key=lambda one: not one.suffix)
         return [Cubin(_decompressed(data, one), one.architecture, one.suffix) for one in chosen]
+
+
+def _alone(data: bytes, architecture: int) -> Cubin:
+    """Return a cubin that lies in no fat binary; its flags say what it is for, elsewhere since CUDA 13."""
+    with _reading("cubin"):
+        (flags,) = struct.unpack_from("<I", data, 48)
+        of = flags >> 8 & 0xFF if data[8] >= _NEW_FLAGS else flags & 0xFF
+    if of // 10 != architecture // 10 or of > architecture:
+        raise CubinError(f"a cubin for sm_{of}, which sm_{architecture} does not run")
+    return Cubin(data, of)
 
 
 def architectures(library: Path) -> set[str]:

@@ -55,6 +55,11 @@ _PARAMETERS = {80: 0x160, 90: 0x210}
 _DRIVERS = {80: {*range(0x2C), *range(0x118, 0x120)}, 90: {*range(0x2C), *range(0x208, 0x210)}}
 # Opcodes whose addresses have 64 bits, also where nvdisasm names one register of the pair alone.
 _WIDE_ADDRESSES = frozenset(["LDG", "LD", "STG", "ST", "RED", "ATOM", "ATOMG", "QSPC"])
+# Atomic operations that return what was there, where what follows an instruction cannot be told from its text, and how many registers
+# one may name.
+_RETURNING = frozenset(["ATOM", "ATOMG", "ATOMS"])
+_ELSEWHERE = frozenset(["BRX", "BRXU", "CALL", "RET", "LEPC"])
+_LONGEST_VECTOR = 8
 
 # A digest of what decodes: this module and the table of opcodes, as they are when they are loaded.
 _VERSION = sha256(
@@ -84,7 +89,12 @@ def instructions(code: bytes, architecture: int) -> bytes:
     except OSError:
         pass
     lines = _lines(code, architecture)
-    decoded = b"".join(_encoded(line, number, code, architecture) for number, line in enumerate(lines))
+    parts = [_encoded(line, number, code, architecture) for number, line in enumerate(lines)]
+    for number in (at for at, line in enumerate(lines) if line[4].split(".")[0] in _RETURNING):
+        if (result := _unread(lines, number)) is not None:
+            one, none = (_OPERAND.pack(_REG, 0, register, _URZ, 0, 0) for register in (result, _RZ))
+            parts[number] = parts[number].replace(one, none, 1)
+    decoded = b"".join(parts)
     # Where the cache cannot be written, the next process reads the code again.
     with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
         file.write(sha256(decoded).digest() + decoded)
@@ -121,6 +131,38 @@ def _lines(code: bytes, architecture: int) -> list[re.Match[str]]:
     if len(lines) != len(code) // WIDTH:
         raise CubinError(f"nvdisasm told {len(lines)} of {len(code) // WIDTH} instructions")
     return lines
+
+
+def _unread(lines: list[re.Match[str]], number: int) -> int | None:
+    """Return the register that an atomic operation returns the old value in, if nothing that may follow names it.
+
+    Compilers keep the register of an operation that orders memory. Whether it is read decides what commutes with it.
+    """
+    found = re.match(r"(?:U?P\w, )?R(\d+),", lines[number][5] or "")
+    if found is None:
+        return None
+    result = int(found[1])
+    seen, next_ones = {number}, [number + 1]
+    while next_ones:
+        at = next_ones.pop()
+        if at in seen:
+            continue
+        if at >= len(lines):
+            return None
+        seen.add(at)
+        _, _, guard, mnemonic, text = lines[at].groups()
+        base = mnemonic.split(".")[0]
+        # A register's name stands for those of a whole vector, which begins there.
+        named = (int(one) for one in re.findall(r"\bR(\d+)", text or ""))
+        if base in _ELSEWHERE or (base not in OPCODES and base not in SAME):
+            return None
+        if any(0 <= result - one < _LONGEST_VECTOR for one in named):
+            return None
+        if base == "BRA" and (target := re.search(r"0x([0-9a-f]+)$", text or "")):
+            next_ones.append(int(target[1], 16) // WIDTH)
+        if base != "EXIT" or guard:
+            next_ones.append(at + 1)
+    return result
 
 
 def _encoded(line: re.Match[str], number: int, code: bytes, architecture: int) -> bytes:

@@ -76,6 +76,8 @@ def load(folder: str, socket: int, memory: int) -> None:
     """
     # What the caching allocator hands out again holds what was there before, which host code would read.
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    # Triton links a helper with libcuda, and asks ldconfig for one otherwise.
+    os.environ["TRITON_LIBCUDA_PATH"] = folder
     # Of the machine's own GPUs, if it has any.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     for descriptor in (socket, memory):

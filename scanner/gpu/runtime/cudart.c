@@ -52,8 +52,6 @@ static const struct { int number; const char *name, *text; } ERRORS[] = {
     {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported"},
 };
 
-typedef struct { unsigned x, y, z; } dim3;
-typedef struct stream { int priority; } *stream_t;
 
 /* One lock for the tables and the memory, another for the socket: an answer may take minutes. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, line = PTHREAD_MUTEX_INITIALIZER;
@@ -308,7 +306,6 @@ static int type_of(const void *pointer) {
     pthread_mutex_unlock(&lock);
     return type;
 }
-struct pointer_attributes { int type, device; void *device_pointer, *host_pointer; }; /* and bytes kept for later */
 int cudaPointerGetAttributes(struct pointer_attributes *a, const void *pointer) {
     int type = type_of(pointer);
     *a = (struct pointer_attributes){type, type ? 0 : -1, type ? (void *)pointer : NULL, type == DEVICE ? NULL : (void *)pointer};
@@ -359,6 +356,7 @@ int cudaMemsetAsync(void *d, int value, size_t n, stream_t stream) { works_on(st
 /* ---- kernels and variables ----------------------------------------------------------------------------------------- */
 
 struct image { uint64_t number; const char *data; int sent; };
+static uint64_t images;
 struct known { /* what the interpreter says of a kernel */
     int32_t registers, shared, constant, local, threads, dynamic, binary, ptx;
     uint32_t count;
@@ -399,7 +397,6 @@ static void add(void **handle, const void *at, const char *name) {
 }
 /* The wrapper: magic number and version (4 bytes each), the fat binary, and what only linking needs. */
 void **__cudaRegisterFatBinary(const void *wrapper) {
-    static uint64_t images;
     struct image *image = calloc(1, sizeof *image);
     image->number = __atomic_add_fetch(&images, 1, __ATOMIC_RELAXED);
     image->data = ((const char *const *)wrapper)[1];
@@ -411,6 +408,36 @@ char __cudaInitModule(void **handle) { return 1; }
 void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name, int threads, void *t, void *b, void *bd, void *gd, int *warp) { add(handle, host, name); }
 void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t size, int constant, int global) { add(handle, host, name); }
 
+/* A fat binary says how long it is: magic number, version (2 bytes), length of the header (2), of the rest (8). A cubin is an ELF
+ * file, which ends with its tables or the last section; of anything else it is 0. */
+static size_t size_of(const char *data) {
+    uint16_t head;
+    uint64_t rest, tables[2];
+    if (!memcmp(data, "\x50\xed\x55\xba", 4)) return memcpy(&head, data + 6, 2), memcpy(&rest, data + 8, 8), head + rest;
+    if (memcmp(data, "\177ELF", 4)) return 0;
+    uint16_t entries[4]; /* size and number of the segments, and of the sections */
+    memcpy(tables, data + 32, sizeof tables), memcpy(entries, data + 54, sizeof entries);
+    size_t end = tables[0] + entries[0] * entries[1];
+    if (tables[1] + entries[2] * entries[3] > end) end = tables[1] + entries[2] * entries[3];
+    for (unsigned i = 0; i < entries[3]; i++) {
+        struct { uint32_t name, type; uint64_t flags, address, offset, size; } section;
+        memcpy(&section, data + tables[1] + i * entries[2], sizeof section);
+        if (section.type != 8 && section.offset + section.size > end) end = section.offset + section.size; /* 8: takes no place */
+    }
+    return end;
+}
+/* What the driver loads: a copy of it, whose kernels and variables are looked up by their names; NULL if it is neither. */
+void *gpu_module(const void *data) {
+    size_t size = size_of(data);
+    if (!size) return NULL;
+    struct image *image = calloc(1, sizeof *image);
+    image->number = __atomic_add_fetch(&images, 1, __ATOMIC_RELAXED);
+    image->data = memcpy(malloc(size), data, size);
+    return image;
+}
+/* Return what stands for a kernel or a variable of a module, as the address of a host's function does in compiled code. */
+const void *gpu_symbol(void *module, const char *name) { char *at = strdup(name); add(module, at, at); return at; }
+
 /* Return what is registered at an address, its fat binary being known to the interpreter; else NULL, and the last error. */
 static struct symbol *find(const void *at, int error) {
     pthread_mutex_lock(&lock);
@@ -418,11 +445,7 @@ static struct symbol *find(const void *at, int error) {
     pthread_mutex_unlock(&lock);
     if (!s) return fail(error, NULL), NULL;
     if (!__atomic_load_n(&s->image->sent, __ATOMIC_ACQUIRE)) {
-        /* A fat binary says how long it is: magic number, version (2 bytes), length of the header (2), of the rest (8). */
-        uint16_t head;
-        uint64_t rest;
-        memcpy(&head, s->image->data + 6, 2), memcpy(&rest, s->image->data + 8, 8);
-        struct reply r = ask(IMAGE, &s->image->number, 8, s->image->data, head + rest);
+        struct reply r = ask(IMAGE, &s->image->number, 8, s->image->data, size_of(s->image->data));
         if (r.status) fail(NO_KERNEL_IMAGE, "%s", r.data), s = NULL;
         else __atomic_store_n(&s->image->sent, 1, __ATOMIC_RELEASE);
         free(r.data);
@@ -506,22 +529,16 @@ int __cudaGetKernel(const void **kernel, const void *f) { *kernel = f; return SU
 int __cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, stream_t s) { works_on(s); return launched(f, grid, block, args, shared, 0); }
 int cudaGetFuncBySymbol(const void **function, const void *f) { *function = f; return SUCCESS; }
 
-struct launch_attribute { int id; int unused; union { char room[64]; int cooperative; dim3 cluster; } value; };
-struct launch_config { dim3 grid, block; size_t shared; stream_t stream; struct launch_attribute *attributes; unsigned count; };
 int cudaLaunchKernelExC(const struct launch_config *c, const void *f, void **args) {
     int cooperative = 0;
     for (unsigned i = 0; i < c->count; i++) {
-        struct launch_attribute *a = &c->attributes[i];
+        const struct launch_attribute *a = &c->attributes[i];
         if (a->id == 2) cooperative = a->value.cooperative != 0;
         if (a->id == 4 && a->value.cluster.x * a->value.cluster.y * a->value.cluster.z > 1) return gpu_unsupported("cudaLaunchKernelExC of clusters");
     }
     works_on(c->stream);
     return launched(f, c->grid, c->block, args, c->shared, cooperative);
 }
-struct function_attributes { /* in CUDA 13: then what concerns clusters, and bytes kept for later */
-    size_t shared, constant, local;
-    int threads, registers, ptx, binary, cache, dynamic, carveout;
-};
 int cudaFuncGetAttributes(struct function_attributes *a, const void *f) {
     struct symbol *k = kernel(f);
     if (!k) return last_failed;
