@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import Reason
 from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of
-from detmatrix.reports.matrix.model import load, matrix_of
 from detmatrix.scanner.observations.records import MODES, Observation, Outcome, Row
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
@@ -28,7 +27,6 @@ from tests.runs import (
     stable,
 )
 
-RECORDED = ("reports/runs/torch-2.13.0-cpu.jsonl.gz", "reports/runs/torch-2.15.0-cpu.jsonl.gz")
 FINDINGS: tuple[Finding, ...] = (
     "silent",
     "raises",
@@ -64,8 +62,6 @@ EXPECTED: dict[tuple[Finding, Finding], Kind] = {
     for (before, after), letter in zip(product(FINDINGS, FINDINGS), TABLE.split(), strict=True)
 }
 PLANNED = row("torch.Tensor.scatter_add_")
-PUT = ":func:`torch.Tensor.put_`"
-OTHER = shows("deterministic", row("torch.cumsum"))
 
 
 def only(old: Planned, new: Planned) -> Change:
@@ -251,32 +247,3 @@ def test_rows_are_joined_by_all_that_names_them() -> None:
     pair = pair_of(old, new)
     assert [one.id for one in reversed(rows)] == [change.row.row.id for change in pair.changes]
     assert 4 == pair.counts["regressed"] == pair.unconfirmed
-
-
-def test_a_regression_planted_in_a_recorded_run_is_found() -> None:
-    """Of all rows the one that became silent and the one that began to raise are told, and no other."""
-    old, new = load(RECORDED)
-    still = next(
-        one.row for one in new.rows if one.finding == "deterministic" and one.row.spec == "torch.cumsum"
-    )
-    differs = next(one.row for one in new.rows if one.finding == "fixed_by_mode")
-    kept = []
-    for one in new.run.observations:
-        if (one.key, one.mode) == (still.key, "on"):
-            digest = next(iter(one.digests))
-            kept.append(replace(one, digests={digest: 40, "other": 10}))
-        elif (one.key, one.mode) == (differs.key, "on"):
-            kept.append(_raising(one))
-        else:
-            kept.append(one)
-    pair = pair_of(old, matrix_of(new.name, replace(new.run, observations=tuple(kept))))
-
-    assert {(still.key, False), (differs.key, True)} == {
-        (change.row.row.key, change.judged.confirmed) for change in pair.of("regressed")
-    }
-    assert pair.counts["same"] == pair_of(old, new).counts["same"] - 2
-
-
-def _raising(one: Observation) -> Observation:
-    text = raised(row(one.spec, one.case, one.direction, one.dtype), "on", "planted")[one.process]
-    return replace(text, inputs_digest=one.inputs_digest)

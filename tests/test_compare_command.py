@@ -16,9 +16,6 @@ from tests.compared import OPS, VERSIONS, shows
 from tests.conftest import one_line
 from tests.runs import CLOSING, ENVIRONMENT, row, write_run
 
-ROOT = Path(__file__).parent.parent
-RECORDED = [ROOT / f"reports/runs/torch-{version}-cpu.jsonl.gz" for version in ("2.13.0", "2.15.0")]
-
 
 def write(folder: Path, version: str, findings: Iterable[Finding], **fields: Any) -> Path:
     """Write a run of a torch that shows findings, one op each."""
@@ -35,13 +32,9 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("check", ["regression", "change"])
-@pytest.mark.parametrize("run", [*RECORDED[:1], "2.13.0.jsonl"])
-def test_a_run_with_itself_passes_every_check(
-    detmatrix: Command, runs: list[Path], run: Path | str, check: str
-) -> None:
+def test_a_run_with_itself_passes_every_check(detmatrix: Command, runs: list[Path], check: str) -> None:
     """The same run twice is the same in every row."""
-    path = runs[0].parent / run
-    done = detmatrix("compare", path, path, "--fail-on", check, "--format", "json")
+    done = detmatrix("compare", runs[1], runs[1], "--fail-on", check, "--format", "json")
     (pair,) = json.loads(done.stdout)["pairs"]
 
     assert (done.returncode, done.stderr) == (0, "")

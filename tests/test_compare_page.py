@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -17,11 +16,11 @@ from detmatrix.reports.render.output import write_report
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import Row
 from detmatrix.scanner.verdicts.vocabulary import Finding
-from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
+from tests.browser import CONTRAST, NEEDS_BROWSER, Page, opened, put_back
 from tests.compared import run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import cost
-from tests.runs import Planned, ended, raised, ran, row, stable
+from tests.runs import Planned, ended, ran, row, stable
 
 VERSIONS = ("2.11.0", "2.13.0", "2.15.0")
 ADD, PUT, TAKE = row("torch.add"), row("torch.put", family="indexing"), row("torch.take", family="indexing")
@@ -77,29 +76,6 @@ def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
 def page(open_page: Opener) -> Page:
     """Return the open comparison of three versions."""
     return open_page()
-
-
-def cells(page: Page, op: str) -> list[list[str]]:
-    """Return what stands in each run's cell of a row, line by line."""
-    script = "return [...arguments[0].querySelectorAll('td')].map((cell) => cell.innerText.split('\\n'))"
-    return list(page.run(script, page.one(f"tr.row[id^='torch.{op}:']")))
-
-
-def test_the_page_shows_what_changed(page: Page) -> None:
-    """At first the rows that changed, what changed most first; versions across, with every doubt; no complaint."""
-    page.shows("3 of 5 rows")
-
-    assert page.rows() == ["add", "put", "take"]
-    assert [head.text for head in page.all(".timeline thead th")] == ["Row", *VERSIONS]
-    assert [cell[-1] for cell in cells(page, "add")] == ["doc: raises"] * 3
-    assert cells(page, "add")[0][0] == "■raises"
-    assert cells(page, "add")[1][:2] == ["↑improved, unconfirmed", "◆fixed_by_mode"]
-    assert cells(page, "add")[2][:2] == ["↓regressed, unconfirmed", "▲silent"]
-    assert cells(page, "take")[1][:2] == ["↑seems improved, not comparable", "●deterministic"]
-    assert cells(page, "put")[0][:2] == ["●deterministic", "n = 100"]
-    counts = [tile.text.split("\n")[:2] for tile in page.all(".tile")]
-    assert [count for _, count in counts] == ["3", "2", "1", "0", "0", "0", "1", "2", "1", "1", "5"]
-    assert page.errors() == []
 
 
 @pytest.mark.nightly
@@ -213,33 +189,3 @@ def test_everything_can_be_read(open_page: Opener, scheme: str, width: int) -> N
     assert {"B became regressed doubted", "SPAN doc redone", "SPAN doc"} <= set(worst)
     assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
     assert all(one.accessible_name for one in page.all("input, select, button, a") if one.is_displayed())
-
-
-def test_hostile_text_stays_text(open_page: Opener) -> None:
-    """Markup in any text of a run file is shown as it is, everywhere, and runs nothing."""
-    bad = row(HOSTILE, HOSTILE, dtype=HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
-    broken = row("torch.broken")
-    fields: dict[str, Any] = {"cpu": HOSTILE, "python": HOSTILE}
-    runs = [
-        run_of(
-            (bad, [*shows("deterministic", bad)[1][:2], *raised(bad, "on", "name")]),
-            (broken, ended(broken, "off", "raised", HOSTILE, exception=HOSTILE)),
-            name=f"{place}{HOSTILE}",
-            torch=f"{place}{HOSTILE}",
-            claims=parse_claims(docstring([f":func:`torch.add` {place} {HOSTILE}"], [])),
-            distrust=(HOSTILE,) * place,
-            **fields,
-        )
-        for place in range(3)
-    ]
-    page = open_page(*runs)
-    page.select("class", "all")
-    for button in page.all(".open"):
-        button.click()
-
-    assert page.run("return window.hacked") is None
-    assert page.all("img, main script") == []
-    assert page.one("tr.row .open b").text == HOSTILE
-    page.one("tr.row .here").send_keys(Keys.ENTER)
-    assert page.run("return window.hacked") is None
-    assert page.errors() == []

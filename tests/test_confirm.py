@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.scanner.observations.records import Source
-from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.remeasure import rows_here
 from tests.commands import command_in
 from tests.compared import run_of
@@ -172,38 +171,28 @@ def _edited(planted: Planted, name: str, environment: dict[str, Any], device: st
     return path
 
 
-def test_another_torch_isrefused(planted: Planted) -> None:
-    """An interpreter measures only its own run again: both versions are told."""
-    other = _edited(planted, "other", {"torch": "2.0.0", "torch_git": "f" * 40})
-    here = read_run(planted.old).header.environment
-    python = planted.pythons[0]
-    text = _confirm(planted, python, python, runs=(planted.old, other))
-
-    git = f" (git {here.torch_git[:12]})" if here.torch_git else ""
-    assert text == (
-        f"--python {python}: has torch {here.torch}{git}, and {other} is a run of torch 2.0.0 "
-        f"(git ffffffffffff); give one --python for each run, in the order of the runs"
-    )
-
-
-def test_a_missing_device_is_told_and_keeps_nobody_from_comparing(planted: Planted) -> None:
-    """Runs on CUDA are compared anywhere, and measured again only where there is such a device."""
-    other = _edited(planted, "gpu", {"gpu": "Example GPU"}, "cuda:7")
+@pytest.mark.parametrize(
+    ("environment", "device", "begins", "ends"),
+    [
+        ({"torch": "2.0.0", "torch_git": "f" * 40}, "cpu", "--python {python}: has torch ",
+         "run of torch 2.0.0 (git ffffffffffff); give one --python for each run, in the order of the runs"),
+        ({"gpu": "Example GPU"}, "cuda:7", "--python {python}: {run} is a run on cuda:7, and torch ",
+         "compare without --confirm"),
+        ({"cpu": "Example CPU"}, "cpu", "--confirm: other.jsonl cannot be measured again here, other_device: Example CPU → ",
+         "or scan here"),
+    ],
+)  # fmt: skip
+def test_only_its_own_torch_and_machine_measure_a_run_again(
+    planted: Planted, environment: dict[str, Any], device: str, begins: str, ends: str
+) -> None:
+    """What another build or processor does says nothing of a run; it is compared all the same."""
+    other = _edited(planted, "other", environment, device)
     python = planted.pythons[0]
     text = _confirm(planted, python, python, runs=(other, other))
 
-    assert text.startswith(f"--python {python}: {other} is a run on cuda:7, and torch ")
-    assert text.endswith("compare without --confirm")
+    assert text.startswith(begins.format(python=python, run=other))
+    assert text.endswith(ends)
     assert command_in(planted.folder)("compare", other, other).returncode == 0
-
-
-def test_another_machine_isrefused(planted: Planted) -> None:
-    """What another processor does says nothing about the runs."""
-    other = _edited(planted, "machine", {"cpu": "Example CPU"})
-    text = _confirm(planted, *[planted.pythons[0]] * 2, runs=(other, other))
-
-    assert text.startswith("--confirm: machine.jsonl")
-    assert "cannot be measured again here, other_device: Example CPU → " in text
 
 
 @pytest.mark.parametrize("command", ["scan", "compare"])

@@ -83,18 +83,14 @@ def test_cublas_bullets_act_deterministically() -> None:
 
 
 def test_untrusted_runs_are_no_evidence() -> None:
-    """A run whose controls misbehaved is shown, and decides nothing, not even beside one that can be trusted."""
+    """A run whose controls misbehaved decides nothing beside one that can be trusted."""
     claims = parse_claims(docstring([f"torch.a {CUDA}"]))
     bad = run_of(claims, [shown("torch.a", "silent")], name="bad.jsonl", distrust=("a control drifted",))
     good = run_of(claims, [shown("torch.a", "fixed_by_mode")], name="good.jsonl")
-    alone, beside = only(join([bad])), only(join([bad, good]))
+    judged = only(join([bad, good]))
 
-    assert (alone.agreement, beside.agreement) == ("not_run", "confirmed")
-    assert "bad.jsonl is not trustworthy: a control drifted" in alone.reason
-    assert [(one.run, one.effect) for one in beside.evidence] == [
-        ("bad.jsonl", "none"),
-        ("good.jsonl", "confirms"),
-    ]
+    assert judged.agreement == "confirmed"
+    assert [one.effect for one in judged.evidence] == ["none", "confirms"]
     assert join([bad]).undocumented == ()
 
 

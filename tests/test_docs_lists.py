@@ -5,21 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from detmatrix.reports.docs.entries import INDENT, kind_of, lists, role_of, write
-from detmatrix.reports.docs.judge import Docs
+from detmatrix.reports.docs.entries import INDENT, role_of, write
 from detmatrix.reports.docs.regenerate import regenerate
 from detmatrix.reports.docs.view import render_rst
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
-from detmatrix.scanner.observations.records import ClaimDirection, Condition
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import shows
 from tests.documented import (
@@ -30,9 +26,7 @@ from tests.documented import (
     docs_of,
     docstring,
     regenerated,
-    serial,
     shown,
-    weak,
 )
 from tests.runs import Planned, row
 
@@ -263,29 +257,6 @@ def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("doubt", "finding"),
-    [
-        *((weak, finding) for finding in ("deterministic", "fixed_by_mode", "mode_dependent")),
-        *((serial, finding) for finding in ("deterministic", "mode_dependent")),
-    ],
-)
-def test_sameness_where_nothing_could_race_changes_no_bullet(
-    doubt: Callable[[Docs], Docs], finding: Finding
-) -> None:
-    """That a row did not differ at low power, or with one thread at work, drops, moves, narrows and adds nothing."""
-    bullet = f"torch.a {CUDA}"
-    rows = [shown("torch.a", finding), shown("torch.b", finding)]
-    for text in (docstring(["torch.z"], [bullet]), docstring([bullet], ["torch.z"])):
-        lists_found = regenerate(doubt(docs_of(text, rows)))
-        assert lists_found.regenerated == lists_found.documented
-        assert (lists_found.changes, lists_found.added) == ({}, {})
-    # Beside rows that are proof, the weak ones narrow nothing either: the whole bullet moves.
-    text = docstring([f"torch.a {CUDA}"], ["torch.z"])
-    rows = [shown("torch.a", finding, dtype="float32"), shown("torch.a", "raises", dtype="int64")]
-    assert bullets(regenerate(doubt(docs_of(text, rows))).regenerated) == ([], ["torch.z", bullet])
-
-
 # A busy machine draws examples slowly.
 PATIENT = settings(max_examples=50)
 OPS = ("torch.a", "torch.nn.B", "torch.Tensor.c_")
@@ -357,39 +328,6 @@ def test_any_evidence(acting: list[str], raising: list[str], measured: list[Any]
     assert all(claim.parsed for claim in parse_claims(found.regenerated))
     again = regenerate(docs_of(found.regenerated, rows))
     assert again.documented == again.regenerated == found.regenerated
-
-
-@PATIENT
-@given(
-    targets=st.lists(st.sampled_from(OPS), min_size=1, max_size=3, unique=True).map(tuple),
-    devices=st.lists(st.sampled_from(["cpu", "cuda", "mps"]), max_size=3, unique=True).map(tuple),
-    direction=st.sampled_from(["any", "backward", "forward"]),
-    name=st.sampled_from(["accumulate", "src", "weights", "index", "layout", "output", "quantized", "dtype", "x-y", ""]),
-    values=st.lists(st.sampled_from(["True", "given", "sum", "2-D", "a b", "`", ""]) | st.text(max_size=3), max_size=4,
-                    unique=True).map(tuple),
-)  # fmt: skip
-def test_what_is_written_is_what_was_meant(
-    targets: tuple[str, ...],
-    devices: tuple[str, ...],
-    direction: ClaimDirection,
-    name: str,
-    values: tuple[str, ...],
-) -> None:
-    """A bullet is either written so that it reads back as meant, or not at all."""
-    condition = Condition(kind=kind_of(name), name=name, values=values)
-    (meant, *_) = parse_claims(docstring([], ["torch.z"]))
-    meant = replace(meant, targets=targets, direction=direction, conditions=(condition,))
-    source = write(meant, devices=devices)
-    if source is None:
-        return
-    claims = parse_claims(lists({"deterministic": [], "raises": [source]}))
-
-    assert {claim.device for claim in claims} == set(devices or ("any",))
-    for claim in claims:
-        assert (set(claim.targets), claim.direction, claim.section) == (set(targets), direction, "raises")
-        assert [(one.kind, one.name, set(one.values)) for one in claim.conditions] == [
-            (condition.kind, name, set(values))
-        ]
 
 
 @PATIENT

@@ -59,23 +59,6 @@ def _bullets(page: Page) -> list[str]:
     return list(page.run(script))
 
 
-def test_the_worst_bullet_stands_first(open_page: Opener) -> None:
-    """All bullets, what is contradicted above; text of a docstring is text; the browser complains of nothing."""
-    page = open_page()
-    page.shows("3 of 3 lines")
-
-    assert _bullets(page) == ["torch.a", "torch.b", "torch.c"]
-    assert [tile.text.split("\n")[:2] for tile in page.all(".tile")][:3] == [
-        ["all", "3"],
-        ["✗contradicted", "1"],
-        ["✓confirmed", "1"],
-    ]
-    assert "torch.e" in page.one("section[aria-labelledby=undocumented]").text
-    assert "{{ 7 * 7 }}" in page.one("section[aria-labelledby=doubts]").text
-    assert page.run("return window.hacked") is None
-    assert page.errors() == []
-
-
 def test_filters_stand_in_the_address(open_page: Opener) -> None:
     """Tiles, lists and words choose bullets, and an address brings them back."""
     page = open_page()
