@@ -386,30 +386,18 @@ def _words(column: Column, rows: Sequence[MatrixRow]) -> str:
     found: dict[Said, list[MatrixRow]] = {}
     for row, said in sorted(about, key=lambda pair: order.index(pair[1].finding)):
         found.setdefault(said, []).append(row)
-    told = [row for row, said in about if said.finding is not None]
     texts = []
+    # A case of which not all rows show the same is named with direction and dtype.
+    shared = Counter(case for some in found.values() for case in {one.row.case for one in some})
     for said, some in found.items():
         # Of what a column says nothing of, the reason tells which rows that is.
-        where = ", ".join(_places(some, told)) if said.finding else several(len(some), "row")
+        names = (
+            f"{row.case} {row.direction} {row.dtype}" if shared[row.case] > 1 else row.case
+            for row in (one.row for one in some)
+        )
+        where = ", ".join(dict.fromkeys(names)) if said.finding else several(len(some), "row")
         texts.append(f"{said.text}: {where}" + (f" ({said.reason})" if said.reason else ""))
     return "; ".join(texts)
-
-
-def _places(rows: Sequence[MatrixRow], told: Sequence[MatrixRow]) -> list[str]:
-    """Return the names of cases, with direction and dtype where another of these shows, or may show, another thing."""
-    names = []
-    for row in rows:
-        of_case = [one for one in told if one.row.case == row.row.case]
-        parts = [
-            name
-            for name, others in (
-                (row.row.direction, {one.row.direction for one in of_case}),
-                (row.row.dtype, {one.row.dtype for one in of_case}),
-            )
-            if len(others) > 1
-        ]
-        names.append(" ".join([row.row.case, *parts]))
-    return list(dict.fromkeys(names))
 
 
 def further_advice(columns: Sequence[Column], cells: Sequence[View]) -> list[str]:

@@ -77,22 +77,25 @@ def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() 
     assert serial.cells[0].forward.text == "off: 0 of 100 differed; on: 0 of 100 differed (serial)"
 
 
-def test_an_op_that_raises_where_it_does_not_differ_says_how_often() -> None:
-    """Some rows raise, with or without a difference; where the flag fixes others, both are counted."""
-    rows = [shows("over_alert", row("torch.some", case)) for case in ("a", "b")]
+@pytest.mark.parametrize(
+    ("findings", "action"),
+    [
+        (("raises", "over_alert", "over_alert"), "no fix: raises"),
+        (("raises",), "no fix: raises"),
+        # Where the flag fixes others, both are counted; to set it is no advice where an unsettled row then raises.
+        (("raises", "over_alert", "over_alert", "fixed_by_mode"), "raises in 3 rows; flag fixes 1"),
+        (("unsettled", "fixed_by_mode"), "set the flag; raises in 1 row"),
+    ],
+)
+def test_an_op_that_raises_says_how_often(findings: tuple[str, ...], action: str) -> None:
+    """Some rows raise, with or without a difference."""
+    rows: list[Planned] = []
+    for place, finding in enumerate(findings):
+        planned = row("torch.some", f"c{place}")
+        raising = (planned, raised(planned, "on", "some"))  # the mode off was not run
+        rows.append(raising if finding == "unsettled" else shows(finding, planned))  # type: ignore[arg-type]
 
-    assert op_of(shows("raises", row("torch.some", "c")), *rows).action == "no fix: raises"
-    assert op_of(shows("raises", row("torch.some", "c"))).action == "no fix: raises"
-    fixed, raising = shows("fixed_by_mode", row("torch.some", "d")), shows("raises", row("torch.some", "c"))
-    assert op_of(raising, *rows, fixed).action == "raises in 3 rows; flag fixes 1"
-
-
-def test_a_flag_that_fixes_an_op_and_makes_an_unsettled_row_raise_says_so() -> None:
-    """To set the flag is no advice where another row then raises."""
-    planned = row("torch.some", "unsettled")
-    raising = (planned, raised(planned, "on", "some"))  # the mode off was not run
-
-    assert op_of(raising, shows("fixed_by_mode", row("torch.some"))).action == "set the flag; raises in 1 row"
+    assert op_of(*rows).action == action
 
 
 @pytest.mark.parametrize(

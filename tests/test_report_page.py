@@ -77,18 +77,14 @@ def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
         button.click()
     put, add, ties, conv, empty, cumsum = (panel.text for panel in page.all(".panel"))
 
+    # One of each part; tests/golden/report-weak.html has the records that they are drawn from.
     assert "stress 6 of 50 none" in add
     assert "off output 47 (process 0) 6 of 6 48 of 192 (25 %) 0.0625 1.5e-05 128 2.5e-07 0.25" in add
-    assert "differs between processes only" in conv
     assert "on, fill off 11 µs (10.5 to 11.6) not measured" in add
     assert "25 samples of 4 executions each, taken in turns." in add
     assert "Alerts: put_, index_put_" in put
-    assert "nondeterministic: 9 of 100 differed, 10 distinct, within a process" in put
-    assert "warn_only output 41 (process 0)" in put
-    assert "RuntimeError: put_ has none" in put
     assert "output (64, 3) float32 0 none 9" in put
     assert "Perturbations, and executions that differed within their process\nNot recorded." in ties
-    assert "the flag fills it" in empty
     assert "0 of n leaves" not in empty
     assert "off not known the first of a process not measured" in conv
     assert "Low power\nthe sentinel (torch.index_put) differed in 2 of 11 executions" in cumsum
@@ -114,22 +110,9 @@ def test_panel_by_keyboard(page: Page) -> None:
     assert button.get_attribute("aria-expanded") == "true"
     assert panel.is_displayed()
 
-    text = panel.text
     assert page.one(".panel a").get_attribute("href") == "https://example.org/kernel.cu"
-    assert "torch.Tensor.index_put on cpu" in text
-    assert "args[2]: int64 (1048576,)" in text
-    assert "nondeterministic: 49 of 100 differed, 50 distinct" in text
-    assert "0 of n leaves a rate of differing up to 18.7 % plausible (95 %)." in text
-    assert "grad of args[0] (64, 3) float64 0 49" in text
-    assert "on 0 ran 50 50 1 1 250" in text
-    assert (
-        "detmatrix repro 'run.jsonl' 'torch.Tensor.index_put_:duplicates:backward:float64' -o repro.py"
-        in text
-    )
-    assert (
-        "detmatrix scan 'torch.Tensor.index_put_:duplicates:backward:float64' --device cpu --runs 50 --processes 2 "
-        "--timeout 60 --seed 0 --perturb quiet -o rerun.jsonl"
-    ) in text
+    assert "0 of n leaves a rate of differing up to 18.7 % plausible (95 %)." in panel.text
+    assert "on 0 ran 50 50 1 1 250" in panel.text
 
     button.send_keys(Keys.SPACE)
     assert button.get_attribute("aria-expanded") == "false"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from detmatrix.scanner.accelerators import SIMULATED
 from detmatrix.scanner.cases.rows import control_rows
 from detmatrix.scanner.cases.settings import asked_for
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.modes import idle_modes, modes_on
 from detmatrix.scanner.observations.records import (
     Conflicts,
     CpuComparison,
@@ -29,19 +27,17 @@ from detmatrix.scanner.observations.records import (
     Schedule,
     Simulation,
 )
-from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.perturbations import OFFERED, shares
 from detmatrix.scanner.run import simulation
 from detmatrix.scanner.schedules import SCHEDULES, split
-from detmatrix.scanner.verdicts.cells import Cell, cell_of
+from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix
 from detmatrix.scanner.verdicts.recall import recall
-from detmatrix.scanner.verdicts.vocabulary import FINDING_WORDS
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.observe import observe, settled
-from tests.runs import ENVIRONMENT, ended, raised, ran, row, write_run
+from tests.runs import ENVIRONMENT, ran, row
 
 CONFLICTS: dict[str, Any] = {
     "pairs": [0, 0, 0],
@@ -57,6 +53,12 @@ TOLD: dict[str, Any] = {
 }  # fmt: skip
 
 
+WHERE: dict[str, Any] = {
+    "direction": "forward", "dtype": "float32", "device": "cpu", "seed": 5, "perturbations": list(SCHEDULES), "seconds": 100.0,
+}  # fmt: skip
+REPORTED: dict[str, Any] = {"launches": [], "faults": [], "libraries": [], "products": []}
+
+
 class Gpu:
     """Stands for the worker's side of a simulated GPU."""
 
@@ -67,13 +69,7 @@ class Gpu:
         self.skips: bool | None = False
         self.moved: bool | None = False
         self.shifted: bool | None = False
-        found: dict[str, Any] = {
-            "launches": [],
-            "faults": [],
-            "libraries": [],
-            "products": [],
-            "swapped": (True, True),
-        } | told
+        found: dict[str, Any] = REPORTED | {"swapped": (True, True)} | told
         self.told = found
         patch.setattr(simulated, "active", lambda: True)
         patch.setattr(simulated, "begin", self._begin)
@@ -97,14 +93,7 @@ class Gpu:
     def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
         """Observe an op on it."""
         spec = OpSpec(name="own", op=op, why="", cases={"one": Case(inputs=lambda t: call(t.normal(64)))})
-        options: dict[str, Any] = {
-            "direction": "forward",
-            "dtype": "float32",
-            "device": "cpu",
-            "seed": 5,
-            "runs": runs,
-        }
-        return observe(spec, "one", **options, perturbations=list(SCHEDULES), seconds=100.0)
+        return observe(spec, "one", **WHERE, runs=runs)
 
 
 ASKED = asked_for(simulate="sm_80", workers=1)
@@ -142,14 +131,6 @@ def test_another_count_of_multiprocessors_is_another_device() -> None:
     assert counts == [2, 108]
     assert SETTINGS["multiprocessors"].words(2) == ["--multiprocessors", "2"]
     assert SETTINGS["multiprocessors"].words(ASKED.multiprocessors) == []
-
-
-def test_modes_of_a_simulated_gpu_are_those_of_pytorchs_own_kernels() -> None:
-    """Libraries are not simulated, nor is what a compiler would write."""
-    assert modes_on(SIMULATED) == ("off", "on", "warn_only", "unfilled", "backward_only", "forward_only")
-    ((why, modes),) = idle_modes(("cudnn_benchmark", "compile_on"), SIMULATED).items()
-    assert modes == ["cudnn_benchmark", "compile_on"]
-    assert "simulated" in why
 
 
 @pytest.mark.parametrize(
@@ -345,7 +326,7 @@ def test_outcomes(observed: dict[str, Any], told: dict[str, Any], outcome: str, 
         "message": ALERT if observed.pop("alert", False) else "CUDA error",
     }
     observed = observed | (raised_it if observed["outcome"] == "raised" else {})
-    seen = simulated.Report(**({"launches": [], "faults": [], "libraries": [], "products": []} | told))
+    seen = simulated.Report(**REPORTED | told)
 
     after = observed | settled(observed, seen)
 
@@ -397,17 +378,13 @@ def test_findings_rest_on_schedules(off: Cell, on: Cell, finding: str, reason: s
     assert STILL.upper_bound is None
 
 
-def simulated_row(
-    off: CpuComparison | None, on: CpuComparison | None, *, race: bool = False, raises: bool = False
-) -> MatrixRow:
+def simulated_row(off: CpuComparison | None, on: CpuComparison | None) -> MatrixRow:
     """Return a row of a run, with what the CPU says of each mode."""
     planned = row("own", device=SIMULATED)
     seen: list[Observation] = []
     for mode, cpu in (("off", off), ("on", on)):
         (one,) = ran(planned, mode, {"a": 8})  # type: ignore[arg-type]
-        seen.append(replace(one, simulated=Simulation(cpu=cpu, value_race=race)))
-    if raises:
-        seen[1] = replace(raised(planned, "on", "own")[0], simulated=Simulation())
+        seen.append(replace(one, simulated=Simulation(cpu=cpu)))
     return next(iter(matrix(replace(HEADER, planned=(planned,)), seen, closed=True)))
 
 
@@ -435,31 +412,6 @@ def test_results_that_are_not_the_cpus(
         assert found.finding == "inconclusive"
         assert "its result is not the CPU's: 1 of 2 elements of output" in str(found.reason)
     assert found.weak is None
-
-
-def test_words_of_checks_have_the_worst_first() -> None:
-    """What a simulated GPU shows beside a finding has names for --only and --fail-on."""
-    assert FINDING_WORDS[:4] == ("wrong_with_flag", "wrong_without_flag", "value_race", "contradiction")
-    assert simulated_row(AGREES, AGREES, race=True).beside == ("value_race",)
-    assert simulated_row(DISAGREES, None, raises=True).off.verdict == "error"
-
-
-def test_a_witness_comes_with_the_cell_and_the_run_file(tmp_path: Path) -> None:
-    """Records are read back as they were written."""
-    planned = row("own", device=SIMULATED)
-    (one,) = ran(planned, "off", {"a": 3, "b": 1})
-    witness = Simulation(
-        schedule=Schedule(name="both", number=2, seed=7), cpu=AGREES, products=("cublasSgemm_v2",)
-    )
-    seen = [replace(one, simulated=witness, groups=(Group(perturbation="both", executions=4, differing=1),))]
-    run = read_run(write_run(tmp_path / "run.jsonl", [(planned, seen)], settings=ASKED))
-
-    assert run.observations[0].simulated == witness
-    assert cell_of(run.observations).simulated == witness
-    assert (
-        cell_of([replace(one, process=1) for one in ended(planned, "off", "not_run", LIBRARY)[:1]]).verdict
-        == "not_run"
-    )
 
 
 @pytest.mark.parametrize(
@@ -562,8 +514,7 @@ def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, re
 
     spec = OpSpec(name="own", op=op, why="", cases={"one": case})
     monkeypatch.setattr("detmatrix.opspecs.inputs.RealSizeInputs.size", lambda _, **sizes: sizes["cuda"])
-    options: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 5}
-    found = observe(spec, "one", **options, runs=8, perturbations=list(SCHEDULES), seconds=100.0)["simulated"]
+    found = observe(spec, "one", **WHERE, runs=8)["simulated"]
 
     assert sizes[-1] == 1 << 20
     assert set(sizes[:-1]) == {4}

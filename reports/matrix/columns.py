@@ -47,16 +47,6 @@ _OTHER: dict[Property, str] = {
 }
 
 
-# The words of https://docs.nvidia.com/cudnn/operations/determinism, of repeatability and batch together.
-CUDNN_WORDS: dict[Dependence, str] = {
-    "invariant": "Supported",
-    "varies": "Replay only",
-    "not_repeatable": "Not guaranteed",
-    "error": "Unverified",
-    "not_asked": "Unverified",
-}
-
-
 class Said(NamedTuple):
     """What a column says of a row."""
 
@@ -196,7 +186,7 @@ class PropertyColumn(_Column, frozen=True, kw_only=True):
         return dependence_words(seen) if seen else NOTHING
 
     def flat(self, row: MatrixRow | None) -> dict[str, object]:
-        """Return the verdict and what it rests on; of batch also in the words of NVIDIA's table."""
+        """Return the verdict and what it rests on."""
         seen = row.invariance.get(self.what) if row else None
         far = seen.severity if seen else None
         values: dict[str, object] = {
@@ -208,8 +198,6 @@ class PropertyColumn(_Column, frozen=True, kw_only=True):
             "reason": seen.reason if seen else None,
             **{name: ", ".join(getattr(seen, name)) or None if seen else None for name in _VALUES},
         }
-        if self.what == "batch":
-            values["in_cudnn_words"] = CUDNN_WORDS[seen.verdict] if seen else None
         return {f"{self.what}_{name}": value for name, value in values.items()}
 
 
