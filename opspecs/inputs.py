@@ -7,6 +7,7 @@ those are cut out of pools.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,10 +29,11 @@ class Inputs:
     Attributes:
         gradients: What draws the gradients of the outputs.
         smaller: Whether the case has another size here than on a GPU.
+        real: Whether an enlarged sample has the size that it has on a GPU.
     """
 
     gradients: type[UpstreamGradients]
-    smaller = False
+    smaller = real = False
 
     def __init__(
         self,
@@ -223,6 +225,15 @@ class Inputs:
         self.leaves.append(tensor)
         return tensor
 
+    @property
+    def draws_on(self) -> str:
+        """Where databases draw their samples."""
+        return self.device
+
+    def given(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        """Return a copy of a tensor that a database drew; with one memo, tensors that share memory share it in the copies too."""
+        return tensor.clone() if tensor.layout != self._torch.strided else copy.deepcopy(tensor, memo)
+
 
 def _drawn_on_cpu(owner: type[Inputs], name: str) -> Callable[..., Any]:
     """Return a way of drawing that computes on the CPU and moves what comes out."""
@@ -243,6 +254,8 @@ def _drawn_on_cpu(owner: type[Inputs], name: str) -> Callable[..., Any]:
 class SimulatedInputs(Inputs):
     """Draws for a simulated GPU: as for the CPU, with no kernel, so that no fault of the simulation is in the inputs."""
 
+    draws_on = "cpu"
+
     def size(self, *, cpu: T, cuda: T, simulated: T | None = None) -> T:
         """Choose by device: the third size, that of a CPU if there is none."""
         chosen = cpu if simulated is None else simulated
@@ -252,6 +265,20 @@ class SimulatedInputs(Inputs):
     def channels_last(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same values, laid out channels last."""
         return super().channels_last(tensor.cpu()).to(self.device)
+
+    def given(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        """Return a copy on the device, in memory laid out as the tensor's."""
+        plain = type(tensor) in (self._torch.Tensor, self._torch.nn.Parameter)
+        if not plain or tensor.layout != self._torch.strided or tensor.is_quantized:
+            return tensor.to(self.device)
+        storage = tensor.untyped_storage()
+        place = storage.data_ptr()
+        if place not in memo:
+            memo[place] = storage.to(device=self._torch.device(self.device))
+        there = self._torch.empty(0, dtype=tensor.dtype, device=self.device)
+        there.set_(memo[place], tensor.storage_offset(), tensor.size(), tensor.stride())
+        there = there.conj() if tensor.is_conj() else there
+        return self._torch._neg_view(there) if tensor.is_neg() else there  # noqa: SLF001 - has no public name
 
 
 for _name in (
@@ -297,6 +324,12 @@ class _WholeNumbers(Inputs):
         quarters = self._draw("randint", 1, 4, shape)
         return (low + quarters * (high - low) / 4).to(self.device, self.dtype)
 
+    def given(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        """The nearest integers."""
+        if tensor.is_complex():
+            tensor = self._torch.complex(tensor.real.round(), tensor.imag.round())
+        return super().given(tensor.round() if tensor.is_floating_point() else tensor, memo)
+
 
 class _WholeGradients(_WholeNumbers, UpstreamGradients):
     """Draws small integers as gradients."""
@@ -314,6 +347,9 @@ for _name in ("normal", "mixed", "uniform"):
 
 class RealSizeInputs(Inputs):
     """Makes what a case has on a GPU in size, and holds nothing: for what host code makes of it while no kernel is executed."""
+
+    draws_on, real = "cpu", True
+    given = SimulatedInputs.given
 
     def _draw(self, function: str, *args: Any, **kwargs: Any) -> torch.Tensor:
         shape = (args[0],) if function == "randperm" else args[-1]

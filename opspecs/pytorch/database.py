@@ -8,7 +8,6 @@ called after the sample it is made of, counted from 0 in the order in which the 
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
@@ -132,8 +131,12 @@ class _Cases(Mapping[str, Case]):
         return 0
 
 
-def drawn(entry: Entry, *, device: str, dtype: str, seed: int, most: int | None = None) -> list[Sample]:
+def drawn(
+    entry: Entry, *, device: str, dtype: str, seed: int, most: int | None = None, on: str = ""
+) -> list[Sample]:
     """Return the first *most* samples of an entry (default: all), the same bits in every process.
+
+    They are drawn on the device, or on another one.
 
     Raises:
         MissingError: The entry declares no such dtype for the device.
@@ -148,7 +151,8 @@ def drawn(entry: Entry, *, device: str, dtype: str, seed: int, most: int | None 
     key = f"{seed}|{entry.name}|{dtype}"
     set_rng_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big"))
     with _equal_draws():
-        return list(islice(entry.samples(device, dtype, entry.differentiable(device, dtype)), most))
+        grad = entry.differentiable(device, dtype)
+        return list(islice(entry.samples(on or device, dtype, grad), most))
 
 
 @contextlib.contextmanager
@@ -184,7 +188,8 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, 
     key = (entry.name, t.device, dtype, seed)
     if len(_cache.get(key, ())) <= number:
         _cache.clear()
-        _cache[key] = drawn(entry, device=t.device, dtype=dtype, seed=seed, most=number + 1)
+        options: dict[str, Any] = {"device": t.device, "dtype": dtype, "seed": seed, "on": t.draws_on}
+        _cache[key] = drawn(entry, most=number + 1, **options)
     if len(_cache[key]) <= number:
         raise MissingError(
             f"the database has no sample {number} of it for this device, only {len(_cache[key])}"
@@ -194,8 +199,11 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, 
         args, kwargs = _in_numbers((sample.args, dict(sample.kwargs)))
         sample = Sample(args, kwargs, sample.fixed)
     if enlargement:
-        with _equal_draws():
-            sample = _grown(sample, enlargement, (*key, number))
+        t.smaller = t.draws_on != t.device
+        if t.real:
+            tree = (sample.args[sample.fixed :], dict(sample.kwargs))
+            enlargement = enlarge.to_real_size(tree, entry.name, enlargement)
+        sample = _grown(sample, enlargement, (*key, number))
     args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
     return Call(args, kwargs)
 
@@ -206,7 +214,8 @@ def _grown(sample: Sample, enlargement: str, key: tuple[Any, ...]) -> Sample:
     if place not in _grown_last or _grown_last[place][0] is not sample:
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name, _, dtype, seed, number = key
-        args, kwargs = enlarge.grow(tree, enlargement, f"{seed}|{name}|{number}|{dtype}")
+        with _equal_draws():
+            args, kwargs = enlarge.grow(tree, enlargement, f"{seed}|{name}|{number}|{dtype}")
         _grown_last.clear()
         grown = Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
         _grown_last[place] = (sample, grown)
@@ -231,10 +240,15 @@ def _own(tree: Any, t: Inputs, *, fresh: bool) -> Any:
     memo: dict[int, Any] = {}
 
     def own(tensor: torch.Tensor) -> torch.Tensor:
-        copied = tensor.detach()
-        if not fresh:
-            # With one memo, tensors that share memory share it in the copies too.
-            copied = copied.clone() if copied.layout != torch.strided else copy.deepcopy(copied, memo)
+        copied = tensor.detach() if fresh else t.given(tensor.detach(), memo)
         return t.leaf(copied) if tensor.requires_grad else copied
 
-    return enlarge.mapped(tree, own)
+    args, kwargs = enlarge.mapped(tree, own)
+    if t.draws_on != t.device:
+        args = tuple(t.device if _names(one, t.draws_on) else one for one in args)
+        kwargs = {key: t.device if _names(one, t.draws_on) else one for key, one in kwargs.items()}
+    return args, kwargs
+
+
+def _names(value: Any, device: str) -> bool:
+    return type(value).__name__ in ("str", "device") and str(value) == device

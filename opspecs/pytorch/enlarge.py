@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # Depth of an argument in ``(args, kwargs)``.
 _ARGUMENT = 2
 _KINDS = ("size", "dim", "index", "rest")
+# Elements that make CPU kernels run in two threads at least, fill a GPU, or take several blocks of most kernels.
+ON_CPU, ON_GPU, ON_SIMULATED = 1 << 16, 1 << 20, 1 << 13
 # All tensors of a grown sample together have at most so many times the elements asked for.
 _EXCESS = 8
 # Index outputs and the order of equals only show where values are equal.
@@ -99,6 +102,17 @@ def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
         yield from (f"{which} by={factor} values={value}" for value in values)
         if which.startswith("size="):
             yield f"{which} by={factor} values={values[0]} ints=1"
+
+
+def kind_of(enlargement: str) -> tuple[str, ...]:
+    """Return what a recipe says beside its factor."""
+    return tuple(part for part in enlargement.split() if not part.startswith("by="))
+
+
+def to_real_size(tree: Any, name: str, enlargement: str) -> str:
+    """Return the recipe of the same kind that fills a GPU, made of the sample itself; empty if there is none."""
+    same = (one for one in enlargements(tree, name, ON_GPU) if kind_of(one) == kind_of(enlargement))
+    return re.sub(r"values=\w+", "values=tiled", next(same, ""))
 
 
 def _dimensions(growing: list[torch.Tensor]) -> Iterator[str]:

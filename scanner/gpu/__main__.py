@@ -57,6 +57,7 @@ class SassInterpreter:
         self._launches: list[tuple[str, int]] = []  # kernel and number of blocks
         self._faults: list[dict[str, str]] = []
         self._approximates = False  # a kernel took results of MUFU
+        self._work = 0  # instructions of threads
         self._ordinal = 0
         # Of the last execution whose conflicts were looked for: its launches, pairs to be tried alone (the launch of each, its
         # kernel, and the conflict), and those of all that came in the other order since (launch and place).
@@ -201,6 +202,7 @@ class SassInterpreter:
         if asked.get("traced"):
             self._left.append(_digest(ranges))
         self._approximates |= result.approximates
+        self._work += result.work
         self._ordinal += 1
         return b""
 
@@ -239,11 +241,12 @@ class SassInterpreter:
             "faults": self._faults,
             "conflicts": conflicts,
             "approximates": self._approximates,
+            "work": self._work,
             "reversed": (len(self._reversed), sum(len(it.conflicts) for _, it in self._logged)),
             "swapped": self._swapped,
             "unexplained": self._unexplained() if self._asked.get("traced") else "",
         }
-        self._launches, self._faults, self._approximates = [], [], False
+        self._launches, self._faults, self._approximates, self._work = [], [], False, 0
         return json.dumps(said).encode()
 
     def _unexplained(self) -> str:

@@ -59,6 +59,17 @@ def times_set() -> int:
     return _times_set
 
 
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Do not count how often the flag is set in the block."""
+    global _times_set  # noqa: PLW0603 - there is one flag in a process
+    before = _times_set
+    try:
+        yield
+    finally:
+        _times_set = before
+
+
 def _autocast() -> tuple[object, ...]:
     """Return whether each kind of device casts by itself, and to what; before 2.4 each had functions of its own."""
     try:

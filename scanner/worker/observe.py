@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 import warnings
@@ -39,7 +38,7 @@ _ENOUGH = 10
 # Pairs of accesses in conflict that are tried alone, for one that shows the difference.
 _MOST_SWAPS = 16
 # Whose calls begin with their names.
-_LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL")
+_LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL", "NVRTC")
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
 # which executions differed so far, and at least after so many seconds.
 _FIRST_LOOK = 12
@@ -83,9 +82,12 @@ def observe(
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
     gpu = SimulatedGpu(seed, seconds) if simulated.active() else None
-    prepare = functools.partial(
-        EXECUTIONS[execution], spec, case, direction=direction, dtype=dtype, device=device, seed=seed
-    )
+    drawn: dict[str, Any] = {"direction": direction, "dtype": dtype, "device": device, "seed": seed}
+
+    def prepare(**more: Any) -> Execution:
+        with global_state.uncounted():  # a database sets the flag while it draws
+            return EXECUTIONS[execution](spec, case, **drawn, **more)
+
     try:
         budget = Budget(runs, perturbations or ["quiet"], max_time)
         _observe(observed, _Asked(prepare, budget, count_threads and device == "cpu", gpu, sample))

@@ -43,6 +43,7 @@ class Report(NamedTuple):
         approximates: Whether a kernel took results of MUFU.
         reversed: Of the pairs in conflict that are told, how many came in the other order since they were looked for, and all.
         swapped: Whether the pair that was swapped came so, and whether with the same values, one behind the other.
+        work: Instructions of threads.
         unexplained: The kernel that first left other memory behind than canonically, if nothing is in conflict there.
     """
 
@@ -58,6 +59,7 @@ class Report(NamedTuple):
     reversed: Sequence[int] = (0, 0)
     swapped: Sequence[bool] = (False, False)
     unexplained: str = ""
+    work: int = 0
 
     @property
     def most_blocks(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ import torch
 
 from detmatrix.opspecs.pytorch import database, enlarge, traits
 from detmatrix.opspecs.pytorch.database import Entry, Sample
-from detmatrix.scanner.worker import bits, perturb
+from detmatrix.scanner.worker import bits, perturb, simulated
 from detmatrix.scanner.worker.databases.trials import COLLIDES, NothingToCompareError, Trials
 from detmatrix.scanner.worker.execution import InvalidCaseError
 
@@ -77,7 +77,7 @@ class _Planner:
         """Add rows to the answer."""
         options = self._options
         try:
-            samples = database.drawn(self._entry, **options)
+            samples = database.drawn(self._entry, **options, on="cpu" if simulated.active() else "")
         except Exception:  # noqa: BLE001 - the row that stands for it says what went wrong
             samples = []
         self._total = len(samples)

@@ -16,12 +16,13 @@ import torch
 
 from detmatrix.opspecs.pytorch import database, enlarge
 from detmatrix.opspecs.pytorch.database import Entry, Sample
-from detmatrix.scanner.worker import accelerator, bits
+from detmatrix.scanner.schedules import CANONICAL
+from detmatrix.scanner.worker import accelerator, bits, simulated
 from detmatrix.scanner.worker.execution import DRAWS, Execution, InvalidCaseError
 from detmatrix.scanner.worker.threads import working_threads
 
-# What makes CPU kernels run in two threads at least, and fills a GPU.
-_TARGET, _TARGET_ON_DEVICE = 1 << 16, 1 << 20
+# Seconds of a simulated GPU are counted in instructions of threads, the same everywhere; how many may really pass.
+_INSTRUCTIONS_A_SECOND, _MOST_SIMULATED = 100_000_000, 20.0
 # Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes.
 _TRIED_FIRST = (256, 16)
 # An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
@@ -66,17 +67,24 @@ class Trials:
         self._entry = entry
         self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
         self._dtype = dtype
+        self._instructions = 0  # that a simulated GPU executed
+
+    def _clock(self) -> float:
+        """Return seconds of the device; of the CPU those of one thread."""
+        if simulated.active():
+            self._instructions += simulated.report().work
+            return self._instructions / _INSTRUCTIONS_A_SECOND
+        return time.process_time() if self._options["device"] == "cpu" else time.perf_counter()
 
     def execute(self, case: str, direction: str, enlargement: str) -> float:
         """Execute once, and return the seconds."""
         execution = self._execution(case, direction, enlargement)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            clock = time.process_time if execution.device == "cpu" else time.perf_counter
-            started = clock()
+            started = self._clock()
             output, gradients = execution()
             accelerator.synchronize(execution.device)
-            seconds = clock() - started
+            seconds = self._clock() - started
             if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
                 raise NothingToCompareError
             if execution.backward and not sum(one.numel() for one in gradients if one is not None):
@@ -88,11 +96,12 @@ class Trials:
 
         It is the first by which threads share the work in every direction, or that by which they do in most.
         """
-        target = _TARGET if self._options["device"] == "cpu" else _TARGET_ON_DEVICE
+        target = enlarge.ON_CPU if self._options["device"] == "cpu" else enlarge.ON_GPU
+        target = enlarge.ON_SIMULATED if simulated.active() else target
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name = self._entry.name
         small = [
-            {_kind(one): one for one in enlarge.enlargements(tree, name, target // part)}
+            {enlarge.kind_of(one): one for one in enlarge.enlargements(tree, name, target // part)}
             for part in _TRIED_FIRST
         ]
         found: dict[tuple[str, ...], Enlargement] = {}
@@ -101,10 +110,10 @@ class Trials:
             if len(found) == _MOST_COMPARED or time.process_time() - started > _PATIENCE:
                 break
             # What stands in the inputs makes no difference to who does the work.
-            grown = tuple(part for part in _kind(recipe) if not part.startswith("values="))
+            grown = tuple(part for part in enlarge.kind_of(recipe) if not part.startswith("values="))
             if grown in found:
                 continue
-            first = [known[_kind(recipe)] for known in small if _kind(recipe) in known]
+            first = [known[enlarge.kind_of(recipe)] for known in small if enlarge.kind_of(recipe) in known]
             if not all(self._accepted(case, one) for one in first):
                 continue
             directions = self._accepted(case, recipe)
@@ -145,6 +154,9 @@ class Trials:
         return threads != [1]
 
     def _execution(self, case: str, direction: str, enlargement: str) -> Execution:
+        if simulated.active():
+            until = time.perf_counter() + _MOST_SIMULATED
+            simulated.begin(CANONICAL, 0, self._options["seed"], until)
         spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
         execution = Execution(spec, case, direction=direction, kept=DRAWS, **self._options)
         execution.reseed()
@@ -152,11 +164,10 @@ class Trials:
 
     def _provokes(self, case: str, enlargement: str, target: int) -> str:
         """Say what in the grown inputs could expose a difference; nothing if the op has no more to do than before."""
-        spec = database.find(self._entry.name, seed=self._options["seed"], enlargement=enlargement)
         try:
             with warnings.catch_warnings(), _bounded_memory(self._options["device"]):
                 warnings.simplefilter("ignore")
-                execution = Execution(spec, case, direction="forward", kept=DRAWS, **self._options)
+                execution = self._execution(case, "forward", enlargement)
                 if not does_more(execution, target):
                     return ""
         except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again
@@ -189,11 +200,6 @@ class Trials:
         if seconds > _MOST_SECONDS and self._options["device"] != "cpu":
             seconds = self.execute(case, direction, enlargement)
         return seconds
-
-
-def _kind(enlargement: str) -> tuple[str, ...]:
-    """Return what a recipe says beside its factor."""
-    return tuple(part for part in enlargement.split() if not part.startswith("by="))
 
 
 @contextlib.contextmanager
