@@ -274,7 +274,8 @@ class SimulatedInputs(Inputs):
         storage = tensor.untyped_storage()
         place = storage.data_ptr()
         if place not in memo:
-            memo[place] = storage.to(device=self._torch.device(self.device))
+            content = self._torch.empty(0, dtype=self._torch.uint8).set_(storage)
+            memo[place] = content.to(self.device, copy=True).untyped_storage()
         there = self._torch.empty(0, dtype=tensor.dtype, device=self.device)
         there.set_(memo[place], tensor.storage_offset(), tensor.size(), tensor.stride())
         there = there.conj() if tensor.is_conj() else there

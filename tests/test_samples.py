@@ -12,7 +12,8 @@ import torch
 # PyTorch's databases need it, and the other tests do not.
 pytest.importorskip("expecttest")
 
-from detmatrix.opspecs.pytorch import database
+from detmatrix.opspecs.inputs import Inputs, RealSizeInputs, SimulatedInputs, WholeInputs
+from detmatrix.opspecs.pytorch import database, enlarge
 from detmatrix.scanner.worker.databases.samples import entry_rows
 from detmatrix.scanner.worker.execution import DRAWS, Execution
 from detmatrix.scanner.worker.threads import working_threads
@@ -111,3 +112,38 @@ def test_no_row_stands_twice(name: str) -> None:
     keys = [(row["case"], row["direction"], row["dtype"]) for row in _rows(name)]
 
     assert len(keys) == len(set(keys))
+
+
+def test_samples_are_drawn_as_for_the_cpu_for_a_simulated_gpu() -> None:
+    """The same numbers, in memory laid out as there; an enlarged one has its real size where no kernel is executed."""
+    options: dict[str, Any] = {"dtype": "float32", "device": "meta", "direction": "forward"}
+    sample = database.find("opinfo:index_add", seed=0).cases["sample_0"]
+    drawn = sample.inputs(Inputs("key", **options | {"device": "cpu"}))
+    recipe = next(enlarge.enlargements((drawn.args, drawn.kwargs), "opinfo:index_add", enlarge.ON_SIMULATED))
+    case = database.find("opinfo:index_add", seed=0, enlargement=recipe).cases["enlarged_0"]
+    plain, small, real, whole = (
+        of("key", **options | ({"device": "cpu"} if of in (Inputs, WholeInputs) else {}))
+        for of in (Inputs, SimulatedInputs, RealSizeInputs, WholeInputs)
+    )
+    here, there, filling, rounded = (
+        enlarge.tensors(case.inputs(t).args) for t in (plain, small, real, whole)
+    )
+
+    assert [(one.shape, one.stride()) for one in there] == [(one.shape, one.stride()) for one in here]
+    assert {one.device.type for one in there} == {"meta"}
+    assert (plain.smaller, small.smaller) == (False, True)
+    assert max(one.numel() for one in filling) >= enlarge.ON_GPU > max(one.numel() for one in there)
+    assert torch.equal(rounded[0], here[0].round())
+
+
+def test_samples_that_share_memory_share_it_on_a_simulated_gpu() -> None:
+    """Views of one memory, transposed and conjugated ones too."""
+    t = SimulatedInputs("key", dtype="float32", device="cpu", direction="forward")
+    base, memo = torch.randn(4, 3, dtype=torch.complex64), dict[int, Any]()
+    views = [base, base.T, base.conj(), base.imag[1:], base.conj().imag]
+    copies = [t.given(one, memo) for one in views]
+
+    assert all(torch.equal(one, other) for one, other in zip(views, copies, strict=True))
+    assert len({one.untyped_storage().data_ptr() for one in copies}) == 1
+    assert [one.stride() for one in copies] == [one.stride() for one in views]
+    assert copies[0].data_ptr() != base.data_ptr()

@@ -203,6 +203,8 @@ def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, 
         if t.real:
             tree = (sample.args[sample.fixed :], dict(sample.kwargs))
             enlargement = enlarge.to_real_size(tree, entry.name, enlargement)
+            if not enlargement:
+                raise MissingError("its sample does not grow so in all that a GPU would get")
         sample = _grown(sample, enlargement, (*key, number))
     args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
     return Call(args, kwargs)
