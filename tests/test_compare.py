@@ -138,6 +138,11 @@ FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
             (PLANNED, [*shows("silent", often=2)[1], *ran(PLANNED, "compile_on", *stable())]),
             "improved", False, "compile_on: raises → as_off; on: 0 of 98",
         ),
+        (
+            (PLANNED, [*STILL[1], *ran(PLANNED, "compile_on", *stable())]),
+            (PLANNED, [*STILL[1], *ran(PLANNED, "compile_on", *drifting(8))]),
+            "regressed", "too_few_executions", "compile_on: as_off → silent",
+        ),
         # The caller of an alert is text of the build, so that one scan of each is proof, as are those behind the first.
         (shows("raises"), OTHER_ALERT, "changed", True, "scatter_add_kernel → other_kernel"),
         (

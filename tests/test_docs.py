@@ -346,24 +346,28 @@ def drawn(finding: Finding, case: str, **fields: Any) -> Planned:
     ("differ", "still", "said"),
     [
         # A dtype of the same kind, and one of another.
-        ({"dtype": "float32"}, {"dtype": "float64"}, "and dtype is float32"),
-        ({"dtype": "float32"}, {"dtype": "int64"}, "and dtype is floating point"),
-        ({"traits": {"reduce": "sum"}}, {"traits": {"reduce": "amax"}}, "with ``reduce='sum'`` when"),
+        ({"dtype": "float32"}, [{"dtype": "float64"}], "and dtype is float32"),
+        ({"dtype": "float32"}, [{"dtype": "int64"}], "and dtype is floating point"),
+        ({"traits": {"reduce": "sum"}}, [{"traits": {"reduce": "amax"}}], "with ``reduce='sum'`` when"),
         # None, several, and what a row does not state, which is no value that a bullet can name.
-        ({}, {}, ""),
-        ({"traits": {"a": "True", "b": "True"}}, {"traits": {"a": "False", "b": "False"}}, ""),
-        ({}, {"traits": {"driver": "gels"}}, ""),
+        ({}, [{}], ""),
+        ({"traits": {"a": "True", "b": "True"}}, [{"traits": {"a": "False", "b": "False"}}], ""),
+        ({}, [{"traits": {"driver": "gels"}}], ""),
+        ({"traits": {"reduce": "sum"}}, [{"traits": {"reduce": "amax"}}, {"traits": {"reduce": "sum"}}], ""),
     ],
 )
-def test_what_separates_goes_into_the_bullet(differ: Any, still: Any, said: str) -> None:
+def test_what_separates_goes_into_the_bullet(
+    differ: dict[str, Any], still: list[dict[str, Any]], said: str
+) -> None:
     """Rows that could have differed and did not are what the bullet leaves out; without one condition there is none."""
-    rows = [drawn("fixed_by_mode", "differs", **differ), drawn("deterministic", "still", **still)]
+    rows = [drawn("deterministic", f"still{place}", **fields) for place, fields in enumerate(still)]
+    rows.append(drawn("fixed_by_mode", "differs", **differ))
     found = regenerate(docs_of(TEXT, rows))
     added, text = bullets(found.regenerated)[0][1:], found.added["torch.new_", "cuda"]
 
     assert bool(added) == bool(said)
     assert said in "".join(added)
-    assert ("1 row differed and 1 did not (torch.new_:still:forward:float32)" in text) == (not said)
+    assert (f"1 row differed and {len(still)} did not (torch.new_:still0:" in text) == (not said)
     # Written again with the bullet there, nothing more is added, and it is contradicted by none of the rows.
     again = regenerate(docs_of(docstring(["torch.z", *added], ["torch.y"]), rows))
     assert again.documented == again.regenerated
