@@ -71,7 +71,7 @@ def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list
         ("2.11.0.jsonl", 2, "2.11.0.jsonl: one run has nothing to be compared with; give at least two"),
         ("2.11.0.jsonl gone.jsonl", 3, "gone.jsonl: cannot be read (No such file or directory); give a file that"),
         ("2.11.0.jsonl 2.13.0.jsonl --check", 2, "--check says whether the block in a file is stale; name the file with"),
-        ("2.11.0.jsonl 2.13.0.jsonl --into A.md --format html", 2, "--into writes Markdown into a file of its own, the"),
+        ("2.11.0.jsonl 2.13.0.jsonl --into A.md --format html", 2, "--into writes Markdown into a file of its own; give"),
         ("2.11.0.jsonl 2.13.0.jsonl -o 2.11.0.jsonl", 2, "2.11.0.jsonl: is one of the run files reported on; choose"),
         # Before anything is measured: there are no such interpreters.
         ("2.11.0.jsonl 2.13.0.jsonl --confirm --python a --python b -o no/a.md", 2, "no/a.md: cannot be written (No such"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, deliver, refuse
 from detmatrix.reports.compare.judge import CHANGES, Kind
 from detmatrix.reports.compare.page import FAILS, failures, render_github, render_junit
 from detmatrix.reports.compare.page import RENDERERS as FOR_PEOPLE
@@ -32,7 +32,7 @@ from detmatrix.scanner.cli.options import (
     specs_option,
     tell,
 )
-from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, one_line
 from detmatrix.scanner.observations.settings import MOST_RUNS
 
 BLOCK = "compare"
@@ -126,18 +126,16 @@ def compare(
     RUN is a file that scan wrote, or one compressed with gzip (.gz). Each is compared with the one before it on the
     same kind of device; more than two make a timeline.
     """
-    if len(runs) == 1:
-        raise UsageError(f"{runs[0]}: one run has nothing to be compared with; give at least two")
     of_confirm = {"--python": pythons, "--specs": spec_files, "--runs": executions, "--rounds": rounds}
-    for option in (option for option, given in of_confirm.items() if given and not confirm):
-        raise UsageError(f"{option} is for --confirm; give both")
-    if into is None and check:
-        raise UsageError("--check says whether the block in a file is stale; name the file with --into")
-    if into is not None and (outputs or fail_on or confirm or form not in {None, "md"}):
-        raise UsageError(
-            "--into writes Markdown into a file of its own, the same on every machine; give it without -o, --format, "
-            "--fail-on and --confirm"
-        )
+    refuse(
+        (len(runs) == 1, f"{runs[0]}: one run has nothing to be compared with; give at least two"),
+        *((given and not confirm, f"{it} is for --confirm; give both") for it, given in of_confirm.items()),
+        (check and into is None, CHECK_WITHOUT_INTO),
+        (
+            into is not None and (outputs or fail_on or confirm or form not in {None, "md"}),
+            "--into writes Markdown into a file of its own; give it without -o, --format, --fail-on and --confirm",
+        ),
+    )
     matrices = load(runs)
     comparison = compare_runs(matrices)
     if into is not None:

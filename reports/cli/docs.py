@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import click
 
-from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.cli.writing import deliver, refuse
 from detmatrix.reports.docs import upstream
 from detmatrix.reports.docs.evidence import Evidence
 from detmatrix.reports.docs.judge import Docs, join
@@ -82,9 +81,20 @@ def docs(
     release that are recorded with detmatrix. An entry changes on evidence alone.
     """
     form = form_of(form, output, FORMS)
-    _refuse(form, output, into, source, ops)
-    if runs and release is not None:
-        raise UsageError("--recorded names runs, and so does RUN; give one of them")
+    patched = form in {"patch", "pr"} if source is not None else form != "patch"
+    refuse(
+        (into is not None and output is not None, "--into and -o both say where to write; give one of them"),
+        (ops and form != "pr", "--op chooses the ops of --format pr; give both"),
+        (
+            into is not None and form in {"html", "patch", "pr"},
+            f"--format {form} is a file of its own; write it with -o",
+        ),
+        (
+            not patched,
+            f"--format patch changes the {upstream.PATH} of a checkout of PyTorch, which --source names; give both",
+        ),
+        (runs and release is not None, "--recorded names runs, and so does RUN; give one of them"),
+    )
     if not runs:
         runs = (str(DEFAULT_RUN),) if release is None and DEFAULT_RUN.exists() else newest_recorded(release)
         click.echo(f"docs: {', '.join(runs)}", err=True)
@@ -135,20 +145,6 @@ def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:
 
     header = next(it.run.header for it in joined.matrices if it.name == one.run)
     return input_source_of(one.row.row, header, (), python)
-
-
-def _refuse(form: str, output: str | None, into: str | None, source: str | None, ops: Sequence[str]) -> None:
-    """Refuse options that have no meaning together."""
-    if into is not None and output is not None:
-        raise UsageError("--into and -o both say where to write; give one of them")
-    if ops and form != "pr":
-        raise UsageError("--op chooses the ops of --format pr; give both")
-    if into is not None and form in {"html", "patch", "pr"}:
-        raise UsageError(f"--format {form} is a file of its own; write it with -o")
-    if (source is None) if form == "patch" else (source is not None and form != "pr"):
-        raise UsageError(
-            f"--format patch changes the {upstream.PATH} of a checkout of PyTorch, which --source names; give both"
-        )
 
 
 def _into(

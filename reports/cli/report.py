@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from detmatrix.reports import checks
-from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, deliver, refuse
 from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
 from detmatrix.reports.render import blocks
 from detmatrix.reports.render.output import columns, open_option, place_of, write_report, write_to_stdout
@@ -106,9 +106,17 @@ def report(
     """
     findings = parse_findings(only)
     form, output = _asked(runs, form, output, into, opens=opens)
-    _refuse(form, output, into, whole=whole, level=level, fails=bool(fail_on), check=check)
-    if excepted and not fail_on:
-        raise UsageError("--except says which rows --fail-on lets pass; give both")
+    refuse(
+        (whole and form not in LONG, f"--all is for {' and '.join(LONG)}: {form} leaves nothing out"),
+        (level and form != "csv", "--level says what a line of csv is about; give it with --format csv"),
+        (
+            into is not None and (output is not None or form != "md"),
+            "--into writes Markdown into a file of its own; give it without -o and --format",
+        ),
+        (into is not None and fail_on, "--into keeps a block up to date; give --fail-on without it"),
+        (check and into is None, CHECK_WITHOUT_INTO),
+        (excepted and not fail_on, "--except says which rows --fail-on lets pass; give both"),
+    )
     matrices = load(runs, findings, patterns)
     judged = without(matrices, excepted)
     if into is not None:
@@ -142,29 +150,6 @@ def _asked(
         return "html", output or place_of(runs)
     on_terminal = output is None and into is None and sys.stdout.isatty()
     return form_of(form, output, RENDERERS, "text" if on_terminal else "md"), output
-
-
-def _refuse(
-    form: str,
-    output: str | None,
-    into: str | None,
-    *,
-    whole: bool,
-    level: str | None,
-    fails: bool,
-    check: bool,
-) -> None:
-    """Refuse options that have no meaning together."""
-    if whole and form not in LONG:
-        raise UsageError(f"--all is for {' and '.join(LONG)}: {form} leaves nothing out")
-    if level is not None and form != "csv":
-        raise UsageError("--level says what a line of csv is about; give it with --format csv")
-    if into is not None and (output is not None or form != "md"):
-        raise UsageError("--into writes Markdown into a file of its own; give it without -o and --format")
-    if into is not None and fails:
-        raise UsageError("--into keeps a block up to date; give --fail-on without it")
-    if check and into is None:
-        raise UsageError("--check says whether the block in a file is stale; name the file with --into")
 
 
 def summarize(run: Run, fails: Sequence[str] = (), excepted: Sequence[str] = ()) -> str | None:

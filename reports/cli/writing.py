@@ -1,4 +1,4 @@
-"""What the commands that read files share: a format, a place, and writing there."""
+"""What the commands that read files share: a format, a place, writing there, and refusing options that do not fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from msgspec import Struct
 
 from detmatrix.reports.render.output import check_place, write_report, write_to_stdout
 from detmatrix.scanner.cli.options import form_of, format_option, output_option
-from detmatrix.scanner.errors import EXIT_DONE
+from detmatrix.scanner.errors import EXIT_DONE, UsageError
+
+CHECK_WITHOUT_INTO = "--check says whether the block in a file is stale; name the file with --into"
 
 Renderers = Mapping[str, Callable[[Any], Iterable[str]]]
 
@@ -36,6 +38,17 @@ class Place(Struct, frozen=True):
         """Render what is shown, write it, and return the exit code of a command that did what it was asked for."""
         deliver(self.renderers[self.form](shown), self.form, self.path, sources)
         return EXIT_DONE
+
+
+def refuse(*wrong: tuple[object, str]) -> None:
+    """Refuse options that have no meaning together: the message of the first condition that holds.
+
+    Raises:
+        UsageError: One holds.
+    """
+    for is_so, message in wrong:
+        if is_so:
+            raise UsageError(message)
 
 
 def deliver(pieces: Iterable[str], form: str, path: str | None, sources: Sequence[str] = ()) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import Literal
 
 from msgspec import Struct
@@ -200,14 +201,12 @@ def _release(matrices: Sequence[Matrix]) -> str:
     Raises:
         UsageError: A run is there twice, one simulates what another measured, or they are of several releases.
     """
-    for place, one in enumerate(matrices):
-        header = one.run.header
-        for other in matrices[:place]:
-            theirs = other.run.header
-            if parts_of(header) == parts_of(theirs) and header.settings == theirs.settings:
-                raise UsageError(
-                    f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
-                )
+    for other, one in combinations(matrices, 2):
+        header, theirs = one.run.header, other.run.header
+        if parts_of(header) == parts_of(theirs) and header.settings == theirs.settings:
+            raise UsageError(
+                f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
+            )
     simulated = [one.name for one in matrices if one.simulated]
     measured = [one.name for one in matrices if device_kind(one.run.header.settings.device) == "cuda"]
     if simulated and measured:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.entries import (
     DEVICES,
     OTHER,
-    Entries,
     ListEntry,
     ListName,
     entries_of,
@@ -46,33 +44,23 @@ SIMULATED = "[simulated: "
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
 
 
-class RegeneratedLists(Struct, frozen=True, kw_only=True):
-    """The lists as documented and as measured."""
-
-    documented: str
-    regenerated: str
-    changes: dict[int, str]  # a bullet's place -> what became of it, or why nothing did
-    added: dict[tuple[str, str], str]  # op and device -> what was added for it, or why nothing was
-
-    @property
-    def notes(self) -> list[str]:
-        """All that is said of changes."""
-        return [*self.changes.values(), *(f"{op} on {on}: {text}" for (op, on), text in self.added.items())]
-
-
 def regenerate(docs: Docs) -> RegeneratedLists:
     """Write the two lists again.
 
     Raises:
         UsageError: The claims do not hold the docstring's lines.
     """
-    return _Writer(docs).write()
+    return RegeneratedLists(docs)
 
 
-class _Writer:
-    """The state of writing the lists again."""
+class RegeneratedLists:
+    """The lists as documented and as measured."""
 
     def __init__(self, docs: Docs) -> None:
+        self.changes: dict[int, str] = {}  # a bullet's place -> what became of it, or why nothing did
+        self.added: dict[
+            tuple[str, str], str
+        ] = {}  # op and device -> what was added for it, or why nothing was
         self._docs = docs
         # Of a row that is held back counts that host code raised nothing.
         self._seen = [
@@ -82,29 +70,22 @@ class _Writer:
         for one in self._seen:
             for name in names_of(one.row.row) if one.behaviour or one.shows_little else ():
                 self._evidence.setdefault(name, []).append(one)
-        self._changes: dict[int, str] = {}
-        self._added: dict[tuple[str, str], str] = {}
-        self._entries: Entries = {}
-
-    def write(self) -> RegeneratedLists:
-        """Return the lists before and after."""
-        self._entries = entries_of(self._docs.claims)
-        bullets = [entry for entries in self._entries.values() for entry in entries]
-        documented = text_of(self._entries)
-        for entry in bullets:
+        self._entries = entries_of(docs.claims)
+        self.documented = text_of(self._entries)
+        for entry in [entry for entries in self._entries.values() for entry in entries]:
             self._revise(entry)
-        for (op, device), some in groupby(self._docs.undocumented, key=lambda one: (one.op, one.device)):
-            group = list(some)
-            evidence = [row for one in group for row in one.evidence if not row.held]
-            held = "; ".join(dict.fromkeys(row.held for one in group for row in one.evidence if row.held))
+        for (op, device), some in groupby(docs.undocumented, key=lambda one: (one.op, one.device)):
+            rows = [row for one in some for row in one.evidence]
+            evidence = [row for row in rows if not row.held]
+            held = "; ".join(dict.fromkeys(row.held for row in rows if row.held))
             added = self._add(op, device, evidence) if evidence else [f"nothing is proposed: {held}"]
-            self._added[op, device] = "; ".join(added)
-        return RegeneratedLists(
-            documented=documented,
-            regenerated=text_of(self._entries),
-            changes=self._changes,
-            added=self._added,
-        )
+            self.added[op, device] = "; ".join(added)
+        self.regenerated = text_of(self._entries)
+
+    @property
+    def notes(self) -> list[str]:
+        """All that is said of changes."""
+        return [*self.changes.values(), *(f"{op} on {on}: {text}" for (op, on), text in self.added.items())]
 
     # --- Bullets that are there
 
@@ -124,7 +105,7 @@ class _Writer:
         moved = [one for _, go, _ in decided for one in go]
         lines = [why for *_, why in decided if why]
         if lines:
-            self._changes[first.order] = "; ".join(dict.fromkeys(lines))
+            self.changes[first.order] = "; ".join(dict.fromkeys(lines))
         if kept == parts:
             return
         place = self._entries[here].index(entry)
@@ -132,7 +113,7 @@ class _Writer:
         left = [] if whole else self._written(kept, entry)
         arriving = [entry_of(OTHER[here], entry.source)] if whole else self._written(moved, entry)
         if left is None or arriving is None:
-            self._changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
+            self.changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
             return
         self._entries[here][place : place + 1] = left
         for one in arriving:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -290,8 +289,6 @@ _MARKS = {
     for name, word in AGREEMENT.items()
     for simulated in (False, True)
 }
-# ":func:`torch.bmm`" and "``mode='max'``": what a bullet sets as code.
-_CODE = re.compile(r":\w+:`~?([^`]+)`|``([^`]+)``|`([^`]+)`")
 
 
 def page_of(docs: Docs) -> Iterator[str]:
@@ -308,20 +305,10 @@ def page_of(docs: Docs) -> Iterator[str]:
             tiles=[one for one in report.count_lines if one[0] in _MARKS],
             marks=_MARKS,
             claims=len(report["claims"]),
-            parts=_parts,
+            parts=of_markdown.pieces,
             worst_first=lambda claims: sorted(claims, key=lambda claim: list(_MARKS).index(claim.label)),
         ),
     )
-
-
-def _parts(text: str) -> list[tuple[bool, str]]:
-    """Return the words of a bullet in pieces, each with whether it is code."""
-    pieces: list[tuple[bool, str]] = []
-    end = 0
-    for found in _CODE.finditer(text):
-        pieces += [(False, text[end : found.start()]), (True, found[1] or found[2] or found[3])]
-        end = found.end()
-    return [*pieces, (False, text[end:])]
 
 
 RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {

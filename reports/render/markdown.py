@@ -55,12 +55,18 @@ def plain(text: str) -> Markdown:
 
 def bullet(text: str) -> Markdown:
     """Return the words of a bullet of PyTorch's docstring with its roles stripped and its code kept."""
-    parts = []
+    parts = (code(part) if is_code else _spaced(part) for is_code, part in pieces(text))
+    return Markdown("".join(parts).strip())
+
+
+def pieces(text: str) -> list[tuple[bool, str]]:
+    """Return the words of a bullet in pieces, each with whether it is code."""
+    found: list[tuple[bool, str]] = []
     end = 0
-    for found in _REFERENCE.finditer(text):
-        parts += [_spaced(text[end : found.start()]), code(found[2])]
-        end = found.end()
-    return Markdown("".join([*parts, _spaced(text[end:])]).strip())
+    for one in _REFERENCE.finditer(text):
+        found += [(False, text[end : one.start()]), (True, one[2])]
+        end = one.end()
+    return [*found, (False, text[end:])]
 
 
 def _spaced(text: str) -> str:
