@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+import torch
 from msgspec.structs import replace
 
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.registry import FAMILIES, select
 from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.errors import DetmatrixError, UsageError
 from detmatrix.scanner.modes import LEAST_RUNS
 from detmatrix.scanner.observations.records import Group, Output
+from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.repro.script import ALERT, CUBLAS_ALERT, perturbations, script
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import Verdict
-from tests.runs import drifting, ran, row, stable
-
-torch = pytest.importorskip("torch")
-
-from detmatrix.scanner.worker.bits import parts  # noqa: E402 - it needs torch
-from tests.scripts import asked, header, loaded, loaded_put, put, seen  # noqa: E402
+from detmatrix.scanner.worker.bits import (
+    digest,
+    parts,
+)
+from detmatrix.scanner.worker.execution import Execution
+from detmatrix.scanner.worker.repro.inputs import InputSourceError, input_source
+from detmatrix.scanner.worker.repro.recorder import Drawing
+from tests.conftest import lines, refusal
+from tests.mutants import INPUT_SOURCE
+from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run
+from tests.scripts import PLANTED, SEED, asked, header, loaded, loaded_put, put, seen
 
 
 @pytest.mark.parametrize("warn_only", ["deterministic", "nondeterministic"])
@@ -183,3 +195,287 @@ def test_perturbations_are_those_that_the_row_needs(
     (found,) = matrix(msgspec.structs.replace(header(), planned=(planned,)), observations, closed=True)
 
     assert perturbations(found) == expected
+
+
+# Nothing that a run file says becomes code of the script that reproduces a row: whoever runs it trusts the script.
+
+# Each begins where a value could end; the last one speaks to the reader of Python before there is any code.
+PAYLOADS = (
+    "threads=1)\ncanary()\n#",
+    "1\rcanary()\r#",
+    '"), canary(), ("',
+    "'), canary(), ('",
+    "x\\",
+    "coding: utf-7 +AAo-canary()+AAo-",
+    "vim: set fileencoding=utf-7 : +AAo-canary()",
+    "\0",
+    "\u2028canary()",
+)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return the lines of a run on a GPU whose row needs a perturbation and whose scan set variables."""
+    planned = row("torch.cumsum", device="cuda:0")
+    groups = (
+        Group(perturbation="quiet", executions=25, differing=0),
+        Group(perturbation="stress", executions=25, differing=2),
+    )
+    variables = {"off": {"OMP_NUM_THREADS": "2"}, "on": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}}
+    path = write_run(
+        tmp_path_factory.mktemp("records") / "run.jsonl",
+        [(planned, [*ran(planned, "off", *drifting(3), groups=groups), *ran(planned, "on", *stable())])],
+        environment=replace(ENVIRONMENT, gpu="Example GPU", cuda="13.0", variables=variables),
+        settings=replace(SETTINGS, device="cuda:0"),
+    )
+    return lines(path)
+
+
+def _written(path: Path) -> str:
+    run = read_run(path)
+    (found,) = matrix(run.header, run.observations, closed=True)
+    return script(INPUT_SOURCE, found, run.header)
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where strings stand in nested records, names of members too."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        if isinstance(key, str):
+            yield (*place, key, None)
+        yield from _places(item, (*place, key))
+    if isinstance(value, str):
+        yield place
+
+
+def _changed(records: list[dict[str, Any]], place: tuple[Any, ...], payload: str) -> str:
+    """Return a run file in which one string, or the name of one member, is another."""
+    copy: Any = json.loads(json.dumps(records))
+    *outer, last = place[:-1] if place[-1] is None else place
+    inner = copy
+    for key in outer:
+        inner = inner[key]
+    if place[-1] is None:
+        inner[payload] = inner.pop(last)
+    else:
+        inner[last] = payload
+    return "".join(json.dumps(record) + "\n" for record in copy)
+
+
+def test_no_text_of_a_run_file_becomes_code(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Whatever stands in the place of any string is refused, or stands in a comment or between quotes."""
+    path = tmp_path / "run.jsonl"
+    written = refused = 0
+    for number, place in enumerate(_places(records)):
+        # A third of them for each place: all for all take seconds.
+        for payload in PAYLOADS[number % 3 :: 3]:
+            path.write_text(_changed(records, place, payload), encoding="utf-8")
+            try:
+                text = _written(path)
+            except DetmatrixError:
+                refused += 1
+                continue
+            written += 1
+            # As Python reads a file: its first lines may name an encoding.
+            names = {node.id for node in ast.walk(ast.parse(text.encode())) if isinstance(node, ast.Name)}
+            assert "canary" not in names, (place, payload)
+
+    assert written > 100
+    assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("perturbation", "threads=1)\nprint('mine')", "at `$.groups[0].perturbation`"),
+        ("perturbation", "threads=0", "at `$.groups[0].perturbation`"),
+        ("perturbation", "unheard_of", "at `$.groups[0].perturbation`"),
+        ("device", "tpu:0", "at `$.settings.device`"),
+        ("device", "cuda:" + "9" * 5000, "at `$.settings.device`"),
+        ("dtype", "float" + "9" * 5000, "at `$.outputs[0].dtype`"),
+        ("dtype", "float32)\n", "at `$.outputs[0].dtype`"),
+        ("shape", -4, "at `$.outputs[0].shape[0]`"),
+    ],
+)
+def test_names_that_there_are_not_are_refused(
+    records: list[dict[str, Any]], tmp_path: Path, field: str, value: Any, text: str
+) -> None:
+    """Perturbations, devices and dtypes are of a kind; others are told with their place when the file is read."""
+    header, observation, *others = json.loads(json.dumps(records))
+    if field == "device":
+        header["settings"]["device"] = value
+    elif field == "perturbation":
+        observation["groups"][0]["perturbation"] = value
+    else:
+        observation["outputs"][0][field] = [value] if field == "shape" else value
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in (header, observation, *others)))
+
+    assert text in refusal(path)
+
+
+def test_variables_of_a_script_are_those_of_a_table(records: list[dict[str, Any]], tmp_path: Path) -> None:
+    """What would load a library, or find another Python, is not set, neither for the script nor for its children."""
+    path = tmp_path / "run.jsonl"
+    copy = json.loads(json.dumps(records))
+    variables = copy[0]["environment"]["variables"]
+    for mode in ("off", "on"):
+        variables[mode] |= {"OMP_NUM_THREADS": "3", "OMP_PROC_BIND": "true"}
+    variables["on"] |= {
+        "LD_PRELOAD": "/tmp/evil.so",
+        "PYTHONPATH": "/tmp",
+        "OMP_TOOL_LIBRARIES": "/tmp/evil.so",
+    }
+    variables["off"] |= {"OMP_TOOL_LIBRARIES": "/tmp/evil.so", "MKL_THREADING_LAYER": "/tmp/evil.so"}
+    path.write_text("".join(json.dumps(one) + "\n" for one in copy))
+
+    text = _written(path)
+
+    assert "evil" not in text
+    assert "PYTHONPATH" not in text
+    # Set as it was, unless whoever runs the script has set it.
+    assert "os.environ.setdefault('OMP_NUM_THREADS', '3')" in text
+    assert "os.environ.setdefault('OMP_PROC_BIND', 'true')" in text
+    # A process that has loaded torch is bound to one core, and so is all that it starts.
+    assert "import torch" not in text.partition("    sys.exit()")[0]
+    assert "{'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}" in text
+
+    variables["off"]["OMP_NUM_THREADS"] = "3')\nprint('mine"
+    path.write_text("".join(json.dumps(one) + "\n" for one in copy))
+    with pytest.raises(UsageError, match="as the value of a variable that steers threads"):
+        _written(path)
+
+
+# The scripts of ``detmatrix repro`` draw the inputs of the scan, bit for bit, or say why they cannot.
+
+
+def described(args: Any, kwargs: Any, leaves: Any) -> Any:
+    """Return all in which inputs can differ."""
+    named = [*parts(args, "args", skip_others=True), *parts(kwargs, "kwargs", skip_others=True)]
+    graph = [tensor.requires_grad for _, tensor in named], digest(parts(leaves, "leaves"))
+    text = repr((args, kwargs)).replace("'cuda'", "'cpu'")
+    return digest(named), [tensor.stride() for _, tensor in named], graph, text
+
+
+@pytest.fixture(autouse=True)
+def _plain_repr() -> Iterator[None]:
+    """Let what stands for a tensor in a text be short."""
+    torch.set_printoptions(profile="default", edgeitems=1, threshold=1)
+    yield
+    torch.set_printoptions(profile="default")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_script_draws_the_inputs_of_the_scan(family: str) -> None:
+    """The arguments, keyword arguments and leaves of every row are bit for bit those that a worker draws."""
+    different = []
+    for spec, planned in select([family], "cpu"):
+        execution = Execution(
+            spec, planned.case, direction=planned.direction, dtype=planned.dtype, device="cpu", seed=SEED
+        )
+        expected = described(execution.call.args, dict(execution.call.kwargs), execution.leaves)
+
+        text = script(asked(planned), seen(spec, planned), header())
+
+        args, kwargs, *leaves = loaded(text)["inputs"]()
+        if described(args, kwargs, leaves[0] if leaves else []) != expected:
+            different.append(planned.id)
+
+    assert not different
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "torch.Tensor.put_:overwrite:forward:float32",
+        "torch.nn.Embedding:collisions_half:*:bfloat16",
+        "torch.nn.CTCLoss:four_labels_cudnn:*",
+        "torch.Tensor.scatter_reduce:amax:backward:float32",
+        "torch.nn.functional.grid_sample:each_pixel_once:*:float16",
+        "torch.sparse.mm:csr_dense_grad:*:float32",
+        "torch.empty:integer:*:uint8",
+    ],
+)
+def test_script_of_a_cuda_row_is_written_without_one(pattern: str) -> None:
+    """Drawn on the CPU and moved, in the sizes of CUDA; where both are the CPU, the bits are the same."""
+    spec, planned = select([pattern], "cuda")[0]
+    t = Inputs(f"{SEED}|{spec.name}|{planned.case}|{planned.dtype}", dtype=planned.dtype, device="cuda",
+               direction=planned.direction)  # fmt: skip
+    with Drawing("cuda"):
+        call = spec.cases[planned.case].inputs(t)
+    head = header(gpu="Example GPU", cuda="12.6", variables={"on": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}})
+    head = msgspec.structs.replace(head, settings=msgspec.structs.replace(head.settings, device="cuda:0"))
+
+    text = script(asked(planned, "cuda"), seen(spec, planned, device="cuda:0"), head)
+
+    assert '"cuda"' in text
+    assert "os.environ | {'CUBLAS_WORKSPACE_CONFIG': ':4096:8'} if mode != \"off\"" in text
+    args, kwargs, *leaves = loaded(text.replace('"cuda"', '"cpu"'))["inputs"]()
+    assert described(args, kwargs, leaves[0] if leaves else []) == described(
+        call.args, dict(call.kwargs), t.leaves
+    )
+
+
+@pytest.mark.parametrize("pattern", ["torch.gather:*:float64", "torch.nn.LSTM:one_layer", "torch.sparse.mm:coo*",
+                                     "scaled_dot_product_attention:math:*"])  # fmt: skip
+def test_script_computes_the_gradients_of_the_scan(pattern: str) -> None:
+    """Upstream gradients are those that a worker draws, so that the results are the same bits."""
+    for spec, planned in select([pattern.replace("scaled", "torch.nn.functional.scaled")], "cpu"):
+        execution = Execution(
+            spec, planned.case, direction=planned.direction, dtype=planned.dtype, device="cpu", seed=SEED
+        )
+        execution.reseed()
+        output, gradients = execution()
+
+        names = loaded(script(asked(planned), seen(spec, planned), header()))
+
+        expected = [tensor for _, tensor in parts(gradients if execution.backward else output, "output")]
+        assert names["digest"](expected) == names["digest"](names["execute"](*names["inputs"]()))
+
+
+def test_an_op_brings_along_what_it_needs(tmp_path: Path) -> None:
+    """Of the module it is in: functions and values it calls and reads, in an order that works; nothing else."""
+    (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
+
+    answer = input_source(spec="mine.by_mode", **ONLY, specs=[str(tmp_path / "planted.py")])
+
+    assert answer["imports"] == []
+    assert "\n".join(answer["definitions"]).splitlines() == [
+        "FACTOR = (3.0, 1)",
+        "def scaled(x: torch.Tensor, case: Case | None = None, factor: float = FACTOR[0]) -> torch.Tensor:",
+        "    return x * factor",
+        "def by_mode(x, bias):",
+        '    """Give other bits with the flag on."""',
+        "    return scaled(x) + torch.are_deterministic_algorithms_enabled() * bias",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("mine.closing", "closing.<locals>.<lambda> is no function of a module"),
+        ("mine.elsewhere", "click is neither torch's nor defined beside the op"),
+        ("mine.opaque", "a list_iterator has no source"),
+        ("mine.failing", r"its inputs cannot be drawn here \(ZeroDivisionError: division by zero\)"),
+        ("mine.lacking", "torch .* has no gizmo"),
+        ("mine.unseeded", "its inputs were not understood: what was written makes others"),
+        ("mine.gone", "the specs here have no such case; take the detmatrix that scanned it"),
+    ],
+)
+def test_no_recipe(spec: str, text: str, tmp_path: Path) -> None:
+    """What has no source, or makes other inputs each time, is refused in a sentence."""
+    (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
+
+    with pytest.raises(InputSourceError, match=text):
+        input_source(spec=spec, **ONLY, specs=[str(tmp_path / "planted.py")])
+
+
+ONLY: dict[str, Any] = {
+    "case": "only",
+    "direction": "forward",
+    "dtype": "float32",
+    "device": "cpu",
+    "seed": SEED,
+}
