@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,6 +29,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.runfile import Line
 from detmatrix.scanner.observations.writer import RunWriter
+from detmatrix.scanner.run.requests import place_of
 from tests import runs
 from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
 
@@ -36,6 +39,14 @@ _PER_FAMILY = 1_250
 _PER_SENTINEL = 12  # rows, as a scan has them
 _OVERLOADS = tuple(f"aten::operation_{number}" for number in range(1000))
 SETTINGS = replace(runs.SETTINGS, cost=True, overloads=True)
+HEADER = Header(
+    format=FORMAT,
+    tool="0.1.0",
+    started="2026-01-02T03:04:05Z",
+    settings=SETTINGS,
+    environment=ENVIRONMENT,
+    planned=(),
+)
 
 
 def catalog(observations: int) -> list[OpSpec]:
@@ -72,105 +83,61 @@ def observed(number: int, one: Row) -> list[Observation]:
             return [*off, *ran(one, "on", stable, stable)]
 
 
-def _sentinels(number: int) -> Iterator[Sentinel]:
-    modes: tuple[Mode, ...] = ("off", "on")
-    for mode in modes:
-        for process in range(PROCESSES):
-            yield Sentinel(
-                mode=mode, process=process, before=number, op="torch.index_put", executions=20, differing=19, load=0.5
-            )  # fmt: skip
-
-
-def _cost(one: Row) -> Cost:
-    timing = Timing(median=2e-4, low=1e-4, high=3e-4)
-    return Cost(
-        spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran", samples=5, calls=1,
-        off=timing, on=timing,
-    )  # fmt: skip
-
-
-def _dispatch(number: int, one: Row) -> Dispatch:
-    reached = Reached(overloads=tuple(_OVERLOADS[(number + step) % 1000] for step in range(4)))
-    return Dispatch(
-        spec=one.spec, case=one.case, direction=one.direction, dtype=one.dtype, outcome="ran",
-        modes={"off": reached, "on": reached},
-    )  # fmt: skip
-
-
 def write_large(path: Path, observations: int) -> Path:
     """Write a run of so many observations, with all that a scan writes beside them."""
     rows = [planned_row(number) for number in range(observations // PER_ROW)]
-    header = Header(
-        format=FORMAT,
-        tool="0.1.0",
-        started="2026-01-02T03:04:05Z",
-        settings=SETTINGS,
-        environment=ENVIRONMENT,
-        planned=tuple(rows),
-    )
-    _write(path, [header], enumerate(rows))
-    return path
+    return _write(path, [replace(HEADER, planned=tuple(rows))], enumerate(rows))
 
 
 def write_shard(path: Path, observations: int, shard: int, shards: int) -> Path:
     """Write one shard of a run of so many observations whose rows are those of a database."""
     specs = observations // PER_ROW // _PER_SPEC
     groups = {planned_row(spec * _PER_SPEC).spec: spec % shards + 1 for spec in range(specs)}
-    header = Header(
-        format=FORMAT,
-        tool="0.1.0",
-        started="2026-01-02T03:04:05Z",
-        settings=SETTINGS,
-        environment=ENVIRONMENT,
-        planned=(),
-        plan="of many rows",
-        groups=groups,
-        shards=shards,
-        shard=shard,
-    )
-    ours = range(shard - 1, specs, shards)
+    header = replace(HEADER, plan="of many rows", groups=groups, shards=shards, shard=shard)
+    numbers = [range(spec * _PER_SPEC, (spec + 1) * _PER_SPEC) for spec in range(shard - 1, specs, shards)]
     entries = (
         EnumeratedEntry(
-            source="opinfo",
-            spec=planned_row(spec * _PER_SPEC).spec,
-            rows=tuple(planned_row(spec * _PER_SPEC + number) for number in range(_PER_SPEC)),
-            samples=_PER_SPEC,
-            taken=_PER_SPEC,
-            enlarged=0,
-            refused=0,
+            source="opinfo", spec=planned_row(its[0]).spec, rows=tuple(map(planned_row, its)), samples=_PER_SPEC,
+            taken=_PER_SPEC, enlarged=0, refused=0,
         )
-        for spec in ours
-    )
-    numbers = (spec * _PER_SPEC + number for spec in ours for number in range(_PER_SPEC))
-    _write(path, chain([header], entries), ((number, planned_row(number)) for number in numbers))
-    return path
+        for its in numbers
+    )  # fmt: skip
+    rows = ((number, planned_row(number)) for its in numbers for number in its)
+    return _write(path, chain([header], entries), rows)
 
 
-def _write(path: Path, planned: Iterable[Line], rows: Iterable[tuple[int, Row]]) -> None:
-    made = sentinels = count = 0
+def _write(path: Path, planned: Iterable[Line], rows: Iterable[tuple[int, Row]]) -> Path:
+    counts: Any = Counter()
     with RunWriter(path) as writer:
         writer.begin(0)
         for line in planned:
             writer.write(line)
         for place, (number, one) in enumerate(rows):
-            if place % _PER_SENTINEL == 0:
-                for sentinel in _sentinels(place):
-                    writer.write(sentinel)
-                    sentinels += 1
-            for observation in observed(number, one):
-                writer.write(observation)
-                made += 1
-            writer.write(_cost(one))
-            writer.write(_dispatch(number, one))
-            count += 1
+            for kind, line in _lines(place, number, one):
+                writer.write(line)
+                counts[kind] += 1
         writer.write(BuildOverloads(groups=(KernelGroup(kernel="device", writes="new", names=_OVERLOADS),)))
-        writer.write(
-            Closing(
-                seconds=1.0,
-                load=(0.5,),
-                observations=made,
-                sentinels=sentinels,
-                costs=count,
-                dispatches=count,
-            )
+        writer.write(Closing(seconds=1.0, load=(0.5,), **counts))
+    return path
+
+
+def _lines(place: int, number: int, one: Row) -> Iterator[tuple[str, Line]]:
+    """Yield what a scan writes of a row, and of the sentinels before some."""
+    modes: tuple[Mode, ...] = ("off", "on") if place % _PER_SENTINEL == 0 else ()
+    for mode, process in product(modes, range(PROCESSES)):
+        seen = Sentinel(
+            mode=mode,
+            process=process,
+            before=place,
+            op="torch.index_put",
+            executions=20,
+            differing=19,
+            load=0.5,
         )
+        yield "sentinels", seen
+    for observation in observed(number, one):
+        yield "observations", observation
+    timing = Timing(median=2e-4, low=1e-4, high=3e-4)
+    yield "costs", Cost(**place_of(one), outcome="ran", samples=5, calls=1, off=timing, on=timing)
+    reached = Reached(overloads=tuple(_OVERLOADS[(number + step) % 1000] for step in range(4)))
+    yield "dispatches", Dispatch(**place_of(one), outcome="ran", modes={"off": reached, "on": reached})

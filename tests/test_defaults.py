@@ -67,41 +67,32 @@ def test_resuming_asks_for_nothing_of_them(detmatrix: Command, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        ('scan]\npython = "./evil"', "[tool.detmatrix.scan] python: is taken from the command line alone; numbers, "),
+        ('.scan]\npython = "./evil"', "[tool.detmatrix.scan] python: is taken from the command line alone; numbers, "),
         (
-            'scan]\nspecs = ["evil.py"]',
+            '.scan]\nspecs = ["evil.py"]',
             "[tool.detmatrix.scan] specs: is taken from the command line alone; numbers, ",
         ),
-        ('scan]\noutput = "x"', "[tool.detmatrix.scan] output: is taken from the command line alone; numbers, "),
-        ("scan]\nforce = true", "[tool.detmatrix.scan] force: is taken from the command line alone; numbers, "),
-        ("scan]\nrun = 3", "[tool.detmatrix.scan] run: is no option of detmatrix scan; did you mean runs?"),
-        ("scan]\nruns = 0", "[tool.detmatrix.scan] runs: 0 is not in the range 1<=x<=1000000"),
-        ("scan]\ncost = 3", "[tool.detmatrix.scan] cost: 3 is no value of it"),
+        ('.scan]\noutput = "x"', "[tool.detmatrix.scan] output: is taken from the command line alone; numbers, "),
+        (".scan]\nforce = true", "[tool.detmatrix.scan] force: is taken from the command line alone; numbers, "),
+        (".scan]\nrun = 3", "[tool.detmatrix.scan] run: is no option of detmatrix scan; did you mean runs?"),
+        (".scan]\nruns = 0", "[tool.detmatrix.scan] runs: 0 is not in the range 1<=x<=1000000"),
+        (".scan]\ncost = 3", "[tool.detmatrix.scan] cost: 3 is no value of it"),
         (
-            'scan]\ndevice = "tpu"',
+            '.scan]\ndevice = "tpu"',
             "[tool.detmatrix.scan] device: 'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N",
         ),
-        ("scn]\nruns = 3", "[tool.detmatrix.scn] is no command; did you mean scan?"),
-        ('scan]\nruns = "x"', "[tool.detmatrix.scan] runs: 'x' is not a valid whole number"),
-        ("scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
+        (".scn]\nruns = 3", "[tool.detmatrix.scn] is no command; did you mean scan?"),
+        ('.scan]\nruns = "x"', "[tool.detmatrix.scan] runs: 'x' is not a valid whole number"),
+        (".scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
+        ("]\nruns = 3\n", "[tool.detmatrix] runs: belongs to no command; put it into [tool.detmatrix.COMMAND]"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, table: str, expected: str) -> None:
     """One line that names the file, before anything runs."""
     path = tmp_path / "pyproject.toml"
-    path.write_text(f"[tool.detmatrix.{table}")
+    path.write_text(f"[tool.detmatrix{table}")
 
     assert refused(detmatrix("scan", "quick.cumsum")).startswith(f"{path}: {expected}")
-
-
-def test_what_stands_in_no_table_of_a_command(detmatrix: Command, tmp_path: Path) -> None:
-    """It would be ignored without a word."""
-    path = tmp_path / "pyproject.toml"
-    path.write_text("[tool.detmatrix]\nruns = 3\n")
-
-    assert refused(detmatrix("scan", "quick.cumsum")) == (
-        f"{path}: [tool.detmatrix] runs: belongs to no command; put it into [tool.detmatrix.COMMAND]"
-    )
 
 
 def test_no_default_names_what_runs_or_where_it_goes() -> None:

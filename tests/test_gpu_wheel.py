@@ -11,6 +11,7 @@ import pytest
 
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from tests import tied
 from tests.commands import command_in
 
 PYTHON = os.environ.get("DETMATRIX_CUDA_PYTHON", "")
@@ -50,6 +51,15 @@ def rows(run: Run) -> dict[str, MatrixRow]:
     """Return what came out, by row."""
     found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
     return {one.row.id: one for one in found}
+
+
+def test_the_build_is_one_for_cuda_without_nvidias_libraries() -> None:
+    """None is downloaded to simulate a GPU, and none could compute in place of the stand-ins."""
+    text = (
+        "import importlib.util, torch; print(torch.version.cuda is None, importlib.util.find_spec('nvidia'))"
+    )
+
+    assert tied.run([PYTHON, "-c", text]).stdout.split() == ["False", "None"]
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -136,59 +135,6 @@ def test_interrupted_scan_goes_on(
 
     assert session.ran[0][2 : 2 + len(flags)] == tuple(flags)
     assert session.ran[0][2 + len(flags)] == "--python"
-
-
-def _simulating(folder: Path, requires: list[str]) -> Any:
-    """Return a session in which pip reports a wheel of torch with these requirements."""
-    session = _session()
-    session.virtualenv = SimpleNamespace(location=str(folder / "simulate"))
-    session.create_tmp = lambda: str(folder)
-    (folder / "simulate-2.15.0").mkdir()
-
-    def run(*command: str, **_: object) -> None:
-        session.ran.append(command)
-        if "--report" in command:
-            found = {"metadata": {"requires_dist": requires}, "download_info": {"url": "file:///torch.whl"}}
-            report = Path(command[command.index("--report") + 1])
-            report.write_text(json.dumps({"install": [found]}), encoding="utf-8")
-
-    session.run = run
-    return session
-
-
-def test_simulated_environment_has_nothing_of_nvidia(noxfile: ModuleType, tmp_path: Path) -> None:
-    """Of the requirements of torch only those in plain Python are installed; the environment is kept."""
-    requires = [
-        "filelock",
-        "sympy>=1.13.3",
-        'cuda-toolkit[cublas,cudart]==13.2.2; platform_system != "Nothing"',
-        "cuda-bindings<14,>=13.0.3",
-        "nvidia-nccl-cu13==2.30.7",
-        "triton~=3.9.0",
-        'optree>=0.13.0; extra == "optree"',
-    ]
-    session = _simulating(tmp_path, requires)
-
-    python = noxfile.environment_for_cuda(session, "2.15.0")
-
-    pip = (python, "-m", "pip", "install")
-    assert session.ran[1][-2:] == ("--no-deps", "torch===2.15.0")
-    assert "--dry-run" in session.ran[1]
-    assert session.ran[2] == (*pip, "filelock", "sympy>=1.13.3", *noxfile.DATABASES)
-    assert session.ran[3:] == [(*pip, "--no-deps", "torch===2.15.0")]
-    session.ran.clear()
-    assert noxfile.environment_for_cuda(session, "2.15.0") == python
-    assert not session.ran
-
-
-def test_build_without_cuda_is_refused_before_it_is_installed(noxfile: ModuleType, tmp_path: Path) -> None:
-    """An index may have a build for the CPU alone under the release's own number."""
-    session = _simulating(tmp_path, ["filelock"])
-
-    with pytest.raises(SessionError, match=r"torch\.whl is a build without CUDA; nothing was installed"):
-        noxfile.environment_for_cuda(session, "2.15.0")
-
-    assert all("--dry-run" in command for command in session.ran if "pip" in command)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import sys
 import sysconfig
 import tarfile
 import textwrap
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -100,20 +99,6 @@ def test_first_screen_shows_the_matrix() -> None:
     for verdicts in ("| ≠/! ", "| ≠/= ", "| =/= "):
         assert verdicts in excerpt
     assert [path for path in re.findall(r"!\[.*?\]\((.+?)\)", README) if not (ROOT / path).exists()] == []
-
-
-def test_no_change_is_told_twice() -> None:
-    """No two bullets of one release begin with the same sentence."""
-    changes = (
-        (ROOT / "CHANGELOG.md")
-        .read_text(encoding="utf-8")
-        .partition("\n## [Unreleased]")[2]
-        .partition("\n## ")[0]
-    )
-    bullets = [" ".join(bullet.split()).partition(". ")[0] for bullet in changes.split("\n- ")[1:]]
-
-    assert bullets
-    assert [text for text, count in Counter(bullets).items() if count > 1] == []
 
 
 def test_the_recall_of_schedules_is_that_of_the_recorded_run() -> None:
@@ -255,22 +240,6 @@ def test_the_lines_that_use_the_action_name_inputs_it_has() -> None:
     assert used
     assert used <= INPUTS
     assert set(re.findall(r"\binputs\.([\w-]+)", ACTION)) == INPUTS
-
-
-def test_a_job_that_is_run_again_keeps_its_files() -> None:
-    """GitHub refuses a second artifact of one name in a run, whose failed jobs may be run again, unless it is to replace the first."""
-    files = [
-        path for path in (ROOT / ".github").rglob("*.yml") if "actions/upload-artifact" in path.read_text()
-    ]
-    steps = [
-        step.partition("- name:")[0]
-        for path in files
-        for step in path.read_text().split("actions/upload-artifact")[1:]
-    ]
-
-    assert len(files) == 3
-    assert len(steps) == 4
-    assert all("overwrite: true" in step for step in steps)
 
 
 def test_rows_that_are_allowed_are_allowed_wherever_it_checks(runner: dict[str, str], tmp_path: Path) -> None:

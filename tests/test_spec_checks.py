@@ -17,7 +17,7 @@ from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Case, OpSpec
 from detmatrix.opspecs.user import SpecFileError, load_specs
 from tests.commands import Command, process_in
-from tests.conftest import lines, one_line, refused
+from tests.conftest import lines, refused
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -396,35 +396,31 @@ def test_installed_specs_are_scanned(
     assert [Path(path).name for path in header["settings"]["specs"]] == ["specs.py"]
 
 
-@pytest.mark.parametrize("command", ["scan", "list"])
+@pytest.mark.parametrize(
+    ("command", "file", "text", "told"),
+    [
+        *((command, "__init__.py", "1 / 0\n", ("lies in a package that fails when it is imported "
+           "(ZeroDivisionError: division by zero)")) for command in ("scan", "list")),
+        ("scan", "specs.py", None, "names no module with a file"),
+    ],
+)  # fmt: skip
 def test_package_that_fails_is_told(
-    detmatrix_process: Command, tmp_path: Path, package: dict[str, Any], command: str
+    detmatrix_process: Command,
+    tmp_path: Path,
+    package: dict[str, Any],
+    command: str,
+    file: str,
+    text: str | None,
+    told: str,
 ) -> None:
-    """One line says which, and how to do without it."""
-    (tmp_path / "site" / "bringing" / "__init__.py").write_text("1 / 0\n")
+    """One line says which package and entry point, and how to do without it."""
+    path = tmp_path / "site" / "bringing" / file
+    path.write_text(text) if text else path.unlink()
 
-    done = detmatrix_process(command, "brought.*", **package)
+    line = refused(detmatrix_process(command, "brought.*", **package))
 
-    assert done.returncode == 2
-    assert one_line(done.stderr) == (
-        "detmatrix: bringing: its entry point mine = bringing.specs of the group detmatrix.specs lies in a package that "
-        "fails when it is imported (ZeroDivisionError: division by zero); mend it there, or uninstall bringing"
-    )
-
-
-def test_entry_point_without_a_module_is_told(
-    detmatrix_process: Command, tmp_path: Path, package: dict[str, Any]
-) -> None:
-    """One line names the package and the entry point."""
-    (tmp_path / "site" / "bringing" / "specs.py").unlink()
-
-    done = detmatrix_process("scan", "brought.*", "--device", "cpu", **package)
-
-    assert done.returncode == 2
-    assert one_line(done.stderr) == (
-        "detmatrix: bringing: its entry point mine = bringing.specs of the group detmatrix.specs names no module with a "
-        "file; mend it there, or uninstall bringing"
-    )
+    which = "bringing: its entry point mine = bringing.specs of the group detmatrix.specs"
+    assert line == f"{which} {told}; mend it there, or uninstall bringing"
 
 
 # The guide to specs names all that a spec holds, and all that draws inputs.
