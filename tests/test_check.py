@@ -17,6 +17,7 @@ from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.worker.execution import describe
 from tests.commands import Command
+from tests.conftest import refused
 from tests.runs import ran, row, stable, write_run
 from tests.stand_in import StandIn
 
