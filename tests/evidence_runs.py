@@ -114,6 +114,16 @@ def sentinel(
     )
 
 
+def sentinels(differing: int, *before: int) -> list[Sentinel]:
+    """Return what the sentinels of every mode and process saw, each before these rows."""
+    return [
+        sentinel(mode, process, place, differing)
+        for mode in MODES
+        for process in range(PROCESSES)
+        for place in before
+    ]
+
+
 def controls(drawn: Literal["sees", "blind"] = "sees", modes: tuple[Mode, ...] = MODES) -> list[Planned]:
     """Return two controls in all *modes*; of a blind scan the varying one does not vary in one process."""
     constant = row("control.constant", "plain", family="control")

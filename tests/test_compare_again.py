@@ -12,10 +12,10 @@ from detmatrix.reports.compare.page import block as excerpt
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare, confirm, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.scanner.observations.records import MODES, Sentinel
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
+from tests.evidence_runs import sentinels
 from tests.runs import RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
 
@@ -99,17 +99,6 @@ def test_an_alert_that_stopped_may_hide_a_rare_difference(after: Finding) -> Non
 PLANNED = row("torch.Tensor.scatter_add_")
 
 
-def _sentinels(differing: int) -> list[Sentinel]:
-    return [
-        Sentinel(
-            mode=mode, process=process, before=before, op="s", executions=20, differing=differing, load=9.0
-        )
-        for mode in MODES
-        for process in range(2)
-        for before in (0, 1)
-    ]
-
-
 STILL, MOVED = shows("deterministic"), shows("silent")
 IN_TURNS = in_turns("deterministic"), in_turns("silent")
 
@@ -130,7 +119,7 @@ def _few() -> Matrix:
     return run_of((PLANNED, seen), settings=replace(SETTINGS, processes=7, runs=2))
 
 
-WEAK, STRONG = (run_of(STILL, sentinels=_sentinels(seen)) for seen in (1, 19))
+WEAK, STRONG = (run_of(STILL, sentinels=sentinels(seen, 0, 1)) for seen in (1, 10))
 FEW, VAIN = _few(), "measured again without result, "
 OTHER_INPUTS = PLANNED, [replace(one, inputs_digest="other") for one in MOVED[1]]
 
@@ -140,10 +129,10 @@ OTHER_INPUTS = PLANNED, [replace(one, inputs_digest="other") for one in MOVED[1]
     [
         # Neither run differed again: where something could race and as often as in the scans, it is the same.
         (STRONG, STRONG, "same", None, ""),
-        (WEAK, WEAK, "regressed", False, f"{VAIN}low_power: the sentinel (s) differed in 1 of 20"),
+        (WEAK, WEAK, "regressed", False, f"{VAIN}low_power: the sentinel (torch.index_put) differed in 1 of 11"),
         (FEW, FEW, "regressed", False, f"{VAIN}too_few_executions: on: 0 of 14, and the scans made 100 executions"),
         # In turns, one differed where the other did not: a sentinel that did not either is no excuse.
-        (*(run_of(one, sentinels=_sentinels(1)) for one in IN_TURNS), "regressed", True, ""),
+        (*(run_of(one, sentinels=sentinels(1, 0, 1)) for one in IN_TURNS), "regressed", True, ""),
         # A measurement that cannot be believed neither confirms nor drops anything.
         (run_of(STILL), run_of(MOVED, distrust=("a control",)), "regressed", False, f"{VAIN}untrusted_run: run.jsonl: a control"),
         (run_of(STILL), run_of(OTHER_INPUTS), "regressed", False, f"{VAIN}other_inputs: the input bits are not the same"),

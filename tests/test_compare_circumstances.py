@@ -14,12 +14,12 @@ from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import compare, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.tables import parse_claims
-from detmatrix.scanner.observations.records import MODES, Claim, Part
+from detmatrix.scanner.observations.records import Claim, Part
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import pair_of, run_of, shows
 from tests.documented import docstring
-from tests.evidence_runs import sentinel
-from tests.runs import ENVIRONMENT, PROCESSES, SETTINGS, Planned, row
+from tests.evidence_runs import sentinels
+from tests.runs import ENVIRONMENT, SETTINGS, Planned, row
 
 PUT = ":func:`torch.Tensor.put_`"
 OTHER = shows("deterministic", row("torch.cumsum"))
@@ -27,13 +27,7 @@ OTHER = shows("deterministic", row("torch.cumsum"))
 
 def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
     """Return a run whose sentinels hardly differed."""
-    seen = [
-        sentinel(mode, process, before, differing=1)
-        for mode in MODES
-        for process in range(PROCESSES)
-        for before in (0, len(rows))
-    ]
-    return run_of(*rows, name=name, sentinels=seen, claims=claims)
+    return run_of(*rows, name=name, sentinels=sentinels(1, 0, len(rows)), claims=claims)
 
 
 @pytest.mark.parametrize(

@@ -352,7 +352,11 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
             for change in pair.changes:
                 seems = change.judged.apparent == kind and not change.judged.chance
                 if not _is_churn(change) and (change.kind == kind or seems):
-                    yield _of_row(pair, change)
+                    found = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
+                    detail = f"; {change.judged.detail}" if change.judged.detail else ""
+                    text = f"{change.id}: {found} ({pair.name}){detail}"
+                    op = change.row.row.spec
+                    yield Failure(pair=pair, title=change.words, text=text, op=op, ids=(change.id,))
             for one in (it for it in pair.likely if it.kind == kind):
                 text = f"{one.op}: {len(one.rows)} rows together: {one.told} ({pair.name}): {named(one.rows)}"
                 yield Failure(pair=pair, title=f"{kind} (likely)", text=text, op=one.op, ids=tuple(one.rows))
@@ -402,14 +406,6 @@ def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
 def _is_churn(change: Change) -> bool:
     """Tell whether a row came or went because PyTorch's databases draw other samples in another release."""
     return change.kind in {"added", "removed"} and bool(change.row.row.provoked)
-
-
-def _of_row(pair: Pair, change: Change) -> Failure:
-    row = change.row.row
-    findings = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
-    detail = f"; {change.judged.detail}" if change.judged.detail else ""
-    text = f"{row.id}: {findings} ({pair.name}){detail}"
-    return Failure(pair=pair, title=change.words, text=text, op=row.spec, ids=(row.id,))
 
 
 def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:

@@ -196,19 +196,16 @@ def _run(one: Matrix) -> View:
             "device": header.settings.device,
             "hardware": hardware(one),
             "threads": in_common(header, "threads"),
-            "started": header.started,
-            "tool": header.tool,
+            **fields_of(header, "started", "tool"),
             "driver": in_common(header, "driver"),
             "format": header.format,
-            "executions": one.executions,
-            "upper_bound": one.upper_bound,
+            **fields_of(one, "executions", "upper_bound"),
             "perturb": header.settings.perturb,
             "planned": one.planned,
             "complete": not one.missing,
             "distrust": one.distrust,
             "low_power": one.weak,
-            "serial": one.serial,
-            "serial_unknown": one.serial_unknown,
+            **fields_of(one, "serial", "serial_unknown"),
             "controls": len(header.controls),
             "sentinels": len(one.run.sentinels),
             "findings": one.counts,
@@ -395,7 +392,6 @@ def by_op(pair: Pair) -> list[dict[str, Any]]:
         row, judged = change.row.row, change.judged
         if judged.seeming not in MOVES:
             continue
-        # A row that a run did not plan seems to have changed since a run before.
         before, after = (one.finding if one else NOT_PLANNED for one in (change.old, change.new))
         found = arrow(before, after)
         # Of a row that has the same finding in both runs it says what else changed.
