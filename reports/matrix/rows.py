@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from detmatrix.reports.cudnn import expected_engines
 from detmatrix.reports.libraries import library_names
-from detmatrix.reports.matrix.words import TableSection
 from detmatrix.reports.render.json import View, fields_of
 from detmatrix.scanner.observations.records import MODES, Cost, Mode, Output, Timing
 from detmatrix.scanner.verdicts.cells import Cell
@@ -160,49 +159,22 @@ def _apart(one: Timing, other: Timing) -> bool:
     return one.high < other.low or other.high < one.low
 
 
-def costs(rows: Sequence[MatrixRow]) -> TableSection:
-    """Say how many rows were timed and why others were not, and table those that take at least twice as long."""
-    found = [(row.row.id, one) for row in rows if (one := timed(row)) is not None]
-    found.sort(key=lambda pair: (-pair[1].ratio, pair[0]))  # the slowest with the flag on first
+def costs_words(rows: Sequence[MatrixRow]) -> str:
+    """Say how many rows were timed and take at least twice as long, and why others were not timed."""
+    found = [one for row in rows if (one := timed(row))]
     untimed = Counter(cost_words(row) for row in rows if timed(row) is None)
     rest = ", ".join(f"{count} {word.removeprefix('none: ')}" for word, count in untimed.most_common())
-    heads = (
-        "row",
-        "off",
-        "on",
-        "ratio",
-        "between quartiles",
-        "fill off",
-        "peak memory off",
-        "peak memory on",
-    )
     if not found:
-        rest = f" ({rest})" if rest else ""
-        return TableSection(f"The cost of the flag was not measured in any of these rows{rest}.", heads, [])
-    ratios = [one.ratio for _, one in found]
-    slow = [(row, one) for row, one in found if one.is_slow]
-    filled = sum(one.flag < SLOW for _, one in slow)
-    text = (
+        return f"The cost of the flag was not measured in any of these rows{f' ({rest})' if rest else ''}."
+    slow, ratios = [one for one in found if one.is_slow], [one.ratio for one in found]
+    filled = sum(one.flag < SLOW for one in slow)
+    return (
         f"{len(slow)} of {len(found)} timed rows shown here {'takes' if len(slow) == 1 else 'take'} at least twice as "
         f"long with the flag on{f', {filled} of them through the fill of uninitialized memory' if filled else ''}; the "
-        f"median ratio is {times(statistics.median(ratios))}, the highest {times(ratios[0])}."
+        f"median ratio is {times(statistics.median(ratios))}, the highest {times(max(ratios))}."
         f"{f' Without a cost: {rest}.' if rest else ''}"
         f"{_WORKSPACE if any(row.row.device.startswith('cuda') and timed(row) for row in rows) else ''}"
     )
-    lines = [
-        (
-            row,
-            duration(one.off),
-            duration(one.on),
-            one.ratio_words,
-            one.spread_words,
-            times(_over(one.unfilled, one.off)),
-            memory(one.cost.off_memory),
-            memory(one.cost.on_memory),
-        )
-        for row, one in slow
-    ]
-    return TableSection(text, heads, lines)
 
 
 # --- One row

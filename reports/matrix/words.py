@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from msgspec import Struct
-
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.render.markdown import NONE
 from detmatrix.scanner.claims.matching import device_kind
@@ -26,7 +24,6 @@ from detmatrix.scanner.observations.records import (
     Closing,
     Environment,
     Header,
-    Mode,
     Row,
     Sentinel,
 )
@@ -48,41 +45,17 @@ _QUIET = ("quiet",)
 _THREADS, _ORDER = "threads", "order"
 
 
-class TableSection(Struct, frozen=True):
-    """A part of a report: a sentence, and the table that it stands above, if there is anything to list."""
-
-    text: str
-    heads: tuple[str, ...]
-    lines: Sequence[tuple[object, ...]]
-
-
-def controls(one: Matrix) -> TableSection:
-    """Say what the controls show of the scan, and table their answers in the order of the header and of the modes."""
-    header = one.run.header
-    names = [row.spec.removeprefix("control.") for row in header.controls]
-    agreeing: dict[tuple[str, Mode, str, str], list[int]] = {}
-    for it in check_controls(header, one.run.controls):
-        agreeing.setdefault((it.control, it.mode, it.expected, it.seen), []).append(it.process)
-    ordered = sorted(
-        agreeing.items(), key=lambda item: (names.index(item[0][0]), WORKER_MODES.index(item[0][1]), item[1])
-    )
-    lines = [
-        (control, mode, ranges(processes), expected, seen, "yes" if expected == seen else "no")
-        for (control, mode, expected, seen), processes in ordered
-    ]
-    answered = {control for control, *_ in agreeing}
-    unseen = len({(name, mode) for name, mode, _ in unobserved(one.run) if name in answered})
-    unseen += sum(name not in answered for name in names)
-    wrong = sum(expected != seen for _, _, expected, seen in agreeing)
-    heads = ("control", "mode", "processes", "expected", "seen", "right")
-    return TableSection(_controls_text(one, wrong, unseen), heads, lines)
-
-
-def _controls_text(one: Matrix, wrong: int, unseen: int) -> str:
+def controls_words(one: Matrix) -> str:
+    """Say what the controls show of the scan; what was wrong with them stands among its states."""
     header = one.run.header
     if not header.controls:
         early = "scanned before detmatrix had them" if header.format < EVIDENCE_SINCE else "none were planned"
         return f"No controls: {early}. Nothing shows that this scan could see a difference or an alert."
+    checks = check_controls(header, one.run.controls)
+    wrong = len({(it.control, it.mode, it.seen) for it in checks if not it.ok})
+    answered = {it.control for it in checks}
+    unseen = len({(name, mode) for name, mode, _ in unobserved(one.run) if name in answered})
+    unseen += sum(row.spec.removeprefix("control.") not in answered for row in header.controls)
     void = ", so nothing below is trustworthy"
     text = f"{wrong} gave another answer{void}" if wrong else "each gave the expected answer"
     if one.run.distrust:

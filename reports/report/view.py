@@ -11,7 +11,7 @@ from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.columns import all_columns, idle_words, telling
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import ops_view
-from detmatrix.reports.matrix.rows import cost_words, costs, differences
+from detmatrix.reports.matrix.rows import cost_words, costs_words, differences
 from detmatrix.reports.render.json import View, fields_of
 from detmatrix.reports.render.markdown import generate
 from detmatrix.scanner.observations.parts import in_common, shard_words
@@ -131,9 +131,9 @@ def _run(number: int, one: Matrix) -> View:
         shown=words.shown_words(one),  # which rows are left out, if any are
         serial=words.serial_words(one),
         libraries_called=words.library_words(one),
-        controls=words.controls(one),
+        controls=words.controls_words(one),
         witnesses=[(row.row.id, text) for row in rows for text in row.witnesses],
-        costs=costs(rows),
+        costs=costs_words(rows),
         cost_words=cost_words,
         lists={"Environment": words.environment_words(one), "Scan": words.settings_words(one)},
         options=words.rerun_options(header.settings),
