@@ -107,7 +107,7 @@ def _executed(n: int) -> Planned:
     return PLANNED, [o for mode in MODES for o in ran(PLANNED, mode, *[{"a": n // PROCESSES}] * PROCESSES)]
 
 
-STILL, DIFFERS = shows("deterministic"), shows("fixed_by_mode")
+STILL, DIFFERS, SILENT = (shows(finding) for finding in ("deterministic", "fixed_by_mode", "silent"))
 # One process that chose another algorithm, however often it executed; other bits in both modes; another alert.
 ONE_PROCESS = _on(*ran(PLANNED, "on", *stable()), off=[{"a": RUNS}, {"b": RUNS}])
 OTHER_BITS = PLANNED, [o for mode in MODES for o in ran(PLANNED, mode, *stable("z"))]
@@ -156,6 +156,8 @@ FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
         (shows("over_alert"), _forced("scatter_add_kernel", "next"), "same", None, ""),
         (_forced(often=OFTEN), _forced(), "improved", False, "warn_only: 19 of 98 → 0 of 98"),
         (_forced(often=OFTEN), shows("over_alert"), "improved", "warn_only_missing", ""),
+        # Under a finding that speaks of the flag on, the flag off may have changed.
+        (SILENT, _on(*SILENT[1][PROCESSES:], off=drifting(OFTEN)), "regressed", False, "off: 0 of 98 → 19 of 98"),
         # Without a verdict what is certain of the flag on is told; two ways to have none are comparable where they are alike.
         (_ended("not_run", "torch 2.1 lacks it"), shows("silent"), None, "no_verdict", "after, flag on: nondeter"),
         (_ended("not_run", "torch 2.1 lacks it"), _ended("not_run", "torch 2.2 lacks it"), "same", None, "in either run"),

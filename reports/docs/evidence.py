@@ -116,12 +116,10 @@ def held_back(row: MatrixRow, behaviour: Behaviour | None) -> str:
         return ""
     if wrong := [name for name in row.beside if name in BESIDE]:
         return BESIDE[wrong[0]].phrase
-    for words in (
-        *(one.contradiction for one in known),
-        *(f"other kernel at real size: {one.other_kernels[0]}" for one in known if one.other_kernels),
-    ):
-        if words:
-            return words
+    doubts = [one.contradiction for one in known if one.contradiction]
+    doubts += [f"other kernel at real size: {one.other_kernels[0]}" for one in known if one.other_kernels]
+    if doubts:
+        return doubts[0]
     if behaviour == "nothing":
         return ""
     schedule = known[0].schedule

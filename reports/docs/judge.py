@@ -402,7 +402,7 @@ def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
         if (some := [one for one in against if one.behaviour == behaviour])
     )
     if not holding:
-        return f"{shown}{_measured_on(claim, evidence)}"
+        return f"{shown}{_where(claim, evidence)}"
     confirming = [one for one in holding if one.effect == "confirms"]
     holds = "holds" if confirming else "neither raises nor differs"
     return f"says too much: {shown}; {holds} in {_counted_rows(confirming or holding)}. {_decided(claim, evidence)}"
@@ -498,17 +498,11 @@ def no_evidence(evidence: Sequence[Evidence]) -> str:
     return f"no evidence in {several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}"
 
 
-def _measured_on(claim: Claim, evidence: Sequence[Evidence]) -> str:
-    """Say where a bullet about every device was looked at."""
-    if claim.device != "any":
-        return ""
-    return f", on {' and '.join(dict.fromkeys(one.place for one in evidence if one.behaviour))}"
-
-
 def _where(claim: Claim, evidence: Sequence[Evidence]) -> str:
-    """Say where, and what the mode on sets of what a list of cuBLAS names."""
-    cublas = "; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else ""
-    return f"{_measured_on(claim, evidence)}{cublas}"
+    """Say where a bullet about every device was looked at, and what the mode on sets of what a list of cuBLAS names."""
+    places = dict.fromkeys(one.place for one in evidence if one.behaviour)
+    on = f", on {' and '.join(places)}" if claim.device == "any" else ""
+    return f"{on}; CUBLAS_WORKSPACE_CONFIG is set in the mode on" if claim.section == "cublas" else on
 
 
 def strongest(evidence: Sequence[Evidence]) -> Evidence:

@@ -58,18 +58,13 @@ class RegeneratedLists:
 
     def __init__(self, docs: Docs) -> None:
         self.changes: dict[int, str] = {}  # a bullet's place -> what became of it, or why nothing did
-        self.added: dict[
-            tuple[str, str], str
-        ] = {}  # op and device -> what was added for it, or why nothing was
+        # op and device -> what was added for it, or why nothing was
+        self.added: dict[tuple[str, str], str] = {}
         self._docs = docs
         # Of a row that is held back counts that host code raised nothing.
         self._seen = [
             replace(one, behaviour="nothing") if one.held and one.behaviour else one for one in docs.rows
         ]
-        self._evidence: dict[str, list[Evidence]] = {}
-        for one in self._seen:
-            for name in names_of(one.row.row) if one.behaviour or one.shows_little else ():
-                self._evidence.setdefault(name, []).append(one)
         self._entries = entries_of(docs.claims)
         self.documented = text_of(self._entries)
         for entry in [entry for entries in self._entries.values() for entry in entries]:
@@ -206,6 +201,9 @@ class RegeneratedLists:
     def _add(self, op: str, device: str, evidence: Sequence[Evidence]) -> Iterator[str]:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
         wanted: tuple[tuple[ListName, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
+        of_op = [
+            one for one in self._seen if (one.behaviour or one.shows_little) and op in names_of(one.row.row)
+        ]
         for where, behaviour in wanted:
             rows = [one for one in evidence if one.behaviour == behaviour]
             if not rows:
@@ -213,7 +211,7 @@ class RegeneratedLists:
             if where == "deterministic" and (faults := self._faults(op, device)):
                 yield f"not added to the list {where!r}: {faults[0].fault}"
                 continue
-            measured = [one for one in self._evidence.get(op, ()) if where == "raises" or not one.held]
+            measured = [one for one in of_op if where == "raises" or not one.held]
             standing = [
                 one for entries in self._entries.values() for entry in entries for one in entry.claims
             ]
@@ -246,18 +244,16 @@ def witness_words(evidence: Sequence[Evidence]) -> str:
 
 def _together(parts: Sequence[Claim]) -> Iterator[tuple[Claim, tuple[str, ...]]]:
     """Yield what parts of one bullet say, ops of which the same is said together, and the devices."""
-    groups: dict[tuple[object, ...], list[Claim]] = {}
+    groups: dict[tuple[object, ...], dict[str, list[Claim]]] = {}
     for part in parts:
-        groups.setdefault((part.section, part.direction, part.conditions), []).append(part)
-    for same in groups.values():
-        devices: dict[str, list[str]] = {}
-        for part in same:
-            devices.setdefault(part.targets[0], []).append(part.device)
-        together: dict[tuple[str, ...], list[str]] = {}
-        for target, on in devices.items():
-            together.setdefault(tuple(on), []).append(target)
-        for on_all, targets in together.items():
-            yield replace(same[0], targets=tuple(targets)), on_all
+        same = groups.setdefault((part.section, part.direction, part.conditions), {})
+        same.setdefault(part.targets[0], []).append(part)
+    for of_targets in groups.values():
+        together: dict[tuple[str, ...], list[Claim]] = {}
+        for some in of_targets.values():
+            together.setdefault(tuple(part.device for part in some), []).append(some[0])
+        for devices, some in together.items():
+            yield replace(some[0], targets=tuple(part.targets[0] for part in some)), devices
 
 
 NO_WORDS = "no words for it fit these rows and leave out all others"
