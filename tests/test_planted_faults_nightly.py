@@ -1,46 +1,46 @@
-"""Faults planted in a copy of the simulated GPU's engine: the fast tests of the GPU find each of them.
+"""Faults planted in a copy of the checkout: the fast tests of what they are in find each of them.
 
-``nox -s nightly -- -k planted``: each fault is a text of the engine's source that stands there once, and what takes its place.
+``nox -s nightly -- -k planted``: each fault is a text of a source that stands there once, and what takes its place.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from detmatrix.scanner.gpu import engine
-
 pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("conflicts", "schedules", "opcodes", "programs")
-# Those that find it soonest.
-FIRST = {"conflicts.c": "conflicts", "floats.c": "opcodes", "integers.c": "opcodes", "machine.c": "schedules"}
-# The engine is taken from another folder, and compiled fast.
+ENGINE = "scanner/gpu/engine"
+# Those that find a fault of the engine soonest come first.
+TESTS = ("gpu_conflicts", "gpu_schedules", "gpu_opcodes", "gpu_programs")
+FIRST = {"conflicts.c": TESTS[0], "floats.c": TESTS[2], "integers.c": TESTS[2], "machine.c": TESTS[1]}
+# The engine is compiled fast, and before all else where it has the fault.
 RUN = """
 import sys
-from pathlib import Path
 import pytest
 from detmatrix.scanner.gpu import engine
-engine._FOLDER, engine._FLAGS = Path(sys.argv[1]), ("-O1", *engine._FLAGS[1:])
-engine.compiled()
-sys.exit(pytest.main(["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", *sys.argv[2:]]))
+engine._FLAGS = ("-O1", *engine._FLAGS[1:])
+sys.argv[1] == "py" or engine.compiled()
+sys.exit(pytest.main(["-x", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider",
+                      "-m", "not nightly and not alone", *sys.argv[2:]]))
 """
 
 
 class Fault(NamedTuple):
-    """A text of a source file, and the one in its place."""
+    """A text of a source file, the one in its place, and the modules of tests that find it; of a file of the engine those of the GPU."""
 
     file: str
     right: str
     wrong: str
+    tests: str = ""
 
 
 FAULTS: dict[str, Fault] = {
@@ -82,25 +82,93 @@ FAULTS: dict[str, Fault] = {
     "accesses that are forgotten": Fault("conflicts.c", "else *to = *all[n] != 0;", "else *to = n > 0;"),
     "a swap that holds up nobody": Fault("machine.c", "w->held = 1;\n    return true;", "return false;"),
     "marks of the wrong thread": Fault("conflicts.c", "one->thread == w->first_thread + (uint32_t)lane && ", ""),
+    # Verdicts, run files, resuming, merging, workers, comparisons, lists, escaping, limits, locate.
+    "silent needs flag on": Fault("scanner/verdicts/findings.py", 'if on.verdict == "nondeterministic":\n        reads', 'if on.verdict == "nondeterministic" and off.verdict == "nondeterministic":\n        reads', "findings"),
+    "over_alert under warn_only": Fault("scanner/verdicts/findings.py", 'if warn_only.verdict == "nondeterministic":\n        return "raises", None', 'if warn_only.verdict == "nondeterministic":\n        return "over_alert", None', "compare_again"),
+    "mode_dependent from firsts": Fault("scanner/verdicts/findings.py", '"deterministic" if off.first == on.first else "mode_dependent"', '"deterministic"', "findings"),
+    "unequal inputs void": Fault("scanner/verdicts/findings.py", "if unequal_inputs(own):", "if unequal_inputs(own) and False:", "verdicts"),
+    "n missing before mode_dependent": Fault("scanner/verdicts/findings.py", 'if mode in _RESTS_ON.get(finding, ()) and (text := too_seldom(cell, f"with the flag {mode}")):', 'if mode in _RESTS_ON.get(finding, ()) and mode == "on" and (text := too_seldom(cell, f"with the flag {mode}")):', "findings"),
+    "both needed": Fault("scanner/verdicts/findings.py", "if not (fixed and still):", "if not (fixed or still):", "findings"),
+    "cured by NaN alone": Fault("scanner/verdicts/findings.py", '(on.verdict == "deterministic" or on.blank == "nan")', 'on.verdict == "deterministic"', "findings"),
+    "alert with the flag off": Fault("scanner/verdicts/cells.py", 'if caller is not None and observation.mode != "off":', "if caller is not None:", "verdicts"),
+    "processes disagree": Fault("scanner/verdicts/cells.py", 'verdict = "error" if verdict in {"raises", "not_run"} else verdict', 'verdict = "error" if verdict in {"not_run"} else verdict', "verdicts"),
+    "single execution": Fault("scanner/verdicts/cells.py", "if runs < 2:", "if runs < 1:", "verdicts"),
+    "serial and forward differing": Fault("scanner/verdicts/cells.py", "serial=threads == {1} and not any(one.forward_differing for one in ordered) if threads else None", "serial=threads == {1} if threads else None", "goldens"),
+    "power share": Fault("scanner/verdicts/power.py", "sentinel.differing >= POWER_SHARE * (sentinel.executions - 1)", "sentinel.differing >= POWER_SHARE * sentinel.executions", "verdicts"),
+    "sentinel behind": Fault("scanner/verdicts/power.py", "return seen[max(behind - 1, 0) : behind + 1]", "return seen[max(behind - 1, 0) : max(behind, 1)]", "goldens"),
+    "rates of executions": Fault("scanner/verdicts/power.py", "if self.differing == self.of:\n            return 1", "if self.differing == self.of:\n            return 0", "verdicts"),
+    "bound": Fault("scanner/verdicts/bound.py", "return [first - 1, *others]", "return [first, *others]", "verdicts"),
+    "control over processes": Fault("scanner/verdicts/controls.py", 'seen = seen if digest == first_digest else "other bits than in the first process"', "seen = seen", "workers"),
+    "rare control": Fault("scanner/verdicts/controls.py", '"rare": (_described(_RARE.differing(n), n), differing)', '"rare": (differing, differing)', "workers"),
+    "chosen mode silent": Fault("scanner/verdicts/findings.py", 'if cell.verdict == "nondeterministic" and flag:', 'if cell.verdict == "nondeterministic" and not flag:', "chosen_modes"),
+    "racing invariance": Fault("scanner/verdicts/invariance.py", "elif racing and not varies:", "elif racing:", "invariance"),
+    "catalog at resume": Fault("scanner/run/resume.py", "if row.digest != then_planned.digest:", "if False:", "resume"),
+    "other build at resume": Fault("scanner/run/resume.py", "if name in BUILD:", "if name in ():", "resume"),
+    "settings at resume": Fault("scanner/run/resume.py", "if name in plan.said and not setting.resumes(now, then):", "if False:", "defaults"),
+    "torn header": Fault("scanner/run/resume.py", 'return b"\\n" not in data and data.startswith', "return False and data.startswith", "resume"),
+    "machine of a GPU": Fault("scanner/run/resume.py", "on_gpu = here.gpu is not None and here.simulated is None", "on_gpu = True", "resume"),
+    "torn last line": Fault("scanner/observations/runfile.py", 'if line.endswith(b"\\n"):\n                yield line[:-1]', "if line:\n                yield line.rstrip()", "runfile"),
+    "behind the closing line": Fault("scanner/observations/runfile.py", "if closed or isinstance(record, Header):", "if isinstance(record, Header):", "runfile"),
+    "voided observations": Fault("scanner/observations/runfile.py", "by.since <= place < by.before", "by.since < place < by.before", "controls"),
+    "stands twice": Fault("scanner/observations/consistency.py", "if place in self._seen:\n", "if place in self._seen and False:\n", "runfile"),
+    "digests counted": Fault("scanner/observations/consistency.py", "if counted > executions or (", "if (", "runfile"),
+    "quartiles": Fault("scanner/observations/consistency.py", "elif not timing.low <= timing.median <= timing.high:", "elif not timing.low <= timing.high:", "runfile_formats"),
+    "closing counts": Fault("scanner/observations/consistency.py", "if count != found[kind]:", "if count < found[kind]:", "runfile"),
+    "shard twice": Fault("scanner/observations/merge.py", "if other is not source:", "if False:", "merge"),
+    "order of a merge": Fault("scanner/observations/merge.py", "planned = [row for spec in base.groups if spec not in entries for row in rows.get(spec, ())]", "planned = [row for spec in rows if spec not in entries for row in rows.get(spec, ())]", "merge"),
+    "unobserved row": Fault("scanner/observations/merge.py", "if (place := self._observed.find(False)) >= 0:", "if (place := self._observed.find(False)) > 0:", "merge"),
+    "first differing": Fault("scanner/worker/comparison.py", "if self._first_differing is None:", "if True:", "comparison"),
+    "structure": Fault("scanner/worker/comparison.py", "if not bits.same_structure(self._first, judged):\n            self.settle()", "if False:\n            self.settle()", "comparison"),
+    "strides": Fault("scanner/worker/bits.py", "if left.stride() != right.stride():", "if False:", "bits"),
+    "digest of shapes": Fault("scanner/worker/bits.py", "{name}|{tensor.dtype}|{tuple(tensor.shape)}|{one},{two}", "{name}|{tensor.dtype}|{tensor.numel()}|{one},{two}", "bits"),
+    "last numbers of a block": Fault("scanner/worker/bits.py", "padded = torch.zeros(size + -size % 4", "padded = torch.ones(size + -size % 4", "bits"),
+    "max ulp": Fault("scanner/worker/difference.py", "old if value is None else max(old, value)", "old if value is None else value", "severity"),
+    "blank of indices": Fault("scanner/worker/bits.py", 'if computed and kind not in (None, "value"):', 'if kind not in (None, "value"):', "bits"),
+    "rank": Fault("reports/compare/judge.py", '"over_alert": 2,\n    "fixed_by_mode": 3', '"over_alert": 3,\n    "fixed_by_mode": 3', "compare"),
+    "low power of what stopped raising": Fault("reports/compare/judge.py", 'if new.weak is not None:\n            return doubted(kind, "low_power", f"no longer raises', 'if False:\n            return doubted(kind, "low_power", f"no longer raises', "compare_circumstances"),
+    "other inputs": Fault("reports/compare/comparable.py", "elif before.keys() != after.keys():", "elif False:", "compare_circumstances"),
+    "threads compared": Fault("reports/compare/comparable.py", 'if kind == "cpu" and _threads(before) != _threads(after):', 'if kind == "cpu" and False:', "compare_circumstances"),
+    "fisher": Fault("reports/compare/comparable.py", "for weight in _weights(one.compared, other.compared, total) if weight <= seen)", "for weight in _weights(one.compared, other.compared, total) if weight < seen)", "compare_rates"),
+    "condition on dtype": Fault("scanner/claims/matching.py", "return not {row.dtype, dtype_kind(row.dtype)}.isdisjoint(condition.values)", "return row.dtype in condition.values", "docs"),
+    "clauses that disagree": Fault("scanner/claims/grammar.py", "if facts.setdefault((kind, name), values) != values:\n                return None", "facts.setdefault((kind, name), values)", "claims"),
+    "indentation of a bullet": Fault("scanner/claims/grammar.py", "(indent > margin or not blank)", "(indent > margin)", "claims"),
+    "release twice": Fault("reports/docs/judge.py", "if parts_of(header) == parts_of(theirs) and header.settings == theirs.settings:", "if False:", "docs"),
+    "weak evidence": Fault("reports/docs/judge.py", 'if behaviour in {"acts", "nothing"} and not doubt:', 'if behaviour in {"acts"} and not doubt:', "docs"),
+    "bars in code spans": Fault("reports/render/markdown.py", 'text = one_line(text).replace("|", "\\\\|")', "text = one_line(text)", "reports"),
+    "backticks in code spans": Fault("reports/render/markdown.py", 'max((len(run) for run in re.findall("`+", text)), default=0)', 'min((len(run) for run in re.findall("`+", text)), default=0)', "reports"),
+    "autoescape": Fault("reports/render/page.py", "autoescape=True", "autoescape=False", "goldens"),
+    "control characters": Fault("scanner/errors.py", "c if c.isprintable() else c.encode", 'c if c.isprintable() or c > "\\x7f" else c.encode', "reports"),
+    "names that read alike": Fault("reports/render/output.py", "text if counts[text] == 1 else one_line(name)", "text", "report_text"),
+    "size of an unpacked file": Fault("scanner/observations/files.py", "if size > most:", "if size > most and False:", "runfile"),
+    "newer format": Fault("scanner/observations/files.py", "if isinstance(written, int) and written > newest:", "if isinstance(written, int) and written > newest + 1:", "runfile"),
+    "file replaced while writing": Fault("scanner/observations/writer.py", "same = (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)", "same = True", "resume"),
+    "ambiguous op": Fault("scanner/cases/known.py", "found = direct or found", "found = found", "explain"),
+    "replaced names": Fault("scanner/worker/global_state.py", "now is not value\n", "now != value and False\n", "global_state"),
+    "CPU tolerance": Fault("scanner/worker/agreement.py", "step, relative = precision**0.5, precision**0.75", "step, relative = precision**0.5, precision**0.25", "severity"),
+    "forward of a node": Fault("scanner/locate/places.py", "self._forward.setdefault(_sequence() - 1, (line, library, module))", "self._forward[_sequence() - 1] = (line, library, module)", "locate_programs"),
+    "directed orders": Fault("scanner/gpu/schedule.py", "how = _DIRECTED[number] if number < DIRECTED else", "how = _DIRECTED[number] if number < 1 else", "gpu_schedules"),
+    "types of F2F": Fault("scanner/gpu/sass.py", 'types[:1] + [f"FROM_{one}" for one in types[1:]]', 'types[1:] + [f"FROM_{one}" for one in types[:1]]', "gpu_opcodes"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(tmp_path: Path, name: str) -> None:
-    """The copy compiles, and a test of the GPU fails."""
-    fault = FAULTS[name]
-    for path in engine._FOLDER.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    source = (tmp_path / fault.file).read_text(encoding="utf-8")
-    assert Counter(re.findall(re.escape(fault.right), source)) == {fault.right: 1}
-    (tmp_path / fault.file).write_text(source.replace(fault.right, fault.wrong), encoding="utf-8")
+    """The copy compiles, and a test fails."""
+    fault, copy = FAULTS[name], tmp_path / "copy"
+    path = fault.file if fault.tests else f"{ENGINE}/{fault.file}"
+    shutil.copytree(
+        ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+    )
+    source = (copy / path).read_text(encoding="utf-8")
+    assert source.count(fault.right) == 1
+    (copy / path).write_text(source.replace(fault.right, fault.wrong), encoding="utf-8")
 
-    first = FIRST.get(fault.file, "programs")
-    tests = [f"tests/test_gpu_{one}.py" for one in dict.fromkeys((first, *TESTS))]
+    modules = fault.tests.split() or dict.fromkeys((FIRST.get(fault.file, TESTS[3]), *TESTS))
+    cache = {} if fault.tests else {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, tmp_path, *tests],
-        cwd=ROOT,
-        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+        [sys.executable, "-c", RUN, path.rpartition(".")[2], *(f"tests/test_{one}.py" for one in modules)],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy), "OMP_PROC_BIND": "false", **cache},
         capture_output=True,
         text=True,
         check=False,

@@ -48,6 +48,7 @@ def hostile_rows() -> list[Planned]:
         ("a|b", "`a\\|b`"),
         ("a`b", "`` a`b ``"),
         ("``", "``` `` ```"),
+        ("`` a ` b", "``` `` a ` b ```"),
         ("a\nb\x1b[0m", "`a b\\x1b[0m`"),
         ("", "none"),
     ],

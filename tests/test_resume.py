@@ -210,7 +210,8 @@ def test_a_scan_goes_on_with_what_it_began_with(
 
 
 @pytest.mark.parametrize(
-    ("gpu", "name", "code"), [(None, "cpu", 2), ("Pretended GPU", "cpu", 0), ("Pretended GPU", "driver", 2)]
+    ("gpu", "name", "code"),
+    [(None, "torch", 2), (None, "cpu", 2), ("Pretended GPU", "cpu", 0), ("Pretended GPU", "driver", 2)],
 )
 def test_another_machine(
     detmatrix: Command, tmp_path: Path, standing: StandIn, gpu: str | None, name: str, code: int

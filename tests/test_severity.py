@@ -321,6 +321,7 @@ def test_seven_is_not_nine() -> None:
         (torch.neg, (torch.tensor([1.0, torch.nan]),), torch.tensor([torch.nan, torch.nan]), False),
         (torch.neg, (torch.tensor([3, 4]),), torch.tensor([-3, -5]), False),
         (torch.neg, (torch.tensor([3.0]),), torch.tensor([[-3.0]]), False),
+        (torch.neg, (torch.tensor([3.0]),), torch.tensor([-3.003]), False),
         (torch.argmax, (torch.tensor([1.0, 5.0, 5.0]),), torch.tensor(2), True),
         (torch.argmax, (torch.tensor([1.0, 5.0, 5.0]),), torch.tensor(0), False),
         (torch.argmax, (torch.tensor([1.0, 5.0, 5.0]),), torch.tensor(9), False),

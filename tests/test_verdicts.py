@@ -30,10 +30,10 @@ from detmatrix.scanner.run.requests import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
 from detmatrix.scanner.verdicts.cells import Cell, cell_of
 from detmatrix.scanner.verdicts.findings import matrix, runs_missing
-from detmatrix.scanner.verdicts.power import POWER_SHARE
+from detmatrix.scanner.verdicts.power import POWER_SHARE, RaceRate, has_power
 from detmatrix.scanner.verdicts.vocabulary import Verdict
 from tests.benchmarks import dependence
-from tests.evidence_runs import only, text, under
+from tests.evidence_runs import only, sentinel, text, under
 from tests.runs import ALERT, ENVIRONMENT, SETTINGS, raised, ran, row, write_run
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -317,6 +317,12 @@ def test_processes_count_for_more_than_executions() -> None:
     assert effective((50, 50)) < effective((1,) * 100) == pytest.approx(99)
     assert upper_bound((1,)) == 1
     assert upper_bound((1_000_000,) * 1000) > 0
+
+
+def test_half_of_what_could_differ_is_power_and_all_of_it_needs_one_more() -> None:
+    """The first of eleven executions cannot differ; a race in every process shows in any."""
+    assert [has_power(sentinel(differing=differing)) for differing in (4, 5)] == [False, True]
+    assert RaceRate("off", 2, 2, "processes").needed == 1
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])

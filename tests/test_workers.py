@@ -239,14 +239,28 @@ def test_a_reply_that_makes_no_sense_is_a_crash(
     assert str(failed.message).startswith("the worker's reply makes no sense (")
 
 
-def test_inputs_that_differ_void_the_scan(tmp_path: Path) -> None:
-    """Inputs that are not the same in every process and mode: exit 4, and the reason names the row."""
-    run, _ = _scan(
-        tmp_path, {"do": "observe", "mode": "on", **ROW, "then": {"inputs_digest": "other"}}, code=4
-    )
+OTHER_BITS = {"executions": 4, "digests": {"other": 4}, "first_differing": None, "outputs": [], "groups": []}
 
-    (reason,) = _distrust(run)
-    assert reason.startswith("the inputs of quick.cumsum:small:forward:float64 ")
+
+@pytest.mark.parametrize(
+    ("asked", "then", "text"),
+    [
+        (ROW, {"inputs_digest": "other"}, "the inputs of quick.cumsum:small:forward:float64 "),
+        (
+            {"spec": "control.constant"},
+            OTHER_BITS,
+            "the control constant in process 0 of mode on should show ",
+        ),
+    ],
+)
+def test_what_is_another_in_one_mode_voids_the_scan(
+    tmp_path: Path, asked: dict[str, str], then: dict[str, Any], text: str
+) -> None:
+    """Inputs, and the output of the control that is the same everywhere: exit 4, and the reason names the row."""
+    run, _ = _scan(tmp_path, {"do": "observe", "mode": "on", **asked, "then": then}, code=4)
+
+    assert _distrust(run)
+    assert {reason.startswith(text) for reason in _distrust(run)} == {True}
 
 
 @pytest.mark.parametrize("control", ["constant", "varies", "rare", "uninitialised", "random", "alerts"])
