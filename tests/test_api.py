@@ -111,7 +111,7 @@ def test_a_function_that_needs_more_than_modules_is_refused(size: str) -> None:
 
 
 def test_what_a_cell_has_of_the_same_names_does_not_matter(tmp_path: Path) -> None:
-    """Arguments and locals are the function's own; numbers go with it, those that no literal writes too."""
+    """Arguments, locals and its own name are the function's; numbers go with it, those that no literal writes too."""
     kept = tmp_path / "kept.jsonl"
     kept.write_text("of an earlier scan")
     space: dict[str, Any] = {"__name__": "__main__"}
@@ -119,7 +119,7 @@ def test_what_a_cell_has_of_the_same_names_does_not_matter(tmp_path: Path) -> No
 LIMIT, x, y = float("inf"), [8], [9]
 def step(x: "Nothing", most=LIMIT) -> None:
     y = [x[z] for z in range(4)]
-    return torch.stack(y).clamp(max=most) + 1
+    return torch.stack(y).clamp(max=most) + 1 if y else step(x)
 x = torch.ones(4)
 """
     exec(_as_cells(code), space)
