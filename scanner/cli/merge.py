@@ -25,7 +25,7 @@ from detmatrix.scanner.observations.merge import write_merged
 def command(runs: tuple[str, ...], output: Path, *, force: bool) -> int:
     """Join run files of one plan into one, which all commands take.
 
-    RUN is a file that scan --shard wrote, or a merged file. The builds of torch, the settings and the catalogs must be the
+    RUN is a file that scan --shard wrote. The builds of torch, the settings and the catalogs must be the
     same; machines may differ. The order does not matter.
     """
     refuse_report_name(str(output.with_suffix("") if output.suffix == ".gz" else output))

@@ -31,8 +31,6 @@ Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch | Invariance
 
 # Of PyTorch 2.0 to 2.15 none speaks of an op in more than three bullets.
 _MOST_OF_AN_OP = 20
-# Seconds: so that quotients of timings are finite.
-_SHORTEST = 1e-12
 
 
 class Check:
@@ -160,54 +158,28 @@ def fault(record: Placed, settings: Settings) -> str | None:
 
     A verdict would rest on it. The first such thing is told.
     """
-    faults: Iterator[str]
+    faults: Iterator[str] = iter(())
     if isinstance(record, Observation):
         further = record.process >= settings.processes
         runs = settings.runs_in(record.mode)
         faults = _observation_faults(record, max(runs, MOST_FURTHER) if further else runs)
-    elif isinstance(record, Cost):
-        faults = _cost_faults(record)
-    elif isinstance(record, Invariance):
-        faults = _invariance_faults(record)
-    elif isinstance(record, Sentinel):
+    elif isinstance(record, (Sentinel, Invariance)):
         faults = _too_many("differing", record.differing, record.executions)
-    else:
-        faults = _dispatch_faults(record)
+    elif isinstance(record, Cost) and record.outcome == "ran":
+        faults = (
+            f"has no timing though the row ran - at `$.{name}`"
+            for name in MODES
+            if getattr(record, name) is None
+        )
+    elif isinstance(record, Dispatch) and record.outcome == "ran" and not set(MODES) <= record.modes.keys():
+        faults = iter(["ran, and not in both modes - at `$.modes`"])
     return next(faults, None)
 
 
-def _dispatch_faults(record: BuildOverloads | Dispatch) -> Iterator[str]:
-    if isinstance(record, BuildOverloads):
-        names = [name for group in record.groups for name in group.names]
-        if len(set(names)) < len(names):
-            yield "has an overload twice - at `$.groups`"
-        return
-    if record.outcome == "ran" and not set(MODES) <= record.modes.keys():
-        yield "ran, and not in both modes - at `$.modes`"
-    for mode, reached in record.modes.items():
-        if any(overload not in (None, *reached.overloads) for _, overload in reached.alerts):
-            yield f"has an alert of an overload it did not reach - at `$.modes.{mode}.alerts`"
-
-
-def _too_many(field: str, differing: int, executions: int, most: int | None = None) -> Iterator[str]:
+def _too_many(field: str, differing: int, executions: int) -> Iterator[str]:
     """Say that more differ than can: the first execution is what the others are held against."""
-    if differing > (max(executions - 1, 0) if most is None else most):
+    if differing > max(executions - 1, 0):
         yield f"counts {differing} differing of {executions} executions, the first included - at `$.{field}`"
-
-
-def _invariance_faults(record: Invariance) -> Iterator[str]:
-    yield from _too_many("differing", record.differing, record.executions)
-    values = [one.value for one in record.trials]
-    if len(set(values)) < len(values):
-        yield "has a value twice - at `$.trials`"
-    for place, one in enumerate(record.trials):
-        field = f"trials[{place}].outputs"
-        if one.outcome in {"varies", "not_repeatable"} and not one.outputs:
-            yield f"has other bits in no output - at `$.{field}`"
-        for output in one.outputs:
-            yield from _too_many(field, output.differing, one.executions, one.executions)
-            if output.severity is not None and not output.severity.elements:
-                yield f"differs in an output without elements - at `$.{field}`"
 
 
 def _observation_faults(observation: Observation, runs: int) -> Iterator[str]:
@@ -251,21 +223,6 @@ def _group_faults(observation: Observation) -> Iterator[str]:
             yield f"counts {group.executions} executions under {name} but {digests} digests - at `$.groups`"
     if observation.outcome == "ran" and counted != observation.executions:
         yield f"counts {observation.executions} executions but {counted} in its groups - at `$.groups`"
-
-
-def _cost_faults(cost: Cost) -> Iterator[str]:
-    for name, timing in (("off", cost.off), ("on", cost.on), ("unfilled", cost.unfilled)):
-        if timing is None:
-            # The setting that leaves memory unfilled is not in every release.
-            if cost.outcome == "ran" and name != "unfilled":
-                yield f"has no timing though the row ran - at `$.{name}`"
-        elif 0 < timing.low < _SHORTEST:
-            yield f"took {timing.low} s, less than any execution - at `$.{name}.low`"
-        elif not timing.low <= timing.median <= timing.high:
-            yield (
-                f"has a median of {timing.median} s that is not between the quartiles {timing.low} and "
-                f"{timing.high} s - at `$.{name}.median`"
-            )
 
 
 def check_counts(path: str, number: int, closing: Closing, found: Mapping[type, int]) -> None:

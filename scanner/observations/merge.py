@@ -1,22 +1,20 @@
 """Join run files that hold shards of one plan.
 
-The merged file depends on what is joined alone, not on the order nor on what was joined before: its parts stand by shard, the
-lines of each as its scan wrote them. Two passes are made over the files. The first takes in what is planned; the
+The merged file depends on what is joined alone, not on the order: its parts stand by shard, the lines of each as its scan
+wrote them. Two passes are made over the files. The first takes in what is planned; the
 second writes line after line and holds none.
 """
 
 from __future__ import annotations
 
 import gzip
-import heapq
 import os
 import secrets
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate, chain
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import force_setattr, replace
@@ -27,7 +25,6 @@ from detmatrix.scanner.observations.parts import (
     BUILD,
     common_settings,
     missing_words,
-    part_by_worker,
     part_name,
     parts_of,
 )
@@ -60,42 +57,43 @@ class _Source:
 
         Raises:
             RunFileError: It cannot be read, or is damaged.
-            UsageError: It names no plan.
+            UsageError: It names no plan, or is no file of a shard.
         """
         reader = RunReader(path)
         self.path = path
         self.header = header = reader.header
         if not (header.plan and header.groups):
             raise UsageError(f"{path}: names no plan, an earlier detmatrix wrote it; scan again to merge")
+        if header.parts:
+            raise UsageError(f"{path}: is a merged file; give the files that it was made of")
+        if header.file > 1:
+            raise UsageError(
+                f"{path}: continues what another machine began, which is not joined any more; scan that shard again"
+            )
         self.kernels: BuildOverloads | None = None
         closing: Closing | None = None
-        entries: list[EnumeratedEntry] = []
+        self.entries: dict[str, EnumeratedEntry] = {}
         for number, text in reader.lines():
             if opening_of(text).kind not in ("entry", "kernels", "closing"):
                 continue
             match reader.decode(number, text):
                 case EnumeratedEntry() as entry:
                     reader.check.plan(number, entry)
-                    entries.append(entry)
+                    self.entries[entry.spec] = entry
                 case BuildOverloads() as kernels:
                     self.kernels = kernels
                 case Closing() as one:
                     closing = one
         self.end = reader.end
-        self.parts = parts_of(header, closing)
-        if any(part.file > 1 for part in self.parts):
-            raise UsageError(
-                f"{path}: continues what another machine began, which is not joined any more; scan that shard again"
-            )
-        self.entries = {entry.spec: entry for entry in entries}
-        self.rows = (*header.planned, *(row for entry in entries for row in entry.rows))
+        (self.part,) = parts_of(header, closing)
+        self.rows = (*header.planned, *(row for entry in self.entries.values() for row in entry.rows))
         shared.plan(self.rows)
         if both := {row.spec for row in header.planned} & self.entries.keys():
             raise RunFileError(f"{path}: plans rows of {min(both)} in its header and in a line of their own")
 
 
 def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
-    """Join run files of one plan.
+    """Join run files of the shards of one plan.
 
     Returns:
         The header, what is missing of the plan in words, and the lines of the merged file, which are read from the files as
@@ -103,21 +101,23 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
 
     Raises:
         RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, or hold a part of it twice.
+        UsageError: The files are not of one plan, or two are of one shard.
     """
     shared = Shared()
-    sources: list[_Source] = []
-    kernels: BuildOverloads | None = None
+    sources: dict[int, _Source] = {}
+    kernels: list[BuildOverloads] = []
     for path in paths:
         source = _Source(path, shared)
-        # The overloads of a build are the same for all of its files, unless one could not ask for them.
-        known = [one for one in (kernels, source.kernels) if one is not None]
-        kernels = min(known, key=lambda one: (one.message is not None, repr(one)), default=None)
-        source.kernels = None
-        sources.append(source)
-        if (text := difference(sources[0].header, source.header)) is not None:
-            raise UsageError(f"{source.path}: is of another plan than {sources[0].path}: {text}")
-    merger = _Merger(sources, kernels)
+        first = next(iter(sources.values()), source)
+        if (text := difference(first.header, source.header)) is not None:
+            raise UsageError(f"{path}: is of another plan than {first.path}: {text}")
+        if (other := sources.setdefault(source.part.shard, source)) is not source:
+            name = part_name(source.part.shard, source.header.shards)
+            raise UsageError(f"{path}: has {name}, and so has {other.path}; give one of them")
+        kernels += [source.kernels] if source.kernels else []
+    # The overloads of a build are the same for all of its files, unless one could not ask for them.
+    told = min(kernels, key=lambda one: (one.message is not None, repr(one)), default=None)
+    merger = _Merger([sources[shard] for shard in sorted(sources)], told)
     return merger.header, merger.missing, merger.lines()
 
 
@@ -171,26 +171,15 @@ class _Merger:
     """What the joined files plan, and where in it each of their lines belongs."""
 
     def __init__(self, sources: Sequence[_Source], kernels: BuildOverloads | None) -> None:
-        self._sources = sources
-        self._kernels = kernels
-        source_of: dict[int, _Source] = {}
-        shards = sources[0].header.shards
-        for source in sources:
-            for part in source.parts:
-                other = source_of.setdefault(part.shard, source)
-                if other is not source:
-                    raise UsageError(
-                        f"{source.path}: has {part_name(part.shard, shards)}, and so has {other.path}; give one of them"
-                    )
-        parts = {part.shard: part for source in sources for part in source.parts}
-        self._numbers = {shard: number for number, shard in enumerate(sorted(parts))}
-        ordered = [parts[shard] for shard in self._numbers]
-        self._first_worker = [0, *accumulate(part.workers for part in ordered)]
-        base = source_of[ordered[0].shard].header
-        self.missing = missing_words(base, ordered)
+        self._sources, self._kernels = sources, kernels
+        parts = tuple(source.part for source in sources)
+        base = sources[0].header
+        self.missing = missing_words(base, parts)
         rows: dict[str, list[Row]] = {}
-        for row in (row for source in sources for row in source.rows):
-            rows.setdefault(row.spec, []).append(row)
+        for number, source in enumerate(sources):
+            for row in source.rows:
+                force_setattr(row, "part", number)
+                rows.setdefault(row.spec, []).append(row)
         entries = {spec: entry for source in sources for spec, entry in source.entries.items()}
         # In the order of the plan, whatever was joined first.
         self._entries = [entries[spec] for spec in base.groups if spec in entries]
@@ -198,9 +187,7 @@ class _Merger:
         # A plan may have a million rows: what is known of each is a number.
         self._rows = [*planned, *(row for entry in self._entries for row in entry.rows)]
         self._places = {row.key: place for place, row in enumerate(self._rows)}
-        for row in self._rows:
-            force_setattr(row, "part", self._numbers[base.groups[row.spec]])
-        self.header = replace(base, planned=tuple(planned), parts=tuple(ordered), shard=1)
+        self.header = replace(base, planned=tuple(planned), parts=parts, shard=1)
         self._observed = bytearray(len(self._rows))
 
     def lines(self) -> Iterator[Line]:
@@ -213,51 +200,34 @@ class _Merger:
         if self._kernels is not None:
             yield self._kernels
         counts: Counter[type] = Counter()
-        for _, record in heapq.merge(*map(self._translated, self._sources), key=itemgetter(0)):
-            counts[type(record)] += 1
-            if isinstance(record, Observation) and (place := self._places.get(record.key)) is not None:
-                self._observed[place] = True
-            yield record
+        first = 0
+        for source in self._sources:
+            for record in self._translated(source, first):
+                counts[type(record)] += 1
+                if isinstance(record, Observation) and (place := self._places.get(record.key)) is not None:
+                    self._observed[place] = True
+                yield record
+            first += source.part.workers
         if not self.missing:
-            self._check_observed()
+            if (place := self._observed.find(False)) >= 0:
+                row = self._rows[place]
+                path = self._sources[row.part].path
+                raise RunFileError(f"{path}: has no observation of {row.id}; scan with --resume")
             yield self._closing(counts)
 
-    def _check_observed(self) -> None:
-        """Refuse to call complete what lacks a row."""
-        if (place := self._observed.find(False)) >= 0:
-            row = self._rows[place]
-            (source,) = (
-                one for one in self._sources if row.part in {self._numbers[it.shard] for it in one.parts}
-            )
-            raise RunFileError(f"{source.path}: has no observation of {row.id}; scan with --resume")
-
-    def _translated(self, source: _Source) -> Iterator[tuple[int, _Placed]]:
-        """Yield the lines of a file that stay, each with the number of its part, as the merged file has them."""
-        reader = RunReader(source.path, source.end)
-        part_of = part_by_worker(source.header)
-        theirs = [0, *accumulate(part.workers for part in source.parts)]
+    def _translated(self, source: _Source, first: int) -> Iterator[_Placed]:
+        """Yield the lines of a file that stay, as the merged file has them: its workers come behind so many *first* ones."""
         places = array("q", [*(self._places[row.key] for row in source.rows), len(self._places)])
-        last = 0
-        for record in reader.records():
-            if isinstance(record, (Cost, Dispatch)):
-                number = self._rows[self._places[record.key]].part
-            elif isinstance(record, (Observation, Sentinel, Distrust, Invariance)):
-                if record.worker >= len(part_of):
+        for record in RunReader(source.path, source.end).records():
+            if isinstance(record, (Observation, Sentinel, Distrust, Invariance)):
+                if record.worker >= source.part.workers:
                     raise RunFileError(
-                        f"{source.path}: has a line of worker {record.worker}, and {len(part_of)} workers; restore the file"
+                        f"{source.path}: has a line of worker {record.worker}, and {source.part.workers} workers; restore the file"
                     )
-                part = part_of[record.worker]
-                number = self._numbers[source.parts[part].shard]
-                force_setattr(record, "worker", record.worker - theirs[part] + self._first_worker[number])
+                force_setattr(record, "worker", record.worker + first)
                 _move(record, places)
-            else:
-                continue
-            if number < last:
-                raise RunFileError(
-                    f"{source.path}: the lines of its parts are mixed; merge again what it was made of"
-                )
-            last = number
-            yield number, record
+            if isinstance(record, _Placed):
+                yield record
 
     def _closing(self, counts: Counter[type]) -> Closing:
         closings = [part.closing for part in self.header.parts if part.closing is not None]

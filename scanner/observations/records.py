@@ -217,7 +217,7 @@ class Severity(Record, frozen=True):
     """
 
     examined: Annotated[int, Meta(ge=1)]  # differing executions that were looked at
-    elements: Count
+    elements: Annotated[int, Meta(ge=1, le=2**53)]
     differing_elements: Count  # raw bits differ
     v_c: Fraction  # fraction of elements whose values differ, A != B; NaN equals NaN here
     v_ermv: float | None = None  # mean of |A - B| / |A|
@@ -567,9 +567,10 @@ class Distrust(Record, frozen=True, tag="distrust", tag_field="kind"):
 class Timing(Record, frozen=True):
     """Seconds of one execution: median and quartiles over the samples."""
 
-    median: Seconds
-    low: Seconds
-    high: Seconds
+    # Quotients of them are finite.
+    median: Annotated[float, Meta(ge=1e-12, le=1e9)]
+    low: Annotated[float, Meta(ge=1e-12, le=1e9)]
+    high: Annotated[float, Meta(ge=1e-12, le=1e9)]
 
 
 class Cost(OfRow, frozen=True, tag="cost", tag_field="kind"):

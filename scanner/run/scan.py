@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -46,7 +45,7 @@ from detmatrix.scanner.observations.records import (
     Row,
     Sentinel,
 )
-from detmatrix.scanner.observations.runfile import Line, Run, read_run
+from detmatrix.scanner.observations.runfile import Line, Run, read_run, run_of
 from detmatrix.scanner.observations.versions import minor
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.processes.environment import (
@@ -68,6 +67,8 @@ from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
+
+_Kind = TypeVar("_Kind")
 
 
 def scan(plan: Plan, progress: Progress) -> Run:
@@ -105,8 +106,7 @@ def scan(plan: Plan, progress: Progress) -> Run:
             # A pattern that matches nothing anywhere is told before a worker starts.
             choose(asked.patterns, "any", specs)
         with ImportSandbox() as sandbox:
-            _Scan(plan, before, specs, sandbox, progress).run(writer)
-        run = read_run(plan.output)
+            run = _Scan(plan, before, specs, sandbox, progress).run(writer)
         writer.check()
     return run
 
@@ -137,16 +137,11 @@ class _Scan:
         )
         self._passes: Shares
         self._workers = contextlib.ExitStack()  # that are stopped in the end
-        self._counts: Counter[type] = Counter()  # of records, those of an interrupted scan included
-        self._timed: set[tuple[str, ...]] = set()
-        self._dispatched: set[tuple[str, ...]] = set()
-        # What was asked of invariance, which worker has answered the controls of it, and what these showed.
-        self._tried: set[tuple[tuple[str, ...], Property]] = set()
-        self._controlled: int | None = None
-        self._misled: tuple[str, ...] = ()
+        self._lines: list[Line] = []  # behind the plan, those of an interrupted scan included
+        self._controlled: int | None = None  # which worker has answered the controls of invariance
 
-    def run(self, writer: RunWriter) -> None:
-        """Execute what is planned and not yet observed."""
+    def run(self, writer: RunWriter) -> Run:
+        """Execute what is planned and not yet observed; return what the file then holds."""
         started = time.monotonic()
         self._writer = writer
         self._progress.doing(f"starting torch: {self._plan.python}")
@@ -157,10 +152,10 @@ class _Scan:
             settings = header.settings
             passes = settings.processes * len(MODES) + settings.cost + settings.overloads
             before = observations_made(self._begun) if self._begun else 0
-            asked = sum(not is_control(one) for one in self._begun.invariances) if self._begun else 0
+            asked = sum(not is_control(one) for one in self._all_of(Invariance))
             self._progress.begin(
                 len(header.planned) * (passes + len(settings.invariance)),
-                before + len(self._timed) + len(self._dispatched) + asked,
+                before + len(self._all_of(Cost)) + len(self._all_of(Dispatch)) + asked,
             )
             self._passes.observe()
             for mode in FURTHER_MODES:
@@ -171,29 +166,40 @@ class _Scan:
             self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
-                self._pass_aside("cost", Cost, self._timed, "cost", max_seconds=_COST_SECONDS)
+                self._pass_aside("cost", Cost, "cost", max_seconds=_COST_SECONDS)
             if settings.overloads or settings.simulate:
                 self._build_pass()
             if settings.overloads:
-                self._pass_aside("dispatch", Dispatch, self._dispatched, "overloads")
+                self._pass_aside("dispatch", Dispatch, "overloads")
             if settings.invariance:
                 self._supervisor.renew(MODES[0])
                 self._invariance_pass()
         finally:
             self._supervisor.retire()
             self._workers.close()
-        writer.write(
+        misled_by = misled(one for one in self._all_of(Invariance) if is_control(one))
+        late = (one.reason for one in self._all_of(Distrust) if one.mode is None)
+        self._write(
             Closing(
                 seconds=round(time.monotonic() - started, 3),
                 load=load(),
-                observations=self._counts[Observation],
-                sentinels=self._counts[Sentinel],
-                costs=self._counts[Cost],
-                dispatches=self._counts[Dispatch],
-                invariances=self._counts[Invariance],
-                distrust=(*self._passes.distrust, *self._misled),
+                observations=len(self._all_of(Observation)),
+                sentinels=len(self._all_of(Sentinel)),
+                costs=len(self._all_of(Cost)),
+                dispatches=len(self._all_of(Dispatch)),
+                invariances=len(self._all_of(Invariance)),
+                distrust=tuple(dict.fromkeys((*self._passes.distrust, *misled_by, *late))),
             )
         )
+        return self._seen()
+
+    def _all_of(self, kind: type[_Kind]) -> list[_Kind]:
+        """Return the lines of a kind."""
+        return [line for line in self._lines if isinstance(line, kind)]
+
+    def _seen(self) -> Run:
+        """Return what the file holds."""
+        return run_of(str(self._plan.output), self._header, self._lines)
 
     def _first_worker(self) -> WorkerProcess:
         """Start the worker that says which torch there is."""
@@ -266,40 +272,40 @@ class _Scan:
         self._workers.callback(self._passes.retire)
         if (begun := self._begun) is not None:
             self._passes.recall(begun)
-            self._timed = {cost.key for cost in begun.costs}
-            self._dispatched = {dispatch.key for dispatch in begun.dispatches}
-            self._tried = {(one.key, one.what) for one in begun.invariances}
-            self._misled = misled(one for one in begun.invariances if is_control(one))
-            lines = (begun.observations, begun.controls, begun.sentinels, begun.costs, begun.dispatches)
-            self._counts.update(type(one) for kind in (*lines, begun.invariances) for one in kind)
+            self._lines += (
+                *begun.observations,
+                *begun.controls,
+                *begun.sentinels,
+                *begun.costs,
+                *begun.dispatches,
+            )
+            self._lines += (*begun.invariances, *(Distrust(reason=text) for text in begun.distrust))
+            self._lines += [begun.kernels] if begun.kernels else []
         return self._header
 
     def _write(self, record: Line) -> None:
         self._writer.write(record)
-        self._counts[type(record)] += 1
+        self._lines.append(record)
 
     def _missing(self, mode: Mode) -> dict[tuple[str, ...], int]:
         """Return how many more executions in a mode rows need before their findings can be told."""
         return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row, mode))}
 
     def _rows_seen(self) -> Iterator[MatrixRow]:
-        run = read_run(self._plan.output)
-        return matrix(run.header, run.observations, closed=False)
+        return matrix(self._header, self._seen().observations, closed=False)
 
-    def _pass_aside(
-        self, do: str, kind: type[Seen], done: set[tuple[str, ...]], what: str, **more: Any
-    ) -> None:
+    def _pass_aside(self, do: str, kind: type[Seen], what: str, **more: Any) -> None:
         """Ask of each row what is not yet known of it, in a process that may switch the flag to either mode."""
+        done = {one.key for one in self._all_of(kind)}
         for row in self._header.planned:
             if row.key not in done:
                 self._progress.at(row, what)
                 self._write(self._aside(row, do, kind, **more))
-                done.add(row.key)
                 self._progress.saw(None)
 
     def _build_pass(self) -> None:
         """Record what overloads there are, and the alerts that are compiled into the build."""
-        if self._begun is not None and self._begun.kernels is not None:
+        if self._all_of(BuildOverloads):
             return
         settings = self._header.settings
         request = {"do": "kernels", "device": settings.device, "overloads": settings.overloads}
@@ -307,7 +313,7 @@ class _Scan:
             kernels = self._supervisor.ask_for(BuildOverloads, "on", request, PATIENCE)
         except WorkerEndedError as ended:
             kernels = BuildOverloads(groups=(), message=str(ended))
-        self._writer.write(kernels)
+        self._write(kernels)
 
     def _invariance_pass(self) -> None:
         """Ask of each row that did not differ with the flag off what else its bits depend on.
@@ -316,11 +322,12 @@ class _Scan:
         rows and at the end.
         """
         settings, machine = self._header.settings, self._header.environment
+        tried = {(one.key, one.what) for one in self._all_of(Invariance)}
         left = [
             (row, what)
             for row in self._rows_seen()
             for what in settings.invariance
-            if (row.row.key, what) not in self._tried
+            if (row.row.key, what) not in tried
         ]
         cores = len(machine.affinity) or machine.cores
         above = [str(count) for count in THREADS if count > cores]
@@ -343,15 +350,14 @@ class _Scan:
         serving, settings = self._supervisor.serving, self._header.settings
         if not again and serving is not None and serving == self._controlled:
             return
+        tried = {(one.key, one.what) for one in self._all_of(Invariance)}
         rows = known_rows(settings.device, INVARIANCE_CONTROLS)
         for row, what in ((row, what) for row in rows for what in settings.invariance):
             record = self._ask_invariance(row, what)
-            if (record.key, what) not in self._tried:
-                self._tried.add((record.key, what))
+            if (record.key, what) not in tried:
                 self._write(record)
             elif wrong := misled([record]):
-                self._writer.write(Distrust(reason=wrong[0]))
-            self._misled = tuple(dict.fromkeys((*self._misled, *misled([record]))))
+                self._write(Distrust(reason=wrong[0]))
         self._controlled = self._supervisor.serving
 
     def _ask_invariance(self, row: Row, what: Property) -> Invariance:
