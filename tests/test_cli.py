@@ -67,13 +67,6 @@ REFUSED = {
     # Perturbations and power
     "scan --perturb quiet,noise": "unknown perturbation 'noise'; choose: quiet, stress, shift, poison, pause, order, threads",
     "scan --perturb ,": "none given",
-    "scan --max-rate 0.1 --runs 3": "--max-rate chooses how many executions",
-    "scan --confidence 0.9": "--confidence says how probably --max-rate would be seen",
-    "scan --max-rate 1": "--max-rate",
-    "scan --max-rate 1e-7 --device cpu": "--max-rate 1e-07 needs more than 1000000 executions",
-    "scan --max-rate 1e-17 --device cpu": "--max-rate 1e-17 needs more than 1000000 executions",
-    "scan --max-rate 0.999999999 --device cpu": "give a rate farther from 0 and 1",
-    "scan --confidence nan --max-rate 0.5": "is not a number",
     "scan --max-time 0": "--max-time",
     # PyTorch's databases
     "scan opinfo:add --source modules": "no op matches 'opinfo:add'; add --source opinfo",

@@ -50,9 +50,9 @@ def test_scan_takes_them(detmatrix: Command, tmp_path: Path) -> None:
     )
     said = f"scan: {tmp_path / 'pyproject.toml'} says --device cpu --runs 3 --processes 1 --perturb quiet,poison --no-cost"
     assert said in done.stderr
-    done = detmatrix(*command, "--max-rate", "0.5", "--confidence", "0.5", "--force")
+    done = detmatrix(*command, "--runs", "4", "--force")
     assert done.returncode == 0, done.stderr
-    assert read_run(tmp_path / "detmatrix.jsonl").header.settings.max_rate == 0.5
+    assert read_run(tmp_path / "detmatrix.jsonl").header.settings.runs == 4
 
 
 def test_resuming_asks_for_nothing_of_them(detmatrix: Command, tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_damage_to_new_records_is_told_with_its_place(
         _grouped(_group("threads=1", 3, a=3), _group("quiet", 3)),
         _last("sentinel", executions=20, differing=19),
         _last("sentinel", executions=0, differing=0, message="killed"),
-        _last("cost", outcome="ran", on=_timing(2.0, 2.0, 2.0), unfilled=None),
+        _last("cost", outcome="ran", on={"median": 2.0, "low": 2.0, "high": 2.0}, unfilled=None),
         _last("cost", outcome="raised", off=None, on=None, unfilled=None, message="no"),
     ],
 )

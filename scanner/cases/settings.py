@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +11,8 @@ import msgspec
 from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import CHOSEN_MODES, modes_on
-from detmatrix.scanner.observations.settings import MOST_RUNS, SETTINGS, Settings
-from detmatrix.scanner.perturbations import PERTURBATIONS, shares
+from detmatrix.scanner.observations.settings import SETTINGS, Settings
+from detmatrix.scanner.perturbations import PERTURBATIONS
 from detmatrix.scanner.schedules import SCHEDULES
 
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
@@ -53,7 +52,7 @@ _SIMULATED: dict[str, Any] = {
     "cost": False,
     "overloads": False,
 }
-NOT_SIMULATED = ("device", "perturb", "cost", "overloads", "invariance", "confidence", "max_rate")
+NOT_SIMULATED = ("device", "perturb", "cost", "overloads", "invariance")
 
 
 class Shard(NamedTuple):
@@ -85,24 +84,11 @@ def asked_for(**said: Any) -> Settings:
     return Settings(**(defaults | (_SIMULATED if said.get("simulate") else {}) | said))
 
 
-def executions_for(confidence: float, max_rate: float) -> int:
-    """Return the n with which a difference rate of *max_rate* is seen with probability *confidence*.
-
-    Where executions give other bits independently at that rate, all n are equal with probability
-    ``(1 - max_rate) ** n + max_rate ** n``: none gave them, or all did.
-    """
-    n = max(2, math.floor(math.log1p(-confidence) / math.log1p(-max_rate)))
-    # A rate near 1 is as hard to see as one near 0: then nearly all give the other bits.
-    while n <= MOST_RUNS and (1 - max_rate) ** n + max_rate**n > 1 - confidence:
-        n += 1
-    return n
-
-
 def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
     """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``), with so many workers unless asked.
 
     Raises:
-        UsageError: A perturbation does not exist on the device, or there would be too many executions.
+        UsageError: A perturbation, or what invariance is asked of, does not exist on the device.
     """
     for name in asked.perturb:
         if device != "cpu" and PERTURBATIONS[name].cpu_alone:
@@ -117,8 +103,6 @@ def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
         perturb=_known(asked.perturb, device),
         workers=asked.workers or workers,
         modes=tuple(mode for mode in asked.modes if mode in (*CHOSEN_MODES, *modes_on(device))),
-        runs=asked.runs if asked.max_rate is None else _runs_for(asked, asked.max_rate),
-        confidence=None if asked.max_rate is None else asked.confidence,
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,
     )
 
@@ -127,24 +111,6 @@ def _known(names: tuple[str, ...], device: str) -> tuple[str, ...]:
     """Leave out the perturbations that a device cannot have."""
     lacks = {} if device == "cpu" else ACCELERATORS[kind_of(device)].lacks
     return tuple(name for name in names if name not in lacks) or ("quiet",)
-
-
-def _runs_for(asked: Settings, max_rate: float) -> int:
-    """Return the executions in each process that show a difference at that rate."""
-    confidence = asked.confidence or SETTINGS["confidence"].default
-    needed = executions_for(confidence, max_rate)
-    share = math.ceil(needed / asked.processes)
-    # Those of the first perturbation are to suffice; `threads` stands for three groups at most.
-    names = [*asked.perturb, *["threads"] * (2 * asked.perturb.count("threads"))]
-    runs = share
-    while runs <= MOST_RUNS and (missing := share - shares(runs, names)[0]) > 0:
-        runs += missing
-    if max(needed, runs) > MOST_RUNS:
-        raise UsageError(
-            f"--max-rate {max_rate:g} needs more than {MOST_RUNS} executions per process; give a rate "
-            f"farther from 0 and 1, a smaller --confidence, or more --processes"
-        )
-    return runs
 
 
 def ordered(names: tuple[str, ...]) -> tuple[str, ...]:

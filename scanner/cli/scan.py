@@ -194,10 +194,6 @@ def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], lis
     tabled = {name for name in given if source(name) is ParameterSource.DEFAULT_MAP}
     asked = given.keys() - tabled
     idle = set(tabled) if resume else set[str]()
-    if "max_rate" in asked:
-        idle.add("runs")
-    if "runs" in asked:
-        idle |= {"max_rate", "confidence"}
     if given.get("simulate"):
         idle |= {*NOT_SIMULATED}
         if wrong := [name for name in NOT_SIMULATED if name in asked and given[name] not in {"auto", False}]:
@@ -206,10 +202,6 @@ def _said(options: dict[str, Any], *, resume: bool) -> tuple[dict[str, Any], lis
             )
     needing = _needing(given)
     said = {name: value for name, value in given.items() if name not in (idle | needing.keys()) & tabled}
-    if {"max_rate", "runs"} <= said.keys():
-        raise click.UsageError("--max-rate chooses how many executions, --runs says it; give one of them")
-    if "confidence" in said and "max_rate" not in said:
-        raise click.UsageError("--confidence says how probably --max-rate would be seen; give both")
     for name, what in needing.items():
         if said.get(name) and not resume:
             raise click.UsageError(f"{SETTINGS[name].option} applies to {what}")

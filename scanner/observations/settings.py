@@ -266,31 +266,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             f"to one another; on an accelerator as many as its memory and the cores allow, at most {MOST_WORKERS}.",
         ),
     ] = 1
-    # Both only where `runs` was chosen from them.
-    confidence: Annotated[
-        Share | None,
-        Setting(
-            label="confidence that n was chosen for",
-            default=0.95,
-            option="--confidence",
-            metavar="C",
-            limits=Meta(gt=0, lt=1),
-            help="With --max-rate: how probably such a difference would be seen.",
-            unit="%",
-        ),
-    ] = None
-    max_rate: Annotated[
-        Share | None,
-        Setting(
-            label="rate of differing that n was chosen for",
-            option="--max-rate",
-            metavar="R",
-            limits=Meta(gt=0, lt=1),
-            help="Choose N so that a difference in a share R of the executions would be seen, with --confidence, if executions "
-            "were independent; those of one process are not, and more --processes narrow the bound.",
-            unit="%",
-        ),
-    ] = None
+    # Retired: earlier releases chose `runs` from them.
+    confidence: Annotated[Share | None, Setting(label="confidence that n was chosen for", unit="%")] = None
+    max_rate: Annotated[Share | None, Setting(label="rate of differing that n was chosen for", unit="%")] = (
+        None
+    )
     max_time: Annotated[
         Duration | None,
         Setting(

@@ -176,8 +176,6 @@ def measure(
         "max_time": None if None in times else max(time for time in times if time is not None),
         "modes": modes,
         "workers": 1,
-        "confidence": None,
-        "max_rate": None,
         "cost": False,
     }
     parts = [
