@@ -15,7 +15,8 @@ import msgspec
 import torch
 
 from detmatrix.opspecs.model import OpSpec, Planned
-from detmatrix.opspecs.registry import select
+from detmatrix.opspecs.registry import SPECS, select
+from detmatrix.opspecs.user import load_specs
 from detmatrix.scanner.observations.records import FORMAT, Header, Observation, Output, Settings
 from detmatrix.scanner.repro.script import InputSource, script
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
@@ -114,10 +115,16 @@ def seen(spec: OpSpec, planned: Planned, *outputs: Output, device: str = "cpu") 
     return found
 
 
+def source_of(spec_files: Sequence[str] = (), **row: Any) -> dict[str, Any]:
+    """Return what a worker with files of specs answers to how the inputs of a row are made."""
+    own = [spec for path in spec_files for spec in load_specs(path)]
+    return input_source({spec.name: spec for spec in (*SPECS, *own)}, **row)
+
+
 def asked(planned: Planned, device: str = "cpu", specs: Sequence[str] = ()) -> InputSource:
     """Return the recipe of a row."""
     fields = {name: getattr(planned, name) for name in ("spec", "case", "direction", "dtype")}
-    return msgspec.convert(input_source(**fields, device=device, seed=SEED, specs=[*specs]), InputSource)
+    return msgspec.convert(source_of(specs, **fields, device=device, seed=SEED), InputSource)
 
 
 def loaded(text: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import WorkerEndedError
 from detmatrix.scanner.processes.variables import worker_environment
 from detmatrix.scanner.run.passes import PassRunner
-from detmatrix.scanner.run.progress import PlainProgress
+from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from tests.bullets import CUBLAS, DETERMINISTIC, read
 from tests.commands import Command
@@ -190,7 +190,7 @@ def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
         closing=None,
     )
     workers = _NoWorkers()
-    passes = PassRunner(read_run(path).header, PlainProgress(io.StringIO()), lambda _: None)
+    passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
 
     passes.run("no_workspace", 0, workers)  # type: ignore[arg-type]
 
@@ -214,7 +214,7 @@ def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[
     settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
     path = write_run(tmp_path / "run.jsonl", [(row, []) for row in planned], settings=settings, closing=None)
     workers = _NoWorkers()
-    passes = PassRunner(read_run(path).header, PlainProgress(io.StringIO()), lambda _: None)
+    passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
 
     passes.run(mode, 0, workers)  # type: ignore[arg-type]
 

@@ -136,7 +136,7 @@ def test_a_script_shows_it_with_torch_alone(
     threads = torch.get_num_threads()
     measured |= measure(spec, "only", property=what, max_time=60, **place)
     source = msgspec.convert(
-        input_source(spec=spec.name, case="only", specs=[str(path)], **place),  # type: ignore[arg-type]
+        input_source({spec.name: spec}, spec=spec.name, case="only", **place),  # type: ignore[arg-type]
         InputSource,
     )
     planned = row(spec.name, "only", direction, "float32")  # type: ignore[arg-type]

@@ -25,8 +25,7 @@ from tests.runs import drifting, ran, row, stable, write_run
 
 torch = pytest.importorskip("torch")
 
-from detmatrix.scanner.worker.repro.inputs import input_source  # noqa: E402 - it needs torch
-from tests.scripts import PLANTED, SEED  # noqa: E402
+from tests.scripts import PLANTED, SEED, source_of  # noqa: E402
 
 # Rows of a fresh scan, and what they show.
 SHOWN = {
@@ -119,7 +118,7 @@ def printed(scanned: Path) -> dict[str, str]:
     places = []
     for number, one in enumerate(found.values()):
         fields = dict(zip(("spec", "case", "direction", "dtype"), one.row.key, strict=True))
-        answer = input_source(**fields, device="cpu", seed=SEED, specs=[str(scanned.parent / "planted.py")])
+        answer = source_of([str(scanned.parent / "planted.py")], **fields, device="cpu", seed=SEED)
         places.append(scanned.parent / f"{number}.py")
         places[-1].write_text(script(msgspec.convert(answer, InputSource), one, run.header), encoding="utf-8")
     command = [sys.executable, "-I", "-c", FORKS, *map(str, places)]
@@ -212,7 +211,7 @@ def test_scripts_import_torch_alone(scanned: Path) -> None:
         (["torch.Tensor.put_"], "'torch.Tensor.put_' means 2 rows of run.jsonl; give one of them: torch.Tensor.put_:over"),
         (["take", "-o", "run.jsonl"], "run.jsonl: is the run file; choose another place with -o"),
         (["take", "-o", "no/such/folder.py"], "no/such/folder.py: cannot be written (No such file or directory)"),
-        (["take", "--python", "/no/python"], "--python /no/python: cannot be started (No such file or directory)"),
+        (["take", "--python", "/no/python"], "--python /no/python: no worker could be started (No such file or directory)"),
         (["take", "--python", "without torch"], "has no torch; install it there (pip install torch)"),
         (["mine.noisy"], ("no script can be written: its spec is none of ours; specs are Python, which runs only where the "
          "command line names it: if you trust it, add --specs planted.py")),

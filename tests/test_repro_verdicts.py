@@ -30,12 +30,12 @@ from detmatrix.scanner.worker.bits import (
     parts,
 )
 from detmatrix.scanner.worker.execution import Execution
-from detmatrix.scanner.worker.repro.inputs import InputSourceError, input_source
+from detmatrix.scanner.worker.repro.inputs import InputSourceError
 from detmatrix.scanner.worker.repro.recorder import Drawing
 from tests.conftest import lines, refusal
 from tests.mutants import INPUT_SOURCE
 from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run
-from tests.scripts import PLANTED, SEED, asked, header, loaded, loaded_put, put, seen
+from tests.scripts import PLANTED, SEED, asked, header, loaded, loaded_put, put, seen, source_of
 
 
 @pytest.mark.parametrize("warn_only", ["deterministic", "nondeterministic"])
@@ -439,7 +439,7 @@ def test_an_op_brings_along_what_it_needs(tmp_path: Path) -> None:
     """Of the module it is in: functions and values it calls and reads, in an order that works; nothing else."""
     (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
 
-    answer = input_source(spec="mine.by_mode", **ONLY, specs=[str(tmp_path / "planted.py")])
+    answer = source_of([str(tmp_path / "planted.py")], spec="mine.by_mode", **ONLY)
 
     assert answer["imports"] == []
     assert "\n".join(answer["definitions"]).splitlines() == [
@@ -469,7 +469,7 @@ def test_no_recipe(spec: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
 
     with pytest.raises(InputSourceError, match=text):
-        input_source(spec=spec, **ONLY, specs=[str(tmp_path / "planted.py")])
+        source_of([str(tmp_path / "planted.py")], spec=spec, **ONLY)
 
 
 ONLY: dict[str, Any] = {

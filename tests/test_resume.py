@@ -29,8 +29,7 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.processes import process
-from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.run.progress import PlainProgress
+from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.run.scan import scan
 from detmatrix.scanner.verdicts.findings import matrix
 from tests import quick, tied
@@ -91,7 +90,7 @@ def small_scan(path: Path, *, resume: bool = False) -> Run:
         resume=resume,
         force=not resume,
     )
-    return scan(plan, PlainProgress(io.StringIO()))
+    return scan(plan, Progress(io.StringIO()))
 
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -402,25 +401,6 @@ def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
     assert process.returncode == -signal.SIGKILL
     assert wait.exists()
     assert left(standing) == []
-
-
-def test_folders_of_killed_scans_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By the next scan; those of a scan that goes on, and what is no such folder, stay."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    mine = tmp_path / "detmatrix-sandbox-mine"
-    mine.mkdir()
-    (mine / "notes").touch()
-    (tmp_path / "detmatrix-sandbox-link").symlink_to(mine)
-    code = "import os, signal; from detmatrix.scanner.processes.sandbox import ImportSandbox; ImportSandbox(); os.kill(os.getpid(), signal.SIGKILL)"
-    subprocess.run([sys.executable, "-c", code], check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
-    left = set(tmp_path.iterdir())
-    assert len(left) == 3
-
-    with ImportSandbox() as one, ImportSandbox() as other:
-        assert set(tmp_path.iterdir()) == {mine, tmp_path / "detmatrix-sandbox-link", one.path, other.path}
-        assert (one.path / "detmatrix" / "scanner" / "worker").is_dir()
-    assert set(tmp_path.iterdir()) == {mine, tmp_path / "detmatrix-sandbox-link"}
-    assert (mine / "notes").exists()
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -18,20 +14,21 @@ from detmatrix.scanner.accelerators import ACCELERATORS, kind_of
 from detmatrix.scanner.cases.catalog import named_files
 from detmatrix.scanner.cases.selected import selected_rows
 from detmatrix.scanner.cli.options import python_option, specs_option, tell
-from detmatrix.scanner.errors import EXIT_DONE, UsageError
+from detmatrix.scanner.errors import EXIT_DONE, UntrustedScanError, UsageError
 from detmatrix.scanner.invariance import PROPERTIES, Property
 from detmatrix.scanner.observations.parts import machine_of
-from detmatrix.scanner.observations.records import Header, Row, digest_kind
+from detmatrix.scanner.observations.records import MODES, Header, Row, digest_kind
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.writer import cannot_write
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
 from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.processes.variables import packages_for, worker_environment
 from detmatrix.scanner.repro.replay import replay_script, specs_of, told, witness_of
 from detmatrix.scanner.repro.script import InputSource, invariance_script, rendered, script, tried_of
+from detmatrix.scanner.run.requests import place_of
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 
-# Importing torch takes seconds, and minutes from a cold network disk; drawing takes a moment.
-_TIMEOUT = 600.0
+# Drawing takes a moment, a database seconds to import.
+_TIMEOUT = 300.0
 
 
 @click.command(name="repro")
@@ -172,51 +169,23 @@ def input_source_of(row: Row, header: Header, spec_files: Sequence[str], python:
         )
     recorded = specs_of(row, header)
     named = named_files(spec_files, recorded, f"{text}: its spec is none of ours") if recorded else ()
-    files = list(map(resolved, named))
-    for path in files:
+    for path in map(resolved, named):
         if not file_of(path).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
-    request = {name: getattr(row, name) for name in ("spec", "case", "direction", "dtype")}
-    request |= {
-        "device": row.device.partition(":")[0],
-        "seed": header.settings.seed,
-        "specs": files,
-        "grown": row.enlargement,
-    }
+    request = {"do": "source", **place_of(row), "device": row.device.partition(":")[0]}
+    request |= {"seed": header.settings.seed, "grown": row.enlargement}
     with ImportSandbox() as sandbox:
-        answer = _ask(request, python, sandbox.path)
+        supervisor = WorkerSupervisor(python, sandbox.path, named, "cpu")
+        try:
+            supervisor.first(MODES[0])
+            answer = supervisor.ask(MODES[0], request, _TIMEOUT)
+        except (WorkerEndedError, UntrustedScanError) as error:
+            raise UsageError(f"{text}: the worker that draws its inputs: {error}") from error
+        finally:
+            supervisor.retire()
     if "failed" in answer:
         raise UsageError(f"{text}: {answer['failed']}")
     return msgspec.convert(answer, InputSource)
-
-
-def _ask(request: dict[str, Any], python: str, sandbox: Path) -> dict[str, Any]:
-    """Run ``detmatrix.scanner.worker.repro.inputs`` and return its answer."""
-    # It runs in another folder.
-    python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
-    try:
-        done = subprocess.run(
-            [python, "-m", "detmatrix.scanner.worker.repro.inputs", json.dumps(request)],
-            cwd=sandbox,
-            env=worker_environment("off", "cpu") | packages_for(python),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_TIMEOUT,
-        )
-    except OSError as error:
-        raise UsageError(f"--python {python}: cannot be started ({error.strerror})") from error
-    except subprocess.TimeoutExpired as error:
-        raise UsageError(f"--python {python}: the inputs took longer than {_TIMEOUT:g} s to draw") from error
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    if done.returncode:
-        if last.startswith("ModuleNotFoundError: No module named 'torch'"):
-            raise UsageError(f"--python {python}: has no torch; install it there (pip install torch)")
-        raise UsageError(f"--python {python}: the inputs cannot be drawn there ({last or done.returncode})")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
 
 
 def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
-from msgspec.structs import replace
 
 from detmatrix.opspecs.controls import SENTINELS
 from detmatrix.scanner.accelerators import kind_of
@@ -93,13 +92,8 @@ class PassRunner:
         self._control_keys = {row.key for row in header.controls}
         self._places = {row.key: place for place, row in enumerate(header.planned)}
         self._done: set[tuple[tuple[str, ...], Mode, int]] = set()
-        self._inputs: dict[tuple[str, ...], Observation] = {}  # of each row the first one that had inputs
-        self._unequal: list[str] = []
         self._controls: list[Observation] = []
-        # How many threads worked in the first process of each mode that told; the others execute the same code.
-        self._threads: dict[tuple[tuple[str, ...], Mode], int] = {}
-        # What off and on gave of each row, by which it is run in further modes.
-        self._seen: defaultdict[tuple[str, ...], list[Observation]] = defaultdict(list)
+        self._seen: defaultdict[tuple[str, ...], list[Observation]] = defaultdict(list)  # of each row
         # By mode and process: the place of the last row observed, and what the last sentinel stood before.
         self._reached: dict[tuple[Mode, int], int] = {}
         self._watched: dict[tuple[Mode, int], int] = {}
@@ -116,7 +110,8 @@ class PassRunner:
     @property
     def distrust(self) -> tuple[str, ...]:
         """Why what was observed cannot be trusted; empty if it can."""
-        found = (*self._unequal, *misbehaving(self._header, self._controls), *self._distrust)
+        unequal = (text for seen in self._seen.values() for text in unequal_inputs(seen))
+        found = (*unequal, *misbehaving(self._header, self._controls), *self._distrust)
         return tuple(dict.fromkeys(found))
 
     def recall(
@@ -266,7 +261,7 @@ class PassRunner:
     def _observe_row(self, row: Row, further: int | None) -> Observation:
         """Execute a row as the settings say, or further so often; what one thread does alone is not asked again."""
         settings, mode = self._settings, self._mode
-        threads, of_off = self._threads.get((row.key, mode)), self._threads.get((row.key, "off"))
+        threads, of_off = self._threads(row, mode), self._threads(row, "off")
         runs = settings.runs_in(mode) if further is None else further
         more: dict[str, float | None] = {"runs": runs}
         if further is None:
@@ -284,6 +279,11 @@ class PassRunner:
         if further is not None or runs > settings.runs:
             perturb, more["max_time"] = compared_within(settings, perturb)
         return self._observe(row, perturb, settings.timeout, **more)
+
+    def _threads(self, row: Row, mode: Mode) -> int | None:
+        """Return how many threads worked in the first process of a mode that told; the others execute the same code."""
+        told = (one.threads for one in self._seen[row.key] if one.mode == mode and one.threads is not None)
+        return next(told, None)
 
     def _watch(self, before: int) -> None:
         """Run the sentinel in the worker in service, and write what it saw."""
@@ -329,20 +329,7 @@ class PassRunner:
             self._controls.append(observation)
             return
         self._reached[mode, process] = max(self._reached.get((mode, process), -1), self._places[key])
-        # Only the digest of its inputs is needed at the end.
-        if observation.inputs_digest is not None:
-            brief = Observation(
-                **place_of(observation),
-                mode=mode,
-                process=process,
-                outcome=observation.outcome,
-                inputs_digest=observation.inputs_digest,
-            )
-            self._unequal += unequal_inputs((self._inputs.setdefault(key, brief), brief))
-        if observation.threads is not None:
-            self._threads.setdefault((key, mode), observation.threads)
-        if mode in MODES:
-            self._seen[key].append(replace(observation, inputs=(), outputs=(), simulated=None, seconds=0.0))
+        self._seen[key].append(observation)
         if observation.outcome in {"crash", "timeout"}:
             self.unwell[key] = f"{observation.outcome} in mode {mode}"
         elif str(observation.message).startswith("changed global state"):

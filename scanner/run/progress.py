@@ -23,35 +23,49 @@ _MINUTE, _HOUR = 60, 3600
 
 
 class Progress:
-    """What a scan tells while it goes on; subclasses show it."""
+    """What a scan tells while it goes on: for logs a line when something begins, and every few seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO, command: str = "scan") -> None:
         self._verdicts: Counter[Verdict] = Counter()
         self._total = self._done = self._before = 0
         self._further = self._of_further = 0
         self._row = ""
-        self._started = time.monotonic()
+        self._started = self._shown_at = time.monotonic()
+        self._stream, self._command = stream, command
 
     def doing(self, text: str) -> None:
         """This goes on before anything is measured: "starting torch"."""
-        raise NotImplementedError
+        self._shown_at = time.monotonic()
+        # A scan does not end because nobody can read how it goes.
+        with contextlib.suppress(OSError):
+            print(f"{self._command}: {one_line(text)}", file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
         """This is to be known when all is over, too."""
-        raise NotImplementedError
+        self.doing(text)
 
     def enumerating(self, name: str, done: int, total: int) -> None:
         """The samples of a database's entry are being tried, behind *done* of *total* entries."""
-        raise NotImplementedError
+        if not done or self._is_time:
+            self.doing(f"{done}/{total} entries tried; at {name}")
 
     def _moved(self) -> None:
         """Show how far it is, if that is to be shown now."""
-        raise NotImplementedError
+        if self._is_time:
+            self._tell()
+
+    def _tell(self) -> None:
+        at = f"at {self._row}" if self._row else ""
+        self.doing("; ".join(filter(None, (self._far, self._counts, self._left, at))))
+
+    @property
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._shown_at >= PLAIN_SECONDS
 
     def begin(self, total: int, done: int) -> None:
         """*done* of *total* observations were there already."""
         self._total, self._done, self._before = total, done, done
-        self._started = time.monotonic()
+        self._started = self._shown_at = time.monotonic()
         self._moved()
 
     def further(self, count: int) -> None:
@@ -75,6 +89,8 @@ class Progress:
     def end(self) -> None:
         """Nothing more will come."""
         self._row = ""
+        if self._total:
+            self._tell()
 
     @property
     def _counts(self) -> str:
@@ -106,53 +122,6 @@ class Progress:
         )
 
 
-class PlainProgress(Progress):
-    """A line when something begins and every few seconds, for logs."""
-
-    def __init__(self, stream: TextIO, command: str = "scan") -> None:
-        super().__init__()
-        self._stream = stream
-        self._command = command
-        self._shown_at = time.monotonic()
-
-    def doing(self, text: str) -> None:
-        """See Progress."""
-        self._shown_at = time.monotonic()
-        # A scan does not end because nobody can read how it goes.
-        with contextlib.suppress(OSError):
-            print(f"{self._command}: {one_line(text)}", file=self._stream, flush=True)
-
-    note = doing
-
-    def enumerating(self, name: str, done: int, total: int) -> None:
-        """See Progress."""
-        if not done or self._is_time:
-            self.doing(f"{done}/{total} entries tried; at {name}")
-
-    def begin(self, total: int, done: int) -> None:
-        """See Progress."""
-        self._shown_at = time.monotonic()
-        super().begin(total, done)
-
-    def end(self) -> None:
-        """See Progress."""
-        super().end()
-        if self._total:
-            self._tell()
-
-    @property
-    def _is_time(self) -> bool:
-        return time.monotonic() - self._shown_at >= PLAIN_SECONDS
-
-    def _moved(self) -> None:
-        if self._is_time:
-            self._tell()
-
-    def _tell(self) -> None:
-        at = f"at {self._row}" if self._row else ""
-        self.doing("; ".join(filter(None, (self._far, self._counts, self._left, at))))
-
-
 class LiveProgress(Progress):
     """Three lines that renew themselves, drawn by rich: how far, what came out, what is being executed."""
 
@@ -164,7 +133,7 @@ class LiveProgress(Progress):
         from rich.progress import Progress as Bar  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
-        super().__init__()
+        super().__init__(sys.stderr)
         console = Console(stderr=True)
         # Markup in names is none of ours.
         self._bar = Bar(BarColumn(), TextColumn("{task.description}", markup=False), console=console)
@@ -204,7 +173,7 @@ class LiveProgress(Progress):
 
     def end(self) -> None:
         """See Progress."""
-        super().end()
+        self._row = ""
         self._live.stop()
 
     def _moved(self) -> None:
@@ -215,4 +184,4 @@ class LiveProgress(Progress):
 def progress_for(command: str = "scan") -> Progress:
     """Return a live display if standard error is a terminal, plain lines that begin with *command* if not."""
     stream = sys.stderr
-    return LiveProgress() if stream.isatty() else PlainProgress(stream, command)
+    return LiveProgress() if stream.isatty() else Progress(stream, command)

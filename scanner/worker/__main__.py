@@ -220,6 +220,16 @@ def _describe(specs: Specs, request: Request) -> Request:
     return {"answer": answer, "tainted": not accelerator.works(request["device"])}
 
 
+def _source(specs: Specs, request: Request) -> Request:
+    """Return how the inputs of a row are made, as source that needs torch alone."""
+    from detmatrix.scanner.worker.repro.inputs import InputSourceError, input_source  # noqa: PLC0415
+
+    try:
+        return {"answer": input_source(specs, **request)}
+    except InputSourceError as error:
+        return {"answer": {"failed": str(error)}}
+
+
 def _tainted(device: str, answer: dict[str, Any]) -> bool:
     """Tell whether what a case left behind would speak in every later one: a changed flag, a device that is broken."""
     from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
@@ -246,6 +256,7 @@ _HANDLERS: dict[str, Handler] = {
     "entries": _entries,
     "enumerate": _enumerate,
     "describe": _describe,
+    "source": _source,
 }
 
 

@@ -1,8 +1,4 @@
-"""How a row's inputs are made, in source that needs torch alone: ``python -m detmatrix.scanner.worker.repro.inputs REQUEST``.
-
-Like a worker it imports the standard library, torch and the op specs, nothing else. The answer, one JSON object, goes
-where standard output went; standard output and standard error belong to the specs.
-"""
+"""How a row's inputs are made, in source that needs torch alone: a worker's answer to ``source``."""
 
 from __future__ import annotations
 
@@ -10,12 +6,10 @@ import ast
 import contextlib
 import importlib
 import inspect
-import json
-import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
@@ -25,8 +19,6 @@ import torch
 from detmatrix.opspecs.inputs import Inputs, SimulatedInputs, UpstreamGradients
 from detmatrix.opspecs.model import Call, MissingError, OpSpec
 from detmatrix.opspecs.pytorch import database
-from detmatrix.opspecs.registry import SPECS
-from detmatrix.opspecs.user import SpecFileError, load_specs
 from detmatrix.scanner.worker import bits
 from detmatrix.scanner.worker.accelerator import is_there
 from detmatrix.scanner.worker.execution import NotRunnableError, first_line, resolve
@@ -43,19 +35,8 @@ class InputSourceError(Exception):
     """There is no source of a row's inputs; the message says why."""
 
 
-def main() -> None:
-    """Answer the request: the arguments of ``input_source``, as a JSON object."""
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        answer = input_source(**json.loads(sys.argv[1]))
-    except (InputSourceError, SpecFileError) as error:
-        answer = {"failed": str(error)}
-    with os.fdopen(answers, "w") as file:
-        json.dump(answer, file)
-
-
 def input_source(
+    specs: Mapping[str, OpSpec],
     *,
     spec: str,
     case: str,
@@ -63,12 +44,12 @@ def input_source(
     dtype: str,
     device: str,
     seed: int,
-    specs: list[str],
     grown: str = "",
 ) -> dict[str, Any]:
     """Return the source of a row's inputs, and what the call of its op needs.
 
     Args:
+        specs: What there is, by name.
         spec: Name of the op spec.
         case: Name of the case.
         direction: ``"forward"`` or ``"backward"``.
@@ -76,7 +57,6 @@ def input_source(
         device: ``"cpu"`` or the kind of an accelerator, which this machine may lack; ``"simulated"`` draws as a simulated GPU
             does, for CUDA.
         seed: Of the scan.
-        specs: Files of further specs.
         grown: How an enlarged case of PyTorch's databases was grown.
 
     Returns:
@@ -87,14 +67,12 @@ def input_source(
 
     Raises:
         InputSourceError: There is no such row here, or something in it has no source.
-        SpecFileError: A file cannot be used.
     """
-    known: dict[str, OpSpec] = {one.name: one for one in SPECS}
-    for path in specs:
-        known.update({one.name: one for one in load_specs(path)})
     if database.source_of(spec):
-        known[spec] = _of_database(spec, case, dtype, device, seed, grown)
-    elif spec not in known or case not in known[spec].cases:
+        of = _of_database(spec, case, dtype, device, seed, grown)
+    elif spec in specs and case in specs[spec].cases:
+        of = specs[spec]
+    else:
         raise InputSourceError("the specs here have no such case; take the detmatrix that scanned it")
     if not hasattr(torch, dtype):
         raise InputSourceError(f"torch {torch.__version__} has no dtype {dtype}")
@@ -104,7 +82,7 @@ def input_source(
     inputs, drawing = (SimulatedInputs if simulated else Inputs)(key, **options), Drawing(device)
     try:
         with drawing:
-            call = known[spec].cases[case].inputs(inputs)
+            call = of.cases[case].inputs(inputs)
     except MissingError as error:
         raise InputSourceError(f"torch {torch.__version__} has no {error}") from error
     except Exception as error:
@@ -116,20 +94,20 @@ def input_source(
         wanted = drawing.known(values)
         source = Source(drawing, wanted)
         lines = [source.text(value) for value in wanted]
-        op = _Op(known[spec].op)
+        op = _Op(of.op)
         upstream = (
             _upstream(f"{key}|upstream", options, simulated=simulated) if direction == "backward" else None
         )
     except UntraceableError as error:
         raise InputSourceError(str(error)) from error
-    batch = known[spec].cases[case].batch
+    batch = of.cases[case].batch
     made, here = _drawn_here(source, device) if simulated else (source.lines, device)
     return {
         "lines": source.lines,
         **dict(zip(("args", "kwargs", "leaves"), lines, strict=True)),
-        "digest": _digest(made, lines, values, here, drawn=known[spec].some_leaves),
+        "digest": _digest(made, lines, values, here, drawn=of.some_leaves),
         "op": op.text,
-        "in_place": known[spec].in_place,
+        "in_place": of.in_place,
         "imports": op.imports,
         "definitions": op.definitions,
         "upstream": upstream,
@@ -302,7 +280,3 @@ def _walk(node: ast.AST) -> Iterator[str]:
                 yield item.id
             elif isinstance(item, ast.AST):
                 yield from _walk(item)
-
-
-if __name__ == "__main__":
-    main()
