@@ -28,7 +28,6 @@ from detmatrix.scanner.observations.records import (
     Direction,
     Dtype,
     EnumeratedEntry,
-    Header,
     Provoked,
     Row,
     Settings,
@@ -227,28 +226,6 @@ class Planner:
         if not whole and all(ops_of(pattern, ops) for pattern in self._settings.patterns):
             return
         planned_rows(self._settings, (*self._specs, *self._found))
-
-    def again(self, header: Header) -> tuple[Row, ...]:
-        """Return what a scan that goes on would plan here now, but for entries that are not enumerated yet.
-
-        Which enlargements an op takes in time may differ from one day to the next, so that no entry that is still there is tried
-        anew; whether its samples are the same, the digests of the inputs tell.
-
-        Raises:
-            UsageError: A database cannot be imported.
-            UntrustedScanError: No worker could start.
-        """
-        by_spec: dict[str, list[Row]] = {}
-        for row in (row for row in header.planned if row.provoked):
-            by_spec.setdefault(row.spec, []).append(row)
-        sources = databases([rows[0].source for rows in by_spec.values()])
-        known = {name for source in sources for name in self._entries_of(source)}
-        entries = [entry_spec(rows) for name, rows in by_spec.items() if name in known]
-        return tuple(
-            row
-            for row in (*self._rows(self._specs), *self._rows(entries))
-            if header.groups.get(row.spec, header.shard) == header.shard
-        )
 
 
 def listed(

@@ -40,6 +40,7 @@ from detmatrix.scanner.observations.records import (
     Observation,
     Row,
     Sentinel,
+    SimulatedDevice,
 )
 from detmatrix.scanner.observations.runfile import Line, RunReader, Shared
 from detmatrix.scanner.observations.settings import SETTINGS, written
@@ -264,7 +265,7 @@ def difference(one: Header, other: Header) -> str | None:
     pairs.append(("the number of shards", one.shards, other.shards))
     for name, there, here in pairs:
         if there != here:
-            return f"{name} is {_words(here)}, not {_words(there)}"
+            return f"{name} is {value_words(here)}, not {value_words(there)}"
     if one.groups.keys() != other.groups.keys():
         name = min(one.groups.keys() ^ other.groups.keys())
         return f"only one of them has {name}"
@@ -273,5 +274,15 @@ def difference(one: Header, other: Header) -> str | None:
     return None if one.plan == other.plan else "the catalogs or files of specs were not the same"
 
 
-def _words(value: object) -> str:
-    return "none" if value is None or value == () else written(value)
+def value_words(value: object) -> str:
+    """Write what plans differ in as the user would."""
+    match value:
+        case None | ():
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case SimulatedDevice():
+            return f"{value.architecture}, {value.multiprocessors} multiprocessors, build {value.build}"
+        case tuple():
+            return " ".join(map(str, value))
+    return written(value)

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from detmatrix.scanner.cases.catalog import named_files
 from detmatrix.scanner.cases.settings import Plan, Shard
 from detmatrix.scanner.errors import RunFileError, UsageError
-from detmatrix.scanner.observations.parts import BUILD
-from detmatrix.scanner.observations.records import (
-    FORMAT,
-    MODES,
-    Environment,
-    Header,
-    Row,
-    Settings,
-    SimulatedDevice,
-)
+from detmatrix.scanner.observations.merge import difference, value_words
+from detmatrix.scanner.observations.records import FORMAT, MODES, Environment, Header, Settings
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.observations.settings import SETTINGS, written
-from detmatrix.scanner.processes.environment import tool_version
-
-# What detmatrix.opspecs.user puts before the name of a module that it loads.
-_OWN = "detmatrix_specs_"
+from detmatrix.scanner.observations.settings import SETTINGS
 
 
 def begun(plan: Plan) -> Run | None:
@@ -44,7 +31,7 @@ def begun(plan: Plan) -> Run | None:
         run = read_run(path)
         _check_file(plan, run.header)
         if run.closing is None and run.header.format != FORMAT:
-            raise not_resumable(plan, "its format", FORMAT, run.header.format)
+            raise not_resumable(plan, f"its format {_other(FORMAT, run.header.format)}")
         return run
     try:
         run = read_run(path)
@@ -82,38 +69,19 @@ def continued(plan: Plan, settings: Settings) -> Plan:
 _BESIDE_A_GPU = {"cpu", "cores", "threads", "affinity", "os"}
 
 
-def check_header(plan: Plan, header: Header, here: Environment, rows: tuple[Row, ...]) -> None:
-    """Refuse to add to a scan what another build, machine or catalog would add.
+def check_header(plan: Plan, then: Header, now: Header) -> None:
+    """Refuse to add to a scan what another plan would add, or another machine.
 
     Raises:
         UsageError: Names what differs. Of a scan on a GPU the machine around it may.
     """
-    there = header.environment
-    others = [
-        field
-        for field in Environment.__struct_fields__
-        if field != "load" and getattr(here, field) != getattr(there, field)
-    ]
-    for name in others:
-        if name in BUILD:
-            label = "simulated GPU" if name == "simulated" else name
-            raise not_resumable(plan, f"the {label} here", getattr(here, name), getattr(there, name))
-    if tool_version() != header.tool:
-        raise not_resumable(plan, "the detmatrix here", tool_version(), header.tool)
-    if [row.key for row in rows] != [row.key for row in header.planned]:
-        raise not_resumable(plan, "the catalog here")
-    for row, then_planned in zip(rows, header.planned, strict=True):
-        # A file of specs that lies in a package is known by either name.
-        if row.op.removeprefix(_OWN) != then_planned.op.removeprefix(_OWN):
-            raise not_resumable(plan, f"the op of {row.id}", row.op, then_planned.op)
-        if row.digest != then_planned.digest:
-            raise not_resumable(
-                plan, f"the file that declares {row.id}", row.digest[:12], then_planned.digest[:12]
-            )
-    on_gpu = here.gpu is not None and here.simulated is None
-    for name in others:
-        if not (on_gpu and name in _BESIDE_A_GPU):
-            raise not_resumable(plan, f"the {name} here", getattr(here, name), getattr(there, name))
+    if (text := difference(then, now)) is not None:
+        raise not_resumable(plan, text)
+    on_gpu = now.environment.gpu is not None and now.environment.simulated is None
+    for name in Environment.__struct_fields__:
+        here, there = getattr(now.environment, name), getattr(then.environment, name)
+        if here != there and name != "load" and not (on_gpu and name in _BESIDE_A_GPU):
+            raise not_resumable(plan, f"the {name} here {_other(here, there)}")
 
 
 def _check_file(plan: Plan, header: Header) -> None:
@@ -126,7 +94,7 @@ def _check_file(plan: Plan, header: Header) -> None:
         )
     shard = Shard(header.shard, header.shards)
     if plan.shard is not None and plan.shard != shard:
-        raise not_resumable(plan, "--shard", plan.shard, shard)
+        raise not_resumable(plan, f"--shard {_other(str(plan.shard), str(shard))}")
     check_settings(plan, header.settings)
 
 
@@ -139,32 +107,19 @@ def check_settings(plan: Plan, settings: Settings) -> None:
     for name, setting in SETTINGS.items():
         now, then = getattr(plan.settings, name), getattr(settings, name)
         if name in plan.said and not setting.resumes(now, then):
-            raise not_resumable(plan, setting.option or f"the list of {setting.label}", now, then)
+            name = setting.option or f"the list of {setting.label}"
+            raise not_resumable(plan, f"{name} {_other(now, then)}")
 
 
-def not_resumable(plan: Plan, name: str, *values: Any) -> UsageError:
-    """Return the one line said of a scan that cannot go on here: what differs, as it is now and was then."""
-    text = " ({}, it has {})".format(*map(_brief, values)) if values else ""
+def not_resumable(plan: Plan, text: str) -> UsageError:
+    """Return the one line said of a scan that cannot go on here."""
     return UsageError(
-        f"{plan.output}: cannot be resumed, {name} is not the one it began with{text}; start over with --force, or "
-        f"choose another place with -o"
+        f"{plan.output}: cannot be resumed, {text}; start over with --force, or choose another place with -o"
     )
 
 
-def _brief(value: Any) -> str:
-    """Write a setting as the user would."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return "yes" if value else "no"
-        case Shard():
-            return str(value)
-        case SimulatedDevice():
-            return f"{value.architecture}, {value.multiprocessors} multiprocessors, build {value.build}"
-        case tuple():
-            return " ".join(map(str, value)) or "none"
-    return written(value)
+def _other(now: object, then: object) -> str:
+    return f"is not the one it began with ({value_words(now)}, it has {value_words(then)})"
 
 
 def _torn_header(path: Path) -> bool:

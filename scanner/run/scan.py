@@ -214,21 +214,18 @@ class _Scan:
 
     def _first_header(self, worker: WorkerProcess) -> Header:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
-        device = self._supervisor.device
-        asked = self._plan.settings
-        here = environment(device, worker.build, asked.perturb, described(asked))
-        if self._begun is not None:
-            header = self._begun.header
-            self._planner = Planner(self._supervisor, header.settings, self._specs)
-            check_header(self._plan, header, here, self._planner.again(header))
-            return header
-        if lacks := lacking(device):
-            self._progress.note(lacks)
-        settings = settings_for(self._plan.settings, device, workers_for(device, worker.build))
-        for why, modes in idle_modes(settings.modes, device).items():
-            self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
+        device, begun = self._supervisor.device, self._begun and self._begun.header
+        settings = self._plan.settings
+        here = environment(device, worker.build, settings.perturb, described(settings))
+        shard = Shard(begun.shard, begun.shards) if begun else self._plan.shard or Shard()
+        if begun is None:
+            if lacks := lacking(device):
+                self._progress.note(lacks)
+            settings = settings_for(settings, device, workers_for(device, worker.build))
+            for why, modes in idle_modes(settings.modes, device).items():
+                self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
-        rows, shard = self._planner.first(), self._plan.shard or Shard()
+        rows = self._planner.first()
         groups = list(dict.fromkeys((*(row.spec for row in rows), *self._planner.entry_names)))
         shard_of = divided(groups, shard.total)
         header = Header(
@@ -244,7 +241,10 @@ class _Scan:
             shards=shard.total,
             shard=shard.number,
         )
-        return replace(header, plan=plan_digest(header, rows))
+        header = replace(header, plan=plan_digest(header, rows))
+        if begun:
+            check_header(self._plan, begun, header)
+        return begun or header
 
     def _begin(self) -> Header:
         """Make the file ready to append to, plan what is not yet planned, and note what it has already."""
