@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import re
 import signal
 import sys
 import threading
@@ -39,11 +38,6 @@ def _patched(owner: Any, name: str) -> Undo:
     had, before = name in vars(owner), getattr(owner, name)
     setattr(owner, name, lambda *args, **_: args[0])
     return lambda: setattr(owner, name, before) if had else delattr(owner, name)
-
-
-def _timer() -> Undo:
-    signal.setitimer(signal.ITIMER_REAL, 1000)
-    return lambda: signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _handler() -> Undo:
@@ -113,7 +107,6 @@ LEFT: dict[str, tuple[Callable[[], Undo], str]] = {
         lambda: _patched(torch, "use_deterministic_algorithms"),
         "replaced torch.use_deterministic_algorithms",
     ),
-    "timer": (_timer, "timers"),
     "handler": (_handler, "signal handlers: SIGUSR1"),
     "device": (_device, "default device"),
     "dispatch_mode": (_mode, "dispatch modes: 0 -> 1"),
@@ -168,41 +161,6 @@ def test_setting_the_flag_and_putting_it_back_is_an_error() -> None:
     assert "replaced" not in global_state.changes(before, global_state.snapshot())
 
     assert _observed(op)["message"] == "the op set the flag 8 times, and put it back"
-
-
-def test_configuration_of_the_compiler_is_state() -> None:
-    """An op that changes it is named; PyTorch's own setting of the flag is none, and nobody loads the compiler to look."""
-    config = pytest.importorskip("torch._inductor.config")
-    torch.use_deterministic_algorithms(False)
-    before = config.fallback_random
-
-    def op(x: Any) -> Any:
-        config.fallback_random = not before
-        return x + 1
-
-    try:
-        answer = _observed(op)
-    finally:
-        config.fallback_random = before
-
-    words = "changed global state (compiler configuration: torch._inductor.config.fallback_random)"
-    assert (answer["outcome"], answer["message"]) == ("invalid", words)
-    assert _observed(lambda x: x + 1)["outcome"] == "ran"
-
-
-def test_compiler_is_not_loaded_to_see_how_it_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes as long as torch itself; and that an op loads it is no change."""
-    names = [
-        name for name in sys.modules if re.fullmatch(r"torch\._(dynamo|inductor|functorch)\.config", name)
-    ]
-    loaded = {name: sys.modules[name] for name in names}
-    for name in names:
-        monkeypatch.delitem(sys.modules, name)
-    before = global_state.snapshot()
-
-    assert not {*names} & {*sys.modules}
-    sys.modules.update(loaded)
-    assert global_state.changes(before, global_state.snapshot()) == ""
 
 
 def test_nothing_left_behind_is_no_error() -> None:

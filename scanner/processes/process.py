@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -45,6 +45,7 @@ LAST_SECONDS = 5.0
 # Bytes of a reply; the longest, the list of all overloads, has a quarter of a million.
 _LONGEST_REPLY = 16 << 20
 _NO_REPLY = "wrote something that is no reply into the reply pipe"
+SENSELESS = "the worker's reply makes no sense"
 
 # Of the interpreter of a worker; releases of torch from 2.0 on exist for it.
 NEEDS_PYTHON = (3, 10)
@@ -436,13 +437,20 @@ class WorkerSupervisor:
         answer = reply.get("answer")
         if not isinstance(answer, dict):
             self.retire()
-            raise WorkerEndedError("the worker's reply makes no sense")
+            raise WorkerEndedError(SENSELESS)
         if reply.get("tainted"):
             self.retire()
         return answer
 
-    def ask_for(self, kind: type[_Kind], mode: Mode, request: dict[str, Any], timeout: float) -> _Kind:
-        """Send a request like ``ask``, and return the answer as what it must be.
+    def ask_for(
+        self,
+        kind: type[_Kind],
+        mode: Mode,
+        request: dict[str, Any],
+        timeout: float,
+        place: Mapping[str, Any] | None = None,
+    ) -> _Kind:
+        """Send a request like ``ask``, and return the answer, with the fields of a *place*, as what it must be.
 
         Raises:
             UntrustedScanError: No worker could start.
@@ -450,10 +458,10 @@ class WorkerSupervisor:
         """
         answer = self.ask(mode, request, timeout)
         try:
-            return msgspec.convert(answer, kind)
+            return msgspec.convert({**(place or {}), **answer}, kind)
         except msgspec.ValidationError as error:
             self.retire()
-            raise WorkerEndedError(f"the worker's reply makes no sense ({error})") from error
+            raise WorkerEndedError(f"{SENSELESS} ({error})") from error
 
     @property
     def serving(self) -> int | None:

@@ -22,11 +22,10 @@ from detmatrix.scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS
 from detmatrix.scanner.modes import DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Environment, Header, Output
 from detmatrix.scanner.perturbations import CaseContext
-from detmatrix.scanner.schedules import FREEDOMS, PERMITTED, SCHEDULES
+from detmatrix.scanner.schedules import SCHEDULES
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import NEED_RUNS, MatrixRow
 from detmatrix.scanner.verdicts.invariance import PropertyVerdict
-from detmatrix.scanner.verdicts.simulated import still_words
 from detmatrix.scanner.verdicts.vocabulary import DEPENDENCE, FINDING_MEANING, MODE_FINDING_MEANING
 
 # The variables of a worker's environment that change what is computed, or in what order; no others are set.
@@ -86,13 +85,8 @@ def _described(cell: Cell, reason: str | None = None) -> str:
     """Say what was seen under a mode; why it is inconclusive or no verdict, if that is known of it."""
     if reason is not None:
         return textwrap.shorten(reason, 200)
-    if cell.simulated and (schedule := cell.simulated.schedule):
-        permitted = "" if FREEDOMS[schedule.name].headline else f", {PERMITTED}"
-        return f"differs under {schedule.name} (number {schedule.number}, seed {schedule.seed}{permitted})"
-    if cell.simulated and cell.verdict == "deterministic":
-        return still_words(cell.simulated, cell.runs)
-    if cell.verdict in ("deterministic", "nondeterministic"):
-        return f"{cell.differing} of {cell.runs} differed, {cell.distinct} distinct"
+    if cell.compared:
+        return cell.counted if cell.simulated else f"{cell.counted}, {cell.distinct} distinct"
     return (
         cell.verdict if cell.verdict == "raises" else textwrap.shorten(f"{cell.verdict}, {cell.reason}", 200)
     )

@@ -18,7 +18,7 @@ from detmatrix.scanner.observations.records import (
     Settings,
 )
 from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
-from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
+from detmatrix.scanner.processes.process import SENSELESS, WorkerEndedError, WorkerSupervisor
 
 # Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
 PATIENCE = 60.0
@@ -47,22 +47,16 @@ def ask(
         settings: Of the scan, against which the record is held as it will be when it is read.
     """
     try:
-        record = msgspec.convert(place | supervisor.ask(mode, request, timeout), kind)
+        record = supervisor.ask_for(kind, mode, request, timeout, place)
         if (wrong := fault(record, settings)) is None:
             return record
         supervisor.retire()
-        failure: dict[str, Any] = {
-            "outcome": "crash",
-            "message": f"the worker's reply makes no sense (it {wrong})",
-        }
+        failure: dict[str, Any] = {"message": f"{SENSELESS} (it {wrong})"}
     except WorkerEndedError as ended:
-        failure = {"outcome": "crash", "message": str(ended)}
+        failure = {"message": str(ended)}
         if ended.timed_out:
             failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
-    except msgspec.ValidationError as error:
-        supervisor.retire()
-        failure = {"outcome": "crash", "message": f"the worker's reply makes no sense ({error})"}
-    return msgspec.convert(place | failure, kind)
+    return msgspec.convert(place | {"outcome": "crash"} | failure, kind)
 
 
 def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -28,8 +27,6 @@ _PATCHABLE: dict[str, Any] = {
     "torch.autograd": torch.autograd,
     "torch.nn.functional": torch.nn.functional,
 }
-# The modules that hold how PyTorch's compiler is set up. They take seconds to load, which no row is to wait for.
-_CONFIGURATIONS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 # How often the flag was changed in this process: an op that sets it and puts it back leaves no other trace. PyTorch's
 # compiler sets it, too, to what it is.
 _set_flag = torch._C._set_deterministic_algorithms  # noqa: SLF001 - what every way of setting it calls
@@ -132,41 +129,6 @@ def _wrapped_by_torch(now: Any, before: Any) -> bool:
     return getattr(now, "__wrapped__", None) is before and made_in.startswith("torch.")
 
 
-def _compiler_settings() -> dict[str, str]:
-    """Return what of the compiler's configuration is not as it starts; nothing of what no op has loaded yet."""
-    return {
-        f"{path}.{name}": repr(value)
-        for path in _CONFIGURATIONS
-        if path in sys.modules
-        for name, value in _set_values(sys.modules[path])
-    }
-
-
-def _set_values(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a configuration that were set to something else than they had."""
-    started = vars(module).get("_default", {})  # of torch before 2.6, which keeps values in place of entries
-    for name, entry in vars(module).get("_config", {}).items():
-        if not hasattr(entry, "user_override"):
-            if name in started and entry != started[name]:
-                yield name, entry
-            continue
-        value, default = entry.user_override, entry.env_value_default
-        value = value.get() if isinstance(value, ContextVar) else value
-        unset = sys.modules[type(entry).__module__]._UNSET_SENTINEL  # noqa: SLF001 - what stands for no value there
-        if value is not unset and value != (entry.default if default is unset else default):
-            yield name, value
-
-
-def _timers() -> tuple[bool, ...]:
-    """Tell of each timer whether it runs; where there are none, there is nothing to tell."""
-    kinds = [
-        getattr(signal, name)
-        for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
-        if hasattr(signal, name)
-    ]
-    return tuple(any(signal.getitimer(kind)) for kind in kinds)
-
-
 def _current(what: str) -> tuple[Any, ...]:
     """Return the current device or stream of each kind of accelerator that is in use."""
     modules = [getattr(torch, kind) for kind in MEASURED if hasattr(getattr(torch, kind, None), what)]
@@ -204,9 +166,7 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "dispatch modes": lambda: torch._C._len_torch_dispatch_stack(),  # noqa: SLF001 - has no public getter
     "function modes": lambda: torch._C._len_torch_function_stack(),  # noqa: SLF001
     "functions of torch": lambda: _patchable(),
-    "compiler configuration": lambda: _compiler_settings(),
     "signal handlers": lambda: {number.name: signal.getsignal(number) for number in signal.Signals},
-    "timers": lambda: _timers(),
     "trace functions": lambda: (sys.gettrace(), sys.getprofile()),
     "warnings that raise": lambda: sum(action == "error" for action, *_ in warnings.filters),
     "Python threads": threading.active_count,
