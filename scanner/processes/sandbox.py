@@ -14,7 +14,7 @@ class ImportSandbox:
     """The folder workers start in: a link to our package, and nothing else."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="detmatrix-sandbox-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix="detmatrix-worker-", ignore_cleanup_errors=True)
         self.path = Path(self._folder.name)
         (self.path / _PACKAGE.name).symlink_to(_PACKAGE, target_is_directory=True)
 
