@@ -75,7 +75,7 @@ def check(
     # A batch system that ends the job gives it time to stop its workers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="detmatrix-check-") as folder:
-        said: dict[str, Any] = {"patterns": (name,), "specs": (named,), "overloads": False}
+        said: dict[str, Any] = {"patterns": (name,), "specs": (named,), "overloads": False, "max_time": None}
         said |= {"simulate": simulate} if simulate else {"device": device}
         said |= {} if runs is None else {"runs": runs}
         plan = Plan(

@@ -47,6 +47,7 @@ _SIMULATED: dict[str, Any] = {
     "runs": 8,
     "processes": 1,
     "timeout": 300.0,
+    "max_time": None,
     "device": SIMULATED,
     "perturb": SCHEDULES,
     "cost": False,

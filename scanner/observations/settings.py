@@ -275,10 +275,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Duration | None,
         Setting(
             label="executions per case and process, at most",
+            default=5.0,
             option="--max-time",
             metavar="S",
             limits=Meta(gt=0, le=_DAY),
-            help="Seconds of executions a case gets in one process; the n it reached is recorded. Default: no limit.",
+            help="Seconds of executions a case gets in one process; the n it reached is recorded. A simulated one has no limit.",
             reruns=True,
             unit="s",
         ),
