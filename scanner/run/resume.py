@@ -107,8 +107,8 @@ def check_settings(plan: Plan, settings: Settings) -> None:
     for name, setting in SETTINGS.items():
         now, then = getattr(plan.settings, name), getattr(settings, name)
         if name in plan.said and not setting.resumes(now, then):
-            name = setting.option or f"the list of {setting.label}"
-            raise not_resumable(plan, f"{name} {_other(now, then)}")
+            option = setting.option or f"the list of {setting.label}"
+            raise not_resumable(plan, f"{option} {_other(now, then)}")
 
 
 def not_resumable(plan: Plan, text: str) -> UsageError:
