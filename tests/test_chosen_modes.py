@@ -147,11 +147,9 @@ class _NoWorkers:
     def renew(self, _: Mode) -> None:
         pass
 
-    def ask(self, _: Mode, request: dict[str, Any], __: float) -> dict[str, Any]:
-        self.asked.append(request["spec"])
-        raise WorkerEndedError("there is none")
-
-    def ask_for(self, *_: object) -> None:
+    def ask_for(self, _: type, __: Mode, request: dict[str, Any], *___: object) -> None:
+        if request["do"] == "observe":
+            self.asked.append(request["spec"])
         raise WorkerEndedError("there is none")
 
 
