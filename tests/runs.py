@@ -289,23 +289,13 @@ def write_run(
             )
         )
         observations = [one for _, seen in [*controls, *rows] for one in seen]
-        records: list[Line] = [*lines, *observations, *sentinels, *costs, *([kernels] if kernels else [])]
-        records += [*dispatches, *invariances]
-        for line in records:
+        kinds: list[Line] = [*([kernels] if kernels else []), *dispatches, *invariances]
+        for line in [*lines, *observations, *sentinels, *costs, *kinds]:
             writer.write(line)
         if closing is not None:
-            writer.write(
-                Closing(
-                    seconds=closing.seconds,
-                    load=closing.load,
-                    observations=len(observations),
-                    sentinels=len(sentinels),
-                    costs=len(costs),
-                    dispatches=len(dispatches),
-                    invariances=len(invariances),
-                    distrust=closing.distrust,
-                )
-            )
+            counts = {"observations": observations, "sentinels": sentinels, "costs": costs,
+                      "dispatches": dispatches, "invariances": invariances}  # fmt: skip
+            writer.write(replace(closing, **{kind: len(those) for kind, those in counts.items()}))
     if path != plain:
         path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()
