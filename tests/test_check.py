@@ -99,21 +99,8 @@ def test_function_that_fails_has_no_verdict(detmatrix: Command, tmp_path: Path) 
 def test_serial_function_has_no_bound(tmp_path: Path) -> None:
     """Where one thread did all the work nothing could race: n says nothing, and the text says why."""
     function = row("checked.constant")
-    one = load(
-        [
-            str(
-                write_run(
-                    tmp_path / "run.jsonl",
-                    [
-                        (
-                            function,
-                            [seen for mode in MODES for seen in ran(function, mode, *stable(), threads=1)],
-                        )
-                    ],
-                )
-            )
-        ]
-    )[0]
+    seen = [one for mode in MODES for one in ran(function, mode, *stable(), threads=1)]
+    (one,) = load([str(write_run(tmp_path / "run.jsonl", [(function, seen)]))])
     view = view_of_function(one, "run.jsonl", None)
 
     text = " ".join("".join(EXPLAINED["text"](view)).split())

@@ -176,21 +176,13 @@ def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
 @pytest.mark.parametrize(
     ("then", "text"),
     [
-        ("exit", "no worker could be started (exited with code 0)"),
-        ("die", "no worker could be started (killed by SIGKILL (out of memory?))"),
-        *(
-            (then, "no worker could be started (wrote something that is no reply into the reply pipe)")
-            for then in (
-                "garbage",
-                "stray",
-                "deep",
-                {"build": {"torch": "2.13.0"}},
-                {"build": None},
-                {"failed": 1},
-            )
-        ),
-        ({"failed": "ImportError: broken"}, "no worker could be started (ImportError: broken)"),
         ({"failed": "ModuleNotFoundError: No module named 'torch'"}, "has no torch; install it there (pip install torch)"),
+        *((then, f"no worker could be started ({why})") for then, why in (
+            ("exit", "exited with code 0"),
+            ("die", TOLD["die"]),
+            ({"failed": "ImportError: broken"}, "ImportError: broken"),
+            *((then, TOLD["garbage"]) for then in ("garbage", "stray", "deep", {"build": {"torch": "2.13.0"}}, {"failed": 1})),
+        )),
     ],
     ids=str,
 )  # fmt: skip
