@@ -39,7 +39,7 @@ PLACES = ("first", "later", "never", "fallback", "not_known")
 Way = tuple[str, str]
 
 
-class Tried(NamedTuple):
+class TriedEngines(NamedTuple):
     """What PyTorch tries for a layer in a dtype and a layout."""
 
     place: str  # of PLACES
@@ -53,7 +53,7 @@ class Tried(NamedTuple):
 
 
 # By layer, operation and GPU.
-Layers = dict[tuple[str, str, str], dict[Way, Tried]]
+Layers = dict[tuple[str, str, str], dict[Way, TriedEngines]]
 
 
 def tried(table: EngineTable) -> Layers:
@@ -69,11 +69,11 @@ def tried(table: EngineTable) -> Layers:
             at = first_place(engines)
             listed = "never" if at is None else "first" if at == 1 else "later"
             place = listed if engines else "fallback" if cell.refused is None else "not_known"
-            on[dtype, cell.layout] = Tried(place, at, len(engines))
+            on[dtype, cell.layout] = TriedEngines(place, at, len(engines))
     return found
 
 
-def _firsts(every: Mapping[Way, Tried]) -> list[Way]:
+def _firsts(every: Mapping[Way, TriedEngines]) -> list[Way]:
     return [way for way, one in every.items() if one.place == "first"]
 
 
@@ -89,7 +89,7 @@ def labels(some: Collection[Way], every: Collection[Way]) -> list[str]:
 def first_lines(layers: Layers, gpus: Sequence[str]) -> list[list[str]]:
     """Return for each layer with a nondeterministic engine first its dtypes by GPU, and those that are not known."""
 
-    def text(every: Mapping[Way, Tried]) -> str:
+    def text(every: Mapping[Way, TriedEngines]) -> str:
         unknown = [way for way, one in every.items() if not one.known]
         if len(unknown) == len(every):
             return "not known"
@@ -106,7 +106,7 @@ def first_lines(layers: Layers, gpus: Sequence[str]) -> list[list[str]]:
 
 def places(layers: Layers) -> list[dict[str, Any]]:
     """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries, and where."""
-    found: defaultdict[tuple[str, str, str], list[Tried]] = defaultdict(list)
+    found: defaultdict[tuple[str, str, str], list[TriedEngines]] = defaultdict(list)
     for (_, operation, gpu), every in layers.items():
         if operation in CONVOLUTIONS:
             for (dtype, _), one in every.items():
@@ -123,7 +123,7 @@ def places(layers: Layers) -> list[dict[str, Any]]:
     ]
 
 
-def _ranks(some: Sequence[Tried]) -> str:
+def _ranks(some: Sequence[TriedEngines]) -> str:
     """Return the places, and of how many, as ranges: "2nd to 7th of 5 to 18"."""
     ranks = [(one.at, one.of) for one in some if one.at]
     if not ranks:
