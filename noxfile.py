@@ -461,6 +461,13 @@ def docs(session: nox.Session) -> None:
         session.error(f"{TIMELINE} is stale; regenerate it with nox -s docs -- --write")
 
 
+@nox.session(default=False)
+def site(session: nox.Session) -> None:
+    """Make a site of all recorded runs in the folder site: its front is site/index.html."""
+    session.install(*WITHOUT_TORCH)
+    session.run("python", "-m", "detmatrix", "site", "-o", "site", *session.posargs)
+
+
 def _version_in(path: Path) -> Version:
     """Return the version of torch in the name of a recorded file."""
     return Version(path.name.split("-")[1])

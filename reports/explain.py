@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from typing import Any
@@ -25,6 +25,7 @@ from detmatrix.reports.matrix.words import span as span_of
 from detmatrix.reports.render.json import View, json_of
 from detmatrix.reports.render.markdown import generate
 from detmatrix.reports.render.output import wrapped
+from detmatrix.reports.render.page import generate as generate_page
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.errors import one_line
@@ -110,7 +111,19 @@ def explained(
         meaning=FINDING_MEANING[worst] if worst else None,
         actions=actions,
         releases_words=span(list(lists), list(lists)),
+        history=history(by_op),
+        history_releases=sorted({column.torch for column in by_op.columns}, key=versions.key),
     )
+
+
+def history(by_op: View) -> dict[str, dict[str, Finding | None]]:
+    """Return the worst finding of each release on each kind of device, by the device's name."""
+    found: dict[str, dict[str, Finding | None]] = {}
+    for place, column in enumerate(by_op.columns):
+        findings = [op.cells[place].finding for op in by_op.ops if op.cells[place].finding]
+        worst = min(findings, key=WORST_FIRST.index, default=None)
+        found.setdefault(label_of(column["device"]), defaultdict(lambda: None))[column["torch"]] = worst
+    return found
 
 
 def _advices(
@@ -527,5 +540,6 @@ def _section(title: str, texts: Sequence[str]) -> Iterator[str]:
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": lambda view: (f"{line}\n" for line in _lines(view)),
     "md": lambda view: generate("explain", view),
+    "html": lambda view: generate_page("explain", report=view, up="", script=False),
     "json": lambda view: [json_of(view), "\n"],
 }

@@ -438,7 +438,7 @@ for _name in ("distrusted", "unfinished", "weak", "serial"):
         failing="--fail-on inconclusive",
     )
 _add("report-plain", "report plain.jsonl", _REPORTS, long="--all --format md")
-_add("explain-simulated-wrong", "explain ReflectionPad2d simulated.jsonl.gz", "text md")
+_add("explain-simulated-wrong", "explain ReflectionPad2d simulated.jsonl.gz", "text md html")
 _add("report-weak", "report weak.jsonl", "html csv json")
 _add("report-serial", "report serial.jsonl", "html csv json junit github")
 _add("report-doubted", "report weak.jsonl --fail-on low_power,serial", "text junit github")

@@ -52,6 +52,39 @@ def test_clean_ops_are_one_line(page: Page) -> None:
     page.shows("1 of 9 ops")
 
 
+def test_names_that_are_close_are_offered(page: Page) -> None:
+    """Where nothing matches what was typed."""
+    page.one("#q").send_keys("scater_ad")
+    page.shows("0 of 9 ops")
+    page.one(".near").click()
+    page.shows("1 of 9 ops")
+
+    assert page.shown() == ["scatter_add_"]
+
+
+def test_a_click_on_a_head_sorts(page: Page) -> None:
+    """By name, and by the worst that a device shows; a second click turns the order round."""
+    page.all(".ops .sort")[0].click()
+    by_name = page.shown()
+    page.all(".ops .sort")[0].click()
+
+    assert page.shown() == by_name[::-1] != sorted(by_name)
+    page.one(".ops .of .sort").click()
+    assert page.shown()[0] == "index_put_"
+    assert page.one(".ops .of").get_attribute("aria-sort") == "ascending"
+
+
+def test_each_op_is_a_square_of_its_family(page: Page) -> None:
+    """In the colour of its worst case; it leads to the op."""
+    square = page.one(".families a.raises")
+    name = square.get_attribute("title").partition(",")[0]
+    square.click()
+    page.shows("1 of 9 ops")
+
+    assert len(page.all(".families a")) == 9
+    assert name.endswith(page.shown()[0])
+
+
 def test_an_address_names_an_op_or_a_row(page: Page) -> None:
     """The link of a row shows it again, unfolded, also where it is one of a clean op."""
     page.one("tbody.op .open").click()

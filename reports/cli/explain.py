@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,15 +18,16 @@ from detmatrix.scanner.claims.tables import documented_claims, documented_versio
 from detmatrix.scanner.cli.options import complete_op
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.records import Claim
-from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
 
 DEFAULT_RUN = Path("detmatrix.jsonl")
+Lists = dict[str, tuple[Claim, ...]]  # by release
 
 
 @click.command()
 @click.argument("op", metavar="OP", shell_complete=complete_op)
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
-@writes(RENDERERS, "Text for a terminal, Markdown, or JSON.", default="text")
+@writes(RENDERERS, "Text for a terminal, Markdown, a web page, or JSON.", default="text")
 def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
     """Say all that is known of one op: documented, measured, simulated, why, what to do, what it costs.
 
@@ -38,22 +40,40 @@ def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
 
 def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
     """Return what is known of one op, and the run files it is from: those named, or without any the recorded ones."""
-    lists = {it: documented_claims(it) for it in sorted(documented_versions(), key=versions.key)}
-    targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
+    lists = lists_by_release()
     given = [read_run(path) for path in paths]
-    known = op_called(op, [row for run in given for row in run.header.planned], targets)
+    known = known_op(op, given, lists)
     if paths:
         matrices = narrowed(paths, given, known.is_about)
     else:
         paths, matrices = _recorded(known)
-    about: dict[str, list[Claim]] = {
+    return view_of_known(known, lists, matrices, paths), paths
+
+
+def lists_by_release() -> Lists:
+    """Return the documented lists, the oldest release first."""
+    return {it: documented_claims(it) for it in sorted(documented_versions(), key=versions.key)}
+
+
+def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
+    """Return the op that a name means, of all that runs and lists name.
+
+    Raises:
+        UsageError: No op is called so, or several are.
+    """
+    targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
+    return op_called(op, [row for run in runs for row in run.header.planned], targets)
+
+
+def view_of_known(known: KnownOp, lists: Lists, matrices: Sequence[Matrix], paths: Sequence[str]) -> View:
+    """Return what these runs, with the rows of this op alone, and the lists show of it."""
+    about = {
         version: [claim for claim in claims if is_about(claim, known.names)]
         for version, claims in lists.items()
     }
-    view = explained(
+    return explained(
         known.name, known.specs, known.why, about, matrices, paths, libraries=libraries_of(known.names)
     )
-    return view, paths
 
 
 def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:

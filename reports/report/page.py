@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from detmatrix.reports.matrix.rows import cost_words, differences, duration, mem
 from detmatrix.reports.matrix.words import bound_words, percent, serial_word
 from detmatrix.reports.render.json import View
 from detmatrix.reports.render.page import Tables, generate
-from detmatrix.reports.report.view import report_view
+from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations.records import Mode, Observation, Provoked
@@ -56,6 +57,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     report, covered, tables = (report_view(_most(matrices)), coverages(matrices), Tables())
     ops = [_op(op, report, tables) for op in report["ops"]]
     overloads = [_overloads(one, tables) for one in covered if one["aten"]]
+    families, devices = squares(report)
     titles = {tuple(column["runs"]): column.title for column in report["columns"]}
     yield from generate(
         "report",
@@ -72,6 +74,9 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
         tiles=_tiles(report),
+        families=families,
+        family_devices=devices,
+        address=lambda name: f"#q={quote(name)}",
         all_ops=sum(report.ops.counts.values()),
         all_rows=sum(report.counts.values()),
         listed_meaning=LISTED_MEANING,

@@ -14,6 +14,7 @@ from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.reports.matrix.rows import cost_words, costs_words, differences
 from detmatrix.reports.render.json import View, fields_of
 from detmatrix.reports.render.markdown import generate
+from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.observations.parts import in_common, shard_words
 from detmatrix.scanner.observations.records import Environment
 from detmatrix.scanner.plurals import several
@@ -179,3 +180,14 @@ def markdown(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str
 def excerpt(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str]:
     """Yield what a page that is about something else shows: what was scanned, the counts, the ops, if *whole* the rows."""
     return generate("report_excerpt" if whole else "report_ops_excerpt", report_view(matrices))
+
+
+def squares(report: View) -> tuple[dict[str, list[tuple[str, list[str | None]]]], list[str]]:
+    """Return the ops of each family with the worst that each kind of device shows of them, and the names of those devices."""
+    kinds = list(dict.fromkeys(column["device"] for column in report["columns"]))
+    families: dict[str, list[tuple[str, list[str | None]]]] = {}
+    for op in report["ops"]:
+        by_kind = {it["device"]: it for it in op.devices} or {kinds[0]: op}
+        worst = [next(iter(by_kind[kind]["beside"]), None) or by_kind[kind]["finding"] for kind in kinds]
+        families.setdefault(op["family"], []).append((op["name"], worst))
+    return families, [label_of(kind) for kind in kinds]

@@ -35,6 +35,35 @@ const sift = (items, keep) => {
   return shown;
 };
 
+// The names whose last part shares most pairs of letters with what was typed.
+const pairs = (word) => new Set([...word].slice(1).map((letter, place) => word[place] + letter));
+const near = (typed, names) => {
+  const asked = pairs(typed.trim().toLowerCase().split(".").pop());
+  const likeness = (name) => {
+    const has = pairs(name.toLowerCase().split(".").pop());
+    return (2 * [...has].filter((one) => asked.has(one)).length) / (has.size + asked.size);
+  };
+  return names.map((name) => [likeness(name), name]).filter(([like]) => like >= 0.5).sort(([a], [b]) => b - a).slice(0, 3).map(([, name]) => name);
+};
+
+// Sorts items by what the head that is clicked stands for, and back when it is clicked again.
+//   heads: each with a function that returns the number or the text of an item
+//   placed: puts the items into their new order
+const sortable = (heads, items, placed) => {
+  for (const [head, key] of heads) {
+    const button = make("button", { type: "button", class: "sort" }, ...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      for (const [one] of heads) one.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const keys = new Map(items.map((item) => [item, key(item)]));
+      const compare = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b));
+      placed([...items].sort((a, b) => (up ? 1 : -1) * compare(keys.get(a), keys.get(b))));
+    });
+  }
+};
+
 // Shows the items that match. The state of the controls is in the address too: #q=…&finding=a,b&verdict=on:raises. One
 // of the controls, the choice, takes several values: the tiles switch them. An address that is the id of an item, or
 // of what is in one, shows that item.
@@ -45,14 +74,30 @@ const sift = (items, keep) => {
 //   widened: makes the controls such that every item is shown, and returns the set to choose
 //   applied: called with the values of the controls, the set chosen and the words when items have been shown and hidden
 //   told: says how many are shown
+//   suggested: names, of which those close to what was typed are offered where no item matches
 //   find: returns the item of an id;  show: unfolds it and goes there
-const filters = ({ items, names, choice, matches, told, everything = "", widened = () => new Set([everything]), applied = () => {},
+const filters = ({ items, names, choice, matches, told, everything = "", suggested = [], widened = () => new Set([everything]), applied = () => {},
   find = (id) => items.find(({ element }) => element.id === id), show = reveal }) => {
   const controls = Object.fromEntries(names.map((name) => [name, $("#" + name)]).filter(([, element]) => element));
   const tiles = all(".tile");
   const choices = tiles.map((tile) => tile.dataset[choice]).filter(Boolean); // One tile stands for the default.
   const several = $('option[value="*"]', controls[choice]);
   let chosen = new Set();
+
+  // Buttons that are right stay: the one that is clicked takes the focus from what was typed, which is applied then.
+  const suggest = (found) => {
+    const shown = all(".near");
+    if (shown.map(({ value }) => value).join() === found.join()) return;
+    for (const one of shown) one.remove();
+    $(".nothing").append(...found.map((name) => {
+      const button = make("button", { type: "button", class: "copy near", value: name }, `Did you mean ${name}?`);
+      button.addEventListener("click", () => {
+        controls.q.value = name;
+        choose([]);
+      });
+      return button;
+    }));
+  };
 
   // A control that this page has no use for is not there, and asks for nothing.
   const current = () => Object.fromEntries(names.map((name) => [name, controls[name] ? controls[name].value : ""]));
@@ -66,6 +111,7 @@ const filters = ({ items, names, choice, matches, told, everything = "", widened
     controls[choice].value = chosen.size > 1 ? "*" : [...chosen][0] || "";
     $("#shown").textContent = told(shown);
     $(".nothing").hidden = shown > 0;
+    suggest(shown ? [] : near(values.q, suggested));
     applied(values, chosen, words);
   };
 

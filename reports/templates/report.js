@@ -214,12 +214,26 @@
   };
   const choose = filters({
     items: ops, names: ["q", "finding", "verdict", "device", "run", "power", "slower", "further", "clean", "column"], choice: "finding",
-    matches, applied, find, show,
+    matches, applied, find, show, suggested: ops.map(({ name }) => name),
     widened: () => {
       $("#clean").value = "shown";
       return new Set();
     },
     told: (shown) => `${shown} of ${ops.length} ${ops.length === 1 ? "op" : "ops"}`,
+  });
+  // By the name, by the worst of each kind of device, and by what stands behind these.
+  const worst = Object.keys(signs.f);
+  const cells = (op) => [...op.element.rows[0].cells];
+  const rank = (cell) => (worst.includes(cell.className) ? worst.indexOf(cell.className) : worst.length);
+  const factor = (text) => Number(text.match(/[\d.]+/) || 0);
+  const ofDevices = all(".of", table_).map((head, place) => [head, (op) => Math.min(...cells(op).slice(1 + 2 * place, 3 + 2 * place).map(rank))]);
+  const others = all("thead th[rowspan]", table_).map((head, place) => [head, (op) => {
+    const { textContent } = cells(op)[place && place + 2 * columns];
+    return head.classList.contains("cost") ? -factor(textContent) : textContent;
+  }]);
+  sortable([...ofDevices, ...others], ops, (sorted) => {
+    ops.splice(0, ops.length, ...sorted);
+    $("#q").dispatchEvent(new Event("change"));
   });
   $("button", fold).addEventListener("click", () => {
     $("#clean").value = "shown";

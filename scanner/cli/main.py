@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
     ),
     "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
+    "site": ("reports.cli.site:command", "Make a folder of web pages of run files, with a page for each op."),
 }
 
 
