@@ -74,6 +74,22 @@ def test_a_click_on_a_head_sorts(page: Page) -> None:
     assert page.one(".ops .of").get_attribute("aria-sort") == "ascending"
 
 
+def test_what_differed_and_what_costs_is_drawn(open_page: Opener, tmp_path: Path) -> None:
+    """A point for each measured row and mode that differed, which leads to the row; a bar for each op that the flag slows."""
+    page = open_page(evidence_run(tmp_path / "run.jsonl"))
+    points = [one.get_attribute("aria-label") for one in page.all(".rates a")]
+    bars = [one.text.split() for one in page.all(".bars tr")]
+    name, _, words = points[0].partition(", ")
+    page.run("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", page.one(".rates a"))
+    page.focused(name.split(":")[1])
+
+    assert " of " in words
+    assert " ULP" in words
+    assert bars
+    assert all(ratio.endswith("×") for _, ratio in bars)  # noqa: RUF001
+    assert 0 < float(page.one(".k").get_attribute("style").split()[-1].rstrip("%;")) <= 100
+
+
 def test_each_op_is_a_square_of_its_family(page: Page) -> None:
     """In the colour of its worst case; it leads to the op."""
     square = page.one(".families a.raises")

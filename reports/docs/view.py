@@ -291,6 +291,9 @@ _MARKS = {
 def page_of(docs: Docs) -> Iterator[str]:
     """Yield the page in pieces."""
     report = view_of(docs)
+    diff: list[str] = []
+    with suppress(UsageError):  # older tables of the lists hold no lines of the docstring
+        diff = "".join(render_diff(docs)).splitlines()
     return of_page.generate(
         "docs",
         words,
@@ -299,6 +302,7 @@ def page_of(docs: Docs) -> Iterator[str]:
             {},
             torch=docs.torch,
             matrices=docs.matrices,
+            diff=diff,
             tiles=[one for one in report.count_lines if one[0] in _MARKS],
             marks=_MARKS,
             claims=len(report["claims"]),

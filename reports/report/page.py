@@ -24,6 +24,7 @@ from detmatrix.reports.matrix.rows import cost_words, differences, duration, mem
 from detmatrix.reports.matrix.words import bound_words, percent, serial_word
 from detmatrix.reports.render.json import View
 from detmatrix.reports.render.page import Tables, generate
+from detmatrix.reports.report import pictures
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.modes import MODE_TABLE
@@ -74,6 +75,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
         tiles=_tiles(report),
+        rates=pictures.rates([run.matrix for run in report.runs]),
+        dear=pictures.costs(report["ops"]),
         families=families,
         family_devices=devices,
         address=lambda name: f"#q={quote(name)}",

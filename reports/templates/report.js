@@ -111,8 +111,13 @@
   // A line of an op's rows.
   const badge = (sort, name) => make("b", { class: `${sort} ${name}` }, make("i", { "aria-hidden": "true" }, signs[sort][name]), name);
   const some = (tag, told, attributes = {}) => (told ? make(tag, attributes, told) : null);
+  // Of n executions the part that differed, as a bar below the words.
+  const share = (details) => {
+    const [, k, n] = (details || "").match(/^(\d+) of (\d+) differed/) || [];
+    return Number(k) ? make("i", { class: "k", style: `--k: ${(100 * k) / n}%` }) : null;
+  };
   const cell = ({ verdict, details, cause }, further) =>
-    make("td", {}, badge("v", verdict), some("span", details), some("small", cause), some("span", further));
+    make("td", {}, ...[badge("v", verdict), some("span", details), share(details), some("small", cause), some("span", further)].filter(Boolean));
   const finding = (row) =>
     make("td", {}, badge("f", row.finding), some("span", row.note), some("small", row.joint),
       row.weak && make("span", {}, make("a", { class: "weak", href: `#power-${row.run}-${runs[row.run].weak.indexOf(row.weak)}` }, "low power")),
