@@ -386,15 +386,8 @@ def test_a_mode_that_lost_its_result_is_told(lost: list[Observation], words: str
     assert judge(after, before).reason == "no_verdict"
     assert judge(after, after).kind == "same"
     assert judge(before, _row(*_eager())).kind == "same"
-    flag = judge(
-        before,
-        _row(
-            *ran(POOL, "off", *stable()),
-            *raised(POOL, "on", "pool"),
-            *ran(POOL, "warn_only", *stable()),
-            *lost,
-        ),
-    )
+    alert = [*ran(POOL, "off", *stable()), *raised(POOL, "on", "pool"), *ran(POOL, "warn_only", *stable())]
+    flag = judge(before, _row(*alert, *lost))
     assert flag.kind == "regressed"
     assert words in flag.detail
 

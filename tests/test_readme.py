@@ -137,18 +137,8 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
         return done
 
     checked = run("pytest", "-q", *check.split())
-    run(
-        "detmatrix",
-        *scan.split(),
-        "--device",
-        "cpu",
-        "--runs",
-        "3",
-        "--processes",
-        "1",
-        "--no-cost",
-        "--no-overloads",
-    )
+    options = "--device cpu --runs 3 --processes 1 --no-cost --no-overloads"
+    run("detmatrix", *scan.split(), *options.split())
     shown = run("detmatrix", *report.split())
 
     assert re.search(r"[1-9]\d* passed", checked.stdout)

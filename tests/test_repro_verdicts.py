@@ -25,10 +25,7 @@ from detmatrix.scanner.repro.script import ALERT, CUBLAS_ALERT, perturbations, s
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import Verdict
-from detmatrix.scanner.worker.bits import (
-    digest,
-    parts,
-)
+from detmatrix.scanner.worker.bits import digest, parts
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.repro.inputs import InputSourceError
 from detmatrix.scanner.worker.repro.recorder import Drawing
