@@ -17,6 +17,8 @@ PLACES = frozenset({"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC
 FEW_REPLAYS, MOST_REPLAYS, MISSED = 4, 16, 0.05
 # In a record: what is not compared, what begins the digest of a generator's state, and of what was written to without an op.
 NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
+# What the names of compiled regions begin with, and the origin of one that differs where only one of the runs compiled it.
+REGION, COMPILED_IN_ONE = "compiled::", "compiled in one of the runs only"
 # How a root was found.
 #
 # replay     the op gave other bits when it was executed again on the same inputs
@@ -85,7 +87,8 @@ class Root:
     reached: int = 0  # later ops that were given what came of it
     flag: WithFlag | None = None
     alert: str | None = None  # the caller it names
-    # The op that handed out unwritten memory; Python's generators that were in another state; the orders that first differed.
+    # The op that handed out unwritten memory; Python's generators that were in another state; the orders that first differed;
+    # that a compiled region was compiled in one of the runs only.
     origin: str | None = None
     argument: str | None = None  # what differed of that which it was given, as both runs have it
     # Numbers of the runs in which it differs from the first, or of ranks in which it differs.

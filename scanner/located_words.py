@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from detmatrix.scanner.errors import one_line
-from detmatrix.scanner.located import Cause, CodeLine, Located, OpSite, Root, WithFlag
+from detmatrix.scanner.located import (
+    COMPILED_IN_ONE,
+    REGION,
+    Cause,
+    CodeLine,
+    Located,
+    OpSite,
+    Root,
+    WithFlag,
+)
 from detmatrix.scanner.plurals import several
 
 # What an op that differed did with the flag on.
@@ -51,6 +60,14 @@ _DO: dict[Cause, str] = {
     "order": "let each output be written by one program, in a fixed order; a GPU may or may not take another order, so "
     "measure it there",
 }
+_ROUNDS = (
+    "compiled code rounds in other places than eager code, and draws other random numbers; leave out of torch.compile what "
+    "must have the same bits. If it is not that: "
+)
+_USES = (
+    "something that it uses beside its arguments may differ and is in no record (an object of your own, an array, memory "
+    "that nothing had written), or what compiled it"
+)
 _DO_WITH_FLAG: dict[WithFlag | None, str] = {
     "cured": f"{_SET} cures it: with the flag on no execution differed",
     "raises": f"{_SET} stops it with an error; choose another op, or compute it on another device",
@@ -154,9 +171,11 @@ def details(root: Root) -> list[str]:
     if root.argument is not None:
         found.append(f"what differs is {one_line(root.argument)}")
     if root.origin is not None:
-        known = {"unwritten": "the memory is of {}", "schedule": "seen first with {} in another order"}.get(
-            root.cause, "{} was in another state there"
-        )
+        known = {
+            "unwritten": "the memory is of {}",
+            "schedule": "seen first with {} in another order",
+            "runs": "{}",
+        }.get(root.cause, "{} was in another state there")
         found.append(known.format(one_line(root.origin)))
     if root.saved is not None:
         found.append(f"inputs saved in {one_line(root.saved)}")
@@ -165,8 +184,8 @@ def details(root: Root) -> list[str]:
 
 def advice(root: Root) -> str:
     """Say what to do about a root."""
-    if root.site.op.startswith("compiled::") and root.cause == "runs":
-        return "compiled code rounds in other places than eager code; leave out of torch.compile what must have the same bits"
+    if root.site.op.startswith(REGION) and root.cause == "runs":
+        return f"{_ROUNDS if root.origin == COMPILED_IN_ONE else ''}{_USES}"
     if root.cause == "generator" and root.argument is not None:
         return "seed the torch.Generator that the op is given: generator.manual_seed(0); .seed() draws another seed in each run"
     if root.cause == "input" and root.origin is not None:

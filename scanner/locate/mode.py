@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import sampler
 
 from detmatrix.scanner.locate.dispatching import eval_frame, not_compiled
+from detmatrix.scanner.locate.memory.digests import digest
 from detmatrix.scanner.locate.memory.downstream import Downstream
 from detmatrix.scanner.locate.memory.outside import OutsideWrites
 from detmatrix.scanner.locate.overloads import (
@@ -30,7 +31,6 @@ from detmatrix.scanner.locate.overloads import (
     known,
     owner,
     tensors,
-    tensors_of,
     words,
 )
 from detmatrix.scanner.locate.places import CallPlaces, SiteKey, call_site
@@ -50,7 +50,8 @@ from detmatrix.scanner.locate.saving import save_inputs
 from detmatrix.scanner.locate.settings import Noted
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
-from detmatrix.scanner.located import FEW_REPLAYS, Cause, OpSite, Root
+from detmatrix.scanner.locate.uses import RegionUse
+from detmatrix.scanner.located import FEW_REPLAYS, REGION, Cause, OpSite, Root
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.schedules import MEMORY, phrase
 from detmatrix.scanner.worker import simulated
@@ -117,6 +118,7 @@ class LocateMode(TorchDispatchMode):
         self.paused = False
         # Set while the interpreter runs a launch: what it calls is no op of the program.
         self.launching = False
+        self._in_region = False
         self.ended = False
         self.ops = self.replayed = self.launches = self.race_free = 0
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
@@ -320,36 +322,44 @@ class LocateMode(TorchDispatchMode):
             function: What runs.
             written: What the user wrote, which names the tensors that it uses beside its arguments.
         """
-        op = OpaqueOperator(f"compiled::{name}")
+        op = OpaqueOperator(f"{REGION}{name}")
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            if self.recorder is None or self.paused or self.ended:
+            # What runs within another region is a part of that one.
+            if self.recorder is None or self.paused or self.ended or self._in_region:
                 return function(*args, **kwargs)
-            given = {id(one): one for one in (*among(args, kwargs), *tensors_of(written))}
-            return self._run_region(self.recorder, op, function, args, kwargs, [*given.values()])
+            self._in_region = True
+            try:
+                return self._run_region(self.recorder, op, written, function, args, kwargs)
+            finally:
+                self._in_region = False
 
         return run
 
     def _run_region(
-        self,
-        recorder: RunRecorder,
-        op: KnownOverload,
-        function: Any,
-        args: Any,
-        kwargs: Any,
-        given: list[torch.Tensor],
+        self, recorder: RunRecorder, op: KnownOverload, written: Any, function: Any, args: Any, kwargs: Any
     ) -> Any:
         key = self.places.of(op.name)
         self._count(key)
         with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
-                recorder.begin(op, args, kwargs, given, key)
-            with self.places.unfollowed():
+                used = RegionUse(written, args, kwargs)
+                given = [one for _, one in used.tensors.values()]
+                self.unwritten.reads(op, function, args, kwargs, given)
+                recorder.begin(op, args, kwargs, given, key, used)
+                blank = {id(one): int(digest(one)) for one in given if id(one) in self.unwritten.given_open}
+            with self.places.unfollowed(), recorder.drawing():
                 result = function(*args, **kwargs)
             with torch.no_grad():
-                # What it was given it may have changed.
-                recorder.end([*tensors(result), *given], _NONE)
+                # What it was given it may have changed; memory that nothing had written it may have left so.
+                gave = [*tensors(result), *given]
+                left = [
+                    place
+                    for place, one in enumerate(gave)
+                    if id(one) in blank and blank[id(one)] == int(digest(one))
+                ]
+                recorder.end(gave, frozenset(left))
         return result
 
     def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:

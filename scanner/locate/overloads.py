@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -180,24 +179,6 @@ def among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
             found.append(value)
         elif isinstance(value, (tuple, list, dict)):
             found += _walk(value)
-    return found
-
-
-def tensors_of(function: Any) -> list[torch.Tensor]:
-    """Return the tensors that a module or a function uses beside its arguments, those of modules that it names included."""
-    owner = getattr(function, "__self__", function)
-    code = getattr(function, "__code__", None)
-    used = [function.__globals__.get(name) for name in code.co_names] if code else []
-    used += getattr(function, "__defaults__", None) or ()
-    for cell in getattr(function, "__closure__", None) or ():
-        with suppress(ValueError):  # nothing is in it yet
-            used.append(cell.cell_contents)
-    found: list[torch.Tensor] = []
-    for one in (owner, *used):
-        if isinstance(one, torch.nn.Module):
-            found += [*one.parameters(), *one.buffers()]
-        elif isinstance(one, torch.Tensor):
-            found.append(one)
     return found
 
 

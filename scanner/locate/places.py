@@ -27,8 +27,8 @@ _current_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", l
 _sequence: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
 # Forward calls of which the place is kept for their backward; beyond it the oldest are forgotten.
 _MOST_FORWARD = 400_000
-_TORCH = str(Path(torch.__file__).parent) + "/"
-_OURS = str(Path(__file__).parent) + "/"
+TORCH = str(Path(torch.__file__).parent) + "/"
+OURS = str(Path(__file__).parent) + "/"
 # Paths of Python itself and of what is installed: none of it is the user's own file.
 _INSTALLED = tuple(
     {
@@ -42,7 +42,7 @@ _INSTALLED = tuple(
     }
 )
 # Triton's frames stand between a kernel and who launches it.
-_BETWEEN = (_OURS, "<frozen", *(f"{path}triton/" for path in _INSTALLED))
+_BETWEEN = (OURS, "<frozen", *(f"{path}triton/" for path in _INSTALLED))
 # A module that is younger, and lies among temporary files, was written by a library: torch_geometric makes such.
 _BEGAN = time.time()
 _TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
@@ -55,8 +55,8 @@ _kinds: dict[CodeType, int] = {}
 def _kind(code: CodeType) -> int:
     """Tell whose a piece of code is; the answer is kept."""
     name = code.co_filename
-    if name.startswith(_TORCH):
-        inner = name[len(_TORCH) :]
+    if name.startswith(TORCH):
+        inner = name[len(TORCH) :]
         if inner.startswith("autograd/") and code.co_name in {"_engine_run_backward", "backward", "grad"}:
             kind = _ENGINE
         else:

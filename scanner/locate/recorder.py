@@ -9,7 +9,8 @@ import platform
 import random
 import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
@@ -22,6 +23,7 @@ from detmatrix.scanner.locate.overloads import KnownOverload, scalars, tensor_na
 from detmatrix.scanner.locate.places import SiteKey, call_site
 from detmatrix.scanner.locate.replay import generators
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
+from detmatrix.scanner.locate.uses import RegionUse
 from detmatrix.scanner.located import CHANGED, GENERATOR, NOT_COMPARED
 from detmatrix.scanner.worker.bits import parts
 
@@ -72,11 +74,13 @@ class _Line:
     writers: list[int] = field(default_factory=list)
     behind: list[_Digest] = field(default_factory=list)
     older: list[int] = field(default_factory=list)
+    used: int | None = None  # numbers that a compiled region uses beside its arguments
 
     def written(self) -> list[Any]:
         """Return it as it stands in the record."""
         before, behind = [one.written() for one in self.before], [one.written() for one in self.behind]
-        return [self.site, self.tensors, self.numbers, before, self.writers, behind, self.older]
+        more = [] if self.used is None else [self.used]
+        return [self.site, self.tensors, self.numbers, before, self.writers, behind, self.older, *more]
 
 
 _HIDDEN, _NO_ELEMENTS = _Digest(sign=NOT_COMPARED), _Digest()
@@ -86,7 +90,8 @@ class RunRecorder:
     """Writes a line for each op: [site, tensors, numbers, digests before, what wrote that memory, digests behind, older].
 
     What wrote the memory of an input is the number of a line; negative numbers stand for memory that no op wrote. Older
-    lines wrote the rest of memory of which the op wrote a part.
+    lines wrote the rest of memory of which the op wrote a part. That of a compiled region has one more: the numbers that it
+    uses beside its arguments.
     """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
@@ -103,6 +108,7 @@ class RunRecorder:
             "threads": torch.get_num_threads(),
             "cuda": torch.version.cuda,
             "rank": int(rank) if rank.isdecimal() else None,
+            "eager": os.environ.get("TORCHDYNAMO_DISABLE") == "1",
         }
         self._file.write(f"{_encode(header)}\n")
         self._file.flush()
@@ -125,16 +131,23 @@ class RunRecorder:
         kwargs: Mapping[str, Any],
         given: Sequence[torch.Tensor],
         key: SiteKey,
+        used: RegionUse | None = None,
     ) -> None:
-        """Digest what an op is given, ahead of its call."""
+        """Digest what an op is given, ahead of its call; of a compiled region also what it uses."""
         site = self._sites.get(key)
         if site is None:
             site = self._sites[key] = len(self._sites)
-            names = tensor_names(op.arguments, args, kwargs)
+            names = (
+                [name for name, _ in used.tensors.values()]
+                if used
+                else tensor_names(op.arguments, args, kwargs)
+            )
             self._note({"site": asdict(call_site(key)), "arguments": names})
         line = _Line(
             site, self._text(", ".join(words(given))), self._text(scalars(op.arguments, args, kwargs))
         )
+        if used and used.numbers:
+            line.used = self._text(", ".join(f"{name}={one!r}" for name, one in used.numbers.items()))
         hidden = self._unwritten.given_open
         if overwritten := op.overwritten(args, kwargs):
             hidden = hidden | set(map(id, overwritten))
@@ -150,6 +163,15 @@ class RunRecorder:
         if op.random and op.aten:
             line.before += [self._digest(one.get_state(), CPU, GENERATOR) for one in generators(kwargs)]
         self._line = line
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Digest the states that random generators had before a block, of those that it draws from."""
+        before = [(one, one.get_state()) for one in generators({})]
+        yield
+        for generator, state in before:
+            if not torch.equal(generator.get_state(), state):
+                self._line.before.append(self._digest(state, CPU, GENERATOR))
 
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
         """Digest what it gave, but for the places of outputs that it leaves unwritten."""

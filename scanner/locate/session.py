@@ -109,13 +109,14 @@ class Session:
                 self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
             self.mode.noted.compiled(**kwargs)
             made = compiled(*args, **kwargs)
-            if not (self._settings.regions and args and callable(args[0])):
+            written = args[0] if args else kwargs.get("model")
+            if not (self._settings.regions and callable(written)):
                 return made
-            name = getattr(args[0], "__name__", type(args[0]).__name__)
+            region = functools.partial(self.mode.region, _name_of(written), written=written)
             if isinstance(made, torch.nn.Module):
-                made.forward = self.mode.region(name, made.forward, args[0])
+                made.forward = region(made.forward)
                 return made
-            return self.mode.region(name, made, args[0])
+            return region(made)
 
         torch.compile = noted
         self._undo.append(lambda: setattr(torch, "compile", compiled))
@@ -191,6 +192,14 @@ class Session:
             roots=mode.found(),
             ended=ended,
         )
+
+
+def _name_of(compiled: Any) -> str:
+    """Return what a region is called: as what was compiled, or as the module of ``module.compile()``."""
+    owner = getattr(compiled, "__self__", None)
+    if isinstance(owner, torch.nn.Module) and compiled.__name__ == "_call_impl":
+        compiled = owner
+    return str(getattr(compiled, "__name__", type(compiled).__name__))
 
 
 def ask_sentinel(device: str) -> SentinelSeen:

@@ -72,16 +72,19 @@ class UnwrittenMemory:
         opened = changed.view(len(memory), -1).any(1)
         self._blanks.set(output, _Blank(opened, output.dtype, values, op.name, None))
 
+    def _blank_of(self, tensor: torch.Tensor) -> _Blank | None:
+        return self._blanks.get(tensor) if self._blanks and _followed(tensor) else None
+
     def has(self, tensor: torch.Tensor) -> bool:
         """Tell whether some element of a tensor is unwritten."""
-        blank = self._blanks.get(tensor) if self._blanks else None
+        blank = self._blank_of(tensor)
         if blank is None or _resized(tensor, blank):
             return False
         return bool(_like(blank.open, tensor).any())
 
     def untouched(self, tensor: torch.Tensor) -> bool:
         """Tell whether nothing has written to the memory of a tensor: what stands there is what was left of another one."""
-        blank = self._blanks.get(tensor) if self._blanks else None
+        blank = self._blank_of(tensor)
         return blank is not None and bool(blank.open.all()) and not self._written_behind_us(tensor, blank)
 
     def reads(
@@ -98,14 +101,15 @@ class UnwrittenMemory:
             return None
         overwritten = set(map(id, op.overwritten(args, kwargs)))
         for one in given:
-            blank = self._blanks.get(one)
+            blank = self._blank_of(one)
             if blank is None:
                 continue
             if id(one) in overwritten and not _resized(one, blank):
                 self._close(one, blank)
             elif op.refused is not None:
                 # It may well write there; that nothing had before is no difference between runs.
-                self.given_open.add(id(one))
+                if self.has(one):
+                    self.given_open.add(id(one))
                 self._blanks.remove(one)
             elif _resized(one, blank) or self._written_behind_us(one, blank):
                 self._blanks.remove(one)

@@ -16,8 +16,10 @@ import msgspec
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.located import (
     CHANGED,
+    COMPILED_IN_ONE,
     GENERATOR,
     NOT_COMPARED,
+    REGION,
     Cause,
     CodeLine,
     Located,
@@ -54,6 +56,7 @@ class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
     writers: tuple[int, ...]
     behind: tuple[RecordedDigest, ...]
     older: tuple[int, ...] = ()
+    used: int | None = None  # of a compiled region: numbers beside its arguments
 
 
 class _Named(msgspec.Struct):
@@ -81,6 +84,7 @@ class RecordHeader(msgspec.Struct):
     threads: int = 1
     cuda: str | None = None
     rank: int | None = None
+    eager: bool | None = None  # whether torch.compile compiled nothing; None: an older record
 
 
 class RecordedRun:
@@ -147,9 +151,14 @@ class RecordedRun:
 
     def _check(self) -> None:
         for one in self.ops:
-            if min(one.site, one.shapes, one.numbers) < 0:
-                raise IndexError(f"{one.site}, {one.shapes}, {one.numbers}")
-            _ = self.sites[one.site], self.texts[one.shapes], self.texts[one.numbers]
+            if min(one.site, one.shapes, one.numbers, one.used or 0) < 0:
+                raise IndexError(f"{one.site}, {one.shapes}, {one.numbers}, {one.used}")
+            _ = (
+                self.sites[one.site],
+                self.texts[one.shapes],
+                self.texts[one.numbers],
+                self.texts[one.used or 0],
+            )
         if any(one not in range(len(self.sites)) for one in self.unwritten):
             raise IndexError(f"unwritten {self.unwritten}")
 
@@ -316,6 +325,7 @@ class _Judge:
         self._handed: _Marks = _NONE
         self.compared = self.propagated = self._there = 0
         self._parted = False
+        self._compiled_in_one = {one.header.eager, other.header.eager} == {True, False}
 
     def part(self) -> None:
         """Note that ops were left out, which may have written anything."""
@@ -332,12 +342,14 @@ class _Judge:
         differs |= any(_unlike(x, y) for x, y in zip(mine.behind, its.behind, strict=False))
         if marks is not None:
             self.propagated += 1
-            if any(_begins(one, GENERATOR) for one in mine.before):
-                self._draws |= marks
         elif differs and self._is_ignored(mine):
             marks = _NONE
+        elif differs and (value := self._used(mine, its)):
+            marks = self._handed or self._root(i, "input", mine, value)
         elif differs:
             marks = self._root(i, "runs", mine)
+        if marks and any(_begins(one, GENERATOR) for one in mine.before):
+            self._draws |= marks
         if marks and not mine.behind:
             self._handed |= marks
         self._written(i, mine, marks if differs or not mine.behind else None)
@@ -393,14 +405,17 @@ class _Judge:
         """Return the first number, text or shape that the op is given and that differs, as both runs have it."""
         if len(mine.before) != len(its.before):
             return f"{len(mine.before)} tensors against {len(its.before)}"
-        texts = self._one.texts[mine.numbers], self._other.texts[its.numbers]
-        one, other = map(_split, texts) if texts[0] != texts[1] else ((), ())
-        unlike = next(((x, y) for x, y in zip(one, other, strict=False) if x != y), None)
-        if unlike or len(one) != len(other):
-            return "{} against {}".format(*(unlike or (f"{len(one)} arguments", f"{len(other)}")))
+        if unlike := _against(self._one.texts[mine.numbers], self._other.texts[its.numbers]):
+            return unlike
         if self._one.texts[mine.shapes] == self._other.texts[its.shapes]:
             return None
         return f"{self._one.texts[mine.shapes]} against {self._other.texts[its.shapes]}"
+
+    def _used(self, mine: RecordedOp, its: RecordedOp) -> str | None:
+        """Return the first number that a compiled region uses beside its arguments and that differs."""
+        if mine.used is None or its.used is None:
+            return None
+        return _against(self._one.texts[mine.used], self._other.texts[its.used])
 
     def _tensor(self, place: int, mine: RecordedOp, its: RecordedOp) -> str:
         """Return the name of a tensor that an op is given, with its shapes if these differ."""
@@ -431,6 +446,8 @@ class _Judge:
             root = Root(site=site, cause=key[1], tensors=tensors, first=i + 1, argument=argument)
             if cause == "input":
                 root.origin = ", ".join(self._apart(i)) or None
+            if cause == "runs" and site.op.startswith(REGION) and self._compiled_in_one:
+                root.origin = COMPILED_IN_ONE
             self.roots[key] = root
             self._numbers[key] = len(self._numbers)
             self._ordered.append(root)
@@ -458,6 +475,15 @@ def _split(text: str) -> tuple[str, ...]:
             parts.append(", ".join(together))
             together = []
     return tuple(one for one in (*parts, ", ".join(together)) if one)
+
+
+def _against(one: str, other: str) -> str | None:
+    """Return the first part of two lists of arguments that differs, of both."""
+    if one == other:
+        return None
+    ones, others = _split(one), _split(other)
+    unlike = next(((x, y) for x, y in zip(ones, others, strict=False) if x != y), None)
+    return "{} against {}".format(*(unlike or (f"{len(ones)} arguments", f"{len(others)}")))
 
 
 def _unlike(one: RecordedDigest, other: RecordedDigest) -> bool:

@@ -31,7 +31,7 @@ class OutsideWrites:
         """Before an op is called: see whether the memory that it is given is as ops have left it."""
         changed = False
         for one in given:
-            known = self._samples.get(one)
+            known = self._samples.get(one) if sort_of(one) == CPU else None
             if known is not None and known != _sample(one):
                 changed = True
                 self._samples.remove(one)

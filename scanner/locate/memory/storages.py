@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, sort_of
+from detmatrix.scanner.locate.memory.comparison import COMPOUND, NOTHING, sort_of
 
 T = TypeVar("T")
 # Entries beyond which those of memory that is gone are removed.
@@ -28,16 +28,15 @@ class StorageTable(Generic[T]):
 
     def get(self, tensor: torch.Tensor) -> T | None:
         """Return what is known of the memory of a tensor."""
-        if sort_of(tensor) >= COMPOUND:
-            return None
-        found = self._entries.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - has no public name
+        storage = _storage(tensor)
+        found = self._entries.get(storage._cdata) if storage is not None else None  # noqa: SLF001 - has no public name
         return found and found[1]
 
     def set(self, tensor: torch.Tensor, value: T) -> T | None:
         """Note something of the memory of a tensor; return what was known of it."""
-        if sort_of(tensor) >= COMPOUND:
+        storage = _storage(tensor)
+        if storage is None:
             return None
-        storage = tensor.untyped_storage()
         number = storage._cdata  # noqa: SLF001
         known = self._entries.get(number)
         self._entries[number] = (known[0] if known else StorageWeakRef(storage), value)
@@ -47,8 +46,9 @@ class StorageTable(Generic[T]):
 
     def remove(self, tensor: torch.Tensor) -> None:
         """Forget what is known of the memory of a tensor."""
-        if sort_of(tensor) < COMPOUND:
-            self._entries.pop(tensor.untyped_storage()._cdata, None)  # noqa: SLF001
+        storage = _storage(tensor)
+        if storage is not None:
+            self._entries.pop(storage._cdata, None)  # noqa: SLF001
 
     def _sweep(self) -> None:
         for number, (reference, _) in list(self._entries.items()):
@@ -57,8 +57,27 @@ class StorageTable(Generic[T]):
         self._sweep_at = max(_FEW, 2 * len(self._entries))
 
 
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return the memory that a tensor is known by, of a sparse one that of its values; ``None`` if it has none."""
+    sort = sort_of(tensor)
+    if sort < COMPOUND:
+        return tensor.untyped_storage()
+    if sort == NOTHING:
+        return None
+    try:
+        if tensor.layout is torch.sparse_coo:
+            tensor = tensor.detach()._values()  # noqa: SLF001 - the public one asks for a coalesced tensor
+        elif tensor.layout is not torch.strided:
+            tensor = tensor.detach().values()
+        return tensor.untyped_storage()
+    except RuntimeError:
+        return None
+
+
 def covers(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has all of its memory."""
+    if sort_of(tensor) >= COMPOUND:
+        return False
     nbytes = tensor.untyped_storage().nbytes()
     return bool(tensor.numel() * tensor.element_size() == nbytes)
 
