@@ -191,7 +191,7 @@ _NOT_HERE: dict[Concern, str] = {
     "cudnn": "cuDNN computes on CUDA alone",
 }
 ONE_CASE = "one case of each op is compiled in each direction; --compile-all compiles all"
-_NOT_SIMULATED = "only PyTorch's own kernels are simulated, as they were compiled"
+_NOT_SIMULATED = "kernels of libraries are not simulated"
 
 
 def modes_on(device: str) -> tuple[Mode, ...]:
@@ -202,7 +202,7 @@ def modes_on(device: str) -> tuple[Mode, ...]:
 def why_not_on(it: WorkerMode, device: str) -> str | None:
     """Return why there is no such mode on a device; ``None`` if there is."""
     if device == SIMULATED:
-        return _NOT_SIMULATED if it.cuda_alone or it.compiles else None
+        return _NOT_SIMULATED if it.cuda_alone else None
     return _NOT_HERE[it.concern] if it.cuda_alone and kind_of(device) != "cuda" else None
 
 

@@ -302,7 +302,7 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    assert failure() is None
+    assert failure("cpu") is None
     specs = [
         _spec("sin", "torch.sin", lambda t: call(t.leaf(t.normal(100_000))), "forward"),
         _spec("nonzero", "torch.nonzero", lambda t: call(t.normal(100)), "forward"),

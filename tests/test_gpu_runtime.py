@@ -164,6 +164,7 @@ told["loaded"] = list(asked)
 told["of functions"] = [(lib.cuFuncGetAttribute(ctypes.byref(blocks), n, function), blocks.value) for n in (0, 1, 4)]
 host = ctypes.create_string_buffer(8)
 told["pointers"] = lib.cuPointerGetAttribute(by[2], 3, data), place.value == second, lib.cuPointerGetAttribute(by[2], 3, host)
+told["inside"] = lib.cuGetProcAddress_v2(b"cuInit", by[1], 13000, ctypes.c_ulonglong(0), None)
 told["products"] = []
 for kind, form in ((0, "f"), (2, "e")):
     c = ctypes.create_string_buffer(struct.pack(f"<2{form}", 4, -1))
@@ -308,7 +309,9 @@ def test_errors(told: dict[str, Any]) -> None:
     assert [text.split(":")[0] for _, text in faults[2:]] == [
         "cudaDeviceGetAttribute of attribute 9999",
         "cuNoSuchThing",
+        "a library has a CUDA runtime of its own in it; link it with the shared one (nvcc -cudart shared)",
     ]
+    assert told["inside"] == 801
     assert told["recurrent"] == 0
     compiled = "cuModuleLoadData of PTX, which the driver compiles"
     assert (libraries, products) == (["cudnnRNNForward", compiled], ["cublasGemmEx"])

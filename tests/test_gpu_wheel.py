@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -240,3 +241,71 @@ def test_a_triton_kernel(kernels: Path, function: str, finding: str, shown: str 
     told = known.schedule.name if known.schedule else "proved" if known.race_free else None
     assert (row.finding, told) == (finding, shown), row.reason
     assert (known.witness.kernel if known.witness else None) == ("add_up" if finding == "silent" else None)
+
+
+CUDA = """\
+#include <cuda_runtime.h>
+__global__ void add_up(const float *x, float *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(out, x[i]);
+}
+__global__ void twice(const float *x, float *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = 2 * x[i];
+}
+extern "C" int launch_add_up(const float *x, float *out, int n) { add_up<<<8, 128>>>(x, out, n); return cudaGetLastError(); }
+extern "C" int launch_twice(const float *x, float *out, int n) { twice<<<8, 128>>>(x, out, n); return cudaGetLastError(); }
+"""
+CALLERS = """\
+import ctypes
+import torch
+
+def called(library, name, x, out):
+    function = getattr(ctypes.CDLL(f"{__file__.rpartition('/')[0]}/{library}.so"), name)
+    assert function(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), x.numel()) == 0
+    return out
+
+def inputs(): return torch.randn(1000)
+def add_up(x): return called("shared", "launch_add_up", x, torch.zeros(1, device=x.device))
+def twice(x): return called("shared", "launch_twice", x, torch.zeros_like(x))
+def of_another(x): return called("another", "launch_twice", x, torch.zeros_like(x))
+def inside(x): return called("static", "launch_twice", x, torch.zeros_like(x))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of libraries that nvcc made: for sm_80, for another GPU, and one with CUDA's runtime in it."""
+    if not shutil.which("nvcc"):
+        pytest.skip("needs nvcc")
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "add.cu").write_text(CUDA, encoding="utf-8")
+    (folder / "callers.py").write_text(CALLERS, encoding="utf-8")
+    for name, architecture, runtime in (
+        ("shared", 80, "shared"),
+        ("another", 90, "shared"),
+        ("static", 80, "static"),
+    ):
+        command = ["nvcc", f"-arch=sm_{architecture}", "-shared", "-Xcompiler", "-fPIC", "-cudart", runtime]
+        subprocess.run([*command, "-o", f"{name}.so", "add.cu"], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "said"),
+    [
+        ("add_up", 0, "one pair that shows it, off: add_up at"),
+        ("twice", 0, "proved for these inputs: 1 of 1 row"),
+        ("of_another", 1, "no code of _Z5twicePKfPfi for sm_80, for which its library is to be compiled"),
+        ("inside", 1, "a library has a CUDA runtime of its own in it; link it with the shared one (nvcc -cudart shared)"),
+    ],
+)  # fmt: skip
+def test_a_library_of_cuda(library: Path, function: str, code: int, said: str) -> None:
+    """Kernels of a library that is loaded by ctypes are executed, or one line says why not."""
+    done = command_in(library)(
+        *("check", f"callers.py:{function}", "--inputs", "callers.py:inputs"),
+        *("--simulate", "sm_80", "--python", PYTHON),
+    )
+
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in " ".join(done.stdout.split())

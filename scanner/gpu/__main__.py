@@ -116,7 +116,9 @@ class SassInterpreter:
         if kernel is None:
             found = next((one for one in self._module(number) if name in one.kernels), None)
             if found is None:
-                raise CubinError(f"no code of {name} for sm_{self._device.architecture}")
+                raise CubinError(
+                    f"no code of {name} for sm_{self._device.architecture}, for which its library is to be compiled"
+                )
             kernel = found.kernel(name)
         if decoded and not program:
             program = sass.instructions(kernel.code, self._device.architecture)

@@ -32,7 +32,7 @@ from detmatrix.scanner.worker import (
 )
 
 _PROCESS = os.getpid()
-_CONTROLS = frozenset(spec.name for spec in CONTROLS)
+_CONTROLS = frozenset(spec.name for spec in (*CONTROLS, *SIMULATED_CONTROLS))
 
 Specs = dict[str, OpSpec]
 Request = dict[str, Any]
@@ -88,7 +88,7 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
         from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
 
         # The first compilation takes as long as many others, and no row shall pay for it.
-        if (why := failure()) is not None:
+        if (why := failure("cuda" if simulated.active() else "cpu")) is not None:
             return {"failed": f"torch.compile does not work there: {why}"}
     specs: Specs = {
         spec.name: spec

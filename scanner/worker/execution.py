@@ -267,6 +267,10 @@ class Execution:
             self._drawn = self._gradients_digest()
         return differentiable, self._grad_outputs
 
+    def eagerly(self) -> Execution:
+        """Return what executes the case without compiling it."""
+        return self
+
     def facts(self) -> dict[str, Any]:
         """Return what else is known of how executions were made, as fields of an observation."""
         return {}

@@ -29,7 +29,7 @@ from detmatrix.scanner.worker.execution import (
     on_host,
     tensors_in,
 )
-from detmatrix.scanner.worker.executions import EXECUTIONS
+from detmatrix.scanner.worker.executions import EXECUTIONS, SwitchedExecution
 from detmatrix.scanner.worker.launch_orders import launched
 from detmatrix.scanner.worker.threads import working_threads
 
@@ -388,12 +388,12 @@ class _Repetition:
             "it draws random numbers": self._observed["seeded"],
             "it returns memory that nobody wrote": name == MEMORY,
             f"it holds no information: {self._execution.constant}": self._execution.constant,
-            "a part of it runs in another mode": type(self._execution) is not Execution,
+            "a part of it runs in another mode": isinstance(self._execution, SwitchedExecution),
         }
         if any(whys.values()):
             return {"cpu": {"agrees": None, "why": next(text for text, holds in whys.items() if holds)}}
         try:
-            reference = CpuReference(self._execution)
+            reference = CpuReference(self._execution.eagerly())
             cpu = reference.compare(*first)
             race = self._schedule is not None and reference.compare(*self._differed)["agrees"] is False
             if (

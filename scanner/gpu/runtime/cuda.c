@@ -26,6 +26,11 @@ int cuGetErrorName(int error, const char **name) { *name = cudaGetErrorName(erro
 int cuLogsRegisterCallback(void *callback, void *data, void **handle) { *handle = (void *)0x1000; return 0; }
 int cuStreamIsCapturing(void *stream, int *status) { *status = 0; return 0; }
 
+/* A library with CUDA's runtime in it asks for the driver's functions so: PyTorch's own, and Triton, use the shared one. */
+static int inside(void) { gpu_note("unknown", "a library has a CUDA runtime of its own in it; link it with the shared one (nvcc -cudart shared)"); return 801; }
+int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) { return inside(); }
+int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found) { return inside(); }
+
 /* ---- modules: a cubin or a fat binary; PTX is not compiled here ------------------------------------------------------ */
 
 int cuModuleLoadData(void **module, const void *data) {
