@@ -303,7 +303,7 @@ def test_errors(told: dict[str, Any]) -> None:
     assert told["attributes"][2][0] == 801
     assert told["driver"] == [0, 801]
     launches, faults, libraries, products, *others = told["report"]
-    assert others == [None, [3], {}, False, True, [0, 0], [False, False], ""]
+    assert others == [None, [3], {}, False, True, [0, 0], [False, False], "", 0]
     assert launches == ["scale"]
     assert faults[:2] == [["fault", "bad"], ["unknown", missing]]
     assert [text.split(":")[0] for _, text in faults[2:]] == [

@@ -243,6 +243,51 @@ def test_a_triton_kernel(kernels: Path, function: str, finding: str, shown: str 
     assert (known.witness.kernel if known.witness else None) == ("add_up" if finding == "silent" else None)
 
 
+COMPILED = (
+    "torch.index_add:few_indices:forward:float32",
+    "torch.sum:everything:forward:float32",
+    "torch.mm:long_sums:forward:float32",
+)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_compiled_code(tmp_path: Path) -> None:
+    """Kernels that torch.compile writes are executed and right: atomic additions differ where the flag is off, and the library's product is not judged."""
+    done = command_in(tmp_path)(
+        *(
+            "scan",
+            "--simulate",
+            "sm_80",
+            "--python",
+            PYTHON,
+            "--modes",
+            "off,on,compile_off,compile_on",
+            *COMPILED,
+        ),
+        *("-o", "run.jsonl", "--workers", 1, "--no-cost"),
+    )
+    assert done.returncode == 0, done.stderr
+    seen = {
+        (one.spec, one.mode): (
+            one.outcome,
+            one.simulated.schedule.name if one.simulated and one.simulated.schedule else None,
+            one.simulated.cpu.agrees if one.simulated and one.simulated.cpu else None,
+            bool(one.compiled and one.compiled.kernels),
+        )
+        for one in read_run(tmp_path / "run.jsonl").observations
+        if one.mode.startswith("compile") and not one.spec.startswith("control")
+    }
+
+    assert seen == {
+        ("torch.index_add", "compile_off"): ("ran", "resident-blocks", True, True),
+        ("torch.index_add", "compile_on"): ("ran", None, True, True),
+        ("torch.sum", "compile_off"): ("ran", None, True, True),
+        ("torch.sum", "compile_on"): ("ran", None, True, True),
+        ("torch.mm", "compile_off"): ("not_run", None, True, False),
+        ("torch.mm", "compile_on"): ("not_run", None, True, False),
+    }
+
+
 CUDA = """\
 #include <cuda_runtime.h>
 __global__ void add_up(const float *x, float *out, int n) {
