@@ -326,11 +326,12 @@ def record(session: nox.Session) -> None:
     kind = f"simulated-{options.simulate}" if options.simulate else options.device.partition(":")[0]
     if options.source:
         # Beside the run of the documented ops, which comparisons are made of.
-        kind = f"{kind}-{options.source}"
+        kind = f"{kind}-{options.source}".removesuffix("-instead")
+    of = "instead" if options.source == "instead" else "torch"
     install_without_torch(session, *(SIMULATE if options.simulate else ()))
     environment = environment_for_cuda if options.simulate else environment_of
     for torch in _resolved(session, versions):
-        run = Path(session.create_tmp()) / f"torch-{torch}-{kind}.jsonl"
+        run = Path(session.create_tmp()) / f"{of}-{torch}-{kind}.jsonl"
         python = environment(session, torch)
         session.run("detmatrix", "scan", "--python", python, "--force", "-o", str(run), *rest)
         kept = Path("reports/runs") / f"{run.name}.gz"

@@ -139,6 +139,8 @@ class OpSpec:
     some_leaves: bool = False
     # Its dtype and directions are those of what the inputs are, which a worker says.
     described: bool = False
+    # The op in whose place its callable is another spelling: executions are compared with those of the op, and timed beside them.
+    instead_of: OpSpec | None = None
     family: str = field(default="", compare=False)
     # Where the spec is from, as run files call it; what loads specs of another origin says so.
     source: str = field(default="documented", compare=False)

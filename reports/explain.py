@@ -68,6 +68,7 @@ def explained(
     paths: Sequence[str],
     *,
     libraries: Sequence[View],
+    instead: Sequence[View] = (),
 ) -> View:
     """Return what is known of one op.
 
@@ -79,6 +80,7 @@ def explained(
         matrices: Runs, with the rows of this op alone.
         paths: Of the run files.
         libraries: What those that it calls document.
+        instead: What may be written in its place.
     """
     by_op = ops_view(matrices)
     ops = by_op.ops
@@ -98,6 +100,7 @@ def explained(
             "releases": list(lists),
             "documented": list(_documented(lists)),
             "measured": measured,
+            "instead": list(instead),
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
             "why": list(dict.fromkeys(why or [it["why"] for it in views if it["why"]])),
@@ -450,6 +453,7 @@ def _lines(view: View) -> Iterator[str]:
     if view["releases"]:
         yield from _documented_lines(view)
     yield from _measured_lines(view)
+    yield from _instead_lines(view["instead"])
     yield from _section("WHY IT COULD DIFFER", view["why"])
     yield from _section("ENGINES OF cuDNN, NOT MEASURED", view["engines"])
     yield from _library_lines(view["libraries"])
@@ -518,6 +522,17 @@ def _cases_lines(cases: Mapping[str, Sequence[str]]) -> str:
     if len(kinds) == 1:
         return f"{', '.join(cases)} ({', '.join(next(iter(kinds)))})"
     return ", ".join(f"{name} ({', '.join(dtypes)})" for name, dtypes in cases.items())
+
+
+def _instead_lines(spellings: Sequence[View]) -> Iterator[str]:
+    if spellings:
+        yield from ("", "WRITE THIS INSTEAD")
+    for place, one in enumerate(spellings):
+        yield from [""] * bool(place)
+        yield from wrapped(one["note"], "  ")
+        for text in one.words:
+            yield from wrapped(text, "    ")
+        yield from ("", *(f"    {line}".rstrip() for line in one["code"].splitlines()))
 
 
 def _library_lines(libraries: Sequence[View]) -> Iterator[str]:

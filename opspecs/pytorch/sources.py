@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Where specs are from, in the order of a scan: those written by hand after PyTorch's lists, and the databases.
-SOURCES = ("documented", "opinfo", "modules")
+# Where specs are from, in the order of a scan: those written by hand after PyTorch's lists, the databases, and what may be written
+# instead of ops, which "all" leaves out.
+SOURCES = ("documented", "opinfo", "modules", "instead")
 # Source of specs -> the module that adapts it; the module has ENTRIES, a mapping from spec name to entry.
 ADAPTERS = {"opinfo": "detmatrix.opspecs.pytorch.opinfo", "modules": "detmatrix.opspecs.pytorch.modules"}
 # What the name of a spec begins with -> its source.

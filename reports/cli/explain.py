@@ -9,6 +9,7 @@ import click
 
 from detmatrix.reports.cli.writing import Place, writes
 from detmatrix.reports.explain import RENDERERS, explained
+from detmatrix.reports.instead import instead_of
 from detmatrix.reports.libraries import libraries_of
 from detmatrix.reports.matrix.model import Matrix, is_about, narrowed, recorded
 from detmatrix.reports.render.json import View
@@ -43,11 +44,13 @@ def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
     lists = lists_by_release()
     given = [read_run(path) for path in paths]
     known = known_op(op, given, lists)
+    spellings = narrowed(paths, given, lambda row: row.source == "instead")
+    instead = instead_of(known.specs, [*zip(paths, spellings, strict=True)])
     if paths:
         matrices = narrowed(paths, given, known.is_about)
     else:
         paths, matrices = _recorded(known)
-    return view_of_known(known, lists, matrices, paths), paths
+    return view_of_known(known, lists, matrices, paths, instead), paths
 
 
 def lists_by_release() -> Lists:
@@ -65,14 +68,27 @@ def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
     return op_called(op, [row for run in runs for row in run.header.planned], targets)
 
 
-def view_of_known(known: KnownOp, lists: Lists, matrices: Sequence[Matrix], paths: Sequence[str]) -> View:
-    """Return what these runs, with the rows of this op alone, and the lists show of it."""
+def view_of_known(
+    known: KnownOp,
+    lists: Lists,
+    matrices: Sequence[Matrix],
+    paths: Sequence[str],
+    instead: Sequence[View] | None = None,
+) -> View:
+    """Return what these runs, with the rows of this op alone, and the lists show of it; *instead* by default that of recorded runs."""
     about = {
         version: [claim for claim in claims if is_about(claim, known.names)]
         for version, claims in lists.items()
     }
     return explained(
-        known.name, known.specs, known.why, about, matrices, paths, libraries=libraries_of(known.names)
+        known.name,
+        known.specs,
+        known.why,
+        about,
+        matrices,
+        paths,
+        libraries=libraries_of(known.names),
+        instead=instead_of(known.specs) if instead is None else instead,
     )
 
 

@@ -114,14 +114,15 @@ def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, 
     return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
 
 
-def recorded(release: str = "*", what: str = "*") -> list[str]:
+def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str]:
     """Return the run files that are recorded with detmatrix, the oldest release first, as they can be given from here.
 
     Args:
         release: Of torch.
         what: The device, or for all of PyTorch's databases ``cpu-all``.
+        of: ``"instead"``: the runs of other spellings of ops.
     """
-    here, found = Path.cwd(), sorted(RECORDED.glob(f"torch-{release}-{what}.jsonl.gz"))
+    here, found = Path.cwd(), sorted(RECORDED.glob(f"{of}-{release}-{what}.jsonl.gz"))
     found.sort(key=lambda path: versions.key(path.name.split("-")[1]))
     return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in found]
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from detmatrix.reports.coverage import coverages
+from detmatrix.reports.instead import instead_of
 from detmatrix.reports.libraries import libraries_told
 from detmatrix.reports.matrix.columns import Column
 from detmatrix.reports.matrix.model import Matrix
@@ -139,7 +140,14 @@ def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
         ),
         "rows": [_row(it, report, tables) for it in _worst_first(op.rows)],
         **({"notable": notable} if notable is not None else {}),
+        **({"instead": instead} if (instead := _instead(op)) else {}),
     }
+
+
+def _instead(op: View) -> list[tuple[list[str], str]]:
+    """Return what may be written instead of an op: what is known of each spelling, and its code."""
+    found = instead_of({row.row.spec for _, row in op.rows})
+    return [([one["note"], *one.words], one["code"]) for one in found]
 
 
 def _lists(op: View) -> tuple[tuple[str, str], ...]:

@@ -24,13 +24,13 @@
   const columns = Number(table_.dataset.columns);
   const facts = data("rows");
   const ops = all("tbody.op", table_).map((element, place) => {
-    const { rows: places, notable, about } = facts[place];
+    const { rows: places, notable, about, instead } = facts[place];
     const button = $("button", element);
     button.className = "open";
     const name = button.textContent;
     let rows;
     // Only the rows that are asked for are made.
-    const op = { ...record("ops", about), notable, element, button, name, small: name.toLowerCase() };
+    const op = { ...record("ops", about), notable, instead, element, button, name, small: name.toLowerCase() };
     return Object.defineProperty(op, "rows", { get: () => (rows ||= places.map((one) => rowOf(op, one))) });
   });
 
@@ -153,7 +153,9 @@
       make("tbody", {}, ...op.drawn.map(line)));
     const head = make("p", { class: "about" }, link(op.name, op.name), ` ${op.family}; ${op.counts}. `, ...lists);
     const panel_ = make("tr", { class: "rows" }, make("td", {}, make("h3", { class: "hidden" }, `Rows of ${op.name}`), head,
-      FURTHER.length ? make("div", { class: "sideways", role: "group", tabindex: "0", "aria-label": `Rows of ${op.name}` }, grid) : grid));
+      FURTHER.length ? make("div", { class: "sideways", role: "group", tabindex: "0", "aria-label": `Rows of ${op.name}` }, grid) : grid,
+      op.instead ? make("details", { class: "panel" }, make("summary", {}, "Write this instead"),
+        ...op.instead.flatMap(([told, code]) => [make("ul", {}, ...told.map((one) => make("li", {}, one))), command(code)])) : null));
     op.element.append(panel_);
     op.panel = panel_;
     limit(op);

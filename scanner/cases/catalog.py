@@ -13,6 +13,7 @@ from pathlib import Path
 from detmatrix.opspecs.functions import named_function, resolved
 from detmatrix.opspecs.model import OpSpec, Planned
 from detmatrix.opspecs.registry import SPECS, NoMatchError, select
+from detmatrix.opspecs.spellings import SPELLINGS
 from detmatrix.scanner.accelerators import ACCELERATORS
 from detmatrix.scanner.errors import UsageError
 
@@ -21,12 +22,13 @@ _GROUP = "detmatrix.specs"
 
 
 def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documented",)) -> tuple[OpSpec, ...]:
-    """Return the catalog, if it is among the sources, with the specs of the user's files added.
+    """Return the catalog and its spellings, if they are among the sources, with the specs of the user's files added.
 
     Raises:
         UsageError: A file cannot be used, or declares a name that is taken.
     """
-    specs = {spec.name: spec for spec in SPECS} if "documented" in sources else {}
+    ours = {"documented": SPECS, "instead": SPELLINGS}
+    specs = {spec.name: spec for source, some in ours.items() if source in sources for spec in some}
     if not spec_files:
         return tuple(specs.values())
     # Only those who bring specs of their own pay for it: listing must start fast.

@@ -175,4 +175,8 @@ def ordered_by(known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple[str, .
 
 def sources() -> Names:
     """Return the type of names of sources of specs."""
-    return Names("source", (*SOURCES, "all"), ordered_by(SOURCES))
+    return Names(
+        "source",
+        (*SOURCES, "all"),
+        lambda names: tuple(one for one in SOURCES if one in names or ("all" in names and one != "instead")),
+    )

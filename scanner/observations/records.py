@@ -388,6 +388,13 @@ class CpuComparison(Record, frozen=True):
         return f"{self.elements} of {self.of} elements of {self.output} are not the CPU's{values}"
 
 
+class OpComparison(CpuComparison, frozen=True):
+    """How another spelling of an op is to the op's result on the CPU, by one thread and with the flag off."""
+
+    # The largest distance of two elements, over the largest element of the op's result; None: nothing to divide by.
+    largest: Annotated[float, Meta(ge=0)] | None = None
+
+
 Calls = Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)]
 
 
@@ -523,6 +530,7 @@ class Observation(OfRow, frozen=True, tag="observation", tag_field="kind"):
     compiled: Compiled | None = None  # modes under torch.compile
     reference: HeldReference | None = None  # None: its case has none that holds in every mode
     simulated: Simulation | None = None  # on a simulated GPU
+    instead: OpComparison | None = None  # of another spelling of an op, in the first process of off and on
     exception: str | None = None  # type name
     message: str | None = None
     # Of those side by side the one whose share the row is in, or which answered the control.
@@ -583,6 +591,7 @@ class Cost(OfRow, frozen=True, tag="cost", tag_field="kind"):
     off: Timing | None = None
     on: Timing | None = None
     unfilled: Timing | None = None  # on, with fill_uninitialized_memory off
+    op: Timing | None = None  # the op that the row is another spelling of, with the flag off
     off_memory: Count | None = None  # CUDA: peak bytes above what was allocated before the call
     on_memory: Count | None = None
 

@@ -23,4 +23,5 @@
 # 7: scans of a simulated GPU: the setting, the device, its perturbations, and of an observation the schedule that shows
 #    a difference, how it is to the CPU, and the calls of libraries. No older file has any.
 # 8: samples of outputs. Of older files it is not known how far bits moved.
-FORMAT = 8
+# 9: other spellings of ops, how they are to the op, and its time beside theirs. No older file has any.
+FORMAT = 9

@@ -21,7 +21,7 @@ from detmatrix.scanner.perturbations import DEFAULT, OFFERED, PERTURBATIONS
 # own         the user's
 # opinfo      PyTorch's database of operators, op_db of the scanned torch
 # modules     PyTorch's database of modules, module_db of the scanned torch
-Source = Literal["documented", "own", "opinfo", "modules"]
+Source = Literal["documented", "own", "opinfo", "modules", "instead"]
 
 # What a run file counts is held against its settings, and these against these.
 MOST_RUNS = 1_000_000
@@ -339,7 +339,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--source",
             metavar="LIST",
             help="Comma-separated sources of specs: documented (written by hand), opinfo and modules (PyTorch's databases "
-            "of operators and modules, in the scanned torch), or all.",
+            "of operators and modules, in the scanned torch), or all of these; instead: other spellings of ops.",
             selects=True,
             reruns=True,
         ),

@@ -22,6 +22,7 @@ from detmatrix.opspecs.controls import SPECS as CONTROLS
 from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.pytorch import database
 from detmatrix.opspecs.registry import SPECS
+from detmatrix.opspecs.spellings import SPELLINGS
 from detmatrix.opspecs.user import SpecFileError, load_specs
 from detmatrix.scanner.accelerators import SIMULATED
 from detmatrix.scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
@@ -92,7 +93,14 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
             return {"failed": f"torch.compile does not work there: {why}"}
     specs: Specs = {
         spec.name: spec
-        for spec in (*SPECS, *CONTROLS, *SIMULATED_CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values())
+        for spec in (
+            *SPECS,
+            *SPELLINGS,
+            *CONTROLS,
+            *SIMULATED_CONTROLS,
+            *INVARIANCE_CONTROLS,
+            *SENTINELS.values(),
+        )
     }
     try:
         for path in spec_files:

@@ -9,6 +9,7 @@ two inputs nearly tie, any of the values that it jumps to is right.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -151,6 +152,16 @@ class CpuReference:
                     pair = tuple(repr(tensor.flatten()[worst].item()) for tensor in (one, cpu))
                     found.update(agrees=False, output=name, pair=pair)
         return found
+
+    def distance(self, output: Any, gradients: tuple[torch.Tensor, ...]) -> float | None:
+        """Return the largest distance of an element of a result from the CPU's, over the CPU's largest; ``None`` without numbers."""
+        pairs = zip(self.parts(output, gradients)[1], self._judged, strict=True)
+        shares = [
+            float((_wide(one) - _wide(cpu)).abs().max() / _wide(cpu).abs().max())
+            for (_, one), (_, cpu) in pairs
+            if cpu.numel() and (cpu.is_floating_point() or cpu.is_complex())
+        ]
+        return max((share for share in shares if math.isfinite(share)), default=None)
 
     def writers_race(self, *results: tuple[Any, tuple[torch.Tensor, ...]]) -> bool:
         """Tell whether wherever results are not the CPU's they hold numbers that were given: one writer or another came last."""

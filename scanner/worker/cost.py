@@ -45,6 +45,8 @@ _FILLS = hasattr(getattr(torch.utils, "deterministic", None), "fill_uninitialize
 _OFF, _ON = _Variant("off", deterministic=False), _Variant("on", deterministic=True)
 _UNFILLED = _Variant("unfilled", deterministic=True, fill=False)
 _VARIANTS = (_OFF, _ON, _UNFILLED) if _FILLS else (_OFF, _ON)
+# The op that the case is another spelling of.
+_OP = _Variant("op", deterministic=False)
 
 
 def measure(spec: OpSpec, case: str, *, max_seconds: float, **drawn: Any) -> dict[str, Any]:
@@ -91,21 +93,26 @@ def _measured(execution: Execution, max_seconds: float) -> dict[str, Any]:
 
 
 def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
+    timed = dict.fromkeys(_VARIANTS, execution)
     for variant in _VARIANTS:
         _warm_up(execution, variant)
-    once = [_sample(execution, variant, calls=1) for variant in _VARIANTS]
+    if (op := execution.of_op()) is not None:
+        timed[_OP] = op
+        _warm_up(op, _OP)
+    once = [_sample(one, variant, calls=1) for variant, one in timed.items()]
     # Enough executions for the fastest variant, unless the slowest would then outlast its share.
     enough = math.ceil(_SAMPLE_SECONDS / min(once))
     calls = max(1, min(enough, int(max_seconds / _FEWEST / sum(once))))
-    samples: dict[_Variant, list[float]] = {variant: [] for variant in _VARIANTS}
+    samples: dict[_Variant, list[float]] = {variant: [] for variant in timed}
+    variants = tuple(timed)
     started = time.perf_counter()
     for turn in range(_MOST):
         if turn >= _FEWEST and time.perf_counter() - started > max_seconds:
             break
         # No variant always goes first.
-        first = turn % len(_VARIANTS)
-        for variant in (*_VARIANTS[first:], *_VARIANTS[:first]):
-            samples[variant].append(_sample(execution, variant, calls=calls))
+        first = turn % len(variants)
+        for variant in (*variants[first:], *variants[:first]):
+            samples[variant].append(_sample(timed[variant], variant, calls=calls))
     return {
         "outcome": "ran",
         "samples": len(samples[_OFF]),
@@ -113,6 +120,7 @@ def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
         "off": _timing(samples[_OFF]),
         "on": _timing(samples[_ON]),
         "unfilled": _timing(samples[_UNFILLED]) if _FILLS else None,
+        "op": _timing(samples[_OP]) if op else None,
         "off_memory": _peak_memory(execution, _OFF),
         "on_memory": _peak_memory(execution, _ON),
     }

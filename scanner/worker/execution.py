@@ -101,6 +101,7 @@ class Execution:
         self.reference = spec.cases[case].reference
         self.reference_always = spec.cases[case].holds_always
         self._some_leaves = spec.some_leaves
+        self._instead_of = spec.instead_of
         self.device = device
         self.backward = direction == "backward"
         # The direction is left out of the key: forward and backward see the same inputs.
@@ -192,6 +193,14 @@ class Execution:
         other.leaf_names = [names[id(leaf)] for leaf in wanted]
         if upstream is not None:
             other._grad_outputs = upstream  # noqa: SLF001 - its own
+        return other
+
+    def of_op(self) -> Execution | None:
+        """Return this execution made by the op that it is another spelling of; ``None`` if it is of an op itself."""
+        if self._instead_of is None:
+            return None
+        other = copy.copy(self)
+        other.op, other.in_place = resolve(self._instead_of.op), self._instead_of.in_place
         return other
 
     def reseed(self) -> None:

@@ -259,6 +259,7 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
             observed["reference"] = {"digest": bits.digest(expected), "elements": elements}
         elif elements:
             raise InvalidCaseError("with the flag on the result is not that of the reference of its case")
+    observed.update(_held_to_op(execution, execution.of_op() if asked.sample else None))
     if times := global_state.times_set() - times_set:
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
     if bits.digest(execution.inputs(), said) != inputs_digest:
@@ -278,6 +279,21 @@ def _expected(execution: Execution) -> list[bits.Part] | None:
         raise InvalidCaseError(f"its reference failed ({first_line(error)})") from error
     name = f"grad of {execution.leaf_names[0]}" if execution.backward else "output"
     return None if expected is None else bits.parts(on_host(expected), name)
+
+
+def _held_to_op(execution: Execution, op: Execution | None) -> dict[str, Any]:
+    """Return how another spelling is to the op itself, if there is one."""
+    if op is None:
+        return {}
+    execution.reseed()
+    output, gradients = execution()
+    returned = on_host(output), tuple(on_host(gradients))
+    try:
+        reference = CpuReference(op)
+        compared = reference.compare(*returned)
+    except NotComparedError as error:
+        return {"instead": {"agrees": None, "why": str(error)}}
+    return {"instead": {**compared, "largest": reference.distance(*returned) if compared["agrees"] else None}}
 
 
 def _summary(name: str, tensor: torch.Tensor) -> str:

@@ -1,0 +1,291 @@
+"""What may be written instead of an op: functions that take its arguments and return what it returns.
+
+``detmatrix.opspecs.spellings`` says of which ops and cases, and names each function by its dotted path, so that a worker alone
+imports it, with torch. The first line of a docstring is shown to users, and so is the code below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+
+def _reduced(
+    into: torch.Tensor, slots: torch.Tensor, source: torch.Tensor, reduce: str = "sum"
+) -> torch.Tensor:
+    slots = torch.cat([torch.arange(len(into), device=slots.device), slots])
+    values = torch.cat([into, source])[slots.argsort(stable=True)]
+    return torch.segment_reduce(values, reduce, lengths=torch.bincount(slots))
+
+
+def _last(into: torch.Tensor, slots: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    slots, order = slots.sort(stable=True)
+    last = slots.diff(append=slots.new_tensor([-1])) != 0
+    return into.index_copy(0, slots[last], source[order[last]])
+
+
+def _slots(into: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    places = torch.arange(into.numel(), device=into.device).view_as(into)
+    return places.gather(dim, index).flatten()
+
+
+def segments_along_dim(
+    into: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    reduce: str = "sum",
+    **_: Any,
+) -> torch.Tensor:
+    """Sort what is there and what is added by slot; reduce each segment in order."""
+    moved = _reduced(into.movedim(dim, 0), index, source.movedim(dim, 0), reduce.removeprefix("a"))
+    return moved.movedim(0, dim)
+
+
+def accumulate_along_dim(
+    into: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
+) -> torch.Tensor:
+    """Let index_put add, which CUDA does in order of the sorted indices."""
+    return into.index_put((slice(None),) * dim + (index,), source, accumulate=True)
+
+
+def segments_of_elements(
+    into: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    reduce: str = "sum",
+    **_: Any,
+) -> torch.Tensor:
+    """Sort what is there and what is added by slot; reduce each segment in order."""
+    reduce = {"add": "sum", "multiply": "prod"}.get(reduce, reduce.removeprefix("a"))
+    slots = _slots(into, dim, index)
+    return _reduced(into.flatten(), slots, source.flatten(), reduce).view_as(into)
+
+
+def segments_of_places(
+    into: torch.Tensor, index: Any, source: torch.Tensor, *, accumulate: bool = True
+) -> torch.Tensor:
+    """Sort what is there and what is added by place; add up each segment in order."""
+    index = index[0] if isinstance(index, tuple) else index
+    return _reduced(into, index, source)
+
+
+def accumulate_at_places(
+    into: torch.Tensor, index: torch.Tensor, source: torch.Tensor, *, accumulate: bool = True
+) -> torch.Tensor:
+    """Let index_put add, which CUDA does in order of the sorted indices."""
+    return into.flatten().index_put((index,), source, accumulate=True).view_as(into)
+
+
+def last_along_dim(into: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Sort by slot, and write only the last source of each."""
+    return _last(into.movedim(dim, 0), index, source.movedim(dim, 0)).movedim(0, dim)
+
+
+def last_of_elements(into: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Sort by slot, and write only the last source of each."""
+    return _last(into.flatten(), _slots(into, dim, index), source.flatten()).view_as(into)
+
+
+def last_at_places(
+    into: torch.Tensor, index: Any, source: torch.Tensor, *, accumulate: bool = False
+) -> torch.Tensor:
+    """Sort by place, and write only the last source of each."""
+    index = index[0] if isinstance(index, tuple) else index
+    return _last(into, index, source)
+
+
+def gather_by_indexing(
+    x: torch.Tensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False
+) -> torch.Tensor:
+    """Index with tensors: backward is index_put, which CUDA adds in order of the sorted indices."""
+    places = list(
+        torch.meshgrid(*(torch.arange(size, device=x.device) for size in index.shape), indexing="ij")
+    )
+    places[dim] = index
+    return x[tuple(places)]
+
+
+def take_along_dim_by_indexing(x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+    """Index with tensors: backward is index_put, which CUDA adds in order of the sorted indices."""
+    return gather_by_indexing(x, dim, index)
+
+
+def select_by_indexing(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    """Index with tensors: backward is index_put, which CUDA adds in order of the sorted indices."""
+    return x[(slice(None),) * dim + (index,)]
+
+
+def repeat_by_indexing(x: torch.Tensor, repeats: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """Index with tensors: backward is index_put, which CUDA adds in order of the sorted indices."""
+    return x[torch.repeat_interleave(repeats)]
+
+
+def take_by_indexing(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Index with tensors: backward is index_put, which CUDA adds in order of the sorted indices."""
+    return x.flatten()[index]
+
+
+def look_up(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Look rows up as an embedding, whose backward a CPU divides by rows."""
+    return functional.embedding(index, x)
+
+
+def embedding_by_indexing(index: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Index with tensors: backward is index_put, which CUDA adds in order of the sorted indices."""
+    return table[index]
+
+
+def maxima_of_bags(index: torch.Tensor, table: torch.Tensor, mode: str) -> torch.Tensor:
+    """Look the rows of each bag up, and take their maxima."""
+    return table[index].max(1).values
+
+
+def windows_by_unfolding(image: torch.Tensor, size: int, stride: int, padding: int = 0) -> torch.Tensor:
+    """Unfold one dim after the other, and average its windows."""
+    image = functional.pad(image, (padding,) * 2 * (image.dim() - 2))
+    for dim in range(2, image.dim()):
+        image = image.unfold(dim, size, stride).mean(-1)
+    return image
+
+
+def maxima_by_unfolding(image: torch.Tensor, size: int, stride: int) -> torch.Tensor:
+    """Unfold one dim after the other, and take the maxima of its windows."""
+    for dim in range(2, image.dim()):
+        image = image.unfold(dim, size, stride).max(-1).values
+    return image
+
+
+def _windows(length: int, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    outputs = torch.arange(size, device=device)
+    first, behind = outputs * length // size, -(-(outputs + 1) * length // size)
+    at = first[:, None] + torch.arange(int((behind - first).max()), device=device)
+    return at.clamp(max=length - 1), at < behind[:, None]
+
+
+def maxima_by_indexing(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows of one dim after the other, and take their maxima."""
+    for dim in range(2, image.dim()):
+        at, inside = _windows(image.shape[dim], size, image.device)
+        values = image.movedim(dim, -1)[..., at].masked_fill(~inside, -torch.inf)
+        image = values.max(-1).values.movedim(-1, dim)
+    return image
+
+
+def means_by_indexing(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows of one dim after the other, and take their means."""
+    for dim in range(2, image.dim()):
+        at, inside = _windows(image.shape[dim], size, image.device)
+        shares = inside / inside.sum(1, keepdim=True)
+        image = (image.movedim(dim, -1)[..., at] * shares).sum(-1).movedim(-1, dim)
+    return image
+
+
+def resized_by_weights(image: torch.Tensor, scale_factor: float, mode: str, **options: bool) -> torch.Tensor:
+    """Ask the op for its weights along each dim, with unit vectors, and add the weighted elements."""
+    for dim in range(2, image.dim()):
+        length, others = image.shape[dim], (1,) * (image.dim() - 3)
+        unit = torch.eye(length, dtype=image.dtype, device=image.device).view(1, length, *others, length)
+        with torch.no_grad():
+            resized = functional.interpolate(unit, scale_factor=(*others, scale_factor), mode=mode, **options)
+        weights = resized.view(length, -1).T
+        used = weights != 0
+        taps = int(used.sum(1).max())
+        first = used.int().argmax(1).clamp(max=length - taps)
+        at = first[:, None] + torch.arange(taps, device=image.device)
+        image = (image.movedim(dim, -1)[..., at] * weights.gather(1, at)).sum(-1).movedim(-1, dim)
+    return image
+
+
+def sampled_by_indexing(
+    image: torch.Tensor, grid: torch.Tensor, mode: str, padding_mode: str, align_corners: bool
+) -> torch.Tensor:
+    """Index the four pixels around each point, and add them with their shares."""
+    (count, _, height, width), result = image.shape, torch.zeros((), device=image.device)
+    batch = torch.arange(count, device=image.device).view(count, 1, 1)
+    x, y = ((grid[..., 0] + 1) * width - 1) / 2, ((grid[..., 1] + 1) * height - 1) / 2
+    for column, row in ((x.floor() + right, y.floor() + down) for down in (0, 1) for right in (0, 1)):
+        inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        share = (1 - (x - column).abs()) * (1 - (y - row).abs()) * inside
+        at = row.clamp(0, height - 1).long(), column.clamp(0, width - 1).long()
+        result = result + image[batch, :, at[0], at[1]] * share[..., None]
+    return result.movedim(-1, 1)
+
+
+def written_by_scatter(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
+    """Scatter the values of each plane; with the flag on the last of equal indices is written."""
+    sides = [side * kernel for side in values.shape[2:]]
+    flat = values.new_zeros(*values.shape[:2], *sides).flatten(2)
+    return flat.scatter(2, indices.flatten(2), values.flatten(2)).unflatten(2, sides)
+
+
+def reflected_by_cat(image: torch.Tensor, pads: Sequence[int], mode: str) -> torch.Tensor:
+    """Put flipped slices beside the image, one dim after the other."""
+    for dim, left, right in zip(range(image.dim() - 1, 1, -1), pads[::2], pads[1::2], strict=True):
+        before = image.narrow(dim, 1, left).flip(dim)
+        behind = image.narrow(dim, image.shape[dim] - 1 - right, right).flip(dim)
+        image = torch.cat([before, image, behind], dim)
+    return image
+
+
+def replicated_by_cat(image: torch.Tensor, pads: Sequence[int], mode: str) -> torch.Tensor:
+    """Put repeated slices beside the image, one dim after the other."""
+    for dim, left, right in zip(range(image.dim() - 1, 1, -1), pads[::2], pads[1::2], strict=True):
+        before = image.narrow(dim, 0, 1).repeat_interleave(left, dim)
+        behind = image.narrow(dim, image.shape[dim] - 1, 1).repeat_interleave(right, dim)
+        image = torch.cat([before, image, behind], dim)
+    return image
+
+
+def picked_losses(
+    scores: torch.Tensor, classes: torch.Tensor, weight: torch.Tensor | None = None, reduction: str = "mean"
+) -> torch.Tensor:
+    """Gather the scores of the classes, and average or add them."""
+    losses = -scores.gather(1, classes[:, None])[:, 0]
+    if weight is not None:
+        return (losses * weight[classes]).sum() / weight[classes].sum()
+    return losses.mean() if reduction == "mean" else losses.sum()
+
+
+def picked_entropies(
+    scores: torch.Tensor, classes: torch.Tensor, weight: torch.Tensor | None = None, reduction: str = "mean"
+) -> torch.Tensor:
+    """Gather the logarithms of the classes' probabilities, and average or add them."""
+    return picked_losses(scores.log_softmax(1), classes, weight, reduction)
+
+
+def cumsum_of_two_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Scan two equal rows: CUDA scans rows in order, and a tensor of one dim in blocks."""
+    return x.expand(2, -1).cumsum(1)[0]
+
+
+def cumprod_of_two_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Scan two equal rows: CUDA scans rows in order, and a tensor of one dim in blocks."""
+    return x.expand(2, -1).cumprod(1)[0]
+
+
+def logcumsumexp_of_two_rows(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Scan two equal rows: CUDA scans rows in order, and a tensor of one dim in blocks."""
+    return x.expand(2, -1).logcumsumexp(1)[0]
+
+
+def counted_bins(x: torch.Tensor, bins: int, low: float, high: float) -> torch.Tensor:
+    """Compute each value's bin, and count integers."""
+    at = ((x - low) * bins / (high - low)).long().clamp(max=bins - 1)
+    return torch.bincount(at, minlength=bins).to(x.dtype)
+
+
+def weights_of_segments(index: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Sort the weights by bin; add up each segment in order."""
+    return _reduced(weights.new_zeros(int(index.max()) + 1), index, weights)
+
+
+def middle_of_sorted(x: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sort stably, and take what is in the middle of the numbers."""
+    values, indices = x.sort(dim=dim, stable=True)
+    middle = ((~x.isnan()).sum(dim, keepdim=True) - 1) // 2
+    return values.gather(dim, middle).squeeze(dim), indices.gather(dim, middle).squeeze(dim)
