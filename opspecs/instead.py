@@ -6,6 +6,7 @@ imports it, with torch. The first line of a docstring is shown to users, and so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,11 +131,6 @@ def take_by_indexing(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return x.flatten()[index]
 
 
-def look_up(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Look rows up as an embedding, whose backward a CPU divides by rows."""
-    return functional.embedding(index, x)
-
-
 def embedding_by_indexing(index: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Index with tensors: backward is index_put, which CUDA adds in order of the sorted indices."""
     return table[index]
@@ -186,13 +182,12 @@ def means_by_indexing(image: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def resized_by_weights(image: torch.Tensor, scale_factor: float, mode: str, **options: bool) -> torch.Tensor:
-    """Ask the op for its weights along each dim, with unit vectors, and add the weighted elements."""
+    """Ask the op on the CPU for its weights along each dim, with unit vectors, and add the weighted elements."""
     for dim in range(2, image.dim()):
         length, others = image.shape[dim], (1,) * (image.dim() - 3)
-        unit = torch.eye(length, dtype=image.dtype, device=image.device).view(1, length, *others, length)
-        with torch.no_grad():
-            resized = functional.interpolate(unit, scale_factor=(*others, scale_factor), mode=mode, **options)
-        weights = resized.view(length, -1).T
+        unit = torch.eye(length).view(1, length, *others, length)
+        resized = functional.interpolate(unit, scale_factor=(*others, scale_factor), mode=mode, **options)
+        weights = resized.view(length, -1).T.to(image)
         used = weights != 0
         taps = int(used.sum(1).max())
         first = used.int().argmax(1).clamp(max=length - taps)
@@ -216,11 +211,11 @@ def sampled_by_indexing(
     return result.movedim(-1, 1)
 
 
-def written_by_scatter(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
-    """Scatter the values of each plane; with the flag on the last of equal indices is written."""
-    sides = [side * kernel for side in values.shape[2:]]
-    flat = values.new_zeros(*values.shape[:2], *sides).flatten(2)
-    return flat.scatter(2, indices.flatten(2), values.flatten(2)).unflatten(2, sides)
+def last_of_each_plane(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
+    """Sort by place, and write only the last value of each."""
+    flat = values.new_zeros(*values.shape[:2], math.prod(side * kernel for side in values.shape[2:]))
+    written = last_of_elements(flat, 2, indices.flatten(2), values.flatten(2))
+    return written.unflatten(2, [side * kernel for side in values.shape[2:]])
 
 
 def reflected_by_cat(image: torch.Tensor, pads: Sequence[int], mode: str) -> torch.Tensor:

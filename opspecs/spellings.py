@@ -40,7 +40,6 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
     "torch.index_select": {"select_by_indexing": ("collisions", "rows", "columns")},
     "torch.repeat_interleave": {"repeat_by_indexing": ("uneven", "uneven_rows")},
     "torch.take": {"take_by_indexing": ("collisions", "rows")},
-    "torch.Tensor.__getitem__": {"look_up": ("rows",)},
     "torch.nn.Embedding": {"embedding_by_indexing": ("collisions_large", "few_indices")},
     "torch.nn.EmbeddingBag": {"maxima_of_bags": ("max", "max_two_rows")},
     "torch.nn.AvgPool3d": {"windows_by_unfolding": ("overlapping", "stride_1", "padded")},
@@ -51,7 +50,7 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
         for dims in (1, 2, 3)
     },
     **{
-        f"torch.nn.MaxUnpool{dims}d": {"written_by_scatter": ("duplicate_indices", "max_pool_indices")}
+        f"torch.nn.MaxUnpool{dims}d": {"last_of_each_plane": ("duplicate_indices", "max_pool_indices")}
         for dims in (1, 2, 3)
     },
     **{

@@ -20,7 +20,7 @@ from detmatrix.reports.matrix.columns import (
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, beside_counts, hands_out
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from detmatrix.reports.matrix.rows import row_view
-from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent
+from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
 from detmatrix.reports.matrix.words import span as span_of
 from detmatrix.reports.render.json import View, json_of
 from detmatrix.reports.render.markdown import generate
@@ -34,7 +34,6 @@ from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.cells import COMPARED
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
-from detmatrix.scanner.verdicts.simulated import PROVED, others
 from detmatrix.scanner.verdicts.vocabulary import (
     BESIDE,
     BESIDE_MEANING,
@@ -326,12 +325,6 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
         UNLIKE_REFERENCE: sum(bool(one.unlike_reference) for one in rows),
         **{word.phrase: sum(name in one.beside for one in rows) for name, word in BESIDE.items()},
     }
-    known = [(one, cell.simulated) for one in rows for cell in (one.off, one.on) if cell.simulated]
-    proof = {one.row.id for one, _ in known} - {one.row.id for one, it in known if not it.race_free}
-    elsewhere: dict[str, set[str]] = {}
-    for one, it in known:
-        for text in others(it):
-            elsewhere.setdefault(text, set()).add(one.row.id)
     differ = any(cell.verdict not in COMPARED or cell.differing for cell in (row.off, row.on))
     said: dict[str, Any] = {
         "finding": finding,
@@ -346,8 +339,7 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
     }
     if rests := [
         *(f"one pair that shows it, {text}" for text in row.witnesses),
-        *[f"{PROVED}: {len(proof)} of {several(len(rows), 'row')}"] * bool(proof),
-        *(f"{text}: {several(len(ids), 'row')}" for text, ids in elsewhere.items()),
+        *proof_words(rows),
     ]:
         said["rests_on"] = rests
     return View(said, differ=differ, bound_words=percent(max(bounds)) if bounds else None)

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from detmatrix.opspecs.spellings import SPELLINGS, code_of
 from detmatrix.reports.matrix.model import Matrix, narrowed, recorded
 from detmatrix.reports.matrix.rows import times
+from detmatrix.reports.matrix.words import proof_words
 from detmatrix.reports.render.json import View
+from detmatrix.scanner.cases.known import spellings_of
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
@@ -27,13 +28,11 @@ def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) 
     """
     return [
         View(
-            {"code": code.lines, "note": code.note, "cases": list(spelling.cases), "runs": seen},
+            {"code": one.code, "note": one.note, "cases": list(one.cases), "runs": seen},
             words=[run.words for run in seen] or [NOT_RUN],
         )
-        for spelling in SPELLINGS
-        if spelling.instead_of and spelling.instead_of.name in specs
-        for code in (code_of(spelling.op_name.rpartition(".")[2]),)
-        for seen in ([*_seen(spelling.name, [*runs, *recorded_runs()])],)
+        for one in spellings_of(specs)
+        for seen in ([*_seen(one.spec, [*runs, *recorded_runs()])],)
     ]
 
 
@@ -48,52 +47,50 @@ def recorded_runs() -> tuple[tuple[str, Matrix], ...]:
 def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
     """Yield what each run showed of a spelling."""
     for path, one in runs:
-        if rows := [row for row in one.rows if row.row.spec == spec]:
-            fields: dict[str, Any] = {
+        rows = [row for row in one.rows if row.row.spec == spec]
+        if not rows:
+            continue
+        torch, finding = (
+            one.run.header.environment.torch,
+            min((it.finding for it in rows), key=WORST_FIRST.index),
+        )
+        compared, cost = _compared(rows), _cost(rows)
+        head = one.device if one.simulated else f"{one.device}, measured"
+        told = (
+            f"{finding} in {several(len(rows), 'row')}",
+            compared["values"],
+            *(
+                [f"takes {' to '.join(dict.fromkeys(map(times, cost)))} the op's time with the flag off"]
+                if cost
+                else ()
+            ),
+            *proof_words(rows),
+        )
+        yield View(
+            {
                 "run": path,
-                "torch": one.run.header.environment.torch,
-                "device": one.device,
-            }
-            finding = min((row.finding for row in rows), key=WORST_FIRST.index)
-            fields |= {
+                "torch": torch,
+                "device": one.run.header.settings.device,
                 "finding": finding,
                 "rows": [row.row.id for row in rows],
-                **_compared(rows),
-                **_cost(rows),
-            }
-            head = one.device if one.simulated else f"{one.device}, measured"
-            told = [
-                f"{finding} in {several(len(rows), 'row')}",
-                _distance(fields),
-                _cost_words(fields["cost"]),
-            ]
-            yield View(fields, words=f"{head}, torch {fields['torch']}: {'; '.join(filter(None, told))}")
+                **compared,
+                "cost": cost,
+            },
+            words=f"{head}, torch {torch}: {'; '.join(told)}",
+        )
 
 
 def _compared(rows: Sequence[MatrixRow]) -> dict[str, Any]:
     """Return how far the rows are from the op."""
     seen = [it.instead for row in rows for it in row.observations if it.instead is not None]
-    wrong = next((it.words for it in seen if it.agrees is not True), None)
-    largest = [it.largest for it in seen if it.largest is not None]
-    return {"agrees": bool(seen) and wrong is None, "disagrees": wrong, "largest": max(largest, default=None)}
+    wrong = next((it.words for it in seen if not it.agrees), None if seen else "not compared with the op")
+    largest = max((it.largest for it in seen if it.largest is not None), default=None)
+    distance = f", to {largest:.1e} of its largest" if largest else ""
+    return {"agrees": wrong is None, "largest": largest, "values": wrong or f"values of the op{distance}"}
 
 
-def _distance(fields: dict[str, Any]) -> str:
-    if not fields["agrees"]:
-        return f"values not those of the op: {fields['disagrees'] or 'not compared'}"
-    largest = fields["largest"]
-    return f"values of the op, to {largest:.1e} of its largest" if largest else "values of the op"
-
-
-def _cost(rows: Sequence[MatrixRow]) -> dict[str, Any]:
-    """Return the least and the most that a row takes of the op's time with the flag off."""
+def _cost(rows: Sequence[MatrixRow]) -> list[float]:
+    """Return the least and the most that a row takes of the op's time with the flag off; nothing if none was timed."""
     costs = [row.cost for row in rows if row.cost is not None]
     ratios = [it.off.median / it.op.median for it in costs if it.off and it.op and it.op.median]
-    return {"cost": [min(ratios), max(ratios)] if ratios else None}
-
-
-def _cost_words(cost: list[float] | None) -> str:
-    if cost is None:
-        return ""
-    span = " to ".join(dict.fromkeys(map(times, cost)))
-    return f"takes {span} the op's time with the flag off"
+    return [min(ratios), max(ratios)] if ratios else []

@@ -31,6 +31,7 @@ from detmatrix.scanner.observations.records import (
     Group,
     Invariance,
     Observation,
+    OpComparison,
     Tried,
 )
 from detmatrix.scanner.observations.runfile import Line, RunReader
@@ -39,7 +40,7 @@ from detmatrix.scanner.repro.script import invariance_script, script
 from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
-from tests.evidence_runs import FORCING, controls, cost, evidence_run, sentinel
+from tests.evidence_runs import FORCING, controls, cost, evidence_run, sentinel, timing
 from tests.mutants import INPUT_SOURCE, base_run
 from tests.runs import (
     CLOSING,
@@ -304,6 +305,31 @@ def _accelerated(folder: Path) -> None:
     )
 
 
+def _spellings(folder: Path) -> None:
+    """Write a run of other spellings: one with the op's values, one with others, one that nobody could compare."""
+    compared = {
+        "segments_along_dim:rows": OpComparison(agrees=True, of=64, error=0.5, largest=1.2e-7),
+        "accumulate_along_dim:rows": OpComparison(
+            agrees=False, output="output", elements=1, of=64, error=9.0, pair=("1.0", "2.0")
+        ),
+        "accumulate_along_dim:collisions": OpComparison(agrees=None, why="the CPU does not compute it"),
+    }
+    named = [name.split(":") for name in compared]
+    rows = [
+        replace(row(f"instead:torch.index_add.{function}", case, family="instead"), source="instead")
+        for function, case in named
+    ]
+    write_run(
+        folder / "instead.jsonl",
+        [
+            (one, [replace(seen, instead=how) for mode in MODES for seen in ran(one, mode, *stable())])
+            for one, how in zip(rows, compared.values(), strict=True)
+        ],
+        settings=replace(SETTINGS, sources=("instead",)),
+        costs=[replace(cost(one, 3e-5, 4e-5), op=timing(2e-5)) for one in rows],
+    )
+
+
 def _releases(folder: Path) -> None:
     """Write runs of three releases, whose ops change."""
     for torch, findings in VERSIONS.items():
@@ -364,6 +390,7 @@ def prepare(folder: Path) -> None:
     _everything(folder)
     _doubtful(folder)
     _releases(folder)
+    _spellings(folder)
     _accelerated(folder)
     _drift(folder)
     _hostile(folder)
@@ -457,6 +484,7 @@ _add("docs-distrusted", "docs distrusted.jsonl --check")
 _add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
 _add("report-releases", "report 2.13.0.jsonl 2.11.0.jsonl 2.15.0.jsonl", "text md html csv json")
 _add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")
+_add("explain-instead", "explain index_add instead.jsonl", "text md json")
 _add("explain-gpu", "explain Conv2d gpu.jsonl", "text")
 _add("report-simulated-doubts", "report simulated-doubts.jsonl", "text csv json", long="--all --format md")
 _add("report-simulated-beside", "report simulated.jsonl.gz run.jsonl", "text md")

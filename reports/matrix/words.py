@@ -9,7 +9,7 @@ import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from detmatrix.reports.matrix.model import Matrix
@@ -502,3 +502,16 @@ def bullet_words(claim: Claim) -> str:
 def serial_word(serial: bool | None) -> str | None:
     """Return "serial" of what one thread did, and "unknown" of what nobody counted threads of."""
     return "unknown" if serial is None else "serial" if serial else None
+
+
+def proof_words(rows: Sequence[MatrixRow]) -> Iterator[str]:
+    """Say of how many rows a simulated GPU proved that all orders give the same, and which kernels of real size it did not execute."""
+    known = [(one, cell.simulated) for one in rows for cell in (one.off, one.on) if cell.simulated]
+    proof = {one.row.id for one, _ in known} - {one.row.id for one, it in known if not it.race_free}
+    if proof:
+        yield f"{simulated.PROVED}: {len(proof)} of {several(len(rows), 'row')}"
+    elsewhere: dict[str, set[str]] = {}
+    for one, it in known:
+        for text in simulated.others(it):
+            elsewhere.setdefault(text, set()).add(one.row.id)
+    yield from (f"{text}: {several(len(ids), 'row')}" for text, ids in elsewhere.items())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
 from detmatrix.opspecs.patterns import OpNames, called, near, op_names, recorded_names
 from detmatrix.opspecs.registry import names_of
+from detmatrix.opspecs.spellings import SPELLINGS, code_of
 from detmatrix.scanner.cases.catalog import load_catalog, with_installed
 from detmatrix.scanner.cases.selected import names_of_row
 from detmatrix.scanner.errors import UsageError
@@ -31,6 +32,23 @@ class KnownOp(Struct, frozen=True):
     def is_about(self, row: Row) -> bool:
         """Tell whether a row is one of this op."""
         return row.spec in self.specs
+
+
+class Spelling(Struct, frozen=True):
+    """What may be written instead of an op."""
+
+    spec: str
+    note: str
+    code: str
+    cases: tuple[str, ...]
+
+
+def spellings_of(specs: Collection[str]) -> Iterator[Spelling]:
+    """Yield what may be written instead of the op of these specs."""
+    for one in SPELLINGS:
+        if one.instead_of and one.instead_of.name in specs:
+            code = code_of(one.op_name.rpartition(".")[2])
+            yield Spelling(one.name, code.note, code.lines, tuple(one.cases))
 
 
 def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownOp:

@@ -120,7 +120,7 @@ def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
         "off": _timing(samples[_OFF]),
         "on": _timing(samples[_ON]),
         "unfilled": _timing(samples[_UNFILLED]) if _FILLS else None,
-        "op": _timing(samples[_OP]) if op else None,
+        **({"op": _timing(samples[_OP])} if op else {}),
         "off_memory": _peak_memory(execution, _OFF),
         "on_memory": _peak_memory(execution, _ON),
     }
