@@ -212,7 +212,7 @@ def sampled_by_indexing(
 
 
 def last_of_each_plane(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
-    """Sort by place, and write only the last value of each."""
+    """Sort by place, and write only the last value of each, which alone gets a gradient."""
     flat = values.new_zeros(*values.shape[:2], math.prod(side * kernel for side in values.shape[2:]))
     written = last_of_elements(flat, 2, indices.flatten(2), values.flatten(2))
     return written.unflatten(2, [side * kernel for side in values.shape[2:]])

@@ -50,7 +50,7 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
         for dims in (1, 2, 3)
     },
     **{
-        f"torch.nn.MaxUnpool{dims}d": {"last_of_each_plane": ("duplicate_indices", "max_pool_indices")}
+        f"torch.nn.MaxUnpool{dims}d": {"last_of_each_plane": ("duplicate_indices_dtypes", "max_pool_indices")}
         for dims in (1, 2, 3)
     },
     **{

@@ -89,6 +89,8 @@ def explained(
     views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
     actions = list(_advices(by_op, latest, cells, libraries)) if worst else []
+    if instead and worst not in {None, "deterministic"}:
+        actions.append("Or write it as shown below, under what to write instead.")
     where = {device_kind(one.run.header.settings.device) for one in matrices if one.rows}
     claims = Counter(claim.device for claim in (list(lists.values())[-1] if lists else ()))
     unmeasured = {kind: count for kind, count in claims.items() if kind not in {"any", *where}}

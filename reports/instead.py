@@ -85,8 +85,8 @@ def _compared(rows: Sequence[MatrixRow]) -> dict[str, Any]:
     seen = [it.instead for row in rows for it in row.observations if it.instead is not None]
     wrong = next((it.words for it in seen if not it.agrees), None if seen else "not compared with the op")
     largest = max((it.largest for it in seen if it.largest is not None), default=None)
-    distance = f", to {largest:.1e} of its largest" if largest else ""
-    return {"agrees": wrong is None, "largest": largest, "values": wrong or f"values of the op{distance}"}
+    distance = f" to within {largest:.1e} of the largest" if largest else ""
+    return {"agrees": wrong is None, "largest": largest, "values": wrong or f"the op's values{distance}"}
 
 
 def _cost(rows: Sequence[MatrixRow]) -> list[float]:

@@ -6,7 +6,7 @@ so that a better definition needs no second scan.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -369,6 +369,7 @@ AS_ON_CPU = "as on the CPU"
 class CpuComparison(Record, frozen=True):
     """How the canonical execution on a simulated GPU is to the CPU's result of the same call with the flag off."""
 
+    whose: ClassVar[str] = "the CPU"
     agrees: bool | None  # None: they were not compared
     why: str | None = None  # they were not
     output: str | None = None  # the worst
@@ -381,16 +382,17 @@ class CpuComparison(Record, frozen=True):
     def words(self) -> str:
         """Say how they are."""
         if self.agrees is None:
-            return f"not compared with the CPU: {self.why}"
+            return f"not compared with {self.whose}: {self.why}"
         if self.agrees:
             return AS_ON_CPU
-        values = " ({}, the CPU has {})".format(*self.pair) if self.pair else ""
-        return f"{self.elements} of {self.of} elements of {self.output} are not the CPU's{values}"
+        values = f" ({self.pair[0]}, {self.whose} has {self.pair[1]})" if self.pair else ""
+        return f"{self.elements} of {self.of} elements of {self.output} are not {self.whose}'s{values}"
 
 
 class OpComparison(CpuComparison, frozen=True):
     """How another spelling of an op is to the op's result on the CPU, by one thread and with the flag off."""
 
+    whose: ClassVar[str] = "the op"
     # The largest distance of two elements, over the largest element of the op's result; None: nothing to divide by.
     largest: Annotated[float, Meta(ge=0)] | None = None
 
