@@ -154,7 +154,7 @@
     const head = make("p", { class: "about" }, link(op.name, op.name), ` ${op.family}; ${op.counts}. `, ...lists);
     const panel_ = make("tr", { class: "rows" }, make("td", {}, make("h3", { class: "hidden" }, `Rows of ${op.name}`), head,
       FURTHER.length ? make("div", { class: "sideways", role: "group", tabindex: "0", "aria-label": `Rows of ${op.name}` }, grid) : grid,
-      op.instead ? make("details", { class: "panel" }, make("summary", {}, "Write this instead"),
+      op.instead ? make("details", {}, make("summary", {}, "Write this instead"),
         ...op.instead.flatMap(([told, code]) => [make("ul", {}, ...told.map((one) => make("li", {}, one))), command(code)])) : null));
     op.element.append(panel_);
     op.panel = panel_;
