@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from detmatrix.scanner.worker.cost import measure  # noqa: E402 - it needs torch
 from detmatrix.scanner.worker.execution import resolve  # noqa: E402
 from detmatrix.scanner.worker.observe import observe  # noqa: E402
 
-WHERE = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
+WHERE: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
 FIRST = {spec.name: planned for spec in SPELLINGS for planned in reversed([*spec.rows("cpu")])}
 
 
@@ -45,7 +46,7 @@ def test_other_values_are_told() -> None:
 def test_the_code_shown_runs_by_itself() -> None:
     """What is shown of a function is its text with all that it calls: it gives the same where only torch is there."""
     spec = next(one for one in SPELLINGS if one.name.endswith("last_of_each_plane"))
-    function, defined = resolve(spec.op), {"torch": torch, "math": math}
+    function, defined = resolve(spec.op), dict[str, Any](torch=torch, math=math)
     exec(code_of("last_of_each_plane").lines, defined)
     values, places = torch.rand(2, 1, 8), torch.tensor([[[1, 2, 2, 2, 0, 5, 5, 1]]] * 2)
 
