@@ -85,6 +85,7 @@ class Root:
     outputs: tuple[int, ...] = ()  # which ones differed; arguments it changes stand behind what it returns
     distance: Distance = field(default_factory=Distance)
     reached: int = 0  # later ops that were given what came of it
+    numbers: int = 0  # of these, ops given another number of Python, which may or may not have come of it
     flag: WithFlag | None = None
     alert: str | None = None  # the caller it names
     # The op that handed out unwritten memory; Python's generators that were in another state; the orders that first differed;

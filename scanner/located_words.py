@@ -177,6 +177,10 @@ def details(root: Root) -> list[str]:
             "runs": "{}",
         }.get(root.cause, "{} was in another state there")
         found.append(known.format(one_line(root.origin)))
+    if root.numbers:
+        found.append(
+            f"Python was handed what it gave, and gave another number to {several(root.numbers, 'later op')}, of this or by itself"
+        )
     if root.saved is not None:
         found.append(f"inputs saved in {one_line(root.saved)}")
     return found

@@ -291,6 +291,14 @@ def test_a_hostile_program_is_one_line(detmatrix: Command, tmp_path: Path, attac
         assert done.stderr.endswith(f"{message}; what it recorded is in {tmp_path / 'a.ops'}\n")
 
 
+def test_a_record_that_the_program_removed_is_told(detmatrix: Command, observed: list[Any]) -> None:  # noqa: ARG001
+    """Nothing is said of a file that is not there."""
+    done = detmatrix("locate", "--record", "a.ops", "train.py")
+
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert "a.ops: is not there any more; the program has removed it" in done.stderr
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/full")])
 def test_the_process_of_a_program_writes_where_something_lies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any
@@ -462,7 +470,7 @@ def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
 
     if kind == "module":
         assert (done.returncode, done.stdout) == (3, "__main__ ['-x']\n")
-        assert told["ops"] == 2
+        assert (told["ops"], told["ended"]) == (2, "exit code 3")
     else:
         assert (done.returncode, done.stdout) == (0, "mine ['-x']\n" * 4)
         assert (told["steps"], told["ops"]) == (4, 4)

@@ -132,6 +132,7 @@ def test_programs_that_leave_at_once_or_spawn_others(tmp_path: Path, kind: str) 
     assert told["ops"] == 2
     if kind == "script":
         assert (done.returncode, done.stdout.strip()) == (5, str(tmp_path / "mine.py"))
+        assert told["ended"] == "exit code 5"
     else:
         assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
         assert told["processes"] == 1

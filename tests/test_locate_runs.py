@@ -193,6 +193,73 @@ def test_roots_are_told_from_what_follows_from_them(held: Hold, name: str) -> No
     assert (cause == "generator") == ("torch.manual_seed" in located_words.advice(root))
 
 
+def _two_generators(turn: int) -> None:
+    generator = torch.Generator()
+    for one in (torch, generator):
+        one.manual_seed(turn)
+    torch.rand(3), torch.rand(3, generator=generator)
+
+
+def _seeded_by_an_op(_: int) -> None:
+    seed = int(planted.planted.add_count(torch.ones(1)))
+    torch.rand(3, generator=torch.Generator().manual_seed(seed))
+
+
+def _number_of_a_gap(turn: int) -> None:
+    x = torch.ones(3)
+    if turn:
+        x.add_(1)
+    torch.ones(4) * x.sum().item()
+
+
+def _data_behind_a_gap(turn: int) -> None:
+    if turn:
+        torch.ones(2).sin()
+    x = torch.from_numpy(np.full(9, float(turn)))
+    x.sum(), x.mean()
+
+
+def _no_elements(turn: int) -> None:
+    x = torch.zeros(1).add_(turn)
+    (torch.nonzero(x) + 1).sum()
+
+
+def _grown(_: int) -> None:
+    x = torch.ones(4)
+    x.resize_(1 << 16)
+    x[:20_000].sum()
+
+
+_ADDED = ("detmatrix_planted::add_count", "runs", None)
+# What is called with the number of the run, and all roots, each with the argument that differs.
+ALL_ROOTS: dict[str, tuple[Callable[[int], Any], list[tuple[str, str, str | None]]]] = {
+    "a list of what differs": (lambda _: torch.ones(3) * planted.planted.add_count(torch.ones(3)).tolist()[0], [_ADDED]),
+    "an array of what differs": (lambda _: torch.ones(3) * float(np.asarray(planted.planted.add_count(torch.ones(3)))[0]), [_ADDED]),
+    "a number beside a tensor that differs": (
+        lambda turn: planted.planted.add_count(torch.ones(3)).mul_(turn),
+        [_ADDED, ("aten::mul_.Tensor", "input", "other=0 against other=1")],
+    ),
+    "two generators": (
+        _two_generators, [("aten::rand", "generator", None), ("aten::rand.generator", "generator", "generator")]
+    ),
+    "a generator that an op seeded": (_seeded_by_an_op, [_ADDED]),
+    "a number of what only one run changed": (_number_of_a_gap, []),
+    "data behind ops of one run": (_data_behind_a_gap, [("aten::sum", "input", "self")]),
+    "no elements and one": (_no_elements, [("aten::add_.Tensor", "input", "other=0 against other=1")]),
+    "memory that has grown": (_grown, [("aten::sum", "unwritten", None)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL_ROOTS)
+def test_all_roots_are_told_and_no_others(recorded: Recorded, name: str) -> None:
+    """However numbers, shapes and generators come of them."""
+    program, roots = ALL_ROOTS[name]
+    found = judge(*recorded(lambda: program(0), lambda: program(1)))
+
+    assert [(one.site.op, one.cause, one.argument) for one in found.roots] == roots, text(found)
+    assert ("or by itself" in text(found)) == any(one.numbers for one in found.roots)
+
+
 def test_an_ignored_op_is_no_root_and_makes_none(recorded: Recorded) -> None:
     """What comes of it differs for no root."""
 
@@ -642,7 +709,7 @@ def _dropout(number: float) -> None:
 
 
 def _unwritten(number: float) -> None:
-    torch.rand(int(number) * 30)  # what the memory held before
+    torch.full((30,), number)  # what the memory held before
     x, unused = torch.empty(30), torch.empty(30)
     _compiled(lambda x, _: x.fill_(1) + 1)(x, unused).sum()
     x.sum()
@@ -700,7 +767,7 @@ def test_a_compiled_region_may_be_given_memory_that_nothing_wrote(recorded: Reco
     """Which differs, whether or not it is written there."""
     found = judge(*recorded(lambda: _unwritten(1.0), lambda: _unwritten(2.0)))
 
-    assert [root.site.op for root in found.roots] == ["aten::rand"]
+    assert [root.site.op for root in found.roots] == ["aten::full"]
 
 
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])

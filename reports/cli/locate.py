@@ -15,7 +15,14 @@ from detmatrix.reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environme
 from detmatrix.reports.render.output import check_place
 from detmatrix.scanner.cli.options import ParamType, Whole, python_option
 from detmatrix.scanner.cli.settings import Architecture
-from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
+from detmatrix.scanner.errors import (
+    EXIT_CHECK_FAILED,
+    EXIT_DONE,
+    EXIT_UNTRUSTED,
+    UntrustedScanError,
+    UsageError,
+    one_line,
+)
 from detmatrix.scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located, of_rank
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.programs.process import ProgramSettings, observe_program, of_all_ranks, program_of
@@ -190,6 +197,8 @@ def _check_choices() -> None:
 
 def _recorded(located: Located, record: str) -> int:
     """Say what was recorded."""
+    if not Path(record).is_file():
+        raise UntrustedScanError(f"{record}: is not there any more; the program has removed it")
     ended = f"; the program ended early: {one_line(located.ended)}" if located.ended else ""
     counted = f"{several(located.ops, 'op')}, {several(located.steps, 'step')}"
     click.echo(f"detmatrix: {record}: {counted}{ended}", err=True)

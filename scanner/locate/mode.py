@@ -218,7 +218,8 @@ class LocateMode(TorchDispatchMode):
         if first:
             self.outside.look(given, key)
         if not again:
-            result = func(*args, **kwargs)
+            with self.unwritten.resizing(op, op.changed(args, kwargs)):
+                result = func(*args, **kwargs)
             # It may go on writing.
             self.outside.forget([*given, *tensors(result)])
             return result
@@ -293,7 +294,8 @@ class LocateMode(TorchDispatchMode):
         self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any
     ) -> Any:
         """Execute an op that may go on writing, so that what it has written is not digested."""
-        result = func(*args, **kwargs)
+        with self.unwritten.resizing(op, op.changed(args, kwargs)):
+            result = func(*args, **kwargs)
         # What an op says to the allocator moves memory to and fro, and leaves what it holds.
         touched = [] if op.refused == EFFECTS else [*among(args, kwargs), *tensors(result)]
         recorder.end_undigested(touched)

@@ -46,6 +46,8 @@ def run(request: dict[str, Any]) -> int:
     at_once = os._exit
 
     def leave(status: int) -> NoReturn:
+        nonlocal ended
+        ended = ended or _failed(status)
         if not session.forked and threading.current_thread() is threading.main_thread():
             tell()
         at_once(status)
@@ -55,6 +57,7 @@ def run(request: dict[str, Any]) -> int:
     os._exit = leave
     try:
         code = _exit_code(prepare(request, session))
+        ended = _failed(code)
     except BaseException as error:  # noqa: BLE001 - as Python ends a program
         ended = ending(error)
         code = _told(error)
@@ -62,6 +65,10 @@ def run(request: dict[str, Any]) -> int:
         os._exit = at_once
     tell()
     return code
+
+
+def _failed(code: int) -> str | None:
+    return f"exit code {code}" if code else None
 
 
 def write_whole(place: str, text: str) -> None:

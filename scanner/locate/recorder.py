@@ -75,11 +75,14 @@ class _Line:
     behind: list[_Digest] = field(default_factory=list)
     older: list[int] = field(default_factory=list)
     used: int | None = None  # numbers that a compiled region uses beside its arguments
+    gave: int | None = None  # shapes of what it gave, if the digest of some is that of zeros
 
     def written(self) -> list[Any]:
         """Return it as it stands in the record."""
         before, behind = [one.written() for one in self.before], [one.written() for one in self.behind]
-        more = [] if self.used is None else [self.used]
+        more = (
+            [self.used, self.gave] if self.gave is not None else [self.used] if self.used is not None else []
+        )
         return [self.site, self.tensors, self.numbers, before, self.writers, behind, self.older, *more]
 
 
@@ -90,8 +93,8 @@ class RunRecorder:
     """Writes a line for each op: [site, tensors, numbers, digests before, what wrote that memory, digests behind, older].
 
     What wrote the memory of an input is the number of a line; negative numbers stand for memory that no op wrote. Older
-    lines wrote the rest of memory of which the op wrote a part. That of a compiled region has one more: the numbers that it
-    uses beside its arguments.
+    lines wrote the rest of memory of which the op wrote a part. That of a compiled region has one more, the numbers that it
+    uses beside its arguments, and that of an op that gave zeros a ninth: the shapes of what it gave.
     """
 
     def __init__(self, path: str, unwritten: UnwrittenMemory) -> None:
@@ -179,6 +182,8 @@ class RunRecorder:
             hidden = place in opened or self._unwritten.has(one)
             memory = self._written(one)
             self._line.behind.append(_HIDDEN if hidden else self._known(one, memory))
+        if not all(one.number for one in self._line.behind):  # or it is not known yet
+            self._line.gave = self._text(", ".join(words(written)))
         self._ended()
 
     def end_undigested(self, written: Sequence[torch.Tensor]) -> None:
@@ -235,6 +240,12 @@ class RunRecorder:
         else:
             self._waiting.append((found, number))
         return found
+
+    def handed(self, tensor: torch.Tensor) -> None:
+        """Note that Python is given what a tensor holds, without an op."""
+        memory = self._memory.get(tensor)
+        if memory is not None:
+            self._note({"handed": memory.writer})
 
     def step(self, number: int) -> None:
         """Note that a step begins."""

@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ from detmatrix.scanner.locate.elsewhere import Elsewhere
 from detmatrix.scanner.locate.launches import LaunchReplay
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.places import call_site
+from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
 from detmatrix.scanner.located import PLACES, Located, Root, SentinelSeen, of_rank, replays_for
 from detmatrix.scanner.located_words import text
@@ -41,6 +43,8 @@ _SLOTS = 64
 _ADDITIONS = {"cpu": 1 << 16, "cuda": 1 << 20}
 _FEW_ADDITIONS = 1 << 12
 _EXECUTIONS = 16
+# Methods of tensors that read them past the dispatcher.
+_WITHOUT_AN_OP = ("tolist", "numpy", "__dlpack__")
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -67,6 +71,8 @@ class Session:
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
         self._note_loaders()
+        if self.mode.recorder is not None:
+            self._note_numbers(self.mode.recorder)
         self._undo += self._elsewhere.begin()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
@@ -118,6 +124,8 @@ class Session:
                 return made
             return region(made)
 
+        # Of ours, which a region is none the worse for.
+        warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks")
         torch.compile = noted
         self._undo.append(lambda: setattr(torch, "compile", compiled))
 
@@ -134,6 +142,20 @@ class Session:
 
         DataLoader.__init__ = noted
         self._undo.append(lambda: setattr(DataLoader, "__init__", begin))
+
+    def _note_numbers(self, recorder: RunRecorder) -> None:
+        """Tell the record of what is handed to Python without an op."""
+        for name in _WITHOUT_AN_OP:
+            method = getattr(torch.Tensor, name)
+
+            @functools.wraps(method)
+            def noted(tensor: Any, *args: Any, _method: Any = method, **kwargs: Any) -> Any:
+                if not self.mode.paused:
+                    recorder.handed(tensor)
+                return _method(tensor, *args, **kwargs)
+
+            setattr(torch.Tensor, name, noted)
+            self._undo.append(functools.partial(setattr, torch.Tensor, name, method))
 
     def stop(self, ended: str | None = None) -> None:
         """End; ask the sentinel of each kind of device that was used.

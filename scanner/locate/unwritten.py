@@ -7,7 +7,8 @@ Some ops leave a part of an output unwritten; that is no root unless a later op 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +45,8 @@ class UnwrittenMemory:
         # Tensors that the op in question was given while something of them was unwritten, by identity.
         self.given_open: set[int] = set()
 
-    def handed_out(self, op: KnownOverload, result: Any) -> None:
-        """Note what ``empty`` or one of its kin returned."""
+    def handed_out(self, op: KnownOverload, result: Any, begin: int = 0) -> None:
+        """Note what ``empty`` or one of its kin returned, or what memory has become larger by, from some element on."""
         if torch.are_deterministic_algorithms_enabled():
             return  # it is filled
         for one in tensors(result):
@@ -59,7 +60,17 @@ class UnwrittenMemory:
             else:
                 values = torch.zeros_like(memory), torch.ones_like(memory)
             opened = torch.ones(len(memory), dtype=torch.bool, device=one.device)
-            self._blanks.set(one, _Blank(opened, one.dtype, values, op.name, digest(one)))
+            opened[:begin] = False
+            self._blanks.set(one, _Blank(opened, one.dtype, values, op.name, digest(memory)))
+
+    @contextmanager
+    def resizing(self, op: KnownOverload, changed: Sequence[torch.Tensor]) -> Iterator[None]:
+        """Note what memory becomes larger by within the block."""
+        before = [(one, one.untyped_storage()._cdata, _bytes(one)) for one in changed if _followed(one)]  # noqa: SLF001
+        yield
+        for one, storage, size in before:
+            if one.untyped_storage()._cdata == storage and _bytes(one) > size:  # noqa: SLF001
+                self.handed_out(op, one, size // one.element_size())
 
     def left_open(self, op: KnownOverload, output: torch.Tensor, other: torch.Tensor) -> None:
         """Note that elements of an output are unwritten: those in which another execution left something else."""

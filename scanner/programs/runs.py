@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -57,12 +57,15 @@ class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
     behind: tuple[RecordedDigest, ...]
     older: tuple[int, ...] = ()
     used: int | None = None  # of a compiled region: numbers beside its arguments
+    gave: int | None = (
+        None  # shapes of what it gave, where zeros or no elements have the same digest in any shape
+    )
 
 
 class _Named(msgspec.Struct):
     """What stands between ops: a call site, a text, the states of Python's generators, a step that begins, the end.
 
-    And, ahead of the end, the call sites that read memory which nothing had written.
+    And the line whose memory ``tolist`` or numpy was given and, ahead of the end, the call sites that read memory which nothing had written.
     """
 
     site: OpSite | None = None
@@ -70,6 +73,7 @@ class _Named(msgspec.Struct):
     text: str | None = None
     states: dict[str, int] | None = None
     step: int | None = None
+    handed: int | None = None
     unwritten: tuple[int, ...] | None = None
     ended: str | None = None
 
@@ -103,6 +107,7 @@ class RecordedRun:
         self.ops: list[RecordedOp] = []
         self.states: list[tuple[int, dict[str, int]]] = []  # from which op on
         self.steps: list[tuple[int, int]] = []  # the op that begins it, its number
+        self.handed: list[tuple[int, int]] = []  # ahead of which op, whose memory
         self.unwritten: tuple[int, ...] = ()  # call sites
         self.ended: str | None = "the record is cut short"
         with readable(path, "detmatrix locate --record", RunFileError, cut=True) as file:
@@ -144,6 +149,8 @@ class RecordedRun:
             self.states.append((len(self.ops), one.states))
         elif one.step is not None:
             self.steps.append((len(self.ops), one.step))
+        elif one.handed is not None:
+            self.handed.append((len(self.ops), one.handed))
         elif one.unwritten is not None:
             self.unwritten = one.unwritten
         else:
@@ -151,14 +158,10 @@ class RecordedRun:
 
     def _check(self) -> None:
         for one in self.ops:
-            if min(one.site, one.shapes, one.numbers, one.used or 0) < 0:
-                raise IndexError(f"{one.site}, {one.shapes}, {one.numbers}, {one.used}")
-            _ = (
-                self.sites[one.site],
-                self.texts[one.shapes],
-                self.texts[one.numbers],
-                self.texts[one.used or 0],
-            )
+            texts = one.shapes, one.numbers, one.used or 0, one.gave or 0
+            if min(one.site, *texts) < 0:
+                raise IndexError(f"{one.site}, {texts}")
+            _ = self.sites[one.site], [self.texts[text] for text in texts]
         if any(one not in range(len(self.sites)) for one in self.unwritten):
             raise IndexError(f"unwritten {self.unwritten}")
 
@@ -319,40 +322,82 @@ class _Judge:
         self._excused: set[int] = set()
         # The op that a root was last told at.
         self._last: dict[tuple[OpSite, Cause], int] = {}
-        # What a generator's state comes of: draws of another number than in the other run.
-        self._draws: _Marks = _NONE
-        # Roots of what ops handed to Python, which numbers that it computed may come of.
+        # What the state of a generator, by its name, comes of: draws of another number than in the other run.
+        self._draws: defaultdict[str | None, _Marks] = defaultdict(frozenset)
+        # Roots of what ops handed to Python, which numbers that it computed may come of; and whether it was handed what
+        # differs for no root.
         self._handed: _Marks = _NONE
+        self._handed_excused = False
+        self._handings = deque(one.handed)
         self.compared = self.propagated = self._there = 0
-        self._parted = False
+        # Whether ops were left out, whether such drew; memory from outside that was seen, in each run, and up to the last gap.
+        self._parted = self._drew_apart = False
+        self._seen = self._seen_at_gap = 0, 0
         self._compiled_in_one = {one.header.eager, other.header.eager} == {True, False}
 
-    def part(self) -> None:
-        """Note that ops were left out, which may have written anything."""
+    def part(self, gap: Gap) -> None:
+        """Note that ops were left out, which may have written, drawn or handed over anything."""
         self._parted = True
+        for run, begin, end in ((self._one, *gap[:2]), (self._other, *gap[2:])):
+            left = run.ops[begin:end]
+            self._handed_excused |= any(not op.behind for op in left)
+            self._handed_excused |= any(begin <= writer < end for _, writer in run.handed)
+            self._drew_apart |= any(_begins(one, GENERATOR) for op in left for one in op.before)
+        self._excused.update(range(*gap[:2]))
+        self._see(self._one.ops[slice(*gap[:2])], self._other.ops[slice(*gap[2:])])
+        self._seen_at_gap = self._seen
+
+    def _see(self, mine: Sequence[RecordedOp], its: Sequence[RecordedOp]) -> None:
+        one, other = (min((writer for op in ops for writer in op.writers), default=0) for ops in (mine, its))
+        self._seen = min(one, self._seen[0]), min(other, self._seen[1])
 
     def pair(self, i: int, j: int) -> None:
         """Judge an op that both runs called."""
         mine, its = self._one.ops[i], self._other.ops[j]
         self._there = j
+        while self._handings and self._handings[0][0] <= i:
+            writer = self._handings.popleft()[1]
+            self._hand(self._marks.get(writer, _NONE), excused=writer in self._excused)
         marks = self._inputs(i, mine, its)
+        self._see([mine], [its])
         digests = [*zip(mine.before, its.before, strict=False), *zip(mine.behind, its.behind, strict=False)]
         self.compared += not digests or any(NOT_COMPARED not in both for both in digests)
-        differs = len(mine.behind) != len(its.behind)
+        differs = len(mine.behind) != len(its.behind) or self._texts_differ(mine.gave, its.gave) is not None
         differs |= any(_unlike(x, y) for x, y in zip(mine.behind, its.behind, strict=False))
         if marks is not None:
             self.propagated += 1
         elif differs and self._is_ignored(mine):
             marks = _NONE
-        elif differs and (value := self._used(mine, its)):
-            marks = self._handed or self._root(i, "input", mine, value)
+        elif differs and (value := self._texts_differ(mine.used, its.used)):
+            marks = self._of_python(i, mine, value)
         elif differs:
             marks = self._root(i, "runs", mine)
-        if marks and any(_begins(one, GENERATOR) for one in mine.before):
-            self._draws |= marks
-        if marks and not mine.behind:
-            self._handed |= marks
+        for place in range(len(mine.writers), len(mine.before) if marks else 0):
+            self._draws[self._generator(mine, place)] |= marks or _NONE
+        if marks is not None and not mine.behind:
+            self._hand(marks, excused=not marks)
         self._written(i, mine, marks if differs or not mine.behind else None)
+
+    def _hand(self, marks: _Marks, *, excused: bool) -> None:
+        """Note what Python was given, of which it may compute numbers."""
+        self._handed |= marks
+        self._handed_excused |= excused
+
+    def _of_python(self, i: int, op: RecordedOp, value: str, reached: Collection[int] = ()) -> _Marks:
+        """Return the roots of a number that Python computed: of what ops that differed had handed to it, if any did.
+
+        Args:
+            i: The op's line.
+            op: What is given the number.
+            value: The number, as both runs have it.
+            reached: Roots that have reached the op by its tensors.
+        """
+        for one in self._handed:
+            self._ordered[one].numbers += 1
+            self._ordered[one].reached += one not in reached
+        if self._handed or self._handed_excused:
+            return self._handed
+        return self._root(i, "input", op, value)
 
     def _written(self, i: int, op: RecordedOp, marks: _Marks | None) -> None:
         """Note what came into the memory that an op wrote.
@@ -378,31 +423,53 @@ class _Judge:
         """Return the roots of inputs that differ; ``None`` if none does."""
         unlike = False
         reached, found = set[int](), set[int]()
+        shapes = self._one.texts[mine.shapes], self._other.texts[its.shapes]
+        # Zeros and no elements have the same digest in any shape.
+        reshaped = (
+            [x != y for x, y in zip(*map(_split, shapes), strict=False)] if shapes[0] != shapes[1] else []
+        )
         for place, (x, y) in enumerate(zip(mine.before, its.before, strict=False)):
             writer = mine.writers[place] if place < len(mine.writers) else None
-            if not _unlike(x, y):
+            if not _unlike(x, y) and not (any(reshaped[place : place + 1]) and self._marks.get(writer or 0)):
                 continue
             unlike = True
             if writer is None:
-                found |= self._drawn(i, mine, place - len(mine.writers)) if _begins(x, GENERATOR) else _NONE
+                found |= self._drawn(i, mine, place) if _begins(x, GENERATOR) else _NONE
             elif marks := self._marks.get(writer, _NONE):
                 reached |= marks
-            elif not self._parted and writer not in self._excused:
+            elif writer not in self._excused and self._told(writer, its.writers[place : place + 1]):
                 behind_us = writer in self._equal or _begins(x, CHANGED) or _begins(y, CHANGED)
                 cause: Cause = "changed" if behind_us else "input"
                 self._marks[writer] = marks = self._root(i, cause, mine, self._tensor(place, mine, its))
                 found |= marks
-        if not unlike and (value := self._value(mine, its)):
-            # A number that Python computed: of what ops that differed had handed to it, if any did.
-            unlike = True
-            reached |= self._handed
-            found |= _NONE if reached else self._root(i, "input", mine, value)
         for number in reached:
             self._ordered[number].reached += 1
+        if reshaped:
+            self._hand(frozenset(reached | found), excused=False)  # Python knows shapes
+        if value := self._value(mine, its, beside=unlike):
+            unlike = True
+            found |= self._of_python(i, mine, value, reached)
         return frozenset(reached | found) if unlike else None
 
-    def _value(self, mine: RecordedOp, its: RecordedOp) -> str | None:
-        """Return the first number, text or shape that the op is given and that differs, as both runs have it."""
+    def _told(self, writer: int, others: Sequence[int]) -> bool:
+        """Tell whether memory that differs for no root is one: behind a gap what came from outside since."""
+        return not self._parted or (
+            writer < self._seen_at_gap[0] and all(other < self._seen_at_gap[1] for other in others)
+        )
+
+    def _value(self, mine: RecordedOp, its: RecordedOp, *, beside: bool) -> str | None:
+        """Return the first number, text or shape that the op is given and that differs, as both runs have it.
+
+        Args:
+            mine: The op.
+            its: Its like.
+            beside: Whether a tensor differs, too: numbers may then come of its shape.
+        """
+        if beside and (
+            len(mine.before) != len(its.before)
+            or self._one.texts[mine.shapes] != self._other.texts[its.shapes]
+        ):
+            return None
         if len(mine.before) != len(its.before):
             return f"{len(mine.before)} tensors against {len(its.before)}"
         if unlike := _against(self._one.texts[mine.numbers], self._other.texts[its.numbers]):
@@ -411,11 +478,11 @@ class _Judge:
             return None
         return f"{self._one.texts[mine.shapes]} against {self._other.texts[its.shapes]}"
 
-    def _used(self, mine: RecordedOp, its: RecordedOp) -> str | None:
-        """Return the first number that a compiled region uses beside its arguments and that differs."""
-        if mine.used is None or its.used is None:
+    def _texts_differ(self, mine: int | None, its: int | None) -> str | None:
+        """Return the first part that differs of two texts, where both ops have one."""
+        if mine is None or its is None:
             return None
-        return _against(self._one.texts[mine.used], self._other.texts[its.used])
+        return _against(self._one.texts[mine], self._other.texts[its])
 
     def _tensor(self, place: int, mine: RecordedOp, its: RecordedOp) -> str:
         """Return the name of a tensor that an op is given, with its shapes if these differ."""
@@ -426,16 +493,22 @@ class _Judge:
             return f"{name}={one[place]} against {other[place]}"
         return name
 
-    def _drawn(self, i: int, op: RecordedOp, number: int) -> _Marks:
-        """Return the root of a generator in another state: the first op that drew from it."""
-        known = frozenset(number for (_, cause), number in self._numbers.items() if cause == "generator")
-        known = known or self._draws
+    def _generator(self, op: RecordedOp, place: int) -> str | None:
+        """Return the name of a generator that the op is given; one of PyTorch's own has none."""
+        names = self._one.arguments[op.site]
+        return names[place] if place < len(names) else None
+
+    def _drawn(self, i: int, op: RecordedOp, place: int) -> _Marks:
+        """Return the root of a generator in another state: the first op that drew from it, or what seeded it."""
+        name = self._generator(op, place)
+        generators = (number for (_, cause), number in self._numbers.items() if cause == "generator")
+        known = frozenset(number for number in generators if self._ordered[number].argument == name)
+        known = known or self._draws[name] or self._handed
         for one in known:
             self._ordered[one].reached += 1
-        if known or self._parted:
+        if known or self._drew_apart or self._handed_excused:
             return known
-        names = self._one.arguments[op.site][len(op.writers) :]
-        return self._root(i, "generator", op, names[number] if number < len(names) else None)
+        return self._root(i, "generator", op, name)
 
     def _root(self, i: int, cause: Cause, op: RecordedOp, argument: str | None = None) -> _Marks:
         site = self._one.sites[op.site]
@@ -544,7 +617,7 @@ def judge(
         gap = next(gaps, None)
         for i, j in aligned.pairs:
             while gap is not None and gap[0] <= i:
-                judged.part()
+                judged.part(gap)
                 gap = next(gaps, None)
             judged.pair(i, j)
         partings += [
