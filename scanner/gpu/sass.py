@@ -45,6 +45,11 @@ _PLACES = {name: place for place, name in enumerate(MODIFIERS)}
 _NUMBERS = {name: place for place, name in enumerate(OPCODES)}
 # Modifiers that stand before a type as its source: F2F.F32.F64 has a double for a source.
 _TYPES = frozenset({"F16", "BF16", "F32", "F64"})
+# Vectors that atomic operations add: of how many words, and of what.
+_VECTORS = {
+    **{f"F32X{count}": ("F32", f"V{count}") for count in (2, 4)},
+    **{f"F16X{2 * count}": ("F16X2", f"V{count}") for count in (2, 4)},
+}
 # An address that holds a register, and by how much it is scaled.
 _TERM = re.compile(r"(U?)R(\d+|Z)(?:\.(64|U32|X4|X8|X16))?")
 _SCALES = {"X4": 4, "X8": 8, "X16": 16}
@@ -199,6 +204,7 @@ def _opcode(mnemonic: str) -> tuple[str, list[str]]:
         modifiers = (
             [one for one in modifiers if one not in _TYPES] + types[:1] + [f"FROM_{one}" for one in types[1:]]
         )
+    modifiers = [word for one in modifiers for word in _VECTORS.get(one, (one,))]
     if name not in OPCODES or not ALLOWED[name].issuperset(modifiers):
         raise UnknownInstructionError(mnemonic)
     return name, [one for one in modifiers if one in OPCODES[name].split() or one not in HINTS]

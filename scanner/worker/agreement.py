@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from detmatrix.opspecs.model import Call
-from detmatrix.scanner.worker import bits, global_state
+from detmatrix.scanner.worker import bits, global_state, simulated
 from detmatrix.scanner.worker.execution import Execution, first_line, mapped, on_host, tensors_in
 
 _SAMPLES, _MORE = 4, 12
@@ -61,6 +61,8 @@ class CpuReference:
             self._forward, self._judged = self._first()
         except Exception as error:
             raise NotComparedError(f"the CPU does not compute it ({first_line(error)})") from error
+        if simulated.active() and (faults := simulated.report().faults):
+            raise NotComparedError(f"it launches kernels on tensors of the CPU ({faults[0][1]})")
         if any(tensor.device.type != "cpu" for _, tensor in (*self._forward, *self._judged)):
             raise NotComparedError("it makes tensors on the GPU by itself")
         self._generator = torch.Generator().manual_seed(_SEED)

@@ -267,8 +267,8 @@ static uint32_t kind_of(const Instruction *i, bool used) {
     return HAS(i, M_AND) ? ANDS : HAS(i, M_OR) ? ORS : HAS(i, M_XOR) ? XORS : HAS(i, M_MIN) ? MINIMA : MAXIMA;
 }
 
-/* One lane after the other, in the order of the schedule. */
-static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
+/* One lane after the other, in the order of the schedule: of a vector one of its words, each of which is changed by itself. */
+static void atomic_word(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space, uint32_t word) {
     int k = 0;
     while (is_predicate(&i->operand[k])) k++;
     const Operand *result = i->operand[k].kind == K_ADDRESS ? NULL : &i->operand[k];
@@ -278,6 +278,7 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
     uint8_t order[LANES], *at_of[LANES];
     uint32_t left[2][LANES];
     addresses(m, w, at, space, address);
+    EACH address[l] += 4 * word;
     if (space == GENERIC && k && i->operand[0].reg != PREDICATES - 1) {
         /* Elsewhere than in global memory it does nothing, and says so: the code then goes another way. */
         uint32_t global_ones = 0;
@@ -293,7 +294,8 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         Vector narrow;
         if (size == 8) source_wide(m, w, from, value);
         else {
-            source(m, w, from, narrow);
+            if (word) words(m, w, from, (int)word, narrow);
+            else source(m, w, from, narrow);
             EACH value[l] = narrow[l];
         }
         if (compares && size == 8) source_wide(m, w, from + 1, third);
@@ -326,6 +328,11 @@ static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, en
         EACH narrow[l] = (uint32_t)old[l];
         put(w, result, narrow, lanes);
     }
+}
+static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
+    uint32_t count = HAS(i, M_V4) ? 4 : HAS(i, M_V2) ? 2 : 1;
+    if (count > 1 && i->operand[1].kind == K_REG && i->operand[1].reg != RZ && i->op != O_RED) fail(m, UNKNOWN, "an atomic operation on a vector whose result is read");
+    for (uint32_t word = 0; word < count; word++) atomic_word(m, w, i, lanes, space, word);
 }
 void op_RED(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, GLOBAL); }
 void op_ATOMG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomic(m, w, i, lanes, GLOBAL); }
