@@ -186,7 +186,7 @@ def _unmeasured(
     latest = max(places, key=lambda place: versions.key(_release(matrices[place])), default=None)
     told = [] if latest is None else lists[latest].claims
     # Whoever scanned some ops, or own ones alone, asked about no others.
-    own = all(row.row.source == "own" for some in shown.values() for _, row in some)
+    own = all(row.row.source in {"own", "instead"} for some in shown.values() for _, row in some)
     if (narrowed or own) and latest is not None:
         rows = (row.row for some in shown.values() for _, row in some)
         about = {id(claim) for row in rows for claim in lists[latest].about(row)}
