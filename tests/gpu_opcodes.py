@@ -444,6 +444,17 @@ def _packed_cases() -> list[Case]:
     ]
     for how in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"):
         compare = {**COMPARE, **UNORDERED}[how]
+        found += [
+            case(f"set.{how}.f16x2.f16x2", half, lambda a, b, compare=compare: float(compare(a, b))),
+            case(
+                f"{{{{ .reg .pred q; setp.gt.s16 q, {{2}}, 3; set.{how}.and.u32.f16x2 {{r}}, {{0}}, {{1}}, q; }}}}",
+                "f16x2 f16x2 s16 > u32",
+                lambda a, b, c, compare=compare: sum(
+                    0xFFFF * bool(compare(x, y) and c > 3) << 16 * k
+                    for k, (x, y) in enumerate(zip(a, b, strict=True))
+                ),
+            ),
+        ]
         join = {"lt": "or", "gtu": "xor"}.get(how, "and")
         found.append(
             case(

@@ -312,6 +312,18 @@ ALERT = "put_ does not have a deterministic implementation, but you set 'torch.u
         ({"outcome": "raised"}, {"faults": [("timeout", "k took 1 s")]}, "timeout", "simulated GPU: k took 1 s"),
         ({"outcome": "ran"}, {"libraries": ["cudnnBackendExecute"]}, "not_run", LIBRARY),
         ({"outcome": "raised"}, {"libraries": ["cudnnBackendExecute"]}, "not_run", LIBRARY),
+        (
+            {"outcome": "raised"},
+            {"libraries": ["cudnnBackendExecute"], "faults": [("fault", "no memory of the device")]},
+            "not_run",
+            LIBRARY,
+        ),
+        (
+            {"outcome": "raised"},
+            {"libraries": ["cudnnBackendExecute"], "faults": [("unknown", "XMMA is not known")]},
+            "invalid",
+            "simulated GPU: XMMA is not known",
+        ),
         ({"outcome": "raised", "alert": True}, {"libraries": ["cudnnBackendExecute"]}, "raised", ALERT),
         ({"outcome": "ran"}, {"products": ["cublasSgemm_v2"]}, "not_run", PRODUCTS),
         ({"outcome": "ran", "simulated": {"schedule": {}}}, {"products": ["cublasSgemm_v2"]}, "not_run", PRODUCTS),

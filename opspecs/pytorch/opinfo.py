@@ -1,4 +1,4 @@
-"""``op_db``, the operator database that PyTorch's own tests are made of: import it in a worker only."""
+"""``op_db`` and those of ``foreach`` ops, the operator databases of PyTorch's own tests: import them in a worker only."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _NEVER_WRITE = {
     *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
     *("resize_", "resize_as_"),
 }
+# Databases of ops that take lists of tensors.
+_OF_LISTS = ("unary", "binary", "pointwise", "reduce", "other")
 # Entries whose op writes into its first argument, though its name does not say so.
 _WRITE = {"cauchy", "exponential", "geometric", "log_normal", "normal.in_place", "uniform"}
 # Entries that write into tensors among their arguments which take no gradient: running means and the like.
@@ -27,7 +29,10 @@ _WRITE_BUFFERS = {
 
 
 def _entries() -> dict[str, Entry]:
-    from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - takes seconds
+    from torch.testing._internal import common_methods_invocations as databases  # noqa: PLC0415 - takes seconds
+
+    op_db = databases.op_db
+    of_lists = [info for kind in _OF_LISTS for info in getattr(databases, f"foreach_{kind}_op_db", ())]
 
     # Ops that draw random numbers are called through a wrapper that seeds the generator and puts it back. Executions
     # here are seeded already, and that an op draws at all is to be seen.
@@ -35,8 +40,9 @@ def _entries() -> dict[str, Entry]:
         if name.startswith("torch.testing._internal.") and hasattr(module, "wrapper_set_seed"):
             module.wrapper_set_seed = _unwrapped  # type: ignore[attr-defined]
     found = {}
-    for info in op_db:
-        entry = _entry(info, info.name, info.op, in_place=False)
+    for info in (*op_db, *of_lists):
+        writes = info in of_lists and info.op.__name__.endswith("_")
+        entry = _entry(info, info.name, info.op, in_place=writes)
         found[entry.name] = entry
     for info in op_db:
         # Often another kernel, with an alert of its own. Entries whose own op writes are in place as they are.

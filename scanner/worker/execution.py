@@ -215,7 +215,7 @@ class Execution:
     def arguments(self) -> tuple[Any, ...]:
         """Return the positional arguments of one execution: the first is a copy if the op writes into it."""
         args = self.call.args
-        return (args[0].clone(), *args[1:]) if self.in_place else args
+        return (mapped(args[0], torch.Tensor.clone), *args[1:]) if self.in_place else args
 
     def __call__(
         self, args: tuple[Any, ...] | None = None, around: Around = called

@@ -37,7 +37,7 @@ from detmatrix.scanner.worker.threads import working_threads
 _ENOUGH = 10
 # Pairs of accesses in conflict that are tried alone, for one that shows the difference.
 _MOST_SWAPS = 16
-# Whose calls begin with their names.
+# What is not simulated, by how its calls begin.
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL", "NVRTC")
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
 # which executions differed so far, and at least after so many seconds.
@@ -155,9 +155,11 @@ def settled(observed: Mapping[str, Any], seen: simulated.Report) -> dict[str, An
     simulation = observed.get("simulated", {}) | {"libraries": seen.libraries, "products": seen.products}
     told: dict[str, Any] = {"simulated": simulation}
     none = {"exception": None}
-    if seen.faults:
+    # What a library was to compute leads kernels astray: numbers that are no places.
+    faults = [one for one in seen.faults if not (seen.libraries and one[0] == "fault")]
+    if faults:
         # Whatever the op made of it: it may even have swallowed the error.
-        kind, text = seen.faults[0]
+        kind, text = faults[0]
         outcome = "timeout" if kind == "timeout" else "invalid"
         return told | none | {"outcome": outcome, "message": f"simulated GPU: {text}"}
     if observed["outcome"] == "raised" and alert_caller(observed["exception"], observed["message"]):

@@ -391,6 +391,19 @@ void op_HSETP2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put_predicate(w, &i->operand[1], truth[1], lanes);
 }
 
+/* Both halves compared: ones, or the number 1, where it holds. */
+void op_HSET2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    double a[2][LANES], b[2][LANES];
+    halves(m, w, i, 1, a);
+    halves(m, w, i, 2, b);
+    uint32_t with = predicate(m, w, &i->operand[3]), one = HAS(i, M_BF) ? 0x3C00 : 0xFFFF;
+    int kind = comparison(i);
+    Vector r = {0};
+    for (int k = 0; k < 2; k++)
+        EACH r[l] |= (with >> l & 1 && compared(kind, a[k][l], b[k][l]) ? one : 0) << 16 * k;
+    put(w, &i->operand[0], r, lanes);
+}
+
 void op_F2FP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Floats high, low;
     source_float(m, w, &i->operand[1], high);

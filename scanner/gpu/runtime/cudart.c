@@ -683,7 +683,8 @@ int cudaStreamSynchronize(stream_t s) { return SUCCESS; }
 int cudaStreamWaitEvent(stream_t s, void *event, unsigned flags) { return SUCCESS; }
 int cudaStreamAddCallback(stream_t s, void (*f)(stream_t, int, void *), void *data, unsigned flags) { f(s, SUCCESS, data); return SUCCESS; }
 int cudaLaunchHostFunc(stream_t s, void (*f)(void *), void *data) { f(data); return SUCCESS; }
-/* Nothing captures: beginning to is not simulated. */
+/* Nothing captures: what a CUDA graph would replay is not simulated. */
+int cudaStreamBeginCapture(stream_t s, int mode) { gpu_note("library", "cudaStreamBeginCapture"); return fail(NOT_SUPPORTED, "%s", "CUDA graphs are not simulated"); }
 int cudaStreamIsCapturing(stream_t s, int *status) { *status = 0; return SUCCESS; }
 int cudaStreamGetCaptureInfo(stream_t s, int *status, unsigned long long *id, void **graph, void *nodes, void *edges, size_t *count) { *status = 0; return SUCCESS; }
 int cudaThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }

@@ -23,6 +23,8 @@ from detmatrix.scanner.worker.threads import working_threads
 
 # Seconds of a simulated GPU are counted in instructions of threads, the same everywhere; how many may really pass.
 _INSTRUCTIONS_A_SECOND, _MOST_SIMULATED = 100_000_000, 20.0
+# Elements of outputs that take a second to compare, in as many executions as a row gets.
+_ELEMENTS_A_SECOND = 10_000_000
 # Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes.
 _TRIED_FIRST = (256, 16)
 # An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
@@ -85,8 +87,11 @@ class Trials:
             output, gradients = execution()
             accelerator.synchronize(execution.device)
             seconds = self._clock() - started
-            if not sum(tensor.numel() for _, tensor in bits.parts(output, "output")):
+            elements = sum(tensor.numel() for _, tensor in bits.parts(output, "output"))
+            if not elements:
                 raise NothingToCompareError
+            if simulated.active():  # no kernel writes what is filled with a number
+                seconds += elements / _ELEMENTS_A_SECOND
             if execution.backward and not sum(one.numel() for one in gradients if one is not None):
                 raise InvalidCaseError("no gradient has elements")
         return seconds
