@@ -50,6 +50,7 @@ class Entry:
     samples: Callable[[str, str, bool], Iterator[Sample]] = field(repr=False)
     why: str
     in_place: bool = False
+    constant: str = ""  # why a result holds no information
 
 
 def names_of(supported: Callable[[str], Any], device: str) -> list[str]:
@@ -122,7 +123,10 @@ class _Cases(Mapping[str, Case]):
         if kind not in ("sample", "enlarged") or not number.isdecimal():
             raise KeyError(name)
         enlargement = self.enlargement if kind == "enlarged" else ""
-        return Case(lambda t: _draw(t, self.entry, int(number), self.seed, enlargement, literal=self.literal))
+        return Case(
+            lambda t: _draw(t, self.entry, int(number), self.seed, enlargement, literal=self.literal),
+            constant=self.entry.constant,
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(())

@@ -13,6 +13,7 @@ from detmatrix.opspecs.pytorch.database import Entry, Sample, names_of
 
 _WHY = "An entry of PyTorch's operator database; nobody has said what in its kernel could reorder."
 _UNWRITTEN = "Returns memory that was never written: what differs is what lay there before."
+_NEVER_WRITTEN = "memory that was never written"
 _NEVER_WRITE = {
     *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
     *("resize_", "resize_as_"),
@@ -92,6 +93,7 @@ def _entry(info: Any, name: str, op: Callable[..., Any], *, in_place: bool) -> E
         samples=partial(_samples, info, in_place),
         why=_UNWRITTEN if info.name in _NEVER_WRITE else _WHY,
         in_place=in_place,
+        constant=_NEVER_WRITTEN if info.name in _NEVER_WRITE else "",
     )
 
 
