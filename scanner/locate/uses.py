@@ -66,8 +66,10 @@ class RegionUse:
         if isinstance(one, torch.Tensor):
             self.tensors[id(one)] = (path, one)
         elif isinstance(one, (tuple, list, Mapping)):
-            items = one.items() if isinstance(one, Mapping) else enumerate(one)
-            yield from ((f"{path}[{key!r}]", item) for key, item in items)
+            for place, item in enumerate(one):
+                # Other keys than these, such as the parameters of an optimizer's state, are no words.
+                key = item if isinstance(one, Mapping) and isinstance(item, (str, int)) else place
+                yield f"{path}[{key!r}]", one[item] if isinstance(one, Mapping) else item
         elif isinstance(one, MethodType):
             yield from (("self", one.__self__), (path, one.__func__))
         elif isinstance(one, FunctionType):
@@ -108,9 +110,9 @@ class RegionUse:
             yield from (("", kind) for kind in type(one).__mro__)
         elif not isinstance(one, torch.nn.Module):
             # Its code is not looked into.
-            yield from (
-                (_join(path, name), value) for name, value in vars(one).items() if isinstance(value, _SIMPLE)
-            )
+            for name, value in vars(one).items():
+                if isinstance(value, _SIMPLE) and not (name.startswith("_") and isinstance(value, _NUMBERS)):
+                    yield _join(path, name), value
 
     def _named(self) -> _Found:
         for path, one in self._objects:

@@ -368,10 +368,13 @@ class _Judge:
             self.propagated += 1
         elif differs and self._is_ignored(mine):
             marks = _NONE
-        elif differs and (value := self._texts_differ(mine.used, its.used)):
-            marks = self._of_python(i, mine, value)
         elif differs:
-            marks = self._root(i, "runs", mine)
+            # Compiled code rounds otherwise than eager code, whatever numbers it is given.
+            used = self._texts_differ(mine.used, its.used)
+            if used is None or self._compiled_in_one:
+                marks = self._root(i, "runs", mine, used)
+            else:
+                marks = self._of_python(i, mine, used)
         for place in range(len(mine.writers), len(mine.before) if marks else 0):
             self._draws[self._generator(mine, place)] |= marks or _NONE
         if marks is not None and not mine.behind:
