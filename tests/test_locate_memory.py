@@ -1,4 +1,4 @@
-"""``locate`` and memory that nothing has written: what reads it is a root, and what leaves it so is none."""
+"""``locate`` and memory: what reads some that nothing has written is a root; digests tell what stands there apart."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from detmatrix.scanner.locate import locate
+from detmatrix.scanner.locate.memory import digests
+from detmatrix.scanner.locate.memory.digests import digest
 from detmatrix.scanner.locate.replay import RepeatedCall
 from tests.programs.planted import define
 
@@ -134,3 +136,41 @@ def test_a_result_that_is_the_same_as_the_fill_is_no_unwritten_memory(*, alerts:
         roots += [root.flag for root in found.roots]
 
     assert roots == ["raises" if alerts else "cured"] * 2
+
+
+def _flipped(column: int) -> torch.Tensor:
+    x = torch.ones(128, 256, dtype=torch.float64)
+    x[:, column] = -1
+    return x
+
+
+def test_equal_sums_and_permutations_are_seen() -> None:
+    """Norms and XOR, by which others compare runs, are blind to these."""
+    x = torch.randn(1000)
+    pairs = {
+        "permuted": (x, x.flip(0)),
+        "two swapped": (x, torch.cat([x[:1].clone() * 0 + x[1], x[:1], x[2:]])),
+        "pairs that XOR to zero": (torch.zeros(4), torch.tensor([3.0, 3.0, 0.0, 0.0])),
+        "two signs": (torch.ones(8), torch.tensor([1.0, -1, 1, -1, 1, 1, 1, 1])),
+        "all signs": (torch.ones(4096), -torch.ones(4096)),
+        "exponents of neighbours": (torch.ones(64), torch.ones(64) * 2),
+        "the sign of zero": (torch.zeros(3), -torch.zeros(3)),
+        "signs of vectors, float64": (torch.ones(128, 256, dtype=torch.float64), _flipped(7)),
+        "rows of tiles": (torch.arange(200 * 176), torch.arange(200 * 176).view(200, 176).flip(0).view(-1)),
+        "shapes of blocks": (torch.arange(1 << 19), torch.arange(1 << 19).roll(1 << 17)),
+        "the last of an odd number": (
+            torch.zeros(7, dtype=torch.uint8),
+            torch.tensor([0] * 6 + [1], dtype=torch.uint8),
+        ),
+    }
+    for name, (one, other) in pairs.items():
+        assert digest(one).tolist() != digest(other).tolist(), name
+
+
+def test_digests_are_the_same_in_inference_mode_and_behind_it() -> None:
+    """Memory that is used again belongs to neither."""
+    digests._workplace.cache_clear()
+    with torch.inference_mode():
+        once = digest(torch.arange(9)).tolist()
+
+    assert digest(torch.arange(9)).tolist() == once

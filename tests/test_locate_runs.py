@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import collections
 import importlib.util
 import io
 import itertools
@@ -27,8 +26,6 @@ from hypothesis import strategies as st
 from detmatrix.scanner import located_words
 from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.locate import locate, places, record, recording
-from detmatrix.scanner.locate.memory import digests
-from detmatrix.scanner.locate.memory.digests import digest
 from detmatrix.scanner.locate.mode import LocateSettings
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.session import Session
@@ -458,44 +455,6 @@ def test_three_runs_count_those_that_differ(held: Hold) -> None:
     assert (root.differing, root.executions) == (1, 2)
 
 
-def _flipped(column: int) -> torch.Tensor:
-    x = torch.ones(128, 256, dtype=torch.float64)
-    x[:, column] = -1
-    return x
-
-
-def test_equal_sums_and_permutations_are_seen() -> None:
-    """Norms and XOR, by which others compare runs, are blind to these."""
-    x = torch.randn(1000)
-    pairs = {
-        "permuted": (x, x.flip(0)),
-        "two swapped": (x, torch.cat([x[:1].clone() * 0 + x[1], x[:1], x[2:]])),
-        "pairs that XOR to zero": (torch.zeros(4), torch.tensor([3.0, 3.0, 0.0, 0.0])),
-        "two signs": (torch.ones(8), torch.tensor([1.0, -1, 1, -1, 1, 1, 1, 1])),
-        "all signs": (torch.ones(4096), -torch.ones(4096)),
-        "exponents of neighbours": (torch.ones(64), torch.ones(64) * 2),
-        "the sign of zero": (torch.zeros(3), -torch.zeros(3)),
-        "signs of vectors, float64": (torch.ones(128, 256, dtype=torch.float64), _flipped(7)),
-        "rows of tiles": (torch.arange(200 * 176), torch.arange(200 * 176).view(200, 176).flip(0).view(-1)),
-        "shapes of blocks": (torch.arange(1 << 19), torch.arange(1 << 19).roll(1 << 17)),
-        "the last of an odd number": (
-            torch.zeros(7, dtype=torch.uint8),
-            torch.tensor([0] * 6 + [1], dtype=torch.uint8),
-        ),
-    }
-    for name, (one, other) in pairs.items():
-        assert digest(one).tolist() != digest(other).tolist(), name
-
-
-def test_digests_are_the_same_in_inference_mode_and_behind_it() -> None:
-    """Memory that is used again belongs to neither."""
-    digests._workplace.cache_clear()
-    with torch.inference_mode():
-        once = digest(torch.arange(9)).tolist()
-
-    assert digest(torch.arange(9)).tolist() == once
-
-
 @given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40))
 def test_alignment_pairs_equal_ops_in_their_order(one: list[int], other: list[int]) -> None:
     """Whatever the runs, every op is paired or in a gap, once."""
@@ -613,154 +572,6 @@ def test_only_the_first_op_that_differs_is_told_if_asked_for(recorded: Recorded)
     runs, located = recorded(program, program)
 
     assert [root.first for root in judge(runs, located, only_first=True).roots] == [2]
-
-
-def _shifting(module: Any, _: Any) -> Any:
-    """Compile, as a backend of the compiler, to what gives other bits."""
-    return lambda *given: [one + 1e-3 for one in module.forward(*given)]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_compiled_model_is_one_op_beside_an_eager_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What comes of it is reached; the same backend gives the same."""
-    for name, backend in (("eager", "eager"), ("again", "eager"), ("other", _shifting)):
-        torch.manual_seed(0)
-        monkeypatch.setenv("TORCHDYNAMO_DISABLE", "01"[name == "eager"])
-        with record(str(tmp_path / name)):
-            net = torch.compile(torch.nn.Linear(4, 4), backend=backend)
-            net(torch.ones(2, 4)).relu().sum()
-    same = hold([str(tmp_path / "eager"), str(tmp_path / "again")])
-    found = hold([str(tmp_path / "eager"), str(tmp_path / "other")])
-
-    assert (same.roots, same.partings, same.compared) == ((), (), same.ops)
-    assert [(one.site.op, one.site.module, one.reached) for one in found.roots] == [
-        ("compiled::Linear", "Linear", 2)
-    ]
-    assert "rounds in other places" in text(found)
-    assert "compiled in one of the runs only" in text(found)
-
-
-def _compiled(*model: Any, **by_name: Any) -> Any:
-    return torch.compile(*model, backend="eager", **by_name)
-
-
-class _Net(torch.nn.Module):
-    def __init__(self, number: float) -> None:
-        super().__init__()
-        self.number, self.weight = number, torch.nn.Parameter(torch.full((2,), number))
-
-    def forward(self, x: Any) -> Any:
-        return x * self.weight
-
-
-class _Scaled(torch.nn.Module):
-    def __init__(self, number: float) -> None:
-        super().__init__()
-        self.number, self.inner = number, _compiled(lambda x: x * 2)
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x) * self.number
-
-
-class _Trainer:
-    def __init__(self, number: float) -> None:
-        self.nets = {"a": _Net(number)}
-        self.step = _compiled(self._step)
-
-    def _step(self, x: Any) -> Any:
-        return self._forward(x)
-
-    def _forward(self, x: Any) -> Any:
-        return self.nets["a"](x)
-
-
-NETS: dict[str, Any] = {}
-
-
-def _named(x: Any) -> Any:
-    return NETS["a"](x)
-
-
-def _global(number: float) -> None:
-    NETS["a"] = _Net(number)
-    _compiled(lambda x: _named(x))(torch.ones(2))  # noqa: PLW0108 - it is named by what is compiled
-
-
-def _closure(number: float) -> None:
-    factor = torch.full((2,), number)
-    _compiled(lambda x, by=factor: x * by)(torch.ones(2))
-    _compiled(lambda x: x * factor)(torch.ones(2))
-
-
-def _dropout(number: float) -> None:
-    torch.manual_seed(int(number))
-    _compiled(torch.nn.functional.dropout)(torch.ones(64))
-
-
-def _unwritten(number: float) -> None:
-    torch.full((30,), number)  # what the memory held before
-    x, unused = torch.empty(30), torch.empty(30)
-    _compiled(lambda x, _: x.fill_(1) + 1)(x, unused).sum()
-    x.sum()
-
-
-_FULL, _LAMBDA = ("aten::full", "input", "fill_value"), "compiled::<lambda>"
-# What is compiled and called with a number that is another one in the second run: the root, and how many ops it reached.
-REGIONS: dict[str, tuple[Callable[[float], Any], tuple[str, str, str], int]] = {
-    "parameters": (lambda one: _compiled(_Net(one))(torch.ones(2)), _FULL, 1),
-    "a model by its name": (lambda one: _compiled(model=_Net(one))(torch.ones(2)), _FULL, 1),
-    "a module among arguments": (lambda one: _compiled(lambda x: x[0](x[1]))((_Net(one), torch.ones(2))), _FULL, 1),
-    "its owner's attributes": (lambda one: _Trainer(one).step(torch.ones(2)), _FULL, 1),
-    "a global that a function names": (_global, _FULL, 1),
-    "a closure, a default": (_closure, _FULL, 2),
-    "a mapping": (
-        lambda one: _compiled(lambda x: x["x"] * 2)(collections.UserDict(x=torch.full((2,), one))), _FULL, 1
-    ),
-    "an object's number": (
-        lambda one: _compiled(lambda x, by: x * by.number)(torch.ones(2), types.SimpleNamespace(number=one)),
-        (_LAMBDA, "input", "argument 2.number"),
-        0,
-    ),
-    "a module's number, another region within": (
-        lambda one: _compiled(_Scaled(one))(torch.ones(2)), ("compiled::_Scaled", "input", "number"), 0
-    ),
-    "what it changes": (
-        lambda one: _compiled(lambda x: x.add_(one))(torch.ones(2)).sum(), (_LAMBDA, "input", "one"), 1
-    ),
-    "an array": (
-        lambda one: _compiled(lambda x, by: x * float(by[0]))(torch.ones(2), np.full(2, one)),
-        (_LAMBDA, "runs", ""),
-        0,
-    ),
-    "a generator": (_dropout, ("compiled::dropout", "generator", ""), 0),
-}  # fmt: skip
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", REGIONS)
-def test_a_compiled_region_is_given_what_it_uses(recorded: Recorded, name: str) -> None:
-    """Whatever its code reaches; of what no record shows the cause is not told."""
-    program, (op, cause, argument), reached = REGIONS[name]
-    runs, located = recorded(lambda: program(1.0), lambda: program(2.0))
-    found = judge(runs, located)
-
-    assert any(site.op.startswith("compiled::") for site in runs[0].sites)
-    (root,) = found.roots
-    assert (root.site.op, root.cause, root.reached) == (op, cause, reached), text(found)
-    assert (root.argument or "").partition("=")[0] == argument
-    if cause == "runs":
-        assert "may differ and is in no record" in text(found)
-        assert "rounds" not in text(found)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_compiled_region_may_be_given_memory_that_nothing_wrote(recorded: Recorded) -> None:
-    """Which differs, whether or not it is written there."""
-    found = judge(*recorded(lambda: _unwritten(1.0), lambda: _unwritten(2.0)))
-
-    assert [root.site.op for root in found.roots] == ["aten::full"]
 
 
 @pytest.mark.parametrize("framework", ["transformers", "lightning"])
