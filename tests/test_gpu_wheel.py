@@ -166,6 +166,26 @@ def test_a_program_on_the_simulated_gpu(tmp_path: Path) -> None:
     assert (told["simulated"], told["device"]) == (True, "sm_80")
 
 
+GRAPH = """\
+import torch
+
+def doubled():
+    x, graph = torch.ones(8, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2
+    graph.replay()
+    return y
+"""
+
+
+def test_a_cuda_graph_is_not_run(tmp_path: Path) -> None:
+    """What would be captured and replayed is not simulated, and the row says so."""
+    (tmp_path / "my.py").write_text(GRAPH, encoding="utf-8")
+    done = command_in(tmp_path)("check", "--simulate", "sm_80", "--python", PYTHON, "my.py:doubled")
+
+    assert (done.returncode, "calls cudaStreamBeginCapture" in " ".join(done.stdout.split())) == (1, True)
+
+
 KERNELS = """\
 import numpy
 import torch
