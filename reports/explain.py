@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from typing import Any
 
+from detmatrix.reports.instead import instead_of
+from detmatrix.reports.libraries import libraries_of
 from detmatrix.reports.matrix.columns import (
     NOTHING,
     Column,
@@ -17,7 +19,7 @@ from detmatrix.reports.matrix.columns import (
     cell_of,
     outranking,
 )
-from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, beside_counts, hands_out
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, beside_counts, hands_out, is_about
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from detmatrix.reports.matrix.rows import row_view
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
@@ -27,10 +29,13 @@ from detmatrix.reports.render.markdown import generate
 from detmatrix.reports.render.output import wrapped
 from detmatrix.reports.render.page import generate as generate_page
 from detmatrix.scanner.accelerators import label_of
+from detmatrix.scanner.cases.known import KnownOp, op_called
 from detmatrix.scanner.claims.matching import device_kind
+from detmatrix.scanner.claims.tables import documented_claims, documented_versions
 from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.records import Claim
+from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.cells import COMPARED
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
@@ -55,14 +60,54 @@ _CACHED_ADVICE = (
     "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
 _DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
+Lists = Mapping[str, Sequence[Claim]]  # by release
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
+
+
+def lists_by_release() -> Lists:
+    """Return the documented lists, the oldest release first."""
+    return {it: documented_claims(it) for it in sorted(documented_versions(), key=versions.key)}
+
+
+def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
+    """Return the op that a name means, of all that runs and lists name.
+
+    Raises:
+        UsageError: No op is called so, or several are.
+    """
+    targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
+    return op_called(op, [row for run in runs for row in run.header.planned], targets)
+
+
+def view_of_known(
+    known: KnownOp,
+    lists: Lists,
+    matrices: Sequence[Matrix],
+    paths: Sequence[str],
+    instead: Sequence[View] | None = None,
+) -> View:
+    """Return what these runs, with the rows of this op alone, and the lists show of it; *instead* by default that of recorded runs."""
+    about = {
+        version: [claim for claim in claims if is_about(claim, known.names)]
+        for version, claims in lists.items()
+    }
+    return explained(
+        known.name,
+        known.specs,
+        known.why,
+        about,
+        matrices,
+        paths,
+        libraries=libraries_of(known.names),
+        instead=instead_of(known.specs) if instead is None else instead,
+    )
 
 
 def explained(
     name: str,
     also: Sequence[str],
     why: Sequence[str],
-    lists: dict[str, list[Claim]],
+    lists: Lists,
     matrices: Sequence[Matrix],
     paths: Sequence[str],
     *,
@@ -240,7 +285,7 @@ def span(some: Sequence[str], releases: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def _documented(lists: dict[str, list[Claim]]) -> Iterator[View]:
+def _documented(lists: Lists) -> Iterator[View]:
     """Yield each bullet once, with the releases that have it."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for release, claims in lists.items():
@@ -444,10 +489,10 @@ def _lines(view: View) -> Iterator[str]:
     if others := [name for name in view["specs"] if name != view["op"]]:
         yield from wrapped(f"with {', '.join(others)}", "  ")
     yield from _section("WHAT TO DO", view.actions)
+    yield from _instead_lines(view["instead"])
     if view["releases"]:
         yield from _documented_lines(view)
     yield from _measured_lines(view)
-    yield from _instead_lines(view["instead"])
     yield from _section("WHY IT COULD DIFFER", view["why"])
     yield from _section("ENGINES OF cuDNN, NOT MEASURED", view["engines"])
     yield from _library_lines(view["libraries"])

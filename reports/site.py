@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from detmatrix.reports.cli.explain import known_op, lists_by_release, view_of_known
 from detmatrix.reports.compare import page as comparison
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.judge import join
 from detmatrix.reports.docs.view import RENDERERS as DOCS
+from detmatrix.reports.explain import known_op, lists_by_release, view_of_known
 from detmatrix.reports.matrix.model import Matrix, matrix_of, narrowed
 from detmatrix.reports.matrix.words import machine_words
 from detmatrix.reports.render.page import generate

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from detmatrix.reports.cli.writing import Place, writes
-from detmatrix.reports.explain import RENDERERS, explained
+from detmatrix.reports.explain import RENDERERS, known_op, lists_by_release, view_of_known
 from detmatrix.reports.instead import instead_of
-from detmatrix.reports.libraries import libraries_of
-from detmatrix.reports.matrix.model import Matrix, is_about, narrowed, recorded
+from detmatrix.reports.matrix.model import Matrix, narrowed, recorded
 from detmatrix.reports.render.json import View
-from detmatrix.scanner.cases.known import KnownOp, op_called
+from detmatrix.scanner.cases.known import KnownOp
 from detmatrix.scanner.claims.matching import device_kind
-from detmatrix.scanner.claims.tables import documented_claims, documented_versions
 from detmatrix.scanner.cli.options import complete_op
-from detmatrix.scanner.observations import versions
-from detmatrix.scanner.observations.records import Claim
-from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.runfile import read_run
 
 DEFAULT_RUN = Path("detmatrix.jsonl")
-Lists = dict[str, tuple[Claim, ...]]  # by release
 
 
 @click.command()
@@ -51,45 +45,6 @@ def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
     else:
         paths, matrices = _recorded(known)
     return view_of_known(known, lists, matrices, paths, instead), paths
-
-
-def lists_by_release() -> Lists:
-    """Return the documented lists, the oldest release first."""
-    return {it: documented_claims(it) for it in sorted(documented_versions(), key=versions.key)}
-
-
-def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
-    """Return the op that a name means, of all that runs and lists name.
-
-    Raises:
-        UsageError: No op is called so, or several are.
-    """
-    targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
-    return op_called(op, [row for run in runs for row in run.header.planned], targets)
-
-
-def view_of_known(
-    known: KnownOp,
-    lists: Lists,
-    matrices: Sequence[Matrix],
-    paths: Sequence[str],
-    instead: Sequence[View] | None = None,
-) -> View:
-    """Return what these runs, with the rows of this op alone, and the lists show of it; *instead* by default that of recorded runs."""
-    about = {
-        version: [claim for claim in claims if is_about(claim, known.names)]
-        for version, claims in lists.items()
-    }
-    return explained(
-        known.name,
-        known.specs,
-        known.why,
-        about,
-        matrices,
-        paths,
-        libraries=libraries_of(known.names),
-        instead=instead_of(known.specs) if instead is None else instead,
-    )
 
 
 def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
