@@ -6,12 +6,10 @@ imports it, with torch. The first line of a docstring is shown to users, and so 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 
 def _reduced(
@@ -143,7 +141,7 @@ def maxima_of_bags(index: torch.Tensor, table: torch.Tensor, mode: str) -> torch
 
 def windows_by_unfolding(image: torch.Tensor, size: int, stride: int, padding: int = 0) -> torch.Tensor:
     """Unfold one dim after the other, and average its windows."""
-    image = functional.pad(image, (padding,) * 2 * (image.dim() - 2))
+    image = torch.nn.functional.pad(image, (padding,) * 2 * (image.dim() - 2))
     for dim in range(2, image.dim()):
         image = image.unfold(dim, size, stride).mean(-1)
     return image
@@ -186,7 +184,8 @@ def resized_by_weights(image: torch.Tensor, scale_factor: float, mode: str, **op
     for dim in range(2, image.dim()):
         length, others = image.shape[dim], (1,) * (image.dim() - 3)
         unit = torch.eye(length).view(1, length, *others, length)
-        resized = functional.interpolate(unit, scale_factor=(*others, scale_factor), mode=mode, **options)
+        scales = (*others, scale_factor)
+        resized = torch.nn.functional.interpolate(unit, scale_factor=scales, mode=mode, **options)
         weights = resized.view(length, -1).T.to(image)
         used = weights != 0
         taps = int(used.sum(1).max())
@@ -213,9 +212,9 @@ def sampled_by_indexing(
 
 def last_of_each_plane(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
     """Sort by place, and write only the last value of each, which alone gets a gradient."""
-    flat = values.new_zeros(*values.shape[:2], math.prod(side * kernel for side in values.shape[2:]))
-    written = last_of_elements(flat, 2, indices.flatten(2), values.flatten(2))
-    return written.unflatten(2, [side * kernel for side in values.shape[2:]])
+    sides = [side * kernel for side in values.shape[2:]]
+    flat = values.new_zeros(*values.shape[:2], *sides).flatten(2)
+    return last_of_elements(flat, 2, indices.flatten(2), values.flatten(2)).unflatten(2, sides)
 
 
 def reflected_by_cat(image: torch.Tensor, pads: Sequence[int], mode: str) -> torch.Tensor:

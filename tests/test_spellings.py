@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def test_other_values_are_told() -> None:
 def test_the_code_shown_runs_by_itself() -> None:
     """What is shown of a function is its text with all that it calls: it gives the same where only torch is there."""
     spec = next(one for one in SPELLINGS if one.name.endswith("last_of_each_plane"))
-    function, defined = resolve(spec.op), dict[str, Any](torch=torch, math=math)
+    function, defined = resolve(spec.op), dict[str, Any](torch=torch)
     exec(code_of("last_of_each_plane").lines, defined)
     values, places = torch.rand(2, 1, 8), torch.tensor([[[1, 2, 2, 2, 0, 5, 5, 1]]] * 2)
 
