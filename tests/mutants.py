@@ -284,7 +284,7 @@ def actions() -> dict[str, Action]:
         found[f"report {name}"] = lambda one, _, render=render: render([one])  # type: ignore[misc]
     for name, docs in DOCS.items():
         found[f"docs {name}"] = lambda one, _, docs=docs: list(docs(join([one])))  # type: ignore[misc]
-    found["merge"] = lambda one, _: map(repr, merge([Path(one.run.path)])[2])
+    found["merge"] = lambda one, _: _merged(Path(one.run.path))
     for name in EXPLAINED:
         found[f"explain {name}"] = lambda one, _, name=name: _explained(name, one)  # type: ignore[misc]
     found["explain, whose op"] = lambda one, _: _known(one)
@@ -299,6 +299,15 @@ def actions() -> dict[str, Action]:
         found[f"compare {name}"] = partial(lambda name, one, base: _compared(name, base, one), name)
         found[f"compare back {name}"] = partial(_compared, name)
     return found
+
+
+def _merged(path: Path) -> Iterator[str]:
+    """Merge a run as the only shard of its plan: a merged one is refused."""
+    header, _, rest = path.read_text(encoding="utf-8", errors="surrogateescape").partition("\n")
+    shard = path.with_name("shard.jsonl")
+    alone = json.dumps(json.loads(header) | {"parts": [], "shards": 1, "shard": 1})
+    shard.write_text(f"{alone}\n{rest}", encoding="utf-8", errors="surrogateescape")
+    return map(repr, merge([shard])[2])
 
 
 def read(path: Path) -> Matrix | None:

@@ -71,7 +71,7 @@ REFUSED = {
     # PyTorch's databases
     "scan opinfo:add --source modules": "no op matches 'opinfo:add'; add --source opinfo",
     "list linalg.norm --source modules": "no op matches 'linalg.norm'; add --source opinfo",
-    "scan --source opinf": "unknown source 'opinf'; did you mean opinfo? choose: documented, opinfo, modules, all",
+    "scan --source opinf": "unknown source 'opinf'; did you mean opinfo? choose: documented, opinfo, modules, instead, all",
     "scan --samples 3": "--samples applies to PyTorch's databases; add --source opinfo, modules or all",
     "list --python python": "--python names the torch whose databases are listed; add --source opinfo, modules or all",
     "scan --source opinfo opinfo:neg --dtypes flaot32": "unknown dtype 'flaot32'; did you mean float32",
@@ -103,7 +103,7 @@ REFUSED = {
     # Where it is to be written
     f"coverage {RUN} -o c.html": "c.html: this is not written as html; choose a name that ends in .md or .json, or give --format",
     f"coverage {RUN} -o c.pdf": "c.pdf: this is not written as pdf; choose a name that ends in .md or .json, or give --format",
-    f"explain take {RUN} -o e.csv": "e.csv: this is not written as csv; choose a name that ends in .txt or .md or .json, or give --format",
+    f"explain take {RUN} -o e.csv": "e.csv: this is not written as csv; choose a name that ends in .txt or .md or .html or .json, or give --format",
     f"compare {RUN} {RUN} -o c.csv": "c.csv: this is not written as csv; choose a name that ends in .md or .html or .json or .xml, or give",
     f"report {RUN} -o r.pdf": "this is not written as pdf; choose a name that ends in .txt or .md or .html or .csv or .json or .xml, or give",
     **{
@@ -184,6 +184,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "coverage": ((RUN,), "overloads of ATen"),
     "cudnn": (("--read", ENGINES), "data gradient"),
     "compare": ((RUN, RUN), "same"),
+    "site": ((RUN, "-o", "site"), ""),
 }
 
 

@@ -427,7 +427,7 @@ def test_package_that_fails_is_told(
 
 GUIDE = (Path(__file__).parent.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
 # Said by what loads a spec, never by who writes one.
-LOADED = {"source", "file", "digest", "described"}
+LOADED = {"source", "file", "digest", "described", "instead_of"}
 
 
 def _told(heading: str) -> set[str]:
@@ -446,7 +446,7 @@ def test_every_field_is_told(kind: type, heading: str) -> None:
 def test_every_method_is_told() -> None:
     """Whatever t has that a case may call."""
     # What a worker asks of it, and no case.
-    asked = {"gradients", "smaller"}
+    asked = {"gradients", "smaller", "real", "draws_on", "given"}
     public = {name for name in vars(Inputs) if not name.startswith("_")} - asked
 
     assert _told("`t` draws on the CPU") == public | {"device", "dtype"}
