@@ -177,7 +177,7 @@ def test_every_test_is_run_by_one_session_once(
         getattr(noxfile, name).func(session)
 
     chosen = [command[command.index("-m") + 1] for command in calls if command[0] == "pytest"]
-    names = {name: name in marks for name in ("alone", "nightly")}
+    names = {name: name in marks for name in ("alone", "nightly", "planted")}
     assert [bool(eval(expression, {}, names)) for expression in chosen].count(True) == 1
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert all(f"python3 -m nox -s {name}\n" in text for name in ("tests", "nightly"))

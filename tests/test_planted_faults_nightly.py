@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.planted]
 
 ROOT = Path(__file__).parents[1]
 ENGINE = "scanner/gpu/engine"
