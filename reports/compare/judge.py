@@ -152,17 +152,25 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.judged.reason not in UNLIKE
 
     @property
-    def other_bits(self) -> tuple[Mode, ...]:
-        """The modes in which both runs were deterministic and, computing the same, gave bits that are not the same."""
+    def bits(self) -> dict[Mode, bool]:
+        """Whether the bits are the same, in each mode in which both runs, computing the same, were deterministic.
+
+        Digests of two kinds cannot be compared.
+        """
         if self.old is None or self.new is None or not self.alike:
-            return ()
-        found = []
+            return {}
+        found = {}
         for mode in MODES:
             cells = (row.cell(mode) for row in (self.old, self.new))
-            firsts = {it.first for it in cells if it.verdict == "deterministic" and it.first is not None}
-            if len(firsts) > 1 and len(set(map(digest_kind, firsts))) == 1:  # digests of one kind
-                found.append(mode)
-        return tuple(found)
+            firsts = [it.first for it in cells if it.verdict == "deterministic" and it.first is not None]
+            if len(firsts) > 1 and len(set(map(digest_kind, firsts))) == 1:
+                found[mode] = len(set(firsts)) == 1
+        return found
+
+    @property
+    def other_bits(self) -> tuple[Mode, ...]:
+        """The modes of these in which they are not."""
+        return tuple(mode for mode, same in self.bits.items() if not same)
 
     @property
     def moved(self) -> dict[Mode, Moved]:

@@ -41,13 +41,16 @@ from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 
-# What a reader chooses among: the first is what the page shows at first.
+_REPLANNED: tuple[Kind, ...] = ("added", "removed")
+# What a reader chooses among, where rows are of it: the first is what the page shows at first; what is the catalog's
+# alone stands last.
 _CHOICES: dict[str, str] = {
     "": "Rows that changed from one run to the next, or seem to have; not those that the catalog gained or lost.",
-    **{str(kind): meaning for kind, meaning in CLASS_MEANING.items()},
+    **{str(kind): meaning for kind, meaning in CLASS_MEANING.items() if kind not in _REPLANNED},
     "other_bits": "Deterministic in both runs, with other bits in the later one. Not a change of determinism.",
     "documented": "Rows whose documentation changed between two releases; the steps count bullets.",
     "all": "Every row, even if it is the same in all runs.",
+    **{kind: CLASS_MEANING[kind] for kind in _REPLANNED},
 }
 _WIDE = 3  # runs that leave room for the cells of both modes
 _NO_LISTS = "no lists"
@@ -81,7 +84,7 @@ class TimelineRow(Struct, frozen=True, dict=True):
     @property
     def is_other(self) -> bool:
         """Tell whether a change of it is not the catalog's alone."""
-        return any(change.kind not in {"added", "removed"} for change in self.turns)
+        return any(change.kind not in _REPLANNED for change in self.turns)
 
     @cached_property
     def moments(self) -> list[View]:
@@ -202,8 +205,13 @@ def render(comparison: Comparison) -> Iterator[str]:
             {},
             matrices=comparison.matrices,
             rows=len(rows),
+            bits_compared=sum(any(one.bits for one in row.changes if one) for row in rows),
             anchors=_anchors(rows),
-            choices=[(choice, meaning, counts[choice]) for choice, meaning in _CHOICES.items()],
+            choices=[
+                (choice, meaning, counts[choice])
+                for choice, meaning in _CHOICES.items()
+                if counts[choice] or choice in {"", "all"}
+            ],
             families=sorted({one.row.row.family for one in rows}),
             facts=_facts(report.tables),
             wide=_WIDE,
@@ -405,7 +413,7 @@ def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
 
 def _is_churn(change: Change) -> bool:
     """Tell whether a row came or went because PyTorch's databases draw other samples in another release."""
-    return change.kind in {"added", "removed"} and bool(change.row.row.provoked)
+    return change.kind in _REPLANNED and bool(change.row.row.provoked)
 
 
 def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:

@@ -378,6 +378,12 @@ class Pair(Struct, frozen=True, kw_only=True):
         return sum(change.kind in kinds and change.row.finding != "inconclusive" for change in self.changes)
 
     @property
+    def bits(self) -> tuple[int, int]:
+        """How many rows gave other bits, of how many whose bits could be compared."""
+        compared = [change for change in self.changes if change.bits]
+        return sum(bool(change.other_bits) for change in compared), len(compared)
+
+    @property
     def likely(self) -> list[View]:
         """The ops of which several rows seem to have changed in one way: each by chance for all that is known, not all together."""
         seeming: dict[tuple[Kind, str], list[Change]] = {}

@@ -231,6 +231,7 @@ def _pair(pair: Pair) -> View:
             "counts": pair.counts,
             "unconfirmed": pair.unconfirmed,
             "other_bits": len(bits),
+            "bits_compared": pair.bits[1],
             "obstacles": pair.obstacles,
             "likely": pair.likely,
             "again": again,
@@ -380,7 +381,7 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
         pair.compared,
         *(counts[kind] for kind in MOVES),
         possible or counts["not_comparable"],
-        sum(bool(change.other_bits) for change in pair.changes),
+        f"{pair.bits[0]} of {pair.bits[1]}" if pair.bits[1] else "not comparable",
         f"{len(pair.claims)}, {unmeasured} not measured" if unmeasured else len(pair.claims),
     )
 
@@ -406,7 +407,8 @@ def by_op(pair: Pair) -> list[dict[str, Any]]:
 
 def _lead(pair: Pair) -> str:
     """Say in a sentence what changed between two runs, and on which device."""
-    moved = [one for one in by_op(pair) if one["kind"] in MOVES]
+    changes = by_op(pair)
+    moved = [one for one in changes if one["kind"] in MOVES]
     same: dict[str, dict[str, None]] = {}
     for one in moved[:_NAMED]:
         same.setdefault(f"{one['kind']}: {one['finding']}", {})[one["op"]] = None
@@ -415,14 +417,18 @@ def _lead(pair: Pair) -> str:
     old, new = (versions.release(one.run.header.environment.torch) for one in (pair.old, pair.new))
     device = pair.new.device if pair.new.simulated else pair.new.device.upper()
     still = f"no op changed in {several(pair.compared, 'row')}" if pair.compared else "no row can be compared"
-    lists = f"{several(len(pair.claims), 'change')} of the documented lists" if pair.claims else ""
-    bits = [change for change in pair.changes if change.other_bits]
-    ulps = [one.at_least_ulp for change in bits for one in change.moved.values() if one.at_least_ulp]
+    seeming = len({one["op"] for one in changes} - {one["op"] for one in moved})
+    may = f"{several(seeming, 'op')} may have changed" if seeming else ""
+    lists = f"{several(len(pair.claims), 'bullet')} of the documented lists changed" if pair.claims else ""
+    ulps = [one.at_least_ulp for it in pair.changes for one in it.moved.values() if one.at_least_ulp]
     far = f", by at least {max(ulps)} ULP in one" if ulps else ""
-    other = f"{several(len(bits), 'deterministic row')} gave other bits{far}" if bits else ""
+    others, alike = pair.bits
+    other = f"{others or 'none'} of {several(alike, 'deterministic row')} gave other bits{far}"
+    if not others:
+        other = "" if not pair.compared else other if alike else "bits not comparable"
     costs = pair.cost.listed if pair.cost else []
     dear = f"the flag's cost may have changed in {several(len(costs), 'row')}" if costs else ""
-    also = "".join(f"; {text}" for text in (lists, other, dear) if text)
+    also = "".join(f"; {text}" for text in (may, lists, other, dear) if text)
     return f"{device}, torch {old} → {new}: {'; '.join(named) or still}{more}{also}."
 
 

@@ -303,7 +303,7 @@ def page_of(docs: Docs) -> Iterator[str]:
             torch=docs.torch,
             matrices=docs.matrices,
             diff=diff,
-            tiles=[one for one in report.count_lines if one[0] in _MARKS],
+            tiles=[one for one in report.count_lines if one[0] in _MARKS and one[1]],
             marks=_MARKS,
             claims=len(report["claims"]),
             parts=of_markdown.pieces,

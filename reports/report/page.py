@@ -91,7 +91,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
 def _tiles(report: View) -> list[tuple[str, str, int, str]]:
     """Return what switches a finding: its name and meaning, how many ops have it, and how many rows."""
     beside = sum((Counter(run.matrix.beside) for run in report.runs), Counter[str]())
-    found = [name for name in WORST_FIRST if report.counts[name]]
+    found = [name for name in WORST_FIRST if report.ops.counts[name]]
     return [
         *(
             (name, report.beside_meanings[name], number, several(beside[name], "row"))

@@ -79,7 +79,7 @@ const sortable = (heads, items, placed) => {
 const filters = ({ items, names, choice, matches, told, everything = "", suggested = [], widened = () => new Set([everything]), applied = () => {},
   find = (id) => items.find(({ element }) => element.id === id), show = reveal }) => {
   const controls = Object.fromEntries(names.map((name) => [name, $("#" + name)]).filter(([, element]) => element));
-  const tiles = all(".tile");
+  const tiles = all("button.tile");
   const choices = tiles.map((tile) => tile.dataset[choice]).filter(Boolean); // One tile stands for the default.
   const several = $('option[value="*"]', controls[choice]);
   let chosen = new Set();
