@@ -211,6 +211,12 @@ def _advices_on(where: str, op: View, rows: Sequence[MatrixRow], libraries: Sequ
         yield f"{start}No difference was seen with the flag off and on."
     else:
         yield start + _advice(worst, op, rows, libraries)
+    unknown = [row for row in rows if row.finding == "inconclusive" and _calls([row])]
+    if unknown and worst != "inconclusive":
+        yield (
+            f"{within} {_named(unknown)}: unknown, for {', '.join(_calls(unknown))} is called, which is not simulated."
+            f"{_settings(libraries)}"
+        )
 
 
 def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequence[View]) -> str:
@@ -220,13 +226,7 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequ
             f"Weak evidence: no difference was seen, but every row of a direction is {' or '.join(op.doubts)}. "
             f"The op may differ with larger inputs, or where it was not measured."
         )
-    calls = dict.fromkeys(
-        call
-        for row in rows
-        for cell in (row.off, row.on)
-        if cell.simulated
-        for call in (*cell.simulated.libraries, *cell.simulated.products)
-    )
+    calls = _calls(rows)
     if worst == "inconclusive" and calls:
         return f"Unknown: it calls {', '.join(calls)}, which is not simulated.{_settings(libraries)} Scan on a GPU."
     reads = worst == "uninitialized" and all(
@@ -244,6 +244,12 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequ
     if worst in {"fixed_by_mode", "uninitialized"} and raising:
         return f"{advice} Cases that raise with it: {raising}."
     return advice
+
+
+def _calls(rows: Iterable[MatrixRow]) -> list[str]:
+    """Return the libraries that rows on a simulated GPU call, which are not executed."""
+    known = (cell.simulated for row in rows for cell in (row.off, row.on) if cell.simulated)
+    return list(dict.fromkeys(call for it in known for call in (*it.libraries, *it.products)))
 
 
 def _settings(libraries: Sequence[View]) -> str:
@@ -417,6 +423,8 @@ def _command(
     own = ["--specs", "FILE.py"] if row.row.source == "own" else []
     if row.finding == "order_dependent":
         return shlex.join(["detmatrix", "scan", row.row.id, *own, "--perturb", "quiet,order"])
+    if all(cell.verdict == "not_run" for cell in (row.off, row.on)):
+        return shlex.join(["detmatrix", "scan", row.row.spec, *own, "--device", "cuda"])
     command = ["detmatrix", "repro", paths[latest], row.row.id, *options, *own]
     # Without a GPU the schedule is replayed; without --replay a script needs one.
     python = ["--replay", "--python", "PYTHON_WITH_TORCH_FOR_CUDA"] if matrices[latest].simulated else []

@@ -48,7 +48,10 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
     }
     listed = [name for name in releases if not name.endswith("-all")] or [*releases]
     newest = matrices[listed[-1]]
-    together = [one for name in listed for one in matrices[name]]
+    # One chain of releases for each kind of device: of simulated GPUs the one that most runs are of.
+    gpus = Counter(_gpu(one) for name in listed for one in matrices[name] if one.simulated)
+    usual = max(gpus, key=gpus.__getitem__, default=None)
+    together = [one for name in listed for one in matrices[name] if _gpu(one) in {None, usual}]
     pages = [(name.replace("-all", ", all ops"), f"releases/{name}.html") for name in reversed(releases)]
     links = [(f"The documented lists of {listed[-1]}", "lists.html")]
     links += [("What changed between releases", "changes.html")] if len(listed) > 1 else []
@@ -62,6 +65,11 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
     for name, text in texts.items():
         yield f"reports/{name}.html", generate("text", title=title(text), text=text, up="../", script=False)
     yield from _ops(newest, {path: run for name in listed for path, run in releases[name].items()})
+
+
+def _gpu(one: Matrix) -> str | None:
+    simulated = one.run.header.environment.simulated
+    return simulated.architecture if simulated else None
 
 
 def title(text: str) -> str:
@@ -113,9 +121,8 @@ def _front(newest: Sequence[Matrix], runs: Mapping[str, Run], **links: object) -
 
 
 def _ops(newest: Sequence[Matrix], runs: Mapping[str, Run]) -> Iterator[Page]:
-    lists, paths = lists_by_release(), list(runs)
+    lists, paths, names = lists_by_release(), list(runs), [Path(path).name for path in runs]
     for spec in dict.fromkeys(row.row.spec for one in newest for row in one.rows):
         known = known_op(spec, [*runs.values()], lists)
-        view = view_of_known(known, lists, narrowed(paths, [*runs.values()], known.is_about), paths)
-        names = [Path(path).name for path in paths]
+        view = view_of_known(known, lists, narrowed(paths, [*runs.values()], known.is_about), names)
         yield page_of(spec), generate("explain", report=view, up="../", files=names, script=False)

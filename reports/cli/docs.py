@@ -36,8 +36,8 @@ FORMS = (*RENDERERS, "patch", "pr")
     "--check",
     is_flag=True,
     help="Exit 1 when a run is not trustworthy or anything is contradicted, undocumented, self-contradictory, not "
-    "understood or not covered, and print that first, one line each. With --into: exit 1 when a run is not "
-    "trustworthy or the block is stale, and write nothing.",
+    "understood or not covered, and print that alone, one line each; with --format or -o the document, too. With --into: "
+    "exit 1 when a run is not trustworthy or the block is stale, and write nothing.",
 )
 @click.option(
     "--recorded",
@@ -80,6 +80,8 @@ def docs(
     joined: a CPU run and a CUDA run fill different cells. By default it is detmatrix.jsonl, or without one the runs of the newest
     release that are recorded with detmatrix. An entry changes on evidence alone.
     """
+    # What is wrong with the lists, without the lists.
+    alone = check and form is None and output is None
     form = form_of(form, output, FORMS)
     patched = form in {"patch", "pr"} if source is not None else form != "patch"
     refuse(
@@ -95,9 +97,7 @@ def docs(
         ),
         (runs and release is not None, "--recorded names runs, and so does RUN; give one of them"),
     )
-    if not runs:
-        runs = (str(DEFAULT_RUN),) if release is None and DEFAULT_RUN.exists() else newest_recorded(release)
-        click.echo(f"docs: {', '.join(runs)}", err=True)
+    runs = runs or given_or_recorded("docs", release)
     checkout = None if source is None else read_source(source)
     joined = join(load(runs), None if checkout is None else checkout.claims)
     sources = [*runs, *([source] if source is not None else [])]
@@ -116,10 +116,19 @@ def docs(
             EXIT_CHECK_FAILED if untrusted else EXIT_DONE
         )
     drift = [f"{one_line(line)}\n" for line in drift_lines(joined)] if check else []
-    gap = ["\n"] if (state or drift) and pieces and output is None else []
+    gap = ["\n"] if (state or drift) and pieces and output is None and not alone else []
     write_to_stdout(chain(state, drift, gap))
-    deliver(pieces, form, output, sources)
+    if not alone:
+        deliver(pieces, form, output, sources)
     return EXIT_CHECK_FAILED if drift or untrusted else EXIT_DONE
+
+
+def given_or_recorded(command: str, release: str | None = None) -> tuple[str, ...]:
+    """Return the run in this folder, or the recorded ones of the newest release or of one asked for, and say which these are."""
+    here = release is None and DEFAULT_RUN.exists()
+    runs = (str(DEFAULT_RUN),) if here else newest_recorded(release)
+    click.echo(f"{command}: {', '.join(runs)}", err=True)
+    return runs
 
 
 def newest_recorded(release: str | None = None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from detmatrix.reports import checks
+from detmatrix.reports.cli.docs import given_or_recorded
 from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, deliver, refuse
 from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
 from detmatrix.reports.render import blocks
@@ -23,7 +24,6 @@ from detmatrix.scanner.cli.options import (
     format_option,
     into_option,
     output_option,
-    runs_argument,
 )
 from detmatrix.scanner.cli.settings import FINDINGS_HELP, except_option, fail_on_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
@@ -47,7 +47,7 @@ LONG: dict[str, Renderer] = {"text": partial(text.render, whole=True), "md": par
 
 
 @click.command()
-@runs_argument
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
 @format_option(
     RENDERERS,
     "Text for a terminal, Markdown, a web page that works offline, a table for machines, or what CI systems read: JUnit "
@@ -102,8 +102,10 @@ def report(
 ) -> int:
     """Say what run files mean: the worst case of each op, the worst first, and what to do about it.
 
-    RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report.
+    RUN is a file that scan wrote, or one compressed with gzip (.gz). Several of them make one report. By default it is
+    detmatrix.jsonl, or without one the runs of the newest release that are recorded with detmatrix.
     """
+    runs = runs or given_or_recorded("report")
     findings = parse_findings(only)
     form, output = _asked(runs, form, output, into, opens=opens)
     refuse(
