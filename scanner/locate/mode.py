@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import sampler
 
 from detmatrix.scanner.locate.dispatching import eval_frame, not_compiled
-from detmatrix.scanner.locate.memory.digests import digest
 from detmatrix.scanner.locate.memory.downstream import Downstream
 from detmatrix.scanner.locate.memory.outside import OutsideWrites
 from detmatrix.scanner.locate.overloads import (
@@ -348,20 +347,16 @@ class LocateMode(TorchDispatchMode):
             with torch.no_grad():
                 used = RegionUse(written, args, kwargs)
                 given = [one for _, one in used.tensors.values()]
-                self.unwritten.reads(op, function, args, kwargs, given)
+                self.unwritten.reads(op, function, args, kwargs, given, region=True)
                 recorder.begin(op, args, kwargs, given, key, used)
-                blank = {id(one): int(digest(one)) for one in given if id(one) in self.unwritten.given_open}
+                blank = [(one, one.clone()) for one in given if id(one) in self.unwritten.given_open]
             with self.places.unfollowed(), recorder.drawing():
                 result = function(*args, **kwargs)
             with torch.no_grad():
-                # What it was given it may have changed; memory that nothing had written it may have left so.
-                gave = [*tensors(result), *given]
-                left = [
-                    place
-                    for place, one in enumerate(gave)
-                    if id(one) in blank and blank[id(one)] == int(digest(one))
-                ]
-                recorder.end(gave, frozenset(left))
+                for one, before in blank:
+                    self.unwritten.closed_within(one, before)
+                # What it was given it may have changed.
+                recorder.end([*tensors(result), *given], _NONE)
         return result
 
     def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:

@@ -241,11 +241,11 @@ class RunRecorder:
             self._waiting.append((found, number))
         return found
 
-    def handed(self, tensor: torch.Tensor) -> None:
-        """Note that Python is given what a tensor holds, without an op."""
+    def handed(self, tensor: torch.Tensor, *, saved: bool = False) -> None:
+        """Note that Python is given what a tensor holds, without an op, or that it is saved."""
         memory = self._memory.get(tensor)
         if memory is not None:
-            self._note({"handed": memory.writer})
+            self._note({"saved" if saved else "handed": memory.writer})
 
     def step(self, number: int) -> None:
         """Note that a step begins."""

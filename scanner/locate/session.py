@@ -43,9 +43,22 @@ _SLOTS = 64
 _ADDITIONS = {"cpu": 1 << 16, "cuda": 1 << 20}
 _FEW_ADDITIONS = 1 << 12
 _EXECUTIONS = 16
-# Methods of tensors that read them past the dispatcher.
-_WITHOUT_AN_OP = ("tolist", "numpy", "__dlpack__")
+# Methods of tensors that read them past the dispatcher; by the last one a tensor is saved, and may be loaded again.
+_WITHOUT_AN_OP = ("tolist", "numpy", "__dlpack__", "__reduce_ex__")
 _TORCH = str(Path(torch.__file__).parent)
+
+
+class Uncompiled(torch.nn.Module):
+    """Stands for what ``torch.compile`` makes of a module, where it compiles nothing: the module is within, and has all attributes."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self.forward = module.__call__
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the module."""
+        return self._modules[name] if name == "_orig_mod" else getattr(self._modules["_orig_mod"], name)
 
 
 class Session:
@@ -119,6 +132,9 @@ class Session:
             if not (self._settings.regions and callable(written)):
                 return made
             region = functools.partial(self.mode.region, _name_of(written), written=written)
+            if made is written and isinstance(made, torch.nn.Module):
+                # Nothing is compiled: the module stays as it is, for the program may call it past what stands for it.
+                made = Uncompiled(made)
             if isinstance(made, torch.nn.Module):
                 made.forward = region(made.forward)
                 return made
@@ -151,7 +167,7 @@ class Session:
             @functools.wraps(method)
             def noted(tensor: Any, *args: Any, _method: Any = method, **kwargs: Any) -> Any:
                 if not self.mode.paused:
-                    recorder.handed(tensor)
+                    recorder.handed(tensor, saved=_method.__name__ == "__reduce_ex__")
                 return _method(tensor, *args, **kwargs)
 
             setattr(torch.Tensor, name, noted)

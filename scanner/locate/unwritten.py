@@ -105,8 +105,13 @@ class UnwrittenMemory:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         given: Sequence[torch.Tensor],
+        *,
+        region: bool = False,
     ) -> str | None:
-        """Before an op is called: return the op that handed out unwritten memory which its result depends on."""
+        """Before an op is called: return the op that handed out unwritten memory which its result depends on.
+
+        Of a *region* what it writes is told behind it, by ``closed_within``.
+        """
         self.given_open = set()
         if not self._blanks:
             return None
@@ -118,10 +123,7 @@ class UnwrittenMemory:
             if id(one) in overwritten and not _resized(one, blank):
                 self._close(one, blank)
             elif op.refused is not None:
-                # It may well write there; that nothing had before is no difference between runs.
-                if self.has(one):
-                    self.given_open.add(id(one))
-                self._blanks.remove(one)
+                self._given_away(one, kept=region)
             elif _resized(one, blank) or self._written_behind_us(one, blank):
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
@@ -131,6 +133,25 @@ class UnwrittenMemory:
                     self._blanks.remove(one)
                     return found
         return None
+
+    def _given_away(self, one: torch.Tensor, *, kept: bool) -> None:
+        """Note that an op may well write there; that nothing had before is no difference between runs."""
+        if self.has(one):
+            self.given_open.add(id(one))
+        if not kept:
+            self._blanks.remove(one)
+
+    def closed_within(self, tensor: torch.Tensor, before: torch.Tensor) -> None:
+        """Note what a region has written of a tensor: the elements that are no longer as *before*."""
+        blank = self._blank_of(tensor)
+        if blank is None or _resized(tensor, blank):
+            return
+        now, then = (as_integers(one.contiguous().view(-1)) for one in (tensor, before))
+        kept = (now == then).view(tensor.numel(), -1).all(1).view(tensor.shape)
+        _like(blank.open, tensor).logical_and_(kept)
+        blank.content = None
+        if not bool(blank.open.any()):
+            self._blanks.remove(tensor)
 
     def _close(self, tensor: torch.Tensor, blank: _Blank) -> None:
         _like(blank.open, tensor).fill_(False)

@@ -10,6 +10,7 @@ import functools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -19,6 +20,8 @@ from detmatrix.scanner.locate.places import OURS, TORCH
 
 # Things that are looked at, more than a model and its settings have, and numbers that are told.
 _MOST, _MOST_NUMBERS = 1 << 16, 256
+# Of a list or a mapping; what has more is data.
+_MOST_ITEMS = 1 << 12
 # Methods that are called without being named.
 _UNNAMED = ("forward", "__call__", "__getattr__", "__getitem__", "__iter__")
 # What holds the function in what stands for one.
@@ -66,7 +69,7 @@ class RegionUse:
         if isinstance(one, torch.Tensor):
             self.tensors[id(one)] = (path, one)
         elif isinstance(one, (tuple, list, Mapping)):
-            for place, item in enumerate(one):
+            for place, item in enumerate(islice(one, _MOST_ITEMS)):
                 # Other keys than these, such as the parameters of an optimizer's state, are no words.
                 key = item if isinstance(one, Mapping) and isinstance(item, (str, int)) else place
                 yield f"{path}[{key!r}]", one[item] if isinstance(one, Mapping) else item

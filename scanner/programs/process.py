@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +22,10 @@ import msgspec
 
 from detmatrix.scanner.errors import RunFileError, UntrustedScanError, UsageError, signal_name
 from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns
-from detmatrix.scanner.located import PLACES, Located
+from detmatrix.scanner.located import PLACES, Cause, Located, OpSite, Root
 from detmatrix.scanner.observations.files import UNDECODABLE
 from detmatrix.scanner.perturbations import INTERPRET
-from detmatrix.scanner.programs.runs import RecordedRun, joined, judge
+from detmatrix.scanner.programs.runs import RecordedRun, judge
 
 _START = Path(__file__).parents[1] / "locate" / "start.py"
 # Bytes that its process may write of what it found, and of the ops of a run.
@@ -277,3 +279,39 @@ def _ending(code: int) -> str:
     if code < 0:
         return f"its process was killed by {signal_name(-code)}"
     return f"its process ended with code {code} before the end of the program"
+
+
+def joined(ranks: Sequence[Located]) -> Located:
+    """Return what several ranks of a program found, each root with the ranks that found it."""
+    roots: dict[tuple[OpSite, Cause], Root] = {}
+    for rank, located in enumerate(ranks):
+        for root in located.roots:
+            known = roots.setdefault((root.site, root.cause), root)
+            known.in_runs += (rank,)
+            if known is not root:
+                for name in ("calls", "differing_calls", "executions", "differing"):
+                    setattr(known, name, getattr(known, name) + getattr(root, name))
+                known.reached = max(known.reached, root.reached)
+    counts = ("ops", "replayed", "launches", "thread_ops", "processes", "outside", "race_free")
+    left_out: Counter[str] = Counter()
+    left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for one in ranks:
+        left_out.update(one.left_out)
+        for reason, names in one.left_out_ops.items():
+            left_out_ops[reason].update(dict.fromkeys(names))
+    return replace(
+        ranks[0],
+        **{name: sum(getattr(one, name) for one in ranks) for name in counts},
+        ranks=len(ranks),
+        bound=all(one.bound for one in ranks),
+        replays=min(one.replays for one in ranks),
+        left_out=dict(left_out),
+        left_out_ops={reason: tuple(names) for reason, names in left_out_ops.items()},
+        outside_site=next((one.outside_site for one in ranks if one.outside_site), None),
+        compiled=tuple(dict.fromkeys(place for one in ranks for place in one.compiled)),
+        sentinels=tuple(seen for one in ranks for seen in one.sentinels),
+        roots=tuple(roots.values()),
+        ended=next(
+            (f"rank {rank}: {one.ended}" for rank, one in enumerate(ranks) if one.ended is not None), None
+        ),
+    )

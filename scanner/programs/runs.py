@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -74,6 +74,7 @@ class _Named(msgspec.Struct):
     states: dict[str, int] | None = None
     step: int | None = None
     handed: int | None = None
+    saved: int | None = None
     unwritten: tuple[int, ...] | None = None
     ended: str | None = None
 
@@ -108,6 +109,7 @@ class RecordedRun:
         self.states: list[tuple[int, dict[str, int]]] = []  # from which op on
         self.steps: list[tuple[int, int]] = []  # the op that begins it, its number
         self.handed: list[tuple[int, int]] = []  # ahead of which op, whose memory
+        self.saved: list[tuple[int, int]] = []
         self.unwritten: tuple[int, ...] = ()  # call sites
         self.ended: str | None = "the record is cut short"
         with readable(path, "detmatrix locate --record", RunFileError, cut=True) as file:
@@ -149,6 +151,8 @@ class RecordedRun:
             self.states.append((len(self.ops), one.states))
         elif one.step is not None:
             self.steps.append((len(self.ops), one.step))
+        elif one.saved is not None:
+            self.saved.append((len(self.ops), one.saved))
         elif one.handed is not None:
             self.handed.append((len(self.ops), one.handed))
         elif one.unwritten is not None:
@@ -329,6 +333,10 @@ class _Judge:
         self._handed: _Marks = _NONE
         self._handed_excused = False
         self._handings = deque(one.handed)
+        # Roots of what was saved, which memory from outside may come of, and of regions, which it may have been saved by for
+        # their backward phase.
+        self._saved: _Marks = _NONE
+        self._savings, self._regions = deque(one.saved), _NONE
         self.compared = self.propagated = self._there = 0
         # Whether ops were left out, whether such drew; memory from outside that was seen, in each run, and up to the last gap.
         self._parted = self._drew_apart = False
@@ -358,6 +366,8 @@ class _Judge:
         while self._handings and self._handings[0][0] <= i:
             writer = self._handings.popleft()[1]
             self._hand(self._marks.get(writer, _NONE), excused=writer in self._excused)
+        while self._savings and self._savings[0][0] <= i:
+            self._saved |= self._marks.get(self._savings.popleft()[1], _NONE)
         marks = self._inputs(i, mine, its)
         self._see([mine], [its])
         digests = [*zip(mine.before, its.before, strict=False), *zip(mine.behind, its.behind, strict=False)]
@@ -375,6 +385,8 @@ class _Judge:
                 marks = self._root(i, "runs", mine, used)
             else:
                 marks = self._of_python(i, mine, used)
+        if marks and self._one.sites[mine.site].op.startswith(REGION):
+            self._regions |= marks
         for place in range(len(mine.writers), len(mine.before) if marks else 0):
             self._draws[self._generator(mine, place)] |= marks or _NONE
         if marks is not None and not mine.behind:
@@ -440,6 +452,9 @@ class _Judge:
                 found |= self._drawn(i, mine, place) if _begins(x, GENERATOR) else _NONE
             elif marks := self._marks.get(writer, _NONE):
                 reached |= marks
+            elif writer < 0 and (marks := self._of_outside(mine)):
+                self._marks[writer] = marks
+                reached |= marks
             elif writer not in self._excused and self._told(writer, its.writers[place : place + 1]):
                 behind_us = writer in self._equal or _begins(x, CHANGED) or _begins(y, CHANGED)
                 cause: Cause = "changed" if behind_us else "input"
@@ -453,6 +468,10 @@ class _Judge:
             unlike = True
             found |= self._of_python(i, mine, value, reached)
         return frozenset(reached | found) if unlike else None
+
+    def _of_outside(self, op: RecordedOp) -> _Marks:
+        """Return the roots that memory from outside may come of: what was saved, in the backward phase what regions kept for it."""
+        return self._saved | (self._regions if self._one.sites[op.site].phase == "backward" else _NONE)
 
     def _told(self, writer: int, others: Sequence[int]) -> bool:
         """Tell whether memory that differs for no root is one: behind a gap what came from outside since."""
@@ -657,40 +676,4 @@ def judge(
         propagated=propagated,
         partings=tuple(partings),
         roots=tuple(sorted(roots.values(), key=lambda root: root.first)[: 1 if only_first else None]),
-    )
-
-
-def joined(ranks: Sequence[Located]) -> Located:
-    """Return what several ranks of a program found, each root with the ranks that found it."""
-    roots: dict[tuple[OpSite, Cause], Root] = {}
-    for rank, located in enumerate(ranks):
-        for root in located.roots:
-            known = roots.setdefault((root.site, root.cause), root)
-            known.in_runs += (rank,)
-            if known is not root:
-                for name in ("calls", "differing_calls", "executions", "differing"):
-                    setattr(known, name, getattr(known, name) + getattr(root, name))
-                known.reached = max(known.reached, root.reached)
-    counts = ("ops", "replayed", "launches", "thread_ops", "processes", "outside", "race_free")
-    left_out: Counter[str] = Counter()
-    left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for one in ranks:
-        left_out.update(one.left_out)
-        for reason, names in one.left_out_ops.items():
-            left_out_ops[reason].update(dict.fromkeys(names))
-    return replace(
-        ranks[0],
-        **{name: sum(getattr(one, name) for one in ranks) for name in counts},
-        ranks=len(ranks),
-        bound=all(one.bound for one in ranks),
-        replays=min(one.replays for one in ranks),
-        left_out=dict(left_out),
-        left_out_ops={reason: tuple(names) for reason, names in left_out_ops.items()},
-        outside_site=next((one.outside_site for one in ranks if one.outside_site), None),
-        compiled=tuple(dict.fromkeys(place for one in ranks for place in one.compiled)),
-        sentinels=tuple(seen for one in ranks for seen in one.sentinels),
-        roots=tuple(roots.values()),
-        ended=next(
-            (f"rank {rank}: {one.ended}" for rank, one in enumerate(ranks) if one.ended is not None), None
-        ),
     )
