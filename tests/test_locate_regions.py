@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import copy
+import io
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ import torch
 
 from detmatrix.scanner.locate import record
 from detmatrix.scanner.located_words import text
-from detmatrix.scanner.programs.runs import hold, judge
+from detmatrix.scanner.programs.runs import RecordedRun, hold, judge
 from tests.test_locate_runs import Recorded, recorded  # noqa: F401 - a fixture, found by its name
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -163,3 +165,68 @@ def test_a_compiled_region_may_be_given_memory_that_nothing_wrote(recorded: Reco
     found = judge(*recorded(lambda: _unwritten(1.0), lambda: _unwritten(2.0)))
 
     assert [root.site.op for root in found.roots] == ["aten::full"]
+
+
+def test_where_nothing_is_compiled_the_module_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of it is a copy, and a call past what stands for the compiled one is no region."""
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    with record(str(tmp_path / "a.ops")):
+        net = torch.nn.Linear(2, 2)
+        stands = torch.compile(net)
+        other = copy.deepcopy(net)
+        torch.nn.init.zeros_(other.weight)
+        torch.nn.init.zeros_(other.bias)
+        zero = other(torch.ones(2))
+        stands(torch.ones(2))
+    ops = [RecordedRun(tmp_path / "a.ops").sites[one.site].op for one in RecordedRun(tmp_path / "a.ops").ops]
+
+    assert "forward" not in vars(net)
+    assert zero.tolist() == [0, 0]
+    assert stands.in_features == 2
+    assert ops.count("compiled::Linear") == 1
+
+
+def _partly_written(number: float) -> None:
+    junk = np.full(2500, number, dtype=np.float32)
+    del junk
+    out = torch.empty(2500)
+    write = _compiled(lambda x, out: out[:10].copy_(x * 2).sum())
+    write(torch.ones(10), out)
+    junk = np.full(2500, number + 1, dtype=np.float32)
+    del junk
+    rows = torch.empty(2, 1250)
+    for row in rows:
+        _compiled(lambda x, out: out.copy_(x))(torch.ones(1250), row)
+    rows.sum()
+
+
+def _trained(number: float) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 1))
+    with torch.no_grad():
+        net[0].weight.mul_(number)
+    _compiled(net)(torch.ones(3, 4)).sum().backward()
+
+
+def _loaded(number: float) -> None:
+    weight = torch.ones(3) * number
+    kept = io.BytesIO()
+    torch.save({"weight": weight}, kept)
+    kept.seek(0)
+    torch.ones(3).copy_(torch.load(kept)["weight"]).sum()
+
+
+@pytest.mark.parametrize(
+    ("program", "roots"),
+    [(_partly_written, []), (_trained, ["aten::mul_.Tensor"]), (_loaded, ["aten::mul.Tensor"])],
+)
+def test_what_comes_of_a_region_or_a_file_is_no_root(tmp_path: Path, program: Any, roots: list[str]) -> None:
+    """Memory that a region left unwritten, what it kept for its backward phase, and tensors that were saved and loaded."""
+    for number in (2.0, 3.0):
+        torch.manual_seed(0)
+        with record(str(tmp_path / str(number))):
+            program(number)
+    found = hold([str(tmp_path / "2.0"), str(tmp_path / "3.0")])
+
+    assert [root.site.op for root in found.roots] == roots, text(found)
