@@ -26,7 +26,7 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
         "last_at_places": ("overwrite",),
     },
     "torch.Tensor.index_copy": {"last_along_dim": ("duplicates", "duplicate_rows", "duplicate_columns")},
-    "torch.Tensor.scatter_add_": {"segments_of_elements": ("collisions", "rows", "columns")},
+    "torch.Tensor.scatter_add_": {"sums_of_elements": ("collisions", "rows", "columns")},
     "torch.Tensor.scatter": {
         "last_of_elements": ("duplicates", "duplicate_rows"),
         "segments_of_elements": ("reduce_add_rows", "reduce_multiply_rows"),
@@ -73,7 +73,7 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
     "torch.histc": {"counted_bins": ("few_bins", "many_bins")},
     "torch.bincount": {"weights_of_segments": ("weights",)},
     "torch.median": {"middle_of_sorted": ("tied_rows", "tied_columns")},
-    "torch.nanmedian": {"middle_of_sorted": ("tied_rows", "tied_columns")},
+    "torch.nanmedian": {"middle_of_numbers": ("tied_rows", "tied_columns")},
 }
 
 
@@ -81,7 +81,7 @@ class Code(NamedTuple):
     """A function as it is written."""
 
     note: str
-    lines: str  # with those of ours that it calls
+    lines: str  # with those of ours that it calls, behind the import of torch
 
 
 def _spellings() -> tuple[OpSpec, ...]:
@@ -117,17 +117,23 @@ def _module() -> tuple[str, dict[str, ast.FunctionDef]]:
 
 def code_of(function: str) -> Code:
     """Return the text of a function, without annotations of its arguments and with the functions that it calls before it."""
+    _, functions = _module()
+    return Code(
+        ast.get_docstring(functions[function]) or "", "\n\n".join(["import torch", *_definitions(function)])
+    )
+
+
+def _definitions(function: str) -> list[str]:
     text, functions = _module()
     node = functions[function]
     called = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id in functions)
-    note = ast.get_docstring(node) or ""
-    body = node.body[bool(note) :]
+    body = node.body[ast.get_docstring(node) is not None :]
     for argument in (one for one in ast.walk(node.args) if isinstance(one, ast.arg)):
         argument.annotation = None
     head = f"def {function}({ast.unparse(node.args)}):"
     lines = text.splitlines()[body[0].lineno - 1 : node.end_lineno]
     own = "\n".join([head, *lines])
-    return Code(note, "\n\n".join([*(code_of(one).lines for one in dict.fromkeys(called)), own]))
+    return list(dict.fromkeys([*(one for name in called for one in _definitions(name)), own]))
 
 
 SPELLINGS: tuple[OpSpec, ...] = _spellings()

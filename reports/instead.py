@@ -29,7 +29,7 @@ def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) 
     return [
         View(
             {"code": one.code, "note": one.note, "cases": list(one.cases), "runs": seen},
-            words=[run.words for run in seen] or [NOT_RUN],
+            words=[*_told(seen), *(run.words for run in seen)] or [NOT_RUN],
         )
         for one in spellings_of(specs)
         for seen in ([*_seen(one.spec, [*runs, *recorded_runs()])],)
@@ -44,6 +44,16 @@ def recorded_runs() -> tuple[tuple[str, Matrix], ...]:
     return tuple(zip(paths, narrowed(paths, read, lambda row: row.source == "instead"), strict=True))
 
 
+def _told(seen: Sequence[View]) -> Iterator[str]:
+    """Say in which cases a spelling was executed, and whether it is for CUDA alone."""
+    cases = dict.fromkeys(case for run in seen for case in run["cases"])
+    if cases:
+        yield f"executed in the cases {', '.join(cases)}"
+    differs = {run["device"] == "cpu" for run in seen if run["finding"] != "deterministic"}
+    if True in differs and any(run["device"] != "cpu" for run in seen):
+        yield "for CUDA: on the CPU it differs"
+
+
 def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
     """Yield what each run showed of a spelling."""
     for path, one in runs:
@@ -54,13 +64,15 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
             one.run.header.environment.torch,
             min((it.finding for it in rows), key=WORST_FIRST.index),
         )
-        compared, cost = _compared(rows), _cost(rows)
+        compared, (cost, slowest) = _compared(rows), _cost(rows)
         head = one.device if one.simulated else f"{one.device}, measured"
         told = (
             f"{finding} in {several(len(rows), 'row')}",
             compared["values"],
             *(
-                [f"takes {' to '.join(dict.fromkeys(map(times, cost)))} the op's time with the flag off"]
+                [
+                    f"takes {' to '.join(dict.fromkeys(map(times, cost)))} ({slowest}) the op's time with the flag off"
+                ]
                 if cost
                 else ()
             ),
@@ -73,8 +85,10 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
                 "device": one.run.header.settings.device,
                 "finding": finding,
                 "rows": [row.row.id for row in rows],
+                "cases": list(dict.fromkeys(row.row.case for row in rows)),
                 **compared,
                 "cost": cost,
+                "slowest": slowest,
             },
             words=f"{head}, torch {torch}: {'; '.join(told)}",
         )
@@ -89,8 +103,8 @@ def _compared(rows: Sequence[MatrixRow]) -> dict[str, Any]:
     return {"agrees": wrong is None, "largest": largest, "values": wrong or f"the op's values{distance}"}
 
 
-def _cost(rows: Sequence[MatrixRow]) -> list[float]:
-    """Return the least and the most that a row takes of the op's time with the flag off; nothing if none was timed."""
-    costs = [row.cost for row in rows if row.cost is not None]
-    ratios = [it.off.median / it.op.median for it in costs if it.off and it.op and it.op.median]
-    return [min(ratios), max(ratios)] if ratios else []
+def _cost(rows: Sequence[MatrixRow]) -> tuple[list[float], str | None]:
+    """Return the least and the most that a row takes of the op's time with the flag off, and the case that takes most."""
+    timed = [(row.row.case, row.cost) for row in rows if row.cost is not None]
+    ratios = [(it.off.median / it.op.median, case) for case, it in timed if it.off and it.op and it.op.median]
+    return ([min(ratios)[0], max(ratios)[0]], max(ratios)[1]) if ratios else ([], None)
