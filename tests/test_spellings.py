@@ -156,7 +156,7 @@ BESIDE: dict[str, list[Call]] = {
 )
 def test_beside_its_cases_it_gives_the_values_of_the_op_or_refuses(spec: OpSpec, of: OpSpec) -> None:
     """Other dims, NaN, narrow indices, further arguments of the op: what it does not do it refuses."""
-    op, written = resolve(of.op_name), resolve(spec.op_name)
+    op, written = resolve(of.op_name), resolve(spec.op)
     same = 0
     for it in BESIDE[of.name]:
         try:
