@@ -36,12 +36,15 @@ def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) 
     ]
 
 
+def recorded_runs() -> list[tuple[str, Matrix]]:
+    """Return the recorded runs of spellings, each with its path from here."""
+    return [*zip(recorded(of="instead"), _recorded_runs(), strict=True)]
+
+
 @cache
-def recorded_runs() -> tuple[tuple[str, Matrix], ...]:
-    """Return the recorded runs of spellings, each with its path."""
+def _recorded_runs() -> tuple[Matrix, ...]:
     paths = recorded(of="instead")
-    read = [read_run(path) for path in paths]
-    return tuple(zip(paths, narrowed(paths, read, lambda row: row.source == "instead"), strict=True))
+    return tuple(narrowed(paths, [read_run(path) for path in paths], lambda row: row.source == "instead"))
 
 
 def _told(seen: Sequence[View]) -> Iterator[str]:
