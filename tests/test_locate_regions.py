@@ -200,6 +200,11 @@ def _partly_written(number: float) -> None:
     for row in rows:
         _compiled(lambda x, out: out.copy_(x))(torch.ones(1250), row)
     rows.sum()
+    same = torch.zeros(2500) + number * 0
+    del same
+    again = torch.empty(2500)
+    _compiled(lambda x: x.zero_())(again)
+    again.sum()
 
 
 def _trained(number: float) -> None:

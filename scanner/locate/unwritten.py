@@ -35,6 +35,7 @@ class _Blank:
     values: tuple[torch.Tensor, torch.Tensor]  # two things that these elements may hold
     origin: str  # the op that handed it out
     content: torch.Tensor | None  # digest of the memory at that time: something else may write without an op
+    doubted: bool = False  # a region may have written elements as they were: reading them is no root
 
 
 class UnwrittenMemory:
@@ -128,7 +129,7 @@ class UnwrittenMemory:
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
                 self.given_open.add(id(one))
-                found = self._test(op, func, args, kwargs, one, blank)
+                found = None if blank.doubted else self._test(op, func, args, kwargs, one, blank)
                 if found:
                     self._blanks.remove(one)
                     return found
@@ -149,7 +150,7 @@ class UnwrittenMemory:
         now, then = (as_integers(one.contiguous().view(-1)) for one in (tensor, before))
         kept = (now == then).view(tensor.numel(), -1).all(1).view(tensor.shape)
         _like(blank.open, tensor).logical_and_(kept)
-        blank.content = None
+        blank.content, blank.doubted = None, True
         if not bool(blank.open.any()):
             self._blanks.remove(tensor)
 
