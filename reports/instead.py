@@ -52,8 +52,8 @@ def _told(seen: Sequence[View]) -> Iterator[str]:
     cases = dict.fromkeys(case for run in seen for case in run["cases"])
     if cases:
         yield f"executed in the cases {', '.join(cases)}"
-    differs = {run["device"] == "cpu" for run in seen if run["finding"] != "deterministic"}
-    if True in differs and any(run["device"] != "cpu" for run in seen):
+    on_cpu = [run["finding"] for run in seen if run["device"] == "cpu"]
+    if len(on_cpu) < len(seen) and any(finding != "deterministic" for finding in on_cpu):
         yield "for CUDA: on the CPU it differs"
 
 
@@ -63,24 +63,13 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
         rows = [row for row in one.rows if row.row.spec == spec]
         if not rows:
             continue
-        torch, finding = (
-            one.run.header.environment.torch,
-            min((it.finding for it in rows), key=WORST_FIRST.index),
-        )
+        torch = one.run.header.environment.torch
+        finding = min((it.finding for it in rows), key=WORST_FIRST.index)
         compared, (cost, slowest) = _compared(rows), _cost(rows)
         head = one.device if one.simulated else f"{one.device}, measured"
-        told = (
-            f"{finding} in {several(len(rows), 'row')}",
-            compared["values"],
-            *(
-                [
-                    f"takes {' to '.join(dict.fromkeys(map(times, cost)))} ({slowest}) the op's time with the flag off"
-                ]
-                if cost
-                else ()
-            ),
-            *proof_words(rows),
-        )
+        ratios = " to ".join(dict.fromkeys(map(times, cost)))
+        took = [f"takes {ratios} ({slowest}) the op's time with the flag off"] if cost else []
+        told = [f"{finding} in {several(len(rows), 'row')}", compared["values"], *took, *proof_words(rows)]
         yield View(
             {
                 "run": path,

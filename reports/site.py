@@ -56,7 +56,12 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
     links = [(f"The documented lists of {listed[-1]}", "lists.html")]
     links += [("What changed between releases", "changes.html")] if len(listed) > 1 else []
     told = [(title(text), f"reports/{name}.html") for name, text in texts.items()]
-    yield FRONT, _front(newest, runs, releases=pages, pages=links, reports=told)
+    files = [
+        (one.name, f"torch {_release(one.run)}, {machine_words(one)}")
+        for some in matrices.values()
+        for one in some
+    ]
+    yield FRONT, _front(newest, files=files, releases=pages, pages=links, reports=told)
     for name, some in matrices.items():
         yield f"releases/{name}.html", _linked(matrix_page.render(some), "../")
     yield "lists.html", _linked(DOCS["html"](join(newest)), "")
@@ -92,17 +97,13 @@ def _linked(pieces: Iterable[str], up: str) -> Iterator[str]:
     yield "".join(pieces).replace(_BRAND, link, 1)
 
 
-def _front(newest: Sequence[Matrix], runs: Mapping[str, Run], **links: object) -> Iterator[str]:
+def _front(newest: Sequence[Matrix], **links: Sequence[tuple[str, str]]) -> Iterator[str]:
     report = report_view(newest)
     families, devices = squares(report)
     found = {name: words for ops in families.values() for name, words in ops}
     counts = Counter(one for words in found.values() for one in {*words} if one)
     meanings = FINDING_MEANING | {name: word.meaning for name, word in BESIDE.items()}
     counted = {name: counts[name] for name in (*BESIDE, *WORST_FIRST) if counts[name]}
-    files = [
-        (Path(path).name, f"torch {_release(run)}, {machine_words(matrix_of(path, run))}")
-        for path, run in runs.items()
-    ]
     yield from generate(
         "site",
         styles=("report", "explain"),
@@ -115,7 +116,6 @@ def _front(newest: Sequence[Matrix], runs: Mapping[str, Run], **links: object) -
         meanings={name: meanings[name] for name in counted},
         ranks={name: rank for rank, name in enumerate(meanings)},
         simulated=any(one.simulated for one in newest),
-        files=files,
         links=links,
     )
 

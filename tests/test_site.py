@@ -57,6 +57,9 @@ def test_a_folder_of_somebody_is_left_alone(detmatrix: Command, tmp_path: Path, 
     (tmp_path / "file").touch()
 
     assert f"{place}: is there, and no site of ours" in refused(detmatrix("site", "run.jsonl", "-o", place))
+    write_run(tmp_path / "mine" / "run.jsonl")
+    twice = refused(detmatrix("site", "run.jsonl", "mine/run.jsonl", "-o", "out"))
+    assert "run.jsonl: 2 runs have this name" in twice
 
 
 def test_the_front_of_the_recorded_runs_is_small() -> None:

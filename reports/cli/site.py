@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -39,6 +40,11 @@ def command(runs: tuple[str, ...], folder: Path) -> int:
     own = {} if runs else {path.stem: path.read_text(encoding="utf-8") for path in _reports()}
     read = {path: read_run(path) for path in runs or recorded()}
     _check(folder)
+    for name, count in Counter(Path(path).name for path in read).items():
+        if count > 1:
+            raise UsageError(
+                f"{name}: {count} runs have this name, and lie in one folder of the site; rename them"
+            )
     written = 0
     try:
         for place in ("ops", "releases", "reports", "runs"):
