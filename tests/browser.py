@@ -55,7 +55,7 @@ const ground = (e) => {
 const worst = {};
 for (const e of document.querySelectorAll("body *")) {
   const bare = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-  if (!bare || !e.checkVisibility() || e.closest("script, .skip")) continue;
+  if (!bare || !e.checkVisibility() || e.closest("script, .skip, .hidden")) continue;
   const [a, b] = [light(parse(getComputedStyle(e).color)), light(ground(e))];
   const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
   const name = `${e.tagName} ${e.className}`;

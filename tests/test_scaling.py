@@ -97,7 +97,7 @@ def test_a_page_holds_what_a_browser_can(runs: tuple[Path, Path], monkeypatch: p
     assert len(results(page)) == 100
     assert sum(result["finding"] == "silent" for result in results(page)) == len(silent)
     assert "A page holds 100 rows at most: these are 100 of 300, those with the worst findings." in page
-    assert f">{matrix.counts['deterministic']} rows<" in page
+    assert f">{len(matrix.rows)} rows<" in page
 
 
 def test_a_page_of_six_thousand_rows_stays_near_a_megabyte() -> None:
@@ -106,7 +106,7 @@ def test_a_page_of_six_thousand_rows_stays_near_a_megabyte() -> None:
     page = "".join(page_.render([matrix]))
 
     assert len(results(page)) == len(matrix.rows) > 6000
-    assert len(page.encode()) < 1_200_000
+    assert len(page.encode()) < 1_250_000
 
 
 def _block(page: str, name: str) -> Any:
