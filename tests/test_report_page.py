@@ -77,7 +77,7 @@ def test_a_click_on_a_head_sorts(page: Page) -> None:
 def test_what_differed_and_what_costs_is_drawn(open_page: Opener, tmp_path: Path) -> None:
     """A point for each measured row and mode that differed, which leads to the row; a bar for each op that the flag slows."""
     page = open_page(evidence_run(tmp_path / "run.jsonl"))
-    points = [one.get_attribute("aria-label") for one in page.all(".rates a")]
+    points = [one.accessible_name for one in page.all(".rates a")]
     bars = [one.text.split() for one in page.all(".bars tr")]
     name, _, words = points[0].partition(", ")
     page.run("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", page.one(".rates a"))
@@ -93,7 +93,7 @@ def test_what_differed_and_what_costs_is_drawn(open_page: Opener, tmp_path: Path
 def test_each_op_is_a_square_of_its_family(page: Page) -> None:
     """In the colour of its worst case; it leads to the op."""
     square = page.one(".families a.raises")
-    name = square.get_attribute("title").partition(",")[0]
+    name = square.accessible_name.partition(":")[0]
     square.click()
     page.shows("1 of 9 ops")
 
