@@ -33,8 +33,9 @@ from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.located import Located
 from detmatrix.scanner.located_words import text
 from detmatrix.scanner.programs import process
+from detmatrix.scanner.programs.align import align
 from detmatrix.scanner.programs.process import of_all_ranks
-from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
+from detmatrix.scanner.programs.runs import RecordedRun, hold, judge
 from tests.commands import Command
 from tests.conftest import refused
 from tests.programs import (
