@@ -133,9 +133,7 @@ class Located:
     steps: int = 0
     seconds: float = 0.0
     left_out: dict[str, int] = field(default_factory=dict)  # why calls were not executed again -> how many
-    left_out_ops: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # and which ops they were, the first few
+    left_out_ops: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the first few of these
     thread_ops: int = 0  # that other threads of Python called: not looked at
     processes: int = 0  # that multiprocessing started: not looked at
     called: tuple[tuple[OpSite, int], ...] = ()  # call sites and calls, where ops were only counted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import io
+import pickle
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -167,25 +168,40 @@ def test_a_compiled_region_may_be_given_memory_that_nothing_wrote(recorded: Reco
     assert [root.site.op for root in found.roots] == ["aten::full"]
 
 
-def test_where_nothing_is_compiled_the_module_stays_as_it_is(
+class _Outer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = _compiled(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+        self.inner.mark = 1  # of the module that it stands for
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+def test_where_nothing_is_compiled_a_module_behaves_as_a_compiled_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy of it is a copy, and a call past what stands for the compiled one is no region."""
-    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
-    with record(str(tmp_path / "a.ops")):
-        net = torch.nn.Linear(2, 2)
-        stands = torch.compile(net)
-        other = copy.deepcopy(net)
-        torch.nn.init.zeros_(other.weight)
-        torch.nn.init.zeros_(other.bias)
-        zero = other(torch.ones(2))
-        stands(torch.ones(2))
-    ops = [RecordedRun(tmp_path / "a.ops").sites[one.site].op for one in RecordedRun(tmp_path / "a.ops").ops]
+    """What stands for it has its keys and attributes, is copied and pickled, and the module itself stays as it is."""
+    seen, ones = [], torch.ones(1, 2)
+    for disabled in "01":
+        monkeypatch.setenv("TORCHDYNAMO_DISABLE", disabled)
+        with record(str(tmp_path / disabled)):
+            outer = _Outer()
+            stands, net = outer.inner, outer.inner._orig_mod
+            other, plain = pickle.loads(pickle.dumps(outer)), copy.deepcopy(net)
+            plain[0].weight.data.zero_()
+            equal = [one(ones).equal(outer(ones)) for one in (other, net, plain)]
+            stands.eval()
+            same = _compiled(net, disable=True) is net
+            _compiled(stands)(ones)
+        run = RecordedRun(tmp_path / disabled)
+        attributes = [*stands.state_dict()], net.mark, len(stands), net.training, "forward" in vars(net)
+        sites = [(run.sites[one.site].op, run.sites[one.site].module) for one in run.ops]
+        seen.append(((*attributes, type(other.inner)), equal, same, [op for op, _ in sites], {*sites[:-1]}))
 
-    assert "forward" not in vars(net)
-    assert zero.tolist() == [0, 0]
-    assert stands.in_features == 2
-    assert ops.count("compiled::Linear") == 1
+    assert seen[0] == seen[1]
+    assert (seen[1][1:3], seen[1][3][-1]) == (([True, True, False], True), "compiled::Sequential")
+    assert {("compiled::Sequential", "_Outer.inner"), ("aten::addmm", "_Outer.inner.0")} <= seen[1][4]
 
 
 def _partly_written(number: float) -> None:

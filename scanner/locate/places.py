@@ -150,14 +150,14 @@ class CallPlaces:
             name = self._names[root].get(id(module))
             if name is None:
                 # Not among the modules of the outermost one when it was first called: added since, or held elsewhere.
-                name = f"{self._stack[-1][1]}.{type(module).__name__}"
+                name = f"{self._stack[-1][1]}.{type(original(module)).__name__}"
         else:
-            name = type(getattr(module, _ORIGINAL, module)).__name__
+            name = type(original(module)).__name__
             if module not in self._names:
-                paths = [
-                    (path.removeprefix(_ORIGINAL).lstrip("."), one) for path, one in module.named_modules()
-                ]
-                self._names[module] = {id(one): f"{name}.{path}" if path else name for path, one in paths}
+                names = self._names[module] = {}
+                for path, one in module.named_modules():
+                    parts = [part for part in path.split(".") if part not in {"", _ORIGINAL}]
+                    names[id(one)] = ".".join([name, *parts])
         self._stack.append((module, name))
 
     def _leave(self, module: torch.nn.Module, _: Any, __: Any) -> None:
@@ -186,6 +186,13 @@ class CallPlaces:
         if len(self._forward) > _MOST_FORWARD:
             for number in list(self._forward)[: _MOST_FORWARD // 2]:
                 del self._forward[number]
+
+
+def original(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module within what torch.compile makes of one, or of such."""
+    while _ORIGINAL in (within := vars(module).get("_modules", ())):
+        module = within[_ORIGINAL]
+    return module
 
 
 def call_site(key: SiteKey) -> OpSite:

@@ -25,7 +25,7 @@ from detmatrix.scanner.errors import ending, one_line
 from detmatrix.scanner.locate.elsewhere import Elsewhere
 from detmatrix.scanner.locate.launches import LaunchReplay
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
-from detmatrix.scanner.locate.places import call_site
+from detmatrix.scanner.locate.places import call_site, original
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
 from detmatrix.scanner.located import PLACES, Located, Root, SentinelSeen, of_rank, replays_for
@@ -46,19 +46,6 @@ _EXECUTIONS = 16
 # Methods of tensors that read them past the dispatcher; by the last one a tensor is saved, and may be loaded again.
 _WITHOUT_AN_OP = ("tolist", "numpy", "__dlpack__", "__reduce_ex__")
 _TORCH = str(Path(torch.__file__).parent)
-
-
-class Uncompiled(torch.nn.Module):
-    """Stands for what ``torch.compile`` makes of a module, where it compiles nothing: the module is within, and has all attributes."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
-        self._orig_mod = module
-        self.forward = module.__call__
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the module."""
-        return self._modules[name] if name == "_orig_mod" else getattr(self._modules["_orig_mod"], name)
 
 
 class Session:
@@ -133,8 +120,11 @@ class Session:
                 return made
             region = functools.partial(self.mode.region, _name_of(written), written=written)
             if made is written and isinstance(made, torch.nn.Module):
-                # Nothing is compiled: the module stays as it is, for the program may call it past what stands for it.
-                made = Uncompiled(made)
+                if kwargs.get("disable"):
+                    return made  # as the program asks for
+                # Nothing is compiled: the module stays as it is, and in its place stands what would in a run that compiles.
+                compiler = torch._dynamo.eval_frame  # noqa: SLF001 - neither class has a public name
+                made = compiler.OptimizedModule(made, compiler._NullDecorator())  # noqa: SLF001
             if isinstance(made, torch.nn.Module):
                 made.forward = region(made.forward)
                 return made
@@ -237,6 +227,8 @@ def _name_of(compiled: Any) -> str:
     owner = getattr(compiled, "__self__", None)
     if isinstance(owner, torch.nn.Module) and compiled.__name__ == "_call_impl":
         compiled = owner
+    if isinstance(compiled, torch.nn.Module):
+        compiled = original(compiled)
     return str(getattr(compiled, "__name__", type(compiled).__name__))
 
 

@@ -54,9 +54,7 @@ class RecordedOp(msgspec.Struct, array_like=True, frozen=True):
     behind: tuple[RecordedDigest, ...]
     older: tuple[int, ...] = ()
     used: int | None = None  # of a compiled region: numbers beside its arguments
-    gave: int | None = (
-        None  # shapes of what it gave, where zeros or no elements have the same digest in any shape
-    )
+    gave: int | None = None  # shapes of what it gave, of which zeros have the same digest in any
 
 
 class _Named(msgspec.Struct):
