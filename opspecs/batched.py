@@ -20,14 +20,9 @@ def batched(
     outputs: int = 0,
     directions: tuple[Direction, ...] = ("forward", "backward"),
 ) -> Case:
-    """Return a case in the dtypes that models are served in.
+    """Return a case in the dtypes that models are served in, of a batch of ``ITEMS``.
 
-    Args:
-        inputs: Draws ``ITEMS`` items.
-        provokes: What could expose a difference.
-        held: The axis of the batch in each argument that holds it; by default the first of the first argument.
-        outputs: Likewise in what is returned.
-        directions: Of its rows.
+    *held* is the axis of the batch in each argument that holds it, by default the first of the first argument.
     """
     return Case(
         inputs,

@@ -75,22 +75,14 @@ class Pools:
     """Numbers of each kind that is asked for, on the device; a draw is a window of them that goes round."""
 
     def __init__(self) -> None:
-        """Draw nothing yet."""
         self._pools: OrderedDict[tuple[str, Any, str], torch.Tensor] = OrderedDict()
 
     def window(self, key: str, device: str, function: str, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         """Return what stands for a call of a random function; ``None`` if it is to be called.
 
         Equal arguments give equal numbers, in every process and on every device: no number is drawn twice, and none depends
-        on what was drawn before.
-
-        Args:
-            key: Decides where the window begins.
-            device: Where the numbers are wanted.
-            function: ``"randn"`` or ``"randint"``; permutations are no window of anything, and what is made of uniform numbers
-                is computed in float64, which not every accelerator has.
-            args: Its arguments, the shape last.
-            kwargs: Its keyword arguments.
+        on what was drawn before. Permutations are no window of anything, and what is made of uniform numbers is computed in
+        float64, which not every accelerator has. The shape is the last of *args*.
         """
         if function not in {"randn", "randint"} or not _FEW < (count := math.prod(args[-1])) <= POOL:
             return None
@@ -108,15 +100,7 @@ class Pools:
     def gradient(
         self, key: str, place: int, device: str, shape: tuple[int, ...], dtype: torch.dtype
     ) -> torch.Tensor:
-        """Return normal values for the gradient of an output of any size, on the device; ``gradient_source`` says how.
-
-        Args:
-            key: That of all outputs of the op.
-            place: The output's among those that are differentiated.
-            device: Where the numbers are wanted.
-            shape: The output's.
-            dtype: In which they are drawn.
-        """
+        """Return normal values for the gradient of the output at a *place* among those that are differentiated; see ``gradient_source``."""
         start = (seed_of(key) + place * _APART) % POOL
         # A copy here too: of a sparse output it is the gradient's very memory.
         return _cut(self._pool(device, "randn", dtype=dtype), start, math.prod(shape)).clone().reshape(shape)

@@ -63,11 +63,7 @@ def file_of(specs: str) -> Path:
 
 
 def spec_of(named: FunctionName, declared: Mapping[str, Mapping[str, Any]]) -> OpSpec:
-    """Return the spec of a function; what it is given, and whether that can be differentiated, a worker finds out.
-
-    Args:
-        named: The function.
-        declared: What its files declare, by their names.
+    """Return the spec of a function, given what each of its files declares; what it is given, a worker finds out.
 
     Raises:
         LookupError: There is no such function.

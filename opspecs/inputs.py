@@ -47,13 +47,8 @@ class Inputs:
     ) -> None:
         """Seed the draws from *key*: equal keys give equal bits on one build of torch.
 
-        Args:
-            key: What the draws depend on.
-            dtype: Of the case.
-            device: Where to.
-            direction: "backward" makes leaves.
-            kept: What was drawn before; without it everything is drawn anew.
-            pools: What windows are cut out of; those of *kept*, or else new ones.
+        The direction ``"backward"`` makes leaves. Without *kept*, what was drawn before, everything is drawn anew; windows are
+        cut out of *pools*, those of *kept*, or new ones.
         """
         # Spec modules load without torch; only a worker makes Inputs.
         import warnings  # noqa: PLC0415
@@ -182,12 +177,9 @@ class Inputs:
             return self._torch.quantize_per_tensor(drawn.to(self.device), 1 / 16, 0, self.dtype)
 
     def coo(self, *shape: int, stored: int, repeated: bool = False) -> torch.Tensor:
-        """A sparse matrix, or batch of them, with so many values stored at random places, in order.
+        """A sparse matrix, or batch of them, of which so many values are stored at random places, in order.
 
-        Args:
-            shape: Of the whole.
-            stored: How many values are stored.
-            repeated: Store several values at one place, in no order; else no two.
+        *repeated* stores several values at one place, in no order; else no two.
         """
         size = math.prod(shape)
         places = self.index(stored, high=size) if repeated else self.permutation(size)[:stored].sort().values

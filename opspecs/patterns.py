@@ -47,14 +47,7 @@ class OpNames(NamedTuple):
 
 
 def op_names(name: str, family: str, op: str = "", documented: Sequence[str] = ()) -> OpNames:
-    """Return what an op is called.
-
-    Args:
-        name: Of its spec.
-        family: Of its spec.
-        op: The path of what is called; one of a user's function is no name.
-        documented: The names by which PyTorch's lists would speak of it, if its spec says so.
-    """
+    """Return what an op is called; the path *op* of a user's function is no name."""
     if not documented:
         documented = names_for(name) if name.startswith(tuple(PREFIXES)) else (name,)
     return OpNames(name, family, tuple(documented), op if op.startswith("torch.") else "")
@@ -80,12 +73,7 @@ def called(pattern: str, ops: Iterable[OpNames]) -> list[OpNames]:
 
 
 def ops_of(pattern: str, ops: Iterable[OpNames]) -> list[OpNames]:
-    """Return the ops of which a pattern may select rows; their cases need not be known yet.
-
-    Args:
-        pattern: A name, or an id of rows ``spec:case:direction:dtype`` of which trailing parts may be left out.
-        ops: To select from.
-    """
+    """Return the ops of which a pattern, a name or an id of rows as ``rows_of`` takes it, may select rows; their cases need not be known."""
     pattern = _in_python(pattern)
     if ":" not in pattern:
         return called(pattern, ops)
@@ -95,12 +83,10 @@ def ops_of(pattern: str, ops: Iterable[OpNames]) -> list[OpNames]:
 
 
 def rows_of(pattern: str, rows: Sequence[tuple[OpNames, str]]) -> set[str]:
-    """Return the ids of the rows that a pattern selects.
+    """Return the ids of the rows that a pattern selects, of rows given with their ops.
 
-    Args:
-        pattern: Selects by the name of an op or by its family or, if it holds a colon, by row id, of which trailing parts
-            may be left out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
-        rows: To select from, each the op and the id.
+    It selects by the name of an op or by its family or, if it holds a colon, by row id, of which trailing parts may be left
+    out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
     """
     pattern = _in_python(pattern)
     if ":" not in pattern:
@@ -121,12 +107,9 @@ def _rows_called(pattern: str, rows: Sequence[tuple[OpNames, str]]) -> list[tupl
 def near(
     pattern: str, rows: Sequence[tuple[OpNames, str]], others: Iterable[OpNames] = ()
 ) -> tuple[str, ...]:
-    """Return up to three names that the writer of a pattern may have meant, best first; row ids if it has their form.
+    """Return up to three names that the writer of a pattern which selects nothing may have meant, best first.
 
-    Args:
-        pattern: Selects nothing.
-        rows: What it could select, each the op and the id.
-        others: Ops that it may mean besides.
+    They are row ids if it has their form; *others* are ops that it may mean beside those of the rows.
     """
     # Only a typing slip needs it, and listing must start fast.
     from difflib import get_close_matches  # noqa: PLC0415

@@ -77,14 +77,9 @@ class NoMatchError(LookupError):
 def select(
     patterns: Sequence[str], device: str, specs: Sequence[OpSpec] = SPECS
 ) -> list[tuple[OpSpec, Planned]]:
-    """Return the rows that at least one pattern selects, in catalog order; all of them without a pattern.
+    """Return the rows on a device, or on ``"any"``, that at least one pattern selects, in catalog order; all of them without a pattern.
 
-    Args:
-        patterns: As ``detmatrix.opspecs.patterns`` reads them: each selects by name (``torch.nn.Conv2d``, ``Conv2d``, ``conv2d``),
-            by family (``pooling``) or, if it holds a colon, by row id (``spec:case:direction:dtype``), of which
-            trailing parts may be left out. ``*``, ``?`` and ``[...]`` are those of ``fnmatch``.
-        device: ``"cpu"``, ``"cuda"``, or ``"any"`` for the rows of all devices.
-        specs: What to select from.
+    ``detmatrix.opspecs.patterns`` says what patterns mean.
 
     Raises:
         NoMatchError: A pattern selects nothing.
@@ -102,11 +97,7 @@ def selected(
 ) -> list[tuple[OpSpec, Planned]]:
     """Return the rows that at least one pattern selects, as ``select`` does, if there are any.
 
-    Args:
-        patterns: As ``select`` takes them.
-        device: Likewise.
-        specs: What to select from.
-        others: Ops that are in the catalog as well, whose rows are not wanted here: a pattern may mean them.
+    *others* are ops that are in the catalog as well, whose rows are not wanted here: a pattern may mean them.
     """
     rows = [(spec, planned) for spec in specs for planned in spec.rows(device)]
     if not patterns:

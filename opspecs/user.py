@@ -160,9 +160,7 @@ def _staying() -> Iterator[None]:
 def place_of(error: BaseException, file: str) -> str:
     """Return ``", my_ops.py, line 12"``: the innermost line of the user's that an exception passed through.
 
-    Args:
-        error: What was raised.
-        file: Of the spec. Files beside it, and all of its package, are the user's too. Empty of specs that are ours.
+    Files beside that of the spec, and all of its package, are the user's too; the file is empty of specs that are ours.
     """
     if not file:
         return ""

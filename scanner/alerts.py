@@ -40,10 +40,5 @@ def caller_in(text: str) -> str | None:
 
 
 def alert_caller(exception: str | None, message: str | None) -> str | None:
-    """Return the caller named in an alert, or ``None`` if the exception is something else.
-
-    Args:
-        exception: Type name of the exception; an alert is always a ``RuntimeError``.
-        message: Its text.
-    """
+    """Return the caller named in an alert, always a ``RuntimeError``; ``None`` if the exception is something else."""
     return caller_in(message) if exception == "RuntimeError" and message is not None else None

@@ -61,11 +61,7 @@ def scan_shard(words: Sequence[str], variables: dict[str, str | None]) -> tuple[
     """Scan one shard, in a process of Ray's on a node; return the host, the exit code, the last words and the run file.
 
     Ray sends this function by value, so that a node finds nothing of ours but the detmatrix that is installed there: it uses the
-    standard library alone. Whatever ends this process ends all that it started.
-
-    Args:
-        words: Of the command line behind ``scan``, but for the output.
-        variables: Of the environment of the scan, where it is not that of the node; ``None`` is one that must not be set.
+    standard library alone. Whatever ends this process ends all that it started. A variable that is ``None`` must not be set.
 
     Raises:
         InterruptedError: A signal ended the scan.
@@ -96,13 +92,9 @@ def scan_shard(words: Sequence[str], variables: dict[str, str | None]) -> tuple[
 
 
 def scan_on_cluster(plan: Plan, address: str, shards: int | None, progress: Progress) -> Run:
-    """Scan, and return what the run file then holds.
+    """Scan each shard of a plan as a task, and return what the run file then holds.
 
-    Args:
-        plan: What is asked for; each shard of it is a task.
-        address: Of the cluster.
-        shards: How many; ``None``: as many as the scan that goes on has, or as nodes or GPUs scan side by side.
-        progress: Is told of each shard.
+    Without a number there are as many shards as the scan that goes on has, or as nodes or GPUs scan side by side.
 
     Raises:
         DetmatrixError: What was asked cannot be done, or not on a node; the shards that were complete by then stay.
@@ -277,7 +269,6 @@ def _shards_folder(plan: Plan) -> Iterator[Path]:
 
 
 def _shards_in(folder: Path) -> list[Path]:
-    """Return the files of shards that a folder holds."""
     return sorted(folder.glob("[0-9]*-of-[0-9]*.jsonl"))
 
 

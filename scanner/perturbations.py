@@ -97,12 +97,7 @@ def variables_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def shares(runs: int, names: Sequence[str]) -> list[int]:
-    """Divide *runs* executions among groups: about half for the first, and the rest among the others; schedules by their table.
-
-    Args:
-        runs: How many there are.
-        names: Of the groups, ``"quiet"``, ``"threads=1"``.
-    """
+    """Divide executions among groups (``"quiet"``, ``"threads=1"``): half for the first, the rest among the others; schedules by their table."""
     if names[0] in SCHEDULES:
         return [split(runs)[name] for name in names]
     each = runs / 2 / max(1, len(names) - 1)

@@ -57,9 +57,7 @@ _CHANGED: dict[str, frozenset[str]] = {
 def split(runs: int, scopes: Collection[str] = SCOPES) -> dict[str, int]:
     """Return how many of *runs* executions each class gets: canonical two, memory one, the others in turns.
 
-    Args:
-        runs: Executions of a row in a mode.
-        scopes: Of ``SCOPES`` those in which threads are in conflict; a class that can change nothing gets none.
+    A class that can change nothing in the *scopes* in which threads are in conflict gets none.
     """
     counts = dict.fromkeys(SCHEDULES, 0)
     counts[CANONICAL] = min(runs, 2)

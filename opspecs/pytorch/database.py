@@ -87,12 +87,8 @@ def source_of(name: str) -> str | None:
 def find(name: str, *, seed: int, enlargement: str = "", literal: bool = False) -> OpSpec:
     """Return the spec of an entry; any of its cases can be drawn.
 
-    Args:
-        name: Of the spec.
-        seed: Of the scan.
-        enlargement: How the enlarged case is grown.
-        literal: Make the tensors of a sample out of numbers, for whoever writes down how inputs are made; the sample
-            must have been drawn before.
+    With *literal* the tensors of a sample are made of numbers, for whoever writes down how inputs are made; the sample must
+    have been drawn before.
 
     Raises:
         DatabaseError: The databases cannot be imported.

@@ -78,10 +78,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
     """Yield recipes by which the largest tensor of a sample gets *target* elements or more, likely ones first.
 
-    Args:
-        tree: The arguments of the sample.
-        name: Of the op, which says whether ties matter.
-        target: Elements.
+    The name of the op says whether ties matter.
     """
     growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
     if any(map(_is_index, growing)) and any(word in name for word in _TRUSTS_INTEGERS):
@@ -205,13 +202,7 @@ def _sequences(tree: Any) -> Iterator[tuple[int, ...]]:
 
 
 def grow(tree: tuple[tuple[Any, ...], dict[str, Any]], enlargement: str, key: str) -> Any:
-    """Return ``(args, kwargs)`` grown by a recipe; equal keys give equal bits.
-
-    Args:
-        tree: The arguments of the sample.
-        enlargement: One of ``enlargements``.
-        key: Seeds the draws.
-    """
+    """Return ``(args, kwargs)``, the *tree* of a sample, grown by a recipe; equal keys give equal bits."""
     import torch  # noqa: PLC0415
 
     said = dict(part.split("=") for part in enlargement.split())

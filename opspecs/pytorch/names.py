@@ -57,9 +57,8 @@ _IN_PLACE_ONLY = {"cauchy", "exponential", "geometric", "log_normal", "uniform"}
 def names_for(name: str) -> tuple[str, ...]:
     """Return the dotted names the lists may call an entry's op by, the preferred one first.
 
-    Args:
-        name: Of a spec made from an entry: ``"opinfo:index_add"``, ``"opinfo:index_add_"``,
-            ``"opinfo:nn.functional.interpolate.bilinear"``, ``"module:nn.LSTM"``.
+    The name is that of a spec made from an entry: ``"opinfo:index_add_"``, ``"opinfo:nn.functional.interpolate.bilinear"``,
+    ``"module:nn.LSTM"``.
 
     Raises:
         ValueError: It is of neither database.

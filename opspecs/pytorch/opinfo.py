@@ -54,7 +54,6 @@ def _entries() -> dict[str, Entry]:
 
 
 def _unwrapped(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call an op as it is."""
     return op(*args, **kwargs)
 
 

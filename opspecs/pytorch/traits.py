@@ -15,14 +15,7 @@ _MISSING = object()
 
 
 def traits_of(entry: str, args: Arguments, kwargs: Named, dtype: str) -> dict[str, str]:
-    """Return the traits of a sample.
-
-    Args:
-        entry: Name of its spec: ``"opinfo:index_put_"``.
-        args: What the op is called with.
-        kwargs: And by name.
-        dtype: Of the case.
-    """
+    """Return the traits of a sample of an entry, by the name of its spec: ``"opinfo:index_put_"``."""
     name = entry.partition(":")[2]
     for function, tell in _TRAITS.items():
         if name in (function, f"{function}_") or name.startswith(f"{function}."):

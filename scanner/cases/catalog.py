@@ -51,11 +51,9 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
 
 
 def function_named(function: str, inputs: str | None) -> tuple[str, str]:
-    """Return how a function of the user's is named among files of specs, and what its spec is called.
+    """Return how a function ``FILE.py:FUNCTION`` is named among files of specs, and what its spec is called.
 
-    Args:
-        function: ``FILE.py:FUNCTION``.
-        inputs: The one that returns its arguments, likewise; ``None``: it takes none.
+    Its *inputs* are those that another such function returns, if there is one.
 
     Raises:
         UsageError: One of them is not written so.
@@ -132,12 +130,7 @@ def named_files(named: Sequence[str], recorded: Sequence[str], text: str) -> tup
     """Return the files of specs that may run for a run file: those of the command line, and those of installed packages.
 
     A file of specs is Python, and a run file may come from anyone: what it names is never executed for its sake alone.
-    Digests in it would prove nothing, for whoever writes the one writes the other.
-
-    Args:
-        named: What the command line names.
-        recorded: What the run file names.
-        text: What cannot be done without them.
+    Digests in it would prove nothing, for whoever writes the one writes the other. *text* says what cannot be done without.
 
     Raises:
         UsageError: The run had files of specs, and the command line names none.

@@ -114,7 +114,6 @@ class Planner:
         return replace(spec, directions=answer.directions, dtypes=(answer.dtype,))
 
     def _entries_of(self, source: str) -> list[str]:
-        """Return the names of a source's entries."""
         request = {"do": "entries", "source": source}
         try:
             answer = self._supervisor.ask_for(_Names, MODES[0], request, _SECONDS)
@@ -146,12 +145,7 @@ class Planner:
     def enumerated(
         self, tell: Tell, known: Collection[str] = ()
     ) -> Iterator[tuple[EntrySpec, EnumeratedEntry]]:
-        """Yield the entries that patterns could select as specs, each with the rows that they do, as workers answer.
-
-        Args:
-            tell: Told how far it is.
-            known: Names of entries that need not be asked for.
-        """
+        """Yield the entries that patterns could select, but for *known* ones, as specs with the rows that they do, as workers answer."""
         settings = self._settings
         asked = [one for one in wanted(settings.patterns, self._names, self._specs) if one.name not in known]
         for one, answer in zip(asked, self._answers([one.name for one in asked], tell), strict=True):
@@ -214,10 +208,7 @@ class Planner:
                 one.retire()
 
     def check(self, *, whole: bool) -> None:
-        """Refuse patterns of which one has selected nothing.
-
-        Args:
-            whole: Whether all entries were enumerated; else a pattern is content with an op that it could mean.
+        """Refuse patterns of which one has selected nothing; if not the *whole* was enumerated, an op that it could mean will do.
 
         Raises:
             UsageError: Names it.
@@ -275,13 +266,8 @@ def with_databases(
 ) -> tuple[str, ...]:
     """Return the sources with those databases that patterns name and no spec that is at hand does.
 
-    Which database has an op is known from the names recorded; whether the torch at hand has it, that alone knows.
-
-    Args:
-        patterns: As the command line has them.
-        sources: Those asked for, or the default.
-        specs: All that can be known of them without a worker.
-        said: Whether the sources were asked for, so that no other is scanned.
+    Which database has an op is known from the names recorded; whether the torch at hand has it, that alone knows. No other
+    source is scanned if the user *said* which.
 
     Raises:
         UsageError: A pattern names an entry of a source that was left out; says which one to add.

@@ -52,12 +52,9 @@ def spellings_of(specs: Collection[str]) -> Iterator[Spelling]:
 
 
 def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownOp:
-    """Return the op that a name means.
+    """Return the op that a name means, of the catalog, databases, scanned rows and the *targets* of documented lists.
 
-    Args:
-        typed: As its user knows it, or a row as reports name it: ``"torch.take:collisions:backward:float32"``.
-        rows: What was scanned.
-        targets: The names of the documented lists.
+    It is typed as its user knows it, or as a row in reports: ``"torch.take:collisions:backward:float32"``.
 
     Raises:
         UsageError: No op is called so, or several are.

@@ -17,16 +17,10 @@ def names_of_row(row: Row) -> OpNames:
 def selected_rows(
     patterns: Sequence[str], rows: Sequence[Row], where: str, scanned: Sequence[Row] = ()
 ) -> set[str]:
-    """Return the ids of the rows that patterns select.
-
-    Args:
-        patterns: Each selects at least one row.
-        rows: What there is.
-        where: Stands before what is said of a pattern that selects none.
-        scanned: What there is besides.
+    """Return the ids of the rows that patterns select; *scanned* is what there is besides.
 
     Raises:
-        UsageError: A pattern selects nothing; near matches are named.
+        UsageError: A pattern selects nothing, which *where* begins to say; near matches are named.
     """
     # A row is planned once for each run that has it.
     named = list(dict.fromkeys((names_of_row(row), row.id) for row in rows))

@@ -63,7 +63,6 @@ class Shard(NamedTuple):
     total: int = 1
 
     def __str__(self) -> str:
-        """Write it as the command line has it."""
         return f"{self.number}/{self.total}"
 
 

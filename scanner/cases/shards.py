@@ -31,12 +31,7 @@ def divided(groups: Sequence[str], shards: int) -> dict[str, int]:
 
 
 def plan_digest(header: Header, rows: Sequence[Row]) -> str:
-    """Return the digest of a plan, which is the same for all of its shards.
-
-    Args:
-        header: Of any of them.
-        rows: That are planned before databases are enumerated, of all shards.
-    """
+    """Return the digest of a plan, by the header of any of its shards and the rows of all that are planned before enumerating."""
     environment = header.environment
     planned = {
         "tool": header.tool,

@@ -101,7 +101,6 @@ def _modes(form: str) -> str:
 
 
 def _json(rows: Sequence[tuple[OpSpec, Planned]], on: dict[str, set[str]]) -> str:
-    """Return a list with one object per row."""
     import json  # noqa: PLC0415 - the table starts faster without
 
     listed = [

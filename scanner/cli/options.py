@@ -49,13 +49,7 @@ def format_option(forms: Iterable[str], text: str, default: str = "md") -> Calla
 
 
 def form_of(form: str | None, output: str | None, forms: Iterable[str], default: str = "md") -> str:
-    """Return the format to write: the one asked for, or else what the file's name ends in.
-
-    Args:
-        form: What ``--format`` says.
-        output: The file.
-        forms: What the command can write.
-        default: What it writes into a file of another name, and to standard output.
+    """Return the format to write: the one asked for, or else what the file's name ends in, or else the default.
 
     Raises:
         UsageError: The name ends in a format that the command does not write.
@@ -143,13 +137,7 @@ class Names(ParamType):
     def __init__(
         self, what: str = "", known: Iterable[str] = (), arranged: Callable[[tuple[str, ...]], Any] = tuple
     ) -> None:
-        """Say which names there are.
-
-        Args:
-            what: They are names of: "mode".
-            known: All of them; none: any name will do.
-            arranged: Puts names into order, or adds what follows from them.
-        """
+        """Say which names there are of *what* ("mode"), any if none are known; *arranged* puts them into order, or adds what follows."""
         self._what, self._known, self._arranged = what, tuple(known), arranged
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

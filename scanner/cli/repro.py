@@ -203,7 +203,6 @@ def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
 
 
 def _out(written: str, output: Path | None, run: str | None = None) -> None:
-    """Write the script to a file, or to standard output."""
     if output is None:
         click.echo(written, nl=False)
         return

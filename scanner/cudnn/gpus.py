@@ -76,18 +76,9 @@ def _gpu(
     clocks: tuple[int, int],
     memory: int,
 ) -> Description:
-    """Describe a GPU.
+    """Describe a GPU: bytes of shared memory in a multiprocessor and those that CUDA reserves in each block, clocks in kHz.
 
-    Args:
-        name: As CUDA reports it.
-        pci: Its PCI device id.
-        capability: 100 times its compute capability.
-        sms: Multiprocessors.
-        shared: Bytes of shared memory in a multiprocessor, and those that CUDA reserves in each block.
-        l2: Bytes of cache.
-        bus: Bits of the memory bus.
-        clocks: Of multiprocessors and memory, in kHz.
-        memory: Bytes.
+    The capability is 100 times what CUDA calls so; the bus is in bits, other sizes are in bytes.
     """
     return _COMMON | {
         "deviceName": name,

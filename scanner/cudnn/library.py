@@ -140,7 +140,7 @@ _ELEMENTS: dict[AttributeType, Any] = {
 
 
 class CudnnError(Exception):
-    """What cuDNN refused: a call, the attribute if it was about one, and the status."""
+    """What cuDNN refused: a call, the attribute if it was about one, and the status. Every call of a descriptor may raise it."""
 
 
 class CudnnLibrary:
@@ -168,11 +168,7 @@ class CudnnLibrary:
         self.version = int(self.c.cudnnGetVersion())
 
     def check(self, status: int, call: str) -> None:
-        """Raise what a call came to, unless it succeeded.
-
-        Raises:
-            CudnnError: It did not.
-        """
+        """Raise what a call came to, unless it succeeded."""
         if status == 0:
             return
         # What cudnnGetLastErrorString adds is of earlier calls too, so that the name of the status is all that is said.
@@ -207,15 +203,7 @@ class Descriptor:
             self.handle = ctypes.c_void_p()
 
     def set(self, attribute: str, *values: Any) -> Self:
-        """Set an attribute.
-
-        Args:
-            attribute: Which.
-            values: Its elements: numbers, descriptors, or one ``bytes`` of characters.
-
-        Raises:
-            CudnnError: cuDNN refuses it; the message names the attribute.
-        """
+        """Set the elements of an attribute: numbers, descriptors, or one ``bytes`` of characters."""
         number, kind = ATTRIBUTES[attribute]
         element = _ELEMENTS.get(kind, ctypes.c_int)
         data: Any
@@ -232,37 +220,21 @@ class Descriptor:
         return self
 
     def finalize(self) -> Self:
-        """Have cuDNN check it as a whole.
-
-        Raises:
-            CudnnError: cuDNN refuses it.
-        """
+        """Have cuDNN check it as a whole."""
         self._library.check(self._library.c.cudnnBackendFinalize(self.handle), f"{self.kind.name}: finalize")
         return self
 
     def get(self, attribute: str, most: int = 1) -> list[int]:
-        """Return the elements of an attribute that are numbers, at most so many.
-
-        Raises:
-            CudnnError: cuDNN refuses it; the message names the attribute.
-        """
+        """Return the elements of an attribute that are numbers, at most so many."""
         found = (_ELEMENTS.get(ATTRIBUTES[attribute].type, ctypes.c_int) * most)()
         return list(found[: self._read(attribute, most, found)])
 
     def count(self, attribute: str) -> int:
-        """Return how many elements an attribute has.
-
-        Raises:
-            CudnnError: cuDNN refuses it; the message names the attribute.
-        """
+        """Return how many elements an attribute has."""
         return self._read(attribute, 0, None)
 
     def fill(self, attribute: str, descriptors: Sequence[Descriptor]) -> int:
-        """Have cuDNN fill in descriptors of an attribute; return how many it did.
-
-        Raises:
-            CudnnError: cuDNN refuses it; the message names the attribute.
-        """
+        """Have cuDNN fill in descriptors of an attribute; return how many it did."""
         handles = (ctypes.c_void_p * len(descriptors))(*(one.handle.value for one in descriptors))
         return self._read(attribute, len(descriptors), handles)
 

@@ -69,11 +69,7 @@ class GraphBuilder:
         return self._stack.enter_context(Descriptor(self._library, kind))
 
     def graph(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
-        """Return the graph of one operation.
-
-        Raises:
-            CudnnError: cuDNN refuses it.
-        """
+        """Return the graph of one operation."""
         if problem.norm:
             one = self._norm(operation, problem, dtype, layout)
         elif problem.heads:
@@ -209,11 +205,7 @@ def device(library: CudnnLibrary, stack: ExitStack, description: Description | N
 
 
 def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[int, tuple[Engine, ...]]:
-    """Return how many engines cuDNN numbers for a graph, and those that it accepts, with their notes.
-
-    Raises:
-        CudnnError: cuDNN does not say.
-    """
+    """Return how many engines cuDNN numbers for a graph, and those that it accepts, with their notes."""
     total = graph.get("OPERATIONGRAPH_ENGINE_GLOBAL_COUNT")[0]
     found = []
     for number in range(total):
@@ -231,11 +223,7 @@ def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple
 
 
 def order(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[int, ...]:
-    """Return the engines in the order of heuristics mode A, each at its best place.
-
-    Raises:
-        CudnnError: cuDNN has none.
-    """
+    """Return the engines in the order of heuristics mode A, each at its best place."""
     with ExitStack() as stack:
         heuristics = stack.enter_context(Descriptor(library, Kind.ENGINEHEUR))
         heuristics.set("ENGINEHEUR_OPERATION_GRAPH", graph)

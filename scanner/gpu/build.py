@@ -66,12 +66,7 @@ def compiler() -> list[str]:
 
 
 def built(purpose: str, files: Mapping[str, str], libraries: Sequence[SharedLibrary]) -> Path:
-    """Return the folder that has these files and libraries, compiled now or by an earlier scan.
-
-    Args:
-        purpose: What the libraries are for; the folder's name begins with it.
-        files: Texts by their names: sources, headers and what else shall lie there.
-        libraries: To compile, in this order.
+    """Return the folder that has these files and libraries, compiled now or by an earlier scan; its name begins with the purpose.
 
     Raises:
         UsageError: There is no compiler, it fails, or the cache cannot be written.

@@ -265,10 +265,6 @@ def cubins(data: bytes, architecture: int) -> list[Cubin]:
     builds hold both for four sources, with the same kernels, many of which are stubs in the code without. Else it is the
     code for the highest smaller minor number. What is specific to another number, or to a family, is not run.
 
-    Args:
-        data: The whole fat binary, or cubin.
-        architecture: Of the device, such as 80.
-
     Raises:
         CubinError: It is damaged.
     """

@@ -138,11 +138,7 @@ DEVICES = {
 
 
 def device(architecture: int, multiprocessors: int = 0) -> GpuTable:
-    """Return the device of an architecture.
-
-    Args:
-        architecture: Such as 80.
-        multiprocessors: So many of them; 0: as many as are published.
+    """Return the device of an architecture, such as 80, with so many multiprocessors; 0: as many as are published.
 
     Raises:
         DeviceError: There is no table for it.
@@ -160,15 +156,8 @@ def blocks_per_multiprocessor(
     """Return how many blocks of a kernel are resident on one multiprocessor, by NVIDIA's published rules.
 
     Shared memory is all that the multiprocessor has: how much of it the L1 cache keeps is decided at the launch, for as
-    many blocks as the other limits allow, unless a program prefers another share.
-
-    Args:
-        on: The device.
-        registers: Of one thread.
-        static_shared: Bytes that the kernel declares.
-        dynamic_shared: Bytes that the launch adds.
-        threads: Of one block.
-        barriers: That the kernel uses.
+    many blocks as the other limits allow, unless a program prefers another share. Registers are those of one thread, threads
+    those of one block, shared memory is in bytes.
     """
     warps = -(-threads // on["WarpSize"])
     a_warp = -(-registers * on["WarpSize"] // _REGISTERS_A_WARP) * _REGISTERS_A_WARP

@@ -53,13 +53,7 @@ class StandIns:
 def prepare(
     python: str, architecture: str, environment: Mapping[str, str] | None = None, *, multiprocessors: int = 0
 ) -> StandIns:
-    """Build what a simulation of the torch of an interpreter needs, unless an earlier scan has.
-
-    Args:
-        python: The interpreter of the workers.
-        architecture: Such as ``"sm_80"``.
-        environment: Of the workers; without it that of this process.
-        multiprocessors: Of the device; 0: as many as are published.
+    """Build what a simulation of the torch of an interpreter needs, unless an earlier scan has; for workers of an environment.
 
     Raises:
         UsageError: There is no compiler, no build of torch for CUDA 13, or no Linux.
@@ -119,7 +113,6 @@ class GpuProcess:
     """
 
     def __init__(self, simulation: StandIns) -> None:
-        """Start it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         ours, theirs = socket.socketpair()
         memory = os.memfd_create("simulated-gpu", os.MFD_CLOEXEC)

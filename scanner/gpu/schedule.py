@@ -26,12 +26,7 @@ def orders_of(name: str, number: int, seed: int, ordinal: int) -> tuple[int, int
     The first execution of a class takes the order that is the reverse of the canonical one, which swaps all pairs; the second
     lets odd blocks, warps or lanes come before even ones, the third switches between blocks or warps at drawn instructions, the
     fourth holds up the first of them until all others have ended. Those after them draw orders, and every other one switches, too.
-
-    Args:
-        name: Of the class.
-        number: Of the execution within the class.
-        seed: Of the scan.
-        ordinal: Of the launch within the execution.
+    The *number* is that of the execution within the class, *ordinal* that of the launch within the execution.
     """
     drawn = int.from_bytes(sha256(f"{name}|{number}|{seed}|{ordinal}".encode()).digest()[:8], "little")
     how = _DIRECTED[number] if number < DIRECTED else _INTERLEAVED if number % 2 else _DRAWN

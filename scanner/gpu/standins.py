@@ -116,10 +116,7 @@ def sources(
 ) -> tuple[dict[str, str], list[SharedLibrary]]:
     """Return files and libraries of the stand-ins of a build, in the order in which they are to be loaded.
 
-    Args:
-        folder: Of the build's libraries.
-        of: The simulated device.
-        versions: Numbers of the libraries that the build was made for: ``RUNTIME``, ``CUDNN`` and ``NCCL``.
+    *versions* are those of the libraries that the build was made for: ``RUNTIME``, ``CUDNN`` and ``NCCL``.
 
     Raises:
         UsageError: It is no build for CUDA 13.

@@ -32,11 +32,7 @@ def readable(
 ) -> Iterator[IO[bytes]]:
     """Open a file, decompressed if it is gzip's by its first bytes; what goes wrong until it is closed is told.
 
-    Args:
-        path: The file.
-        writer: What writes such files: ``"scan"``.
-        failure: What to raise.
-        cut: Whether a compressed file may end early: what then stands in it can be read, and ends in an ``EOFError``.
+    With *cut* a compressed file may end early: what then stands in it can be read, and ends in an ``EOFError``.
 
     Raises:
         DetmatrixError: As *failure*: the file cannot be opened or read.

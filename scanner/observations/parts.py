@@ -91,9 +91,7 @@ def part_name(shard: int, shards: int) -> str:
 def missing_words(header: Header, parts: Sequence[Part]) -> str:
     """Say which shards of a plan are missing or not finished; empty if it is whole.
 
-    Args:
-        header: Which plan it is.
-        parts: What there is of it, by shard; earlier releases wrote several files of one.
+    Earlier releases wrote several files of one shard, which then has several parts.
     """
     files: dict[int, list[Part]] = {}
     for part in parts:

@@ -75,11 +75,7 @@ class RunReader:
     """Yields the checked records of a run file behind its header, and holds nothing of those that it has yielded."""
 
     def __init__(self, path: str | Path, end: int | None = None) -> None:
-        """Read the header.
-
-        Args:
-            path: The file.
-            end: The bytes to read, where a file may have grown since it was looked at; all by default.
+        """Read the header; of a file that may have grown since it was looked at, bytes up to *end*.
 
         Raises:
             RunFileError: The file cannot be read, is not a run file, or has a newer format.
@@ -157,14 +153,7 @@ def read_run(path: str | Path) -> Run:
 
 
 def run_of(path: str, header: Header, records: Iterable[Line], end: Callable[[], int] = lambda: 0) -> Run:
-    """Return the run that records make.
-
-    Args:
-        path: What it is called.
-        header: Its header.
-        records: What stands behind that.
-        end: Returns how many bytes that is, when all have been taken.
-    """
+    """Return the run that a header makes with the records behind it; *end* tells how many bytes these were when all are taken."""
     shared = Shared()
     shared.plan((*header.planned, *header.controls))
     found: defaultdict[type, list[Any]] = defaultdict(list)
@@ -237,7 +226,6 @@ class Shared:
     """Lets records hold what they have in common once: a run may have a million observations."""
 
     def __init__(self) -> None:
-        """Nothing is held yet."""
         self._values: dict[object, object] = {}
         self._digests: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
 

@@ -125,7 +125,6 @@ def _affinity() -> tuple[int, ...]:
 
 
 def _cpu() -> str:
-    """Return the CPU's model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -227,7 +227,6 @@ class WorkerProcess:
         return WorkerEndedError(_NO_REPLY)
 
     def _receive(self, timeout: float) -> bytes:
-        """Wait for the one line of a reply."""
         buffer = bytearray()
         deadline = time.monotonic() + timeout
         while not buffer.endswith(b"\n"):
@@ -362,16 +361,7 @@ class WorkerSupervisor:
         perturb: Sequence[str] = (),
         simulation: StandIns | None = None,
     ) -> None:
-        """Nothing is started yet.
-
-        Args:
-            python: The interpreter whose torch is scanned.
-            sandbox: The folder workers start in.
-            spec_files: Files of the user's own specs.
-            device: As asked for, then as resolved.
-            perturb: The perturbations of the scan.
-            simulation: What its workers have in place of a GPU.
-        """
+        """Nothing is started yet; the device is as asked for, then as resolved."""
         # A worker lives in another folder.
         self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
         self._sandbox = sandbox

@@ -110,7 +110,6 @@ def set_by_mode(env: Environment) -> dict[str, str]:
 
 
 def _value(recorded: str) -> str:
-    """Return the value of a variable."""
     if not _VALUE.fullmatch(recorded):
         raise UsageError(
             f"no script can be written: the run file has {one_line(recorded[:80])!r} as the value of a variable that steers "
@@ -257,7 +256,6 @@ def rendered(name: str, **context: object) -> str:
 def _head(
     input_source: InputSource, row: MatrixRow, header: Header, by_mode: Iterable[str], imports: set[str]
 ) -> list[str]:
-    """Return the comment, imports, and the environment."""
     steering = steering_of(header)
     lines = [
         *finding_comment(row, header),
@@ -334,7 +332,6 @@ def executed(
 
 
 def _inputs(input_source: InputSource) -> list[str]:
-    """Return the lines of the function that draws the inputs."""
     returned = [input_source.args, input_source.kwargs, *[input_source.leaves] * bool(input_source.upstream)]
     lines = [*input_source.lines, f"return {', '.join(returned)}"]
     if len(lines[-1]) > WIDTH - 4:
@@ -449,7 +446,6 @@ def _tried(one: PropertyVerdict, what: Property) -> object:
 
 
 def _matched(pattern: re.Pattern[str], value: str) -> tuple[str, ...]:
-    """Return the parts of a value."""
     found = pattern.fullmatch(value)
     if found is None:
         raise UsageError(

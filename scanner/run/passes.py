@@ -136,12 +136,8 @@ class PassRunner:
     ) -> None:
         """Send the rows still to be observed through a worker of one mode, and through fresh ones where it ended.
 
-        Args:
-            mode: Of the worker.
-            process: Its number.
-            supervisor: Whose worker it is.
-            places: Of the rows in the plan, where the pass is made in parts; all of them by default.
-            runs: How often to execute which rows; without it each of them as often as the settings say.
+        *places* are those of the rows in the plan, where the pass is made in parts; *runs* says how often to execute which rows,
+        where that is not as often as the settings say.
         """
         self._supervisor, self._mode, self._process = supervisor, mode, process
         planned = range(len(self._header.planned))

@@ -98,10 +98,7 @@ def _build(torch: str, git: str | None) -> str:
 def rounds_for(old: Settings, new: Settings, *, between: bool = False) -> int:
     """Return in how many rounds two runs are measured again: twice as many processes as either had, or more.
 
-    Args:
-        old: The settings of the earlier run.
-        new: Those of the later one.
-        between: Whether rows are among those to be measured that seem to differ between processes only.
+    More yet if rows are among them that seem to differ *between* processes only.
     """
     return max(LEAST_BETWEEN if between else LEAST_ROUNDS, _TIMES * max(old.processes, new.processes))
 
@@ -150,14 +147,8 @@ def measure(
 ) -> tuple[Run, Run]:
     """Measure rows of two runs again, in turns, and return them as runs.
 
-    Args:
-        sides: The two runs and their interpreters.
-        rows: The rows as either run planned them, the same keys in the same order.
-        sandbox: Where workers start.
-        progress: Is told of each row.
-        rounds: Processes of each run in each mode.
-        runs: Executions per process; by default as many as the scans had, the larger of both, or more.
-        spec_files: Files of the user's own specs that the command line names.
+    *rows* are as either run planned them, the same keys in the same order; *rounds* are processes of each run in each mode.
+    Executions per process are by default as many as the scans had, the larger of both, or more.
 
     Raises:
         UsageError: A worker that started before does not any more.
@@ -245,7 +236,6 @@ class _Part:
             self.supervisor.retire()
 
     def run(self) -> Run:
-        """Return what was observed as a run."""
         run = run_of(self._side.run.path, self._header, self._lines)
         closing = Closing(
             seconds=round(time.monotonic() - self._started, 3),

@@ -35,16 +35,9 @@ def ask(
     timeout: float,
     settings: Settings,
 ) -> Seen:
-    """Ask the worker in service for a record of a row; where it has no answer, the record says why.
+    """Ask the worker in service for a record of a row at its *place*; where it has no answer, the record says why.
 
-    Args:
-        supervisor: The workers.
-        kind: The record.
-        place: What names the row in it.
-        mode: Of the worker.
-        request: What to do.
-        timeout: Seconds it may take.
-        settings: Of the scan, against which the record is held as it will be when it is read.
+    The record is held against the settings of the scan as it will be when it is read.
     """
     try:
         record = supervisor.ask_for(kind, mode, request, timeout, place)
@@ -74,12 +67,9 @@ def place_of(one: Row | Observation) -> dict[str, Any]:
 
 
 def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool = False) -> list[str]:
-    """Return what a row is executed under.
+    """Return what a row is executed under on which so many threads work: what one does alone is not held up by busy cores.
 
-    Args:
-        settings: Of the scan.
-        threads: So many work on it, if that is known: what one does alone is not held up by busy cores.
-        stressed: Whether it has been executed under stress often enough.
+    *stressed* says whether it has been executed under stress often enough.
     """
     left_out = OF_SEVERAL_THREADS if threads == 1 else ("stress",) * stressed
     return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)

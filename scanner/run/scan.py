@@ -112,8 +112,6 @@ def scan(plan: Plan, progress: Progress) -> Run:
 
 
 class _Scan:
-    """The state of a scan that is going on."""
-
     def __init__(
         self,
         plan: Plan,
@@ -194,11 +192,9 @@ class _Scan:
         return self._seen()
 
     def _all_of(self, kind: type[_Kind]) -> list[_Kind]:
-        """Return the lines of a kind."""
         return [line for line in self._lines if isinstance(line, kind)]
 
     def _seen(self) -> Run:
-        """Return what the file holds."""
         return run_of(str(self._plan.output), self._header, self._lines)
 
     def _first_worker(self) -> WorkerProcess:

@@ -34,7 +34,6 @@ class Shares:
     def __init__(
         self, header: Header, supervisor: WorkerSupervisor, progress: Progress, write: Callable[[Line], None]
     ) -> None:
-        """Nothing is observed yet."""
         self._header = header
         self._workers = header.settings.workers
         self._alone = self._workers == 1 and header.settings.device == "cpu"
@@ -105,7 +104,6 @@ class Shares:
     def _whole(
         self, number: int, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None
     ) -> None:
-        """Make a pass in one process."""
         supervisor = self._supervisors[number][MODES[0]]
         supervisor.renew(mode)
         for places in self._places(number):

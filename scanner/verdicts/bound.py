@@ -23,11 +23,9 @@ _STEPS = 50
 
 
 def chance_unseen(rate: float, executions: Sequence[int]) -> float:
-    """Return the probability that nothing differs although a row does, in *rate* of its executions on average.
+    """Return the probability that nothing differs although a row does, in *rate* (below 1) of its executions on average.
 
-    Args:
-        rate: Below 1, as an average over processes.
-        executions: Of each process. The very first is what the others are compared with.
+    The very first of the executions of the first process is what the others are compared with.
     """
     rest = (1 - rate) * _WEIGHT
     return math.exp(

@@ -285,13 +285,9 @@ def cell_of(
     constant: str = "",
     strict: bool = True,
 ) -> Cell:
-    """Join what the processes of one mode observed of one row.
+    """Join what the processes of one mode observed of one row, in any order; *missing* is the reason where there is nothing.
 
-    Args:
-        observations: Those of one row and one mode, in any order.
-        missing: The reason given when there are none.
-        constant: Why the row's result may hold no information; empty if it must hold some.
-        strict: Whether each of its outputs must, if they do not all hold none.
+    A result may hold no information if *constant* says why; *strict* asks of each output that it holds some if not all hold none.
     """
     if not observations:
         return _absent(missing)

@@ -249,11 +249,8 @@ def runs_in(
 ) -> str | None:
     """Return why a mode does not run a row; ``None`` if it does.
 
-    Args:
-        mode: The mode.
-        row: As planned.
-        cells: What was seen with the flag off and on. Without them, whether the mode could say anything of such a row.
-        claims: Of the lists of the scanned torch.
+    Without *cells*, what was seen with the flag off and on, say whether the mode could say anything of such a row. *claims*
+    are those of the lists of the scanned torch.
     """
     it = MODE_TABLE[mode]
     never = why_not_on(it, row.device)
@@ -296,12 +293,8 @@ def finding_of(
 ) -> tuple[Finding, str | None]:
     """Return the class of a row from both modes, and the reason if it rests on no verdict.
 
-    Args:
-        off: What was seen with the flag off.
-        on: What was seen with it on.
-        warn_only: What a row that raises did when it was run under warn_only with the flag on; ``None`` if none ever was, as in
-            scans before there was such a mode.
-        unfilled: What a row that differs with the flag off, and not with it on, did with the flag on and nothing filled.
+    *warn_only* is what a row that raises did under warn_only with the flag on, ``None`` if none ever was run so, as in scans
+    before there was such a mode; *unfilled* what a row that the flag cures did with the flag on and nothing filled.
     """
     finding, reason = _seen(off, on, warn_only, unfilled)
     if finding == "over_alert" and off.simulated:
@@ -435,15 +428,10 @@ def chosen_cell(
     weak: str | None = None,
     unequal: bool = False,
 ) -> Cell:
-    """Return the cell of a mode with what it shows, held against the flag off.
+    """Return the cell of a mode with what it shows, held against what was seen with the flag off, and with it on (*eager*).
 
-    Args:
-        mode: The mode.
-        row: The row as planned.
-        eager: What was seen with the flag off, and with it on.
-        cell: What was seen in the mode.
-        weak: Why that nothing differed in the mode would say little.
-        unequal: Whether its inputs were not those of all processes with the flag off and on.
+    *weak* says why that nothing differed in the mode would say little; *unequal* that its inputs were not those of all
+    processes with the flag off and on.
     """
     off = eager[0]
     if cell.verdict == "not_run":
@@ -512,16 +500,10 @@ def matrix(
     invariances: Iterable[Invariance] = (),
     wanted: Callable[[Row], bool] | None = None,
 ) -> Iterator[MatrixRow]:
-    """Yield one row per planned row, in planned order, whether or not anything was observed of it.
+    """Yield one row per planned row, or of those that are *wanted*, in planned order, whether or not anything was observed of it.
 
-    Args:
-        header: The run's header, which plans the rows.
-        observations: The run's observations.
-        closed: Whether the run is complete, which decides what an absent observation is called.
-        sentinels: What the sentinels saw, which decides, beside n, what is of low power.
-        costs: The run's timings.
-        invariances: What its rows gave with other threads, batches and layouts.
-        wanted: Of which rows; ``None``: of all.
+    *closed*, whether the run is complete, decides what an absent observation is called; what the sentinels saw decides,
+    beside n, what is of low power.
     """
     seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
         lambda: {mode: [] for mode in WORKER_MODES}

@@ -192,7 +192,6 @@ def _kernels(_: Specs, request: Request) -> Request:
 
 
 def _entries(_: Specs, request: Request) -> Request:
-    """Return the names of a database's entries."""
     try:
         return {"answer": {"entries": list(database.entries(request["source"]))}}
     except database.DatabaseError as error:
@@ -200,7 +199,6 @@ def _entries(_: Specs, request: Request) -> Request:
 
 
 def _enumerate(_: Specs, request: Request) -> Request:
-    """Return the rows of a database's entry."""
     from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
     from detmatrix.scanner.worker.databases.samples import entry_rows  # noqa: PLC0415
 

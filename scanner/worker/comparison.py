@@ -174,10 +174,8 @@ class OutputComparison:
 def _sample(name: str, tensor: torch.Tensor, size: int) -> str:
     """Return raw bits of some numbers of a part, always those at the same places; waits for its device once.
 
-    Args:
-        name: Of the part. Its name and its shape decide the places, so that every process, machine and release takes them.
-        tensor: The part; of complex elements the real and the imaginary part are a number each.
-        size: The bytes that the numbers may have; there is one in any case.
+    Name and shape decide the places, so that every process, machine and release takes them. Of complex elements the real and
+    the imaginary part are a number each. At least one number, and as many as fit into *size* bytes.
     """
     integers = bits.as_integers(tensor)
     width, total = integers.element_size(), integers.numel()
@@ -195,5 +193,4 @@ def _sample(name: str, tensor: torch.Tensor, size: int) -> str:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """Return the bytes of a contiguous CPU tensor."""
     return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())

@@ -52,15 +52,9 @@ _OP = _Variant("op", deterministic=False)
 def measure(spec: OpSpec, case: str, *, max_seconds: float, **drawn: Any) -> dict[str, Any]:
     """Time a case and return fields of ``records.Cost``.
 
-    An execution is what it is in an observation: in the backward direction the forward call is timed with it. A
-    case that raises, with the flag off or on, has a message in place of timings.
-
-    Args:
-        spec: The op.
-        case: Name of the case.
-        max_seconds: For the samples of all variants together; the fewest that quartiles need are taken even if
-            that takes longer.
-        drawn: Options of ``Execution``: direction, dtype, device and seed.
+    An execution is what it is in an observation: in the backward direction the forward call is timed with it. A case that
+    raises, with the flag off or on, has a message in place of timings. All samples together take *max_seconds*; the fewest
+    that quartiles need are taken even if that takes longer.
     """
     with _filled():
         return attempt(lambda execution: _measured(execution, max_seconds), spec, case, **drawn)

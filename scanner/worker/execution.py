@@ -77,17 +77,7 @@ class Execution:
         kept: KeptDraws | None = None,
         drawn: type[Inputs] | None = None,
     ) -> None:
-        """Draw the inputs.
-
-        Args:
-            spec: What to call.
-            case: Its name.
-            direction: "forward" or "backward".
-            dtype: Of the inputs.
-            device: Where to execute.
-            seed: Of inputs and random ops.
-            kept: What was drawn before, to take numbers from.
-            drawn: What draws, in place of what draws for the device.
+        """Draw the inputs, with numbers of *kept* draws, and by *drawn* in place of what draws for the device.
 
         Raises:
             NotRunnableError: The scanned torch lacks the op or the dtype.
@@ -175,12 +165,9 @@ class Execution:
         leaves: Sequence[torch.Tensor] | None = None,
         upstream: list[torch.Tensor] | None = None,
     ) -> Execution:
-        """Return this execution with other tensors in place of some.
+        """Return this execution with other *tensors* in place of those of these identities; leaves are replaced by leaves.
 
-        Args:
-            tensors: The other ones, by the identity of those that they replace; leaves are replaced by leaves.
-            leaves: Those whose gradients are wanted; all of them by default.
-            upstream: The gradients of the outputs, where those that were drawn do not fit.
+        *leaves* are those whose gradients are wanted, *upstream* the gradients of the outputs where those drawn do not fit.
         """
         wanted = self.leaves if leaves is None else leaves
         known = {id(leaf) for leaf in self.leaves}
@@ -220,15 +207,9 @@ class Execution:
     def __call__(
         self, args: tuple[Any, ...] | None = None, around: Around = called
     ) -> tuple[Any, tuple[torch.Tensor, ...]]:
-        """Execute once.
+        """Execute once; return what the op returned, and the gradients of the leaves (none in the forward direction).
 
-        Args:
-            args: What ``arguments`` returned; without them they are made here.
-            around: Calls the phase that is judged, and returns what that returns: of a backward execution the backward
-                phase alone.
-
-        Returns:
-            What the op returned, and the gradients of the leaves (none in the forward direction).
+        *around* calls the phase that is judged, of a backward execution the backward phase alone, and returns what that returns.
         """
         args = self.arguments() if args is None else args
         if not self.backward:

@@ -111,8 +111,6 @@ class _Compiler:
         self.calls = 0  # of their forward phases
 
     def compiled(self, op: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the op as ``torch.compile`` makes it."""
-
         def call(*args: Any, **kwargs: Any) -> Any:
             return op(*args, **kwargs)
 

@@ -208,12 +208,7 @@ class Budget:
 
 
 def _message(error: BaseException, file: str) -> str:
-    """Return the first line of an exception's text; the alerts say all that matters in it.
-
-    Args:
-        error: What was raised.
-        file: In which the user declared the spec, so that all but an alert says where in the user's code it came up.
-    """
+    """Return the first line of an exception's text; all but an alert says where in the user's *file* of specs it came up."""
     text = first_line(error).removeprefix(type(error).__name__).removeprefix(": ")
     if alert_caller(type(error).__name__, text):
         return text

@@ -28,12 +28,9 @@ _IMPLICIT = "CompositeImplicitAutograd"
 
 
 def kernel_of(name: str, dense: str, layouts: Sequence[str] = ()) -> str:
-    """Say where the kernel of an overload comes from, as ``records.Kernel``.
+    """Say where the kernel of an overload (``"aten::add.Tensor"``) comes from, as ``records.Kernel``.
 
-    Args:
-        name: As the dispatcher spells it: ``"aten::add.Tensor"``.
-        dense: The dispatch key of the device's dense tensors: ``"CPU"``.
-        layouts: The keys of its other layouts; without them their kernels do not count.
+    *dense* is the dispatch key of the device's dense tensors (``"CPU"``); without *layouts* kernels of other ones do not count.
     """
 
     def has(key: str) -> bool:

@@ -105,14 +105,10 @@ def active() -> bool:
 def begin(schedule: str, number: int, seed: int, deadline: float, **asked: bool) -> None:
     """Say what the next execution does.
 
-    Args:
-        schedule: The class of freedom.
-        number: Of the execution within its class, from 0.
-        seed: Of the scan.
-        deadline: Until which a kernel may take, as ``time.perf_counter`` counts.
-        **asked: ``log``: look for accesses that nothing orders; ``skip``: execute no kernel, and only write down which are
-            launched; ``moved``: let results of MUFU have another last bit; ``shifted``: let allocations lie at other addresses;
-            ``traced``: look at what each kernel leaves in memory.
+    *number* is that of the execution within its class, from 0; *deadline* is as ``time.perf_counter`` counts. May be *asked*:
+    ``log``: look for accesses that nothing orders; ``skip``: execute no kernel, and only write down which are launched;
+    ``moved``: let results of MUFU have another last bit; ``shifted``: let allocations lie at other addresses; ``traced``:
+    look at what each kernel leaves in memory.
 
     Raises:
         SimulationError: The interpreter knows no such class.

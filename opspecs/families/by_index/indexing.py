@@ -55,14 +55,9 @@ def _pairs(t: Inputs) -> tuple[tuple[torch.Tensor, torch.Tensor], int, int]:
 def _drawn(
     sizes: Sizes, form: str, *, dim: int = 0, permuted: bool = False, **options: bool
 ) -> Callable[[Inputs], Call]:
-    """Return the arguments of an op that adds or writes sources into slots.
+    """Return the arguments of an op that adds or writes sources into slots along *dim*, as many slots as sources if *permuted*.
 
-    Args:
-        sizes: Of what is drawn.
-        form: ``"dim"`` of ``index_add`` and ``index_copy``, ``"place"`` of ``put``, ``"indices"`` of ``index_put``.
-        dim: Along which there are slots: 1 for columns.
-        permuted: Whether each is the source of another slot, of which there are as many.
-        options: Of the call.
+    The *form* is ``"dim"`` of ``index_add`` and ``index_copy``, ``"place"`` of ``put``, ``"indices"`` of ``index_put``.
     """
 
     def inputs(t: Inputs) -> Call:

@@ -67,11 +67,7 @@ def _attend_square(t: Inputs, **options: object) -> Call:
 def _attend_items(t: Inputs, mask: str, *, queries: int = 32, keys: int = 32) -> Call:
     """Draw a batch; the keys are longer than the queries where a prefix was attended to before.
 
-    Args:
-        t: What to draw from.
-        mask: ``"causal"``; ``"own"``, one for each item; ``"prefix"``, one for all that hides the keys behind a query.
-        queries: Length of the queries.
-        keys: Length of the keys.
+    The *mask* is ``"causal"``; ``"own"``, one for each item; ``"prefix"``, one for all that hides the keys behind a query.
     """
     heads, width = t.size(cpu=(2, 16), cuda=(8, 64))
     query, key, value = (t.leaf(t.normal(ITEMS, heads, length, width)) for length in (queries, keys, keys))

@@ -119,13 +119,8 @@ def _lengths(t: Inputs) -> tuple[int, int, int]:
 def _ctc(t: Inputs, reduction: str = "mean", *, labels: int = 4, form: str = "", **options: bool) -> Call:
     """Align long targets, drawn from so many *labels* beside the blank.
 
-    Args:
-        t: What to draw from.
-        reduction: That of the loss.
-        labels: 1 repeats a single label; between two equal ones a blank must stand.
-        form: ``"short"`` stays below that threshold on CUDA. ``"concatenated"`` gives the targets in one dim, and ``"cudnn"`` what
-            cuDNN's own implementation asks for: one dim of int32 on the CPU.
-        options: Further options of the loss.
+    With one label a blank must stand between any two. The *form* ``"short"`` stays below that threshold on CUDA,
+    ``"concatenated"`` gives the targets in one dim, and ``"cudnn"`` what cuDNN asks for: one dim of int32 on the CPU.
     """
     batch, length, steps = (8, 32, 80) if form == "short" else _lengths(t)
     # Logarithms of probabilities, as the formula of the gradient assumes.

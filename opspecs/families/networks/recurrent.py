@@ -14,15 +14,7 @@ PRODUCTS = "256 products summed into each weight's gradient (16384 on CUDA)"
 
 
 def _run(t: Inputs, *, gates: int, layers: int = 1, bidirectional: bool = False, items: int = 0) -> Call:
-    """Draw a sequence ``(T, N, width)``, the first state and all weights; the arguments of ``torch.lstm``.
-
-    Args:
-        t: What to draw from.
-        gates: 4 of an LSTM, 3 of a GRU.
-        layers: How many lie upon each other.
-        bidirectional: Read the sequence backwards too.
-        items: How many sequences; by default as many as the device asks for.
-    """
+    """Draw a sequence ``(T, N, width)``, the first state and all weights: the arguments of ``torch.lstm`` (4 gates; a GRU has 3)."""
     steps, batch, width = t.size(cpu=(8, 32, 16), cuda=(128, 128, 256))
     batch = items or batch
     directions = 2 if bidirectional else 1

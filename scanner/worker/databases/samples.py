@@ -27,16 +27,11 @@ _SPARE = 4
 def entry_rows(
     name: str, *, device: str, seed: int, dtypes: list[str] | None, samples: int, trial: bool
 ) -> dict[str, Any]:
-    """Return the rows of an entry, and what they were chosen from.
+    """Return the rows of an entry, and what they were chosen from: at most so many samples per dtype.
 
-    Args:
-        name: Of the spec.
-        device: ``"cpu"`` or ``"cuda:N"``.
-        seed: Of the samples.
-        dtypes: Those wanted of the ones that the entry declares; ``None``: float32, or the first there is.
-        samples: How many to take at most, per dtype.
-        trial: Call the op, to know what can be differentiated and enlarged. Without, every sample is taken to be
-            differentiable if the entry is, and nothing is enlarged.
+    *dtypes* are those wanted of the ones that the entry declares; ``None``: float32, or the first there is. A *trial* calls
+    the op, to know what can be differentiated and enlarged; without, every sample is taken to be differentiable if the entry
+    is, and nothing is enlarged.
     """
     # Whether an op takes its inputs does not depend on threads, which on a busy machine wait for one another. The worker
     # that enumerates observes nothing.
@@ -74,7 +69,6 @@ class _Planner:
         self._traits: dict[str, str] = {}
 
     def plan(self, most: int, *, trial: bool) -> None:
-        """Add rows to the answer."""
         options = self._options
         try:
             samples = database.drawn(self._entry, **options, on="cpu" if simulated.active() else "")

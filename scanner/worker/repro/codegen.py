@@ -132,7 +132,6 @@ class Source:
         return True
 
     def _expression(self, node: Node) -> str:
-        """Return a node's source."""
         if not node.path:
             raise UntraceableError(NOT_OURS)
         if not node.is_item and not node.path.startswith("torch.Tensor."):

@@ -48,16 +48,7 @@ def input_source(
 ) -> dict[str, Any]:
     """Return the source of a row's inputs, and what the call of its op needs.
 
-    Args:
-        specs: What there is, by name.
-        spec: Name of the op spec.
-        case: Name of the case.
-        direction: ``"forward"`` or ``"backward"``.
-        dtype: Of the inputs.
-        device: ``"cpu"`` or the kind of an accelerator, which this machine may lack; ``"simulated"`` draws as a simulated GPU
-            does, for CUDA.
-        seed: Of the scan.
-        grown: How an enlarged case of PyTorch's databases was grown.
+    The device may be one that this machine lacks; ``"simulated"`` draws as a simulated GPU does, for CUDA.
 
     Returns:
         ``lines`` that draw the inputs, and ``args``, ``kwargs`` and ``leaves`` made of them; ``digest`` of the inputs

@@ -67,11 +67,7 @@ class Drawing(TorchFunctionMode):  # type: ignore[misc]
     """Records the calls of torch made inside it. Tensors of another device are real ones on the CPU."""
 
     def __init__(self, device: str) -> None:
-        """Start with nothing recorded.
-
-        Args:
-            device: ``"cpu"`` or the kind of an accelerator: the device that is written, and that this machine may lack.
-        """
+        """Record nothing yet; the device, ``"cpu"`` or the kind of an accelerator, is the one that is written, and may be missing here."""
         super().__init__()
         self.device = device
         self.nodes: list[Node] = []
