@@ -508,7 +508,7 @@ def names(session: nox.Session) -> None:
     """Add the entries of PyTorch's databases in some releases to the names by which ops are known: ``-- 2.15.0``."""
     install_without_torch(session)
     for torch in _resolved(session, session.posargs or [TORCH]):
-        session.run(environment_of(session, torch), "-m", "detmatrix.opspecs.pytorch.entries", external=True)
+        session.run(environment_of(session, torch), "-m", "detmatrix.opspecs.pytorch.sources", external=True)
 
 
 @nox.session(default=False)

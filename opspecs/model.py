@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from detmatrix.opspecs.inputs import Inputs
+
 if TYPE_CHECKING:
     from detmatrix.opspecs.inputs import Inputs
 
@@ -182,3 +184,27 @@ class OpSpec:
             for direction in dict.fromkeys(case.directions or self.directions):
                 for dtype in dict.fromkeys(dtypes):
                     yield Planned(spec=self.name, case=name, direction=direction, dtype=dtype)
+
+
+ITEMS = 48
+
+
+def batched(
+    inputs: Callable[[Inputs], Call],
+    provokes: str,
+    held: Mapping[int | str, int] | None = None,
+    outputs: int = 0,
+    directions: tuple[Direction, ...] = ("forward", "backward"),
+) -> Case:
+    """Return a case in the dtypes that models are served in, of a batch of ``ITEMS``.
+
+    *held* is the axis of the batch in each argument that holds it, by default the first of the first argument.
+    """
+    return Case(
+        inputs,
+        provokes,
+        directions=directions,
+        dtypes=("float32", "bfloat16", "float16"),
+        batch=Batch({0: 0} if held is None else held, outputs),
+        on_request=True,
+    )

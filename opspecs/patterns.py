@@ -13,9 +13,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
 
-from detmatrix.opspecs.pytorch.entries import recorded_entries
 from detmatrix.opspecs.pytorch.names import function_of, names_for
-from detmatrix.opspecs.pytorch.sources import PREFIXES
+from detmatrix.opspecs.pytorch.sources import PREFIXES, recorded_entries
 
 _MOST_NEAR = 3
 # As alike as a name must be to be what was meant: with less, sdpa would be sparse.

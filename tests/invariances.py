@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from detmatrix.scanner.invariance import Property
 from detmatrix.scanner.observations.records import Invariance, Output, Row, Severity, Tried
-from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.run.passes import place_of
 from tests.runs import row
 
 VALUES: dict[Property, tuple[str, tuple[str, ...]]] = {

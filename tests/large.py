@@ -29,7 +29,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.runfile import Line
 from detmatrix.scanner.observations.writer import RunWriter
-from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.run.passes import place_of
 from tests import runs
 from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
 

@@ -34,7 +34,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.runfile import Line
 from detmatrix.scanner.observations.writer import RunWriter
-from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.run.passes import place_of
 
 RUNS, PROCESSES = 50, 2
 SETTINGS = Settings(patterns=(), device="cpu", runs=RUNS, processes=PROCESSES, timeout=60.0, seed=0)

@@ -99,7 +99,7 @@ def test_no_default_names_what_runs_or_where_it_goes() -> None:
     """Of all options of all commands only those may be chosen that choose among what there is."""
     import click  # noqa: PLC0415
 
-    from detmatrix.scanner.cli.defaults import _is_harmless  # noqa: PLC0415
+    from detmatrix.scanner.cli.main import _is_harmless  # noqa: PLC0415
 
     allowed = set()
     for place, _ in COMMANDS.values():

@@ -16,10 +16,8 @@ from detmatrix.opspecs.registry import SPECS
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes import environment
-from detmatrix.scanner.processes.process import WorkerBuild, WorkerSupervisor
-from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.worker import accelerator
-from detmatrix.scanner.worker.databases import trials
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerBuild, WorkerSupervisor
+from detmatrix.scanner.worker import accelerator, databases
 from tests.commands import Command
 from tests.stand_in_worker import BUILD
 
@@ -224,8 +222,8 @@ def test_memory_of_a_device_is_bounded_while_samples_are_tried(monkeypatch: pyte
     def none(*_: object) -> None:
         raise AssertionError("addresses are bounded")
 
-    monkeypatch.setattr("detmatrix.scanner.worker.databases.trials.resource.setrlimit", none)
-    with trials._bounded_memory("cuda:0"):
+    monkeypatch.setattr("detmatrix.scanner.worker.databases.resource.setrlimit", none)
+    with databases._bounded_memory("cuda:0"):
         assert shares == [2 / 80]
     assert shares == [2 / 80, 1.0]
 
@@ -248,9 +246,9 @@ def test_what_a_first_call_loads_is_no_time_of_the_op(
 ) -> None:
     """On a device a call that took too long is made again; on the CPU nothing is loaded with a kernel."""
     calls = iter([5.0, 0.01])
-    monkeypatch.setattr(trials.Trials, "execute", lambda *_: next(calls))
+    monkeypatch.setattr(databases.Trials, "execute", lambda *_: next(calls))
     entry: Any = None
-    tried = trials.Trials(entry, "float32", device, 0)
+    tried = databases.Trials(entry, "float32", device, 0)
 
     assert tried._seconds("enlarged_0", "forward", "") == expected
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from detmatrix.scanner.cases.shards import plan_digest
+from detmatrix.scanner.cases.rows import plan_digest
 from detmatrix.scanner.observations.records import Dispatch, Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.findings import matrix

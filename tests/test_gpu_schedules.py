@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detmatrix.scanner.gpu.engine import Orders
-from detmatrix.scanner.gpu.schedule import orders_of
+from detmatrix.scanner.gpu.engine import orders_of
 from tests.gpu_machine import recorded, run
 from tests.gpu_numbers import THREADS, added, decoded, encoded, inputs, multiplied
 from tests.gpu_opcodes import BLOCK, groups
@@ -21,7 +20,7 @@ TERMS = np.array([2.0**24, 1.0, -(2.0**24), 3.0, 2.0**-3, 7.0, 2.0**25, -5.0], n
 
 def orders(name: str, number: int, seed: int = 5, ordinal: int = 0) -> dict[str, int]:
     """Return the orders of an execution of a class."""
-    return Orders(*orders_of(name, number, seed, ordinal))._asdict()
+    return orders_of(name, number, seed, ordinal)._asdict()
 
 
 def memory_after(name: str, of: dict[str, int], grid: int, block: int, resident: int = 1 << 20) -> bytes:

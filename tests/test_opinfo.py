@@ -14,8 +14,7 @@ import torch
 
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.pytorch import database, enlarge
-from detmatrix.opspecs.pytorch.entries import recorded_entries
-from detmatrix.opspecs.pytorch.sources import ADAPTERS
+from detmatrix.opspecs.pytorch.sources import ADAPTERS, recorded_entries
 from detmatrix.scanner.cases import discovery
 from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.run.passes import PassRunner

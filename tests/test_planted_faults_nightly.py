@@ -99,7 +99,7 @@ FAULTS: dict[str, Fault] = {
     "rates of executions": Fault("scanner/verdicts/power.py", "if self.differing == self.of:\n            return 1", "if self.differing == self.of:\n            return 0", "verdicts"),
     "bound": Fault("scanner/verdicts/bound.py", "return [first - 1, *others]", "return [first, *others]", "verdicts"),
     "control over processes": Fault("scanner/verdicts/controls.py", 'seen = seen if digest == first_digest else "other bits than in the first process"', "seen = seen", "workers"),
-    "rare control": Fault("scanner/verdicts/controls.py", '"rare": (_described(_RARE.differing(n), n), differing)', '"rare": (differing, differing)', "workers"),
+    "rare control": Fault("scanner/verdicts/controls.py", '"rare": (_described(_differing_rarely(n), n), differing)', '"rare": (differing, differing)', "workers"),
     "chosen mode silent": Fault("scanner/verdicts/findings.py", 'if cell.verdict == "nondeterministic" and flag:', 'if cell.verdict == "nondeterministic" and not flag:', "chosen_modes"),
     "racing invariance": Fault("scanner/verdicts/invariance.py", "elif racing and not varies:", "elif racing:", "invariance"),
     "catalog at resume": Fault("scanner/observations/merge.py", "None if one.plan == other.plan else", "None if True else", "resume"),
@@ -145,7 +145,7 @@ FAULTS: dict[str, Fault] = {
     "replaced names": Fault("scanner/worker/global_state.py", "now is not value\n", "now != value and False\n", "global_state"),
     "CPU tolerance": Fault("scanner/worker/agreement.py", "step, relative = precision**0.5, precision**0.75", "step, relative = precision**0.5, precision**0.25", "severity"),
     "forward of a node": Fault("scanner/locate/places.py", "self._forward.setdefault(_sequence() - 1, (line, library, module))", "self._forward[_sequence() - 1] = (line, library, module)", "locate_programs"),
-    "directed orders": Fault("scanner/gpu/schedule.py", "how = _DIRECTED[number] if number < DIRECTED else", "how = _DIRECTED[number] if number < 1 else", "gpu_schedules"),
+    "directed orders": Fault("scanner/gpu/engine.py", "how = _DIRECTED[number] if number < DIRECTED else", "how = _DIRECTED[number] if number < 1 else", "gpu_schedules"),
     "types of F2F": Fault("scanner/gpu/sass.py", 'types[:1] + [f"FROM_{one}" for one in types[1:]]', 'types[1:] + [f"FROM_{one}" for one in types[:1]]', "gpu_opcodes"),
 }  # fmt: skip
 

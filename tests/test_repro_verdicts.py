@@ -27,8 +27,8 @@ from detmatrix.scanner.verdicts.findings import finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import Verdict
 from detmatrix.scanner.worker.bits import digest, parts
 from detmatrix.scanner.worker.execution import Execution
+from detmatrix.scanner.worker.repro.codegen import Drawing
 from detmatrix.scanner.worker.repro.inputs import InputSourceError
-from detmatrix.scanner.worker.repro.recorder import Drawing
 from tests.conftest import lines, refusal
 from tests.mutants import INPUT_SOURCE
 from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run

@@ -14,7 +14,7 @@ pytest.importorskip("expecttest")
 
 from detmatrix.opspecs.inputs import Inputs, RealSizeInputs, SimulatedInputs, WholeInputs
 from detmatrix.opspecs.pytorch import database, enlarge
-from detmatrix.scanner.worker.databases.samples import entry_rows
+from detmatrix.scanner.worker.databases import entry_rows
 from detmatrix.scanner.worker.execution import DRAWS, Execution
 from detmatrix.scanner.worker.threads import working_threads
 
@@ -50,14 +50,10 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
 ) -> None:
     """A table of ten rows that receive thousands of gradients is one thread's work, one of 370 is that of two."""
     shared = _enlarged(f"opinfo:{name}")
-    monkeypatch.setattr(
-        "detmatrix.scanner.worker.databases.trials.working_threads", lambda phase: (phase(), None)
-    )
+    monkeypatch.setattr("detmatrix.scanner.worker.databases.working_threads", lambda phase: (phase(), None))
     unknown = entry_rows(f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True)["rows"]
     first = {row["case"]: row["enlargement"] for row in unknown if row["provoked"] == "enlarged"}
-    monkeypatch.setattr(
-        "detmatrix.scanner.worker.databases.trials.working_threads", lambda phase: (phase(), 1)
-    )
+    monkeypatch.setattr("detmatrix.scanner.worker.databases.working_threads", lambda phase: (phase(), 1))
     alone = entry_rows(f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True)["rows"]
 
     # Where nobody can tell, or no recipe is better than another, the first one is taken.

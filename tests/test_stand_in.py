@@ -15,9 +15,8 @@ from detmatrix.opspecs.model import Planned
 from detmatrix.scanner.cases.rows import control_rows
 from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.observations.records import FORMAT, Header, Mode, Observation
-from detmatrix.scanner.processes.process import WorkerProcess
-from detmatrix.scanner.processes.sandbox import ImportSandbox
-from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerProcess
+from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.controls import check_controls
 from tests.quick import SPECS
 from tests.runs import ENVIRONMENT, SETTINGS

@@ -26,7 +26,7 @@ from detmatrix.scanner.observations.records import (
     Settings,
 )
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
 from detmatrix.scanner.verdicts.cells import Cell, cell_of
 from detmatrix.scanner.verdicts.findings import matrix, runs_missing

@@ -48,7 +48,7 @@ from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.parts import parts_of
 from detmatrix.scanner.observations.records import MODES, Claim
 from detmatrix.scanner.plurals import several
-from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.process import ImportSandbox
 from detmatrix.scanner.run.progress import progress_for
 from detmatrix.scanner.run.remeasure import Key, Side, examine, measure, rounds_for, rows_here
 from detmatrix.scanner.verdicts.findings import MatrixRow

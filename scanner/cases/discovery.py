@@ -34,8 +34,7 @@ from detmatrix.scanner.observations.records import (
     Source,
 )
 from detmatrix.scanner.processes.environment import resolve_device
-from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
-from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerEndedError, WorkerSupervisor
 
 # Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
 # seconds that another one takes to start.

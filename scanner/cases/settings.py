@@ -17,25 +17,10 @@ from detmatrix.scanner.schedules import SCHEDULES
 
 # All that a torch from 2.0 to 2.15 has; the main process has none to ask.
 DTYPES = (
-    *[
-        "float32",
-        "float64",
-        "float16",
-        "bfloat16",
-        "complex64",
-        "complex128",
-        "complex32",
-        "bcomplex32",
-        "bool",
-    ],
-    *[
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "float4_e2m1fn_x2",
-    ],
+    *("float32", "float64", "float16", "bfloat16"),
+    *("complex64", "complex128", "complex32", "bcomplex32", "bool"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    *("float8_e8m0fnu", "float4_e2m1fn_x2"),
     *(f"{sign}int{width}" for sign in ("", "u") for width in (64, 32, 16, 8, 7, 6, 5, 4, 3, 2, 1)),
     *("bits16", "bits8", "bits4x2", "bits2x4", "bits1x8"),
     *("qint32", "qint8", "quint8", "quint4x2", "quint2x4"),

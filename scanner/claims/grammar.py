@@ -113,22 +113,15 @@ def read(text: str) -> tuple[tuple[str, ...], dict[tuple[str, str], tuple[str, .
     facts: dict[tuple[str, str], tuple[str, ...]] = {}
     position = head.end()
     while position < len(text):
-        clause = _clause(text, position)
-        if clause is None:
+        rules = ((meaning, pattern.match(text, position)) for pattern, meaning in _RULES)
+        meaning, found = next((rule for rule in rules if rule[1]), (None, None))
+        if meaning is None or found is None:
             return None
-        said, position = clause
-        for kind, name, values in said:
+        position = found.end()
+        for kind, name, values in meaning(found):
             if facts.setdefault((kind, name), values) != values:
                 return None
     return targets(head[0]), facts
-
-
-def _clause(text: str, position: int) -> tuple[Facts, int] | None:
-    """Return what the clause that starts at *position* says and where it ends."""
-    for pattern, meaning in _RULES:
-        if found := pattern.match(text, position):
-            return meaning(found), found.end()
-    return None
 
 
 _DEVICES = r"((?:cpu|cuda|mps)(?:(?:, or |, | or | and |/)(?:cpu|cuda|mps))*)"

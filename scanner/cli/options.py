@@ -31,7 +31,7 @@ _FOREIGN = ("docx", "jpg", "ods", "odt", "pdf", "png", "svg", "tsv", "xlsx", "ya
 # Of a longer table not all names are told beside one that may have been meant.
 _MOST_NAMED = 30
 # Where a context holds the path of the file that defaults come from.
-DEFAULTS = "detmatrix.scanner.cli.defaults"
+DEFAULTS = "detmatrix.scanner.cli.main"
 
 runs_argument = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 output_option = click.option(

@@ -20,11 +20,10 @@ from detmatrix.scanner.observations.parts import machine_of
 from detmatrix.scanner.observations.records import MODES, Header, Row, digest_kind
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.writer import cannot_write
-from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
-from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerEndedError, WorkerSupervisor
 from detmatrix.scanner.repro.replay import replay_script, specs_of, told, witness_of
 from detmatrix.scanner.repro.script import InputSource, invariance_script, rendered, script, tried_of
-from detmatrix.scanner.run.requests import place_of
+from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 
 # Drawing takes a moment, a database seconds to import.

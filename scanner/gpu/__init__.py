@@ -10,6 +10,6 @@ A CUDA build of PyTorch is host code and machine code of GPUs (SASS). Neither is
 
 Device memory is one shared mapping at the same address in both processes. A launch goes over a socket and is waited for.
 
-CUDA leaves the order of blocks, warps, lanes and divergent paths open. ``schedule`` draws an order from a class of freedom, a
+CUDA leaves the order of blocks, warps, lanes and divergent paths open. ``engine`` draws an order from a class of freedom, a
 number and a seed, so that whatever an order shows can be shown again.
 """

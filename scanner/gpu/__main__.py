@@ -22,11 +22,17 @@ from typing import Any
 
 from detmatrix.scanner.errors import DetmatrixError
 from detmatrix.scanner.gpu import sass
-from detmatrix.scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins
+from detmatrix.scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins, demangled, shortened
 from detmatrix.scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
-from detmatrix.scanner.gpu.engine import KINDS, Conflict, LaunchError, Orders, Result, launch
-from detmatrix.scanner.gpu.names import demangled, shortened
-from detmatrix.scanner.gpu.schedule import MOST_PAIRS, orders_of
+from detmatrix.scanner.gpu.engine import (
+    KINDS,
+    MOST_PAIRS,
+    Conflict,
+    LaunchError,
+    Result,
+    launch,
+    orders_of,
+)
 from detmatrix.scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.
@@ -169,7 +175,9 @@ class SassInterpreter:
             * self._device["MultiProcessorCount"]
         )
         asked = self._asked
-        orders = orders_of(asked["class"], asked["number"], asked["seed"], self._ordinal)
+        orders = orders_of(asked["class"], asked["number"], asked["seed"], self._ordinal)._replace(
+            moved=bool(asked.get("moved"))
+        )
         swap = self._pairs[asked["number"]] if asked["class"] == PAIR else None
         log = bool(asked.get("log"))
         known = self._logged[self._ordinal :][:1] if asked["class"] not in (CANONICAL, MEMORY, PAIR) else []
@@ -183,7 +191,7 @@ class SassInterpreter:
                 dynamic_shared=dynamic,
                 resident=resident,
                 ranges=struct.pack(f"<{2 * len(ranges)}Q", *(edge for one in ranges for edge in one)),
-                orders=Orders(*orders, moved=bool(asked.get("moved"))),
+                orders=orders,
                 log=log,
                 swap=swap[2] if swap and swap[0] == self._ordinal else None,
                 watch=known[0][1].conflicts if known and known[0][0].name == name else (),

@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,15 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.gpu import isa, sass
 from detmatrix.scanner.gpu.build import SharedLibrary, built, compiler
 from detmatrix.scanner.gpu.cubin import CubinKernel
-from detmatrix.scanner.schedules import SCOPES
+from detmatrix.scanner.schedules import DIRECTED, EVERYTHING, SCOPES
 
+_ASCENDING, _DESCENDING, _ODD_FIRST, _FIRST_LAST, _DRAWN, _INTERLEAVED = range(6)
+# Of the first executions of a class; those after them draw. The third does, too: a lost update shows in turns alone.
+_DIRECTED = (_DESCENDING, _ODD_FIRST, _INTERLEAVED, _FIRST_LAST)
+# What memory, registers and shared memory hold that nobody wrote: NaN in every format of floats.
+_UNWRITTEN = 0x7FFA7FFA
+# Pairs of accesses in conflict that are kept of each scope and sort, to be tried alone.
+MOST_PAIRS = 8
 _FOLDER = Path(__file__).with_name("engine")
 _BANKS = 16
 _SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
@@ -124,9 +132,37 @@ class Orders(NamedTuple):
     lanes: int = 0
     paths: int = 0
     any_dispatch: int = 0
-    registers: int = 0x7FFA7FFA
+    registers: int = _UNWRITTEN
     seed: int = 0
     moved: int = 0  # whether approximations (MUFU) have another last bit
+
+
+def orders_of(name: str, number: int, seed: int, ordinal: int) -> Orders:
+    """Return how blocks, warps, lanes and paths are ordered in one launch.
+
+    The first execution of a class takes the order that is the reverse of the canonical one, which swaps all pairs; the second
+    lets odd blocks, warps or lanes come before even ones, the third switches between blocks or warps at drawn instructions, the
+    fourth holds up the first of them until all others have ended. Those after them draw orders, and every other one switches, too.
+    The *number* is that of the execution within the class, *ordinal* that of the launch within the execution.
+    """
+    drawn = int.from_bytes(sha256(f"{name}|{number}|{seed}|{ordinal}".encode()).digest()[:8], "little")
+    how = _DIRECTED[number] if number < DIRECTED else _INTERLEAVED if number % 2 else _DRAWN
+    # Of two paths there are two orders, and which block comes first is no matter of who is resident.
+    fewer = how if how in (_DESCENDING, _INTERLEAVED) else _DRAWN
+    free = {
+        "resident-blocks": (how, 0, 0, 0, 0),
+        "warps": (0, how, 0, 0, 0),
+        "both": (how, how, 0, 0, 0),
+        "any-blocks": (fewer, 0, 0, 0, 1),
+        "lanes": (0, 0, how, 0, 0),
+        "divergence": (0, 0, 0, fewer, 0),
+    }
+    if name.startswith(EVERYTHING):
+        scopes = name.partition(":")[2].split(",")
+        blocks, warps, lanes = (how * (scope in scopes) for scope in SCOPES)
+        free[name] = (blocks, warps, lanes, fewer * (lanes > 0), int(blocks > 0))
+    filled = drawn & 0xFFFFFFFF if name == "memory" else _UNWRITTEN
+    return Orders(*free.get(name, (0, 0, 0, 0, 0)), filled, drawn)
 
 
 class LaunchError(Exception):

@@ -29,6 +29,14 @@ from detmatrix.scanner.observations.settings import MOST_FURTHER
 Placed = Observation | Sentinel | Cost | BuildOverloads | Dispatch | Invariance
 
 
+# What the closing line counts, by its fields.
+COUNTED: dict[str, type] = {
+    "observations": Observation,
+    "sentinels": Sentinel,
+    "costs": Cost,
+    "dispatches": Dispatch,
+    "invariances": Invariance,
+}
 # Of PyTorch 2.0 to 2.15 none speaks of an op in more than three bullets.
 _MOST_OF_AN_OP = 20
 
@@ -227,14 +235,8 @@ def _group_faults(observation: Observation) -> Iterator[str]:
 
 def check_counts(path: str, number: int, closing: Closing, found: Mapping[type, int]) -> None:
     """Refuse a complete run from which whole lines are missing."""
-    closed: dict[type, tuple[str, int]] = {
-        Observation: ("observations", closing.observations),
-        Sentinel: ("sentinels", closing.sentinels),
-        Cost: ("costs", closing.costs),
-        Dispatch: ("dispatches", closing.dispatches),
-        Invariance: ("invariances", closing.invariances),
-    }
-    for kind, (name, count) in closed.items():
+    for name, kind in COUNTED.items():
+        count = getattr(closing, name)
         if count != found[kind]:
             raise RunFileError(
                 f"{path}, line {number}: the scan closed with {count} {name}, the file holds {found[kind]} "

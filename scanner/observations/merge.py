@@ -20,6 +20,7 @@ from pathlib import Path
 from msgspec.structs import force_setattr, replace
 
 from detmatrix.scanner.errors import RunFileError, UsageError
+from detmatrix.scanner.observations.consistency import COUNTED
 from detmatrix.scanner.observations.files import opening_of
 from detmatrix.scanner.observations.parts import (
     BUILD,
@@ -235,11 +236,7 @@ class _Merger:
         return Closing(
             seconds=round(sum(one.seconds for one in closings), 3),
             load=closings[0].load,
-            observations=counts[Observation],
-            sentinels=counts[Sentinel],
-            costs=counts[Cost],
-            dispatches=counts[Dispatch],
-            invariances=counts[Invariance],
+            **{name: counts[kind] for name, kind in COUNTED.items()},
             distrust=tuple(dict.fromkeys(text for one in closings for text in one.distrust)),
         )
 

@@ -291,10 +291,6 @@ def _decode(path: str, number: int, line: bytes) -> Line:
     try:
         return _DECODER.decode(line)
     except UNDECODABLE as error:
-        raise _damaged(path, number, error) from error
-
-
-def _damaged(path: str, number: int, error: Exception) -> RunFileError:
-    return RunFileError(
-        f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
-    )
+        raise RunFileError(
+            f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
+        ) from error

@@ -36,9 +36,12 @@ class RunWriter:
         """Open and lock *path*, creating it if need be; nothing in it changes before ``begin``.
 
         Raises:
-            UsageError: The file cannot be written, or another scan is writing it.
+            UsageError: The file cannot be written or appended to, or another scan is writing it.
         """
-        refuse_packed(path)
+        if path.suffix == ".gz":
+            raise UsageError(
+                f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
+            )
         self._path = path
         self._file, self._created = _open(path)
         try:
@@ -145,18 +148,6 @@ class RunWriter:
             # A scan that never began leaves no empty file behind. Still locked: nobody else has written to it.
             self._path.unlink(missing_ok=True)
         os.close(self._file)
-
-
-def refuse_packed(path: Path) -> None:
-    """Refuse the name of a compressed file, to which nothing can be appended.
-
-    Raises:
-        UsageError: It is one.
-    """
-    if path.suffix == ".gz":
-        raise UsageError(
-            f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
-        )
 
 
 def _open(path: Path) -> tuple[int, bool]:

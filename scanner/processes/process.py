@@ -24,7 +24,8 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypedDict, TypeVar
 
 import msgspec
 
@@ -33,8 +34,32 @@ from detmatrix.scanner.errors import UntrustedScanError, UsageError, signal_name
 from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations.records import Mode
-from detmatrix.scanner.processes.sandbox import cache_folder
 from detmatrix.scanner.processes.variables import packages_for, worker_environment
+
+_PACKAGE = Path(__file__).absolute().parents[2]
+
+
+class ImportSandbox:
+    """The folder workers start in: a link to our package, and nothing else."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="detmatrix-worker-", ignore_cleanup_errors=True)
+        self.path = Path(self._folder.name)
+        (self.path / _PACKAGE.name).symlink_to(_PACKAGE, target_is_directory=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._folder.cleanup()
+
+
+def cache_folder(sandbox: Path) -> Path:
+    """Return a new folder in the sandbox for what one worker compiles."""
+    return Path(tempfile.mkdtemp(prefix="compiled-", dir=sandbox))
+
 
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0

@@ -21,11 +21,10 @@ from detmatrix.scanner.cases.catalog import named_files
 from detmatrix.scanner.cases.settings import asked_for
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line
 from detmatrix.scanner.observations.records import Header, Mode, Observation, Record, Row, Schedule, Settings
-from detmatrix.scanner.processes.process import WorkerSupervisor
-from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor
 from detmatrix.scanner.repro.script import WIDTH, finding_comment, rendered
+from detmatrix.scanner.run.passes import PATIENCE, ask, place_of
 from detmatrix.scanner.run.progress import progress_for
-from detmatrix.scanner.run.requests import PATIENCE, ask, place_of
 from detmatrix.scanner.run.simulation import described, simulation_for
 from detmatrix.scanner.schedules import CANONICAL
 from detmatrix.scanner.verdicts.findings import MatrixRow

@@ -1,7 +1,7 @@
 """Rows sent through worker processes, and beside them what says how much that is worth.
 
-A pass is one process of one mode: rows in planned order, the controls before them, a sentinel before, between and after
-them. A scan makes the passes of one build; to confirm a change those of two builds are made in turns.
+What a worker is asked to do with a row stands first, and the record that its answer makes. A pass is one process of one
+mode: rows in planned order, the controls before them, a sentinel before, between and after them. A scan makes the passes of one build; to confirm a change those of two builds are made in turns.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,33 +18,96 @@ from detmatrix.opspecs.controls import SENTINELS
 from detmatrix.scanner.accelerators import kind_of
 from detmatrix.scanner.cases.rows import row_of
 from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.observations.consistency import fault
 from detmatrix.scanner.observations.records import (
     MODES,
+    Cost,
     Count,
+    Dispatch,
     Distrust,
     Header,
+    Invariance,
     Mode,
     Observation,
     Row,
     Sentinel,
+    Settings,
 )
 from detmatrix.scanner.observations.runfile import Line
-from detmatrix.scanner.perturbations import PERTURBATIONS
+from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
 from detmatrix.scanner.processes.environment import load
-from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor
+from detmatrix.scanner.processes.process import SENSELESS, WorkerEndedError, WorkerSupervisor
 from detmatrix.scanner.run.progress import Progress
-from detmatrix.scanner.run.requests import (
-    PATIENCE,
-    ask,
-    compared_within,
-    perturbations_of,
-    place_of,
-    request_for,
-)
 from detmatrix.scanner.schedules import CANONICAL
 from detmatrix.scanner.verdicts.cells import row_cell
 from detmatrix.scanner.verdicts.controls import misbehaving
 from detmatrix.scanner.verdicts.findings import runs_in, unequal_inputs
+
+# Controls and sentinels get at least so long: the first of them may have to wait for a GPU to start.
+PATIENCE = 60.0
+
+Seen = TypeVar("Seen", Observation, Cost, Dispatch, Invariance)
+
+
+def ask(
+    supervisor: WorkerSupervisor,
+    kind: type[Seen],
+    place: dict[str, Any],
+    mode: Mode,
+    request: dict[str, Any],
+    timeout: float,
+    settings: Settings,
+) -> Seen:
+    """Ask the worker in service for a record of a row at its *place*; where it has no answer, the record says why.
+
+    The record is held against the settings of the scan as it will be when it is read.
+    """
+    try:
+        record = supervisor.ask_for(kind, mode, request, timeout, place)
+        if (wrong := fault(record, settings)) is None:
+            return record
+        supervisor.retire()
+        failure: dict[str, Any] = {"message": f"{SENSELESS} (it {wrong})"}
+    except WorkerEndedError as ended:
+        failure = {"message": str(ended)}
+        if ended.timed_out:
+            failure |= {"outcome": "timeout"} | ({"seconds": timeout} if kind is Observation else {})
+    return msgspec.convert(place | {"outcome": "crash"} | failure, kind)
+
+
+def request_for(do: str, row: Row, settings: Settings) -> dict[str, Any]:
+    """Return what a worker is asked to do with a row."""
+    request = {"do": do, **place_of(row), "device": settings.device, "seed": settings.seed}
+    if settings.workers > 1 and not settings.simulate:
+        # Each of them has a process of either mode.
+        request["share"] = 1 / (2 * settings.workers)
+    return request | ({"enlargement": row.enlargement} if row.enlargement else {})
+
+
+def place_of(one: Row | Observation) -> dict[str, Any]:
+    """Return what names a row in requests and records."""
+    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
+
+
+def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool = False) -> list[str]:
+    """Return what a row is executed under on which so many threads work: what one does alone is not held up by busy cores.
+
+    *stressed* says whether it has been executed under stress often enough.
+    """
+    left_out = OF_SEVERAL_THREADS if threads == 1 else ("stress",) * stressed
+    return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)
+
+
+def compared_within(settings: Settings, perturb: Iterable[str]) -> tuple[list[str], float]:
+    """Return what more executions than were asked for are made under, and the seconds that they may take.
+
+    Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the row what
+    is known of it.
+    """
+    limit = settings.timeout / 2
+    compared = [name for name in perturb if not PERTURBATIONS[name].apart]
+    return compared, limit if settings.max_time is None else min(limit, settings.max_time)
+
 
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 24

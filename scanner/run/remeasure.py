@@ -35,8 +35,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.runfile import Line, Run, run_of
 from detmatrix.scanner.processes.environment import environment, load, missing_device, tool_version
-from detmatrix.scanner.processes.process import WorkerSupervisor
-from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.power import PowerCheck

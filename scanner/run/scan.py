@@ -23,13 +23,13 @@ from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.accelerators import lacking
 from detmatrix.scanner.cases.catalog import choose, load_catalog, with_installed
 from detmatrix.scanner.cases.discovery import Planner, with_databases
-from detmatrix.scanner.cases.rows import control_rows, known_rows
+from detmatrix.scanner.cases.rows import control_rows, divided, known_rows, plan_digest
 from detmatrix.scanner.cases.settings import Plan, Shard, settings_for
-from detmatrix.scanner.cases.shards import divided, plan_digest
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UntrustedScanError, UsageError
 from detmatrix.scanner.invariance import THREADS, Property
 from detmatrix.scanner.modes import FURTHER_MODES, MODE_TABLE, idle_modes
+from detmatrix.scanner.observations.consistency import COUNTED
 from detmatrix.scanner.observations.records import (
     FORMAT,
     MODES,
@@ -41,9 +41,7 @@ from detmatrix.scanner.observations.records import (
     Header,
     Invariance,
     Mode,
-    Observation,
     Row,
-    Sentinel,
 )
 from detmatrix.scanner.observations.runfile import Line, Run, read_run, run_of
 from detmatrix.scanner.observations.versions import minor
@@ -55,10 +53,14 @@ from detmatrix.scanner.processes.environment import (
     tool_version,
     workers_for,
 )
-from detmatrix.scanner.processes.process import WorkerEndedError, WorkerProcess, WorkerSupervisor
-from detmatrix.scanner.processes.sandbox import ImportSandbox
+from detmatrix.scanner.processes.process import (
+    ImportSandbox,
+    WorkerEndedError,
+    WorkerProcess,
+    WorkerSupervisor,
+)
+from detmatrix.scanner.run.passes import PATIENCE, Seen, ask, place_of, request_for
 from detmatrix.scanner.run.progress import Progress
-from detmatrix.scanner.run.requests import PATIENCE, Seen, ask, place_of, request_for
 from detmatrix.scanner.run.resume import begun, check_header, continued, observations_made
 from detmatrix.scanner.run.shares import Shares
 from detmatrix.scanner.run.simulation import described, simulation_for
@@ -160,7 +162,8 @@ class _Scan:
                 # Which rows the flag cures is known when all processes of the other modes have spoken.
                 if MODE_TABLE[mode].concern == "cured":
                     self._passes.observe_cured()
-                self._passes.observe_further(mode, self._missing(mode))
+                needed = {row.row.key: runs_missing(row, mode) for row in self._rows_seen()}
+                self._passes.observe_further(mode, {key: more for key, more in needed.items() if more})
             self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
@@ -181,11 +184,7 @@ class _Scan:
             Closing(
                 seconds=round(time.monotonic() - started, 3),
                 load=load(),
-                observations=len(self._all_of(Observation)),
-                sentinels=len(self._all_of(Sentinel)),
-                costs=len(self._all_of(Cost)),
-                dispatches=len(self._all_of(Dispatch)),
-                invariances=len(self._all_of(Invariance)),
+                **{name: len(self._all_of(kind)) for name, kind in COUNTED.items()},
                 distrust=tuple(dict.fromkeys((*self._passes.distrust, *misled_by, *late))),
             )
         )
@@ -282,10 +281,6 @@ class _Scan:
     def _write(self, record: Line) -> None:
         self._writer.write(record)
         self._lines.append(record)
-
-    def _missing(self, mode: Mode) -> dict[tuple[str, ...], int]:
-        """Return how many more executions in a mode rows need before their findings can be told."""
-        return {row.row.key: missing for row in self._rows_seen() if (missing := runs_missing(row, mode))}
 
     def _rows_seen(self) -> Iterator[MatrixRow]:
         return matrix(self._header, self._seen().observations, closed=False)

@@ -179,7 +179,8 @@ class Cell(Struct, frozen=True, kw_only=True):
         schedule = self.simulated.schedule
         if schedule:
             return f"differs under {simulated.schedule_words(schedule)}"
-        return simulated.still_words(self.simulated, self.runs)
+        known = self.simulated
+        return simulated.proved(known) if known.race_free else f"0 of {self.runs} schedules differed"
 
     @property
     def details(self) -> str:
@@ -383,9 +384,11 @@ def _compared(ordered: Sequence[Observation], constant: str, *, strict: bool) ->
     Executions with another thread count are a set of their own, since other bits are no nondeterminism there.
     """
     sets: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    begins: defaultdict[str, set[str]] = defaultdict(set)
     for observation in ordered:
         for name, digests in observation.sets.items():
             sets[name].update(digests)
+            begins[name].add(next(iter(digests)))
     main = sets.pop("")
     runs = main.total()
     if runs < 2:  # noqa: PLR2004
@@ -413,7 +416,7 @@ def _compared(ordered: Sequence[Observation], constant: str, *, strict: bool) ->
         distinct=len(main) + sum(len(outputs) - 1 for outputs in apart.values()),
         first=first,
         within=sum(_within(observation) for observation in ordered),
-        between=_between(ordered),
+        between=any(len(digests) > 1 for digests in begins.values()),
         constant=bool(constant and blank and not part and not differing),
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
@@ -458,15 +461,6 @@ def _orders(ordered: Sequence[Observation]) -> OrderCount | None:
     if not seen:
         return None
     return OrderCount(executions=seen.total(), differing=differing, distinct=len(seen))
-
-
-def _between(ordered: Sequence[Observation]) -> bool:
-    """Tell whether processes disagree about the first output, under any circumstances that are compared apart."""
-    firsts: defaultdict[str, set[str]] = defaultdict(set)
-    for observation in ordered:
-        for name, digests in observation.sets.items():
-            firsts[name].add(next(iter(digests)))
-    return any(len(digests) > 1 for digests in firsts.values())
 
 
 def _joined(ordered: Sequence[Observation]) -> tuple[GroupCount, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import islice
 
 from msgspec import Struct
 
@@ -25,20 +26,6 @@ from detmatrix.scanner.verdicts.invariance import is_control, misled
 _FILLS_SINCE = (2, 1)
 
 
-class _Schedule:
-    """How many of so many executions of the rare control differ; drawn once, for a run has thousands of them."""
-
-    def __init__(self) -> None:
-        self._draws = schedule()
-        self._counts = array("L", [0])
-
-    def differing(self, executions: int) -> int:
-        while len(self._counts) <= executions:
-            self._counts.append(self._counts[-1] + next(self._draws))
-        return self._counts[executions]
-
-
-_RARE = _Schedule()
 # Of a simulated GPU, with the flag off and with it on: the class of schedules in which a control must be the first to give other
 # bits, that none does, or that none can, which the conflict log proves.
 _PROVED, _EQUAL = "race-free", "no differences"
@@ -133,7 +120,7 @@ def _answers(header: Header, observation: Observation) -> tuple[str, str]:
     answers = {
         "constant": (_described(0, n), differing),
         "varies": (f"{n} distinct of {n}", f"{len(observation.digests)} distinct of {n}"),
-        "rare": (_described(_RARE.differing(n), n), differing),
+        "rare": (_described(_differing_rarely(n), n), differing),
         "random": (f"{_described(0, n)}, seeded", f"{differing}, {seeded}"),
         "alerts": (f"{_described(0, n)}, alerts: {alert}", f"{differing}, alerts: {alerts}"),
     }
@@ -181,6 +168,12 @@ def _seen(observation: Observation) -> str:
         return f"the alert of {caller}"
     message = ": ".join(text for text in (observation.exception, observation.message) if text)
     return f"{observation.outcome} ({message})" if message else observation.outcome
+
+
+@cache
+def _differing_rarely(executions: int) -> int:
+    """Return how many of so many executions of the rare control differ."""
+    return sum(islice(schedule(), executions))
 
 
 def _described(differing: int, n: int) -> str:

@@ -49,6 +49,11 @@ def verdict_of(record: Invariance | None, off: Cell, missing: str) -> PropertyVe
         verdict = "not_repeatable"
     else:
         verdict = "varies" if varies else "invariant" if tried else "error"
+    measured = [output.severity for one in varies for output in one.outputs if output.severity is not None]
+    # By ULP, then by the share of elements.
+    farthest = max(
+        measured, key=lambda it: (it.max_ulp or 0, it.differing_elements / it.elements), default=None
+    )
     return PropertyVerdict(
         verdict=verdict,
         baseline=record.baseline,
@@ -56,15 +61,9 @@ def verdict_of(record: Invariance | None, off: Cell, missing: str) -> PropertyVe
         at=tuple(one.value for one in at),
         raised=tuple(one.value for one in failed),
         left_out=record.left_out,
-        severity=_farthest(varies) if verdict == "varies" else None,
+        severity=farthest if verdict == "varies" else None,
         reason=reason,
     )
-
-
-def _farthest(trials: Iterable[Tried]) -> Severity | None:
-    """Return the measure of the value that is farthest: by ULP, then by the share of elements."""
-    measured = [output.severity for one in trials for output in one.outputs if output.severity is not None]
-    return max(measured, key=lambda it: (it.max_ulp or 0, it.differing_elements / it.elements), default=None)
 
 
 def is_control(record: Invariance) -> bool:

@@ -69,11 +69,6 @@ def behind_standing(known: Simulation) -> list[str]:
     return [f"{it.reversed} of {it.sampled} conflicting pairs reversed"] if it and it.sampled else []
 
 
-def still_words(known: Simulation, runs: int) -> str:
-    """Say in how many schedules nothing differed, or that this is proved."""
-    return proved(known) if known.race_free else f"0 of {runs} schedules differed"
-
-
 def witness_words(known: Simulation) -> str:
     """Name the pair of accesses that differ when they are swapped, with all that a reader recomputes it from."""
     it = known.witness

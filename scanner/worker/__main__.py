@@ -200,7 +200,7 @@ def _entries(_: Specs, request: Request) -> Request:
 
 def _enumerate(_: Specs, request: Request) -> Request:
     from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
-    from detmatrix.scanner.worker.databases.samples import entry_rows  # noqa: PLC0415
+    from detmatrix.scanner.worker.databases import entry_rows  # noqa: PLC0415
 
     _on_device(request)
     try:

@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FLOATS, FORWARD, HALF, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import (
+    BACKWARD,
+    BOTH,
+    CUDA,
+    FLOATS,
+    FORWARD,
+    HALF,
+    ITEMS,
+    Call,
+    Case,
+    OpSpec,
+    batched,
+    call,
+)
 
 ADDITIONS = "about 512 gradients added into each row (16384 on CUDA)"
 FEW_ADDITIONS = "about 8 gradients added into each row (16384 on CUDA)"

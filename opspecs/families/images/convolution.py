@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, FORWARD, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, FORWARD, ITEMS, Call, Case, OpSpec, batched, call
 
 CHANNELS = 4
 # N * D * H * W of the input, per device; the shapes below keep to it.

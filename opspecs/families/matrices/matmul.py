@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.families import normals
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BOTH, ITEMS, Call, Case, OpSpec, batched, call
 
 WHY = (
     "cuBLAS may split a long sum between blocks and join the parts in any order, unless its workspace is "

@@ -6,10 +6,9 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.families import KERNELS, normals
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, FLOATS, Call, Case, OpSpec, call, each
+from detmatrix.opspecs.model import BACKWARD, BOTH, FLOATS, ITEMS, Call, Case, OpSpec, batched, call, each
 
 if TYPE_CHECKING:
     import torch

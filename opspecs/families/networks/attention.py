@@ -8,9 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, Call, Case, Device, MissingError, OpSpec, call
+from detmatrix.opspecs.model import (
+    BACKWARD,
+    BOTH,
+    CUDA,
+    ITEMS,
+    Call,
+    Case,
+    Device,
+    MissingError,
+    OpSpec,
+    batched,
+    call,
+)
 
 if TYPE_CHECKING:
     import torch

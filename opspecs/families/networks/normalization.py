@@ -6,10 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BOTH, ITEMS, Call, Case, OpSpec, batched, call
 
 if TYPE_CHECKING:
     import torch

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BOTH, ITEMS, Call, Case, OpSpec, batched, call
 
 WHY = (
     "cuDNN chooses the algorithm, and cuBLAS may split its sums "

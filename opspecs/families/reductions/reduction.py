@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from detmatrix.opspecs.batched import ITEMS, batched
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Call, Case, OpSpec, call
+from detmatrix.opspecs.model import ITEMS, Call, Case, OpSpec, batched, call
 
 
 def _rows(t: Inputs, **options: object) -> Call:

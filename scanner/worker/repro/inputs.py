@@ -22,8 +22,7 @@ from detmatrix.opspecs.pytorch import database
 from detmatrix.scanner.worker import bits
 from detmatrix.scanner.worker.accelerator import is_there
 from detmatrix.scanner.worker.execution import NotRunnableError, first_line, resolve
-from detmatrix.scanner.worker.repro.codegen import Source, UntraceableError
-from detmatrix.scanner.worker.repro.recorder import Drawing, mapped
+from detmatrix.scanner.worker.repro.codegen import Drawing, Source, UntraceableError, mapped
 
 # Stands for the shape of an output, which is not known before it is there.
 _ANY_SHAPE = 7919
