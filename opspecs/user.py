@@ -86,11 +86,7 @@ def _elsewhere() -> None:
 
 
 def _of_function(named: FunctionName) -> OpSpec:
-    """Return the spec of a function; a file that holds both it and what gives its inputs is executed once.
-
-    Raises:
-        SpecFileError: It has no such function, or one that cannot be called so.
-    """
+    """Return the spec of a function; a file that holds both it and what gives its inputs is executed once."""
     files = dict.fromkeys(filter(None, (named.file, named.inputs_file)))
     executed = {file: _executed(Path(file)) for file in files}
     declared = {file: vars(module) for file, (module, _) in executed.items()}
@@ -121,11 +117,7 @@ def _owned(spec: OpSpec, path: Path, digest: str) -> OpSpec:
 
 
 def _executed(path: Path) -> tuple[ModuleType, str]:
-    """Return the module of a file, executed once, and the digest of what was executed.
-
-    Raises:
-        SpecFileError: It cannot be executed.
-    """
+    """Return the module of a file, executed once, and the digest of what was executed."""
     if not path.exists():
         raise SpecFileError(f"{path}: no such file")
     if path.suffix != ".py":

@@ -14,7 +14,9 @@ _OURS = ("control.", "sentinel.")
 def faults(spec: OpSpec) -> Iterator[str]:
     """Yield what a spec declares that a scan could not run or record, and what to declare instead."""
     yield from _name(spec)
-    if not callable(spec.op) and not (_is_text(spec.op) and _is_path(spec.op)):
+    if not callable(spec.op) and not (
+        _is_text(spec.op) and all(part.isidentifier() for part in spec.op.split("."))
+    ):
         yield f"op must be a dotted path below torch, or a function, and is {_described(spec.op)}"
     elif spec.op == spec.name and not spec.name.startswith("torch."):
         yield "op is missing: a function, or a dotted path below torch"
@@ -29,7 +31,11 @@ def faults(spec: OpSpec) -> Iterator[str]:
     # A spec may have rows on CUDA alone.
     if not _are(spec.dtypes, _is_dtype) or not (spec.dtypes or spec.cuda_dtypes):
         yield f"dtypes must be a tuple of names such as 'float32', and is {_described(spec.dtypes)}"
-    if not isinstance(spec.cases, Mapping) or not spec.cases or not _are([*spec.cases.values()], _is_case):
+    if (
+        not isinstance(spec.cases, Mapping)
+        or not spec.cases
+        or not all(isinstance(case, Case) for case in spec.cases.values())
+    ):
         yield "cases must map names to Case(inputs=lambda t: call(...))"
     elif not all(_is_text(name) and name and ":" not in name and name.isprintable() for name in spec.cases):
         yield "the name of a case must be a text of one line without ':'"
@@ -89,10 +95,6 @@ def _are(values: Any, right: Callable[[Any], bool]) -> bool:
     return isinstance(values, (tuple, list)) and all(map(right, values))
 
 
-def _is_case(value: Any) -> bool:
-    return isinstance(value, Case)
-
-
 def _is_batch(value: Any) -> bool:
     held = value.inputs if isinstance(value, Batch) else None
     return (
@@ -110,10 +112,6 @@ def _is_direction(value: Any) -> bool:
 def _is_text(value: Any) -> bool:
     """Tell whether something is a text that a file can hold."""
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
-
-
-def _is_path(text: str) -> bool:
-    return all(part.isidentifier() for part in text.split("."))
 
 
 def _is_dtype(value: Any) -> bool:

@@ -9,34 +9,29 @@ from __future__ import annotations
 
 import re
 
-_ALERT = re.compile(
-    r"(?P<caller>\S(?:.*\S)?) does not have a deterministic implementation, but you set "
-    r"'torch\.use_deterministic_algorithms\(True"
+# What stands behind the name of the caller, and how that of cuBLAS begins.
+ALERT = "does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
+CUBLAS_ALERT = "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or"
+_CUBLAS_ALERT = (
+    f"{CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because it "
+    "uses CuBLAS"
 )
-_CUBLAS_ALERT = re.compile(
-    r"Deterministic behavior was enabled with either `torch\.use_deterministic_algorithms\(True\)` or "
-    r"`at::Context::setDeterministicAlgorithms\(true\)`, but this operation is not deterministic because it "
-    r"uses CuBLAS"
-)
-
-
+_ALERT = re.compile(rf"(?P<caller>\S(?:.*\S)?) {re.escape(ALERT)}")
 # Raised by a backward phase that torch.compile compiled with the flag off: it will not run with it on. That is no alert,
 # for it says nothing of the op (torch/_functorch/_aot_autograd/runtime_wrappers.py).
-_REFUSAL = re.compile(
-    r"This compiled backward function is being run with torch\.use_deterministic_algorithms\(True\)"
-)
+REFUSAL = "This compiled backward function is being run with torch.use_deterministic_algorithms(True)"
 
 
 def is_refusal(text: str) -> bool:
     """Tell whether a text is, or holds, that of a compiled backward phase that refuses to run with the flag on."""
-    return _REFUSAL.search(text) is not None
+    return REFUSAL in text
 
 
 def caller_in(text: str) -> str | None:
     """Return the caller named in an alert's text, or ``None`` if it is something else."""
     if found := _ALERT.match(text):
         return found["caller"]
-    return "cuBLAS" if _CUBLAS_ALERT.match(text) else None
+    return "cuBLAS" if text.startswith(_CUBLAS_ALERT) else None
 
 
 def alert_caller(exception: str | None, message: str | None) -> str | None:

@@ -155,12 +155,7 @@ class _Shards:
         self._header: Header | None = None  # of the first
 
     def take(self, path: Path) -> Run:
-        """Read the file of a shard.
-
-        Raises:
-            RunFileError: It is no run file.
-            UsageError: It is of another plan than those before.
-        """
+        """Read the file of a shard."""
         try:
             run = read_run(path)
         except RunFileError as error:
@@ -173,11 +168,7 @@ class _Shards:
         return run
 
     def keep(self, shard: str, done: tuple[str, int, bytes, bytes]) -> None:
-        """Write down a shard that is complete.
-
-        Raises:
-            DetmatrixError: It is not; says what its scan said last.
-        """
+        """Write down a shard that is complete."""
         host, code, said, data = done
         path = self.paths[shard]
         beside = path.with_suffix(".part")
@@ -236,9 +227,6 @@ def _scan_shards(
             f"{lost[0]} was lost {1 + _RETRIES} times ({len(lost)} such); see ray status and the logs of the node, then go on "
             f"with --resume"
         )
-
-
-# ---- files ----
 
 
 def _folder_for(output: Path) -> Path:
@@ -300,9 +288,6 @@ def _merge(plan: Plan, kept: _Shards, writer: RunWriter, progress: Progress) -> 
         ) from error
     for path in kept.paths.values():
         path.unlink()
-
-
-# ---- the cluster ----
 
 
 @contextlib.contextmanager

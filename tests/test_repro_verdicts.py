@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.registry import FAMILIES, select
-from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, alert_caller
 from detmatrix.scanner.errors import DetmatrixError, UsageError
 from detmatrix.scanner.modes import LEAST_RUNS
 from detmatrix.scanner.observations.records import Group, Output
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.repro.script import ALERT, CUBLAS_ALERT, perturbations, script
+from detmatrix.scanner.repro.script import perturbations, script
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import Verdict

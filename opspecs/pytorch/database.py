@@ -179,11 +179,7 @@ _grown_last: dict[tuple[Any, ...], tuple[Sample, Sample]] = {}
 
 
 def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, literal: bool) -> Call:
-    """Draw the inputs of a case.
-
-    Raises:
-        MissingError: The entry has no such dtype on the device, or no such sample.
-    """
+    """Draw the inputs of a case."""
     dtype = str(t.dtype).removeprefix("torch.")
     key = (entry.name, t.device, dtype, seed)
     if len(_cache.get(key, ())) <= number:

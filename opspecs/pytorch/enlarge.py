@@ -114,7 +114,7 @@ def to_real_size(tree: Any, name: str, enlargement: str) -> str:
 
 def _dimensions(growing: list[torch.Tensor]) -> Iterator[str]:
     """Yield what could be grown together: indices, everything, dimensions of one size, one dimension."""
-    if _some_are_indices(growing):
+    if has_indices(growing):
         # Many indices into few places collide, where as many places as indices hardly do.
         yield "index=all"
         yield from (f"rest={number}" for number in range(max(tensor.dim() for tensor in growing)))
@@ -157,10 +157,7 @@ def _axes(tensor: torch.Tensor, which: str, growing: list[torch.Tensor]) -> list
 
 def has_indices(tree: Any) -> bool:
     """Tell whether nested arguments hold a tensor of integers beside one of other numbers."""
-    return _some_are_indices([tensor for tensor in tensors(tree) if _grows(tensor)])
-
-
-def _some_are_indices(growing: list[torch.Tensor]) -> bool:
+    growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
     return any(map(_is_index, growing)) and not all(map(_is_index, growing))
 
 

@@ -39,7 +39,7 @@ def _entries() -> dict[str, Entry]:
     # here are seeded already, and that an op draws at all is to be seen.
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.testing._internal.") and hasattr(module, "wrapper_set_seed"):
-            module.wrapper_set_seed = _unwrapped  # type: ignore[attr-defined]
+            module.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # type: ignore[attr-defined]
     found = {}
     for info in (*op_db, *of_lists):
         writes = info in of_lists and info.op.__name__.endswith("_")
@@ -53,10 +53,6 @@ def _entries() -> dict[str, Entry]:
     return found
 
 
-def _unwrapped(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return op(*args, **kwargs)
-
-
 def _with_fresh_buffers(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call an op with copies of what it may write into."""
     args, kwargs = enlarge.mapped(
@@ -66,11 +62,7 @@ def _with_fresh_buffers(op: Callable[..., Any], *args: Any, **kwargs: Any) -> An
 
 
 def _on_cuda(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call an op whose kernel is compiled for the GPU when it is called.
-
-    Raises:
-        MissingError: The inputs are on the CPU.
-    """
+    """Call an op whose kernel is compiled for the GPU when it is called."""
     if not any(tensor.is_cuda for tensor in enlarge.tensors(args)):
         raise MissingError("CUDA: the entry has no other kernel")
     return op(*args, **kwargs)

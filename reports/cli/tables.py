@@ -11,7 +11,7 @@ from detmatrix.reports.cli.writing import Place, writes
 from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.cli.options import Names, runs_argument
 from detmatrix.scanner.cudnn.gpus import GPUS, PRESENT
-from detmatrix.scanner.cudnn.library import DATA_TYPES
+from detmatrix.scanner.cudnn.probe import DATA_TYPES
 from detmatrix.scanner.cudnn.record import read_table
 from detmatrix.scanner.cudnn.take import driver_is_there, find_library, take
 from detmatrix.scanner.errors import UsageError, one_line

@@ -129,11 +129,7 @@ class Planner:
         return rows_of(selection, self._settings)
 
     def first(self) -> tuple[Row, ...]:
-        """Return the rows of the header.
-
-        Raises:
-            UsageError: A pattern matches nothing, where that is known by now.
-        """
+        """Return the rows of the header."""
         return self._rows(self._specs) if self._names else planned_rows(self._settings, self._specs)
 
     @property
@@ -207,11 +203,7 @@ class Planner:
                 one.retire()
 
     def check(self, *, whole: bool) -> None:
-        """Refuse patterns of which one has selected nothing; if not the *whole* was enumerated, an op that it could mean will do.
-
-        Raises:
-            UsageError: Names it.
-        """
+        """Refuse patterns of which one has selected nothing; if not the *whole* was enumerated, an op that it could mean will do."""
         ops = [*map(names_of, self._specs), *self._names]
         if not whole and all(ops_of(pattern, ops) for pattern in self._settings.patterns):
             return
@@ -221,12 +213,7 @@ class Planner:
 def listed(
     sources: Sequence[str], patterns: Sequence[str], specs: Sequence[OpSpec], python: str | None
 ) -> tuple[OpSpec, ...]:
-    """Return the entries of databases that patterns could select, as a scan with default settings would plan them.
-
-    Raises:
-        UsageError: A database cannot be imported.
-        UntrustedScanError: No worker could start.
-    """
+    """Return the entries of databases that patterns could select, as a scan with default settings would plan them."""
     asked = asked_for(patterns=tuple(patterns), sources=tuple(sources))
     python = sys.executable if python is None else python
     with ImportSandbox() as sandbox:

@@ -55,11 +55,7 @@ def _never(_: Any) -> Any:
 
 
 def planned_rows(settings: Settings, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
-    """Return the rows of a scan with these settings, in catalog order.
-
-    Raises:
-        UsageError: A pattern matches nothing on the device.
-    """
+    """Return the rows of a scan with these settings, in catalog order."""
     return rows_of(choose(settings.patterns, kind_of(settings.device), specs), settings)
 
 

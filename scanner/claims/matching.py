@@ -5,7 +5,10 @@ A condition must be stated to hold: a row without the trait ``reduce`` says noth
 
 from __future__ import annotations
 
+from detmatrix.scanner.accelerators import kind_of
 from detmatrix.scanner.observations.records import Claim, Condition, Row
+
+device_kind = kind_of
 
 
 def matches(row: Row, claim: Claim, *, ignore_device: bool = False) -> bool:
@@ -52,11 +55,6 @@ def meet(one: Condition, other: Condition) -> bool:
 def is_vague(claim: Claim) -> bool:
     """Tell whether a claim leaves unsaid when it applies; a row can then confirm it, and none contradicts it."""
     return any(condition.kind == "unspecified" for condition in claim.conditions)
-
-
-def device_kind(device: str) -> str:
-    """Return the kind of a device: ``cuda`` of ``cuda:0``."""
-    return device.partition(":")[0]
 
 
 def claimed_kind(device: str) -> str:

@@ -66,11 +66,7 @@ def form_of(form: str | None, output: str | None, forms: Iterable[str], default:
 
 
 def refuse_report_name(output: str) -> None:
-    """Refuse the name of a report for a run file.
-
-    Raises:
-        UsageError: The name ends in what a report is written as; JSON could be meant.
-    """
+    """Refuse the name of a report, but for JSON, for a run file."""
     ending = _ending(output)
     if ending != "json" and ending in (*_FORMS, *_FOREIGN):
         raise UsageError(

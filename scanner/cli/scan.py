@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_for
 from detmatrix.scanner.cli.main import SUMMARY, load
-from detmatrix.scanner.cli.options import DEFAULTS, ParamType, Whole, patterns_argument, refuse_report_name
+from detmatrix.scanner.cli.options import DEFAULTS, Whole, patterns_argument, refuse_report_name
 from detmatrix.scanner.cli.settings import except_option, fail_on_option, settings_options
 from detmatrix.scanner.cluster import how_to_go_on, scan_on_cluster
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
@@ -33,39 +33,25 @@ _HOST_AND_PORT = re.compile(r"[^\s/@]+:[0-9]{1,5}")
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 
 
-class _Address(ParamType):
-    """``HOST:PORT`` of a Ray cluster, or one of two words."""
+def _address(value: str) -> str:
+    """Return ``HOST:PORT`` of a Ray cluster, or a word; refuse what is more likely a pattern: the address may be left out."""
+    if value in {"auto", "local"} or _HOST_AND_PORT.fullmatch(value):
+        return value
+    raise click.BadParameter(
+        f"{value!r} is no address; give HOST:PORT, auto for the cluster of this machine, or nothing to start Ray here, "
+        "with patterns before it"
+    )
 
-    name = "address"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what is more likely a pattern: the address may be left out."""
-        if value in {"auto", "local"} or _HOST_AND_PORT.fullmatch(str(value)):
-            return str(value)
-        return self.fail(
-            f"{value!r} is no address; give HOST:PORT, auto for the cluster of this machine, or nothing to start Ray here, "
-            "with patterns before it",
-            param,
-            ctx,
+def _shard(value: str) -> Shard:
+    """Return what ``I/N`` says, one of N shards."""
+    numbers = _SHARD.fullmatch(value)
+    shard = Shard(*map(int, numbers.groups())) if numbers else Shard(2, 1)
+    if not shard.number <= shard.total <= MOST_SHARDS:
+        raise click.BadParameter(
+            f"{value!r} is no shard; give I/N with I from 1 to N, and N up to {MOST_SHARDS}"
         )
-
-
-class _Shard(ParamType):
-    """``I/N``, one of N shards."""
-
-    name = "shard"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse what is no shard of any plan."""
-        if isinstance(value, Shard):
-            return value
-        numbers = _SHARD.fullmatch(str(value))
-        shard = Shard(*map(int, numbers.groups())) if numbers else Shard(2, 1)
-        if not shard.number <= shard.total <= MOST_SHARDS:
-            self.fail(
-                f"{value!r} is no shard; give I/N with I from 1 to N, and N up to {MOST_SHARDS}", param, ctx
-            )
-        return shard
+    return shard
 
 
 @click.command(name="scan")
@@ -86,13 +72,13 @@ class _Shard(ParamType):
 )
 @click.option(
     "--shard",
-    type=_Shard(),
+    type=_shard,
     metavar="I/N",
     help="Scan only shard I of N: every Nth op, so that N machines share the work. detmatrix merge joins their run files.",
 )
 @click.option(
     "--ray",
-    type=_Address(),
+    type=_address,
     is_flag=False,
     flag_value="local",
     metavar="[ADDRESS]",

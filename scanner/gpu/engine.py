@@ -243,11 +243,7 @@ def _level() -> tuple[str, ...]:
 
 @cache
 def compiled() -> ctypes.CDLL:
-    """Return the engine, compiled now or by an earlier scan.
-
-    Raises:
-        UsageError: There is no compiler, or it fails.
-    """
+    """Return the engine, compiled now or by an earlier scan."""
     sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.iterdir())}
     files = tuple(name for name in sources if name.endswith(".c"))
     sources["isa.h"] = isa.header()

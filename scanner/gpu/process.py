@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from typing import IO
 
 from detmatrix.scanner.errors import UsageError, signal_name
 from detmatrix.scanner.gpu.build import built
@@ -104,6 +105,19 @@ def _versions(torch: Path) -> dict[str, int]:
     return found
 
 
+def killed_by(signal_number: int) -> str:
+    """Say which signal ended a process."""
+    memory = " (out of memory?)" if signal_number == signal.SIGKILL else ""
+    return f"killed by {signal_name(signal_number)}{memory}"
+
+
+def last_printed(log: IO[bytes], since: int = 0) -> str:
+    """Quote the last line that a process has printed behind a place of its log; nothing if there is none."""
+    log.seek(max(since, log.seek(0, os.SEEK_END) - 4096))
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    return f"; last printed: {lines[-1][:300]}" if lines and lines[-1] else ""
+
+
 class GpuProcess:
     """The interpreter process of one worker; it ends when the worker does, or this process.
 
@@ -140,13 +154,7 @@ class GpuProcess:
             code = self._process.wait(timeout=_LAST_SECONDS)
         except subprocess.TimeoutExpired:
             return "closed its socket"
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - 4096))
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        text = f"exit code {code}" if code >= 0 else f"killed by {signal_name(-code)}"
-        if -code == signal.SIGKILL:
-            text += " (out of memory?)"
-        return f"{text}; last printed: {lines[-1][:300]}" if lines else text
+        return (f"exit code {code}" if code >= 0 else killed_by(-code)) + last_printed(self._log)
 
     def stop(self) -> None:
         """End it, whatever it does."""

@@ -153,11 +153,7 @@ def _stub(library: str, symbol: str) -> str:
 
 
 def wanted_of(folder: Path) -> dict[str, Wanted]:
-    """Return what the libraries of a folder want of each NVIDIA library.
-
-    Raises:
-        UsageError: They are not made for CUDA 13.
-    """
+    """Return what the libraries of a folder want of each NVIDIA library."""
     wanted: dict[str, Wanted] = defaultdict(Wanted)
     unversioned: set[str] = set()
     for path in sorted(folder.glob("*.so*")):

@@ -83,11 +83,7 @@ def _check_size(
 def refuse_newer(
     path: str | Path, what: str, written: object, newest: int, failure: type[DetmatrixError]
 ) -> None:
-    """Refuse a file of a format or rule set above the newest that is known; what is no number is not judged here.
-
-    Raises:
-        DetmatrixError: As *failure*: the number is above the newest.
-    """
+    """Refuse a file of a format or rule set above the newest that is known; what is no number is not judged here."""
     if isinstance(written, int) and written > newest:
         raise failure(
             f"{path}: written in {what} {written}, this detmatrix reads up to {newest}; "

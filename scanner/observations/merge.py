@@ -55,12 +55,7 @@ class _Source:
     """A file to be merged: what it plans, and its lines."""
 
     def __init__(self, path: Path, shared: Shared) -> None:
-        """Take in what the file plans.
-
-        Raises:
-            RunFileError: It cannot be read, or is damaged.
-            UsageError: It names no plan, or is no file of a shard.
-        """
+        """Take in what the file plans."""
         reader = RunReader(path)
         self.path = path
         self.header = header = reader.header
@@ -129,11 +124,6 @@ def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str
 
     Yields:
         The file, and what is missing of the plan in words.
-
-    Raises:
-        RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan.
-        OSError: The place cannot be written.
     """
     header, missing, lines = merge(paths)
     beside = Path(os.path.realpath(path)).with_name(f".detmatrix-{secrets.token_hex(8)}.part")
@@ -193,11 +183,7 @@ class _Merger:
         self._observed = bytearray(len(self._rows))
 
     def lines(self) -> Iterator[Line]:
-        """Yield the lines of the merged file behind its header.
-
-        Raises:
-            RunFileError: A file is damaged, or lacks a row that it plans.
-        """
+        """Yield the lines of the merged file behind its header."""
         yield from self._entries
         if self._kernels is not None:
             yield self._kernels

@@ -75,11 +75,7 @@ class RunReader:
     """Yields the checked records of a run file behind its header, and holds nothing of those that it has yielded."""
 
     def __init__(self, path: str | Path, end: int | None = None) -> None:
-        """Read the header; of a file that may have grown since it was looked at, bytes up to *end*.
-
-        Raises:
-            RunFileError: The file cannot be read, is not a run file, or has a newer format.
-        """
+        """Read the header; of a file that may have grown since it was looked at, bytes up to *end*."""
         self._path = str(path)
         self._most = end
         self._lines = _lines(Path(path))

@@ -43,6 +43,34 @@ Device = Annotated[str, Meta(pattern=rf"^(cpu|({'|'.join(ACCELERATORS)}):[0-9]{{
 Perturb = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)})\\Z")]
 
 
+# Functions, since the annotations below are evaluated where no lambda would find the names of this module.
+
+
+def _same_device(asked: str, there: str) -> bool:
+    """Tell whether a device will do; "cuda" is content with any of them."""
+    return asked in {"auto", there, there.partition(":")[0]}
+
+
+def _same_modes(asked: tuple[Mode, ...], there: tuple[Mode, ...]) -> bool:
+    """Tell whether the same modes were said; which others follow depends on the device."""
+    return said_modes(asked) == said_modes(there)
+
+
+def _said_device(device: str) -> str | None:
+    """Return what ``--device`` says; of a simulated one ``--simulate`` does."""
+    return None if device == SIMULATED else device
+
+
+def _said_architecture(architecture: str) -> str | None:
+    """Return what ``--simulate`` says."""
+    return architecture or None
+
+
+def _said_perturbations(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what ``--perturb`` says; schedules follow from ``--simulate``."""
+    return tuple(name for name in names if name in OFFERED)
+
+
 class Setting(Struct, frozen=True, kw_only=True):
     """How one setting is asked for, what resuming makes of it, and how reports call it."""
 
@@ -104,9 +132,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             metavar="auto|cpu|cuda|cuda:N",
             help=f"Where to run: the CPU, or an accelerator ({', '.join(MEASURED)}; ROCm is cuda); auto takes one if "
             "torch sees it.",
-            # "cuda" is content with any of them.
-            resumes=lambda asked, there: asked in {"auto", there, there.partition(":")[0]},
-            said=lambda device: None if device == SIMULATED else device,
+            resumes=_same_device,
+            said=_said_device,
             reruns=True,
         ),
     ]
@@ -121,7 +148,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="Simulate a GPU of this architecture, such as sm_80: an interpreter executes the kernels of a CUDA build of "
             "torch, in orders that are drawn. No GPU is needed, and none is used. The defaults are then --runs 8, "
             "--processes 1 and --timeout 300.",
-            said=lambda architecture: architecture or None,
+            said=_said_architecture,
             reruns=True,
             empty="none",
         ),
@@ -203,7 +230,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="Comma-separated modes to run rows in. A mode is what a process sets for its whole life: off and on are "
             "torch.use_deterministic_algorithms(False) and (True); beside off and on (every scan has those two): "
             f"{', '.join(OFFERED_MODES)}. detmatrix list --modes says what each of them is.",
-            resumes=lambda asked, there: said_modes(asked) == said_modes(there),
+            resumes=_same_modes,
             said=said_modes,
             reruns=True,
         ),
@@ -226,7 +253,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--perturb",
             metavar="LIST",
             help=f"Comma-separated perturbations to split the executions among: {', '.join(OFFERED)}.",
-            said=lambda names: tuple(name for name in names if name in OFFERED),
+            said=_said_perturbations,
             reruns=True,
         ),
     ] = ("quiet",)

@@ -21,6 +21,8 @@ from detmatrix.scanner.processes.variables import worker_environment
 
 # Bytes of a device that a process must have for the widest rows.
 _LEAST_MEMORY = 4 << 30
+# What says more of the user than of the scan.
+_PRIVATE = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR"}
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
@@ -97,31 +99,30 @@ def environment(
         cpu=_cpu(),
         cores=os.cpu_count() or 0,
         threads=build["threads"],
-        affinity=_affinity(),
+        # The cores that this process, and so its workers, may use; macOS has no such limit.
+        affinity=tuple(
+            sorted(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else range(os.cpu_count() or 0)
+        ),
         load=load(),
         python=build["python"],
         triton=build["triton"],
         os=platform.platform(),
-        variables={mode: _steering(worker_environment(mode, device, perturb)) for mode in modes_on(device)},
+        variables={
+            mode: {
+                name: value
+                for name, value in sorted(worker_environment(mode, device, perturb).items())
+                if name not in _PRIVATE
+            }
+            for mode in modes_on(device)
+        },
     )
-
-
-def _steering(variables: dict[str, str]) -> dict[str, str]:
-    """Leave out what says more of the user than of the scan."""
-    private = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR"}
-    return {name: value for name, value in sorted(variables.items()) if name not in private}
 
 
 def load() -> tuple[float, ...]:
     """Return the 1, 5 and 15 minute load averages."""
     return tuple(round(value, 2) for value in os.getloadavg())
-
-
-def _affinity() -> tuple[int, ...]:
-    """Return the cores this process, and so its workers, may use; macOS has no such limit."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 0))
 
 
 def _cpu() -> str:

@@ -30,8 +30,8 @@ from typing import Any, Self, TypedDict, TypeVar
 import msgspec
 
 from detmatrix.opspecs.functions import resolved
-from detmatrix.scanner.errors import UntrustedScanError, UsageError, signal_name
-from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns
+from detmatrix.scanner.errors import UntrustedScanError, UsageError
+from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns, killed_by, last_printed
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.processes.variables import packages_for, worker_environment
@@ -280,7 +280,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.stop()
             return "closed its pipes and was stopped"
-        printed = self._last_printed()
+        printed = last_printed(self._log, self._heard)
         lost = self._gpu.ending() if self._gpu is not None and code == LOST else None
         self.stop()
         if lost is not None:
@@ -288,16 +288,8 @@ class WorkerProcess:
         if code >= 0:
             text = f"exited with code {code}" + (" in the middle of the case" if self._started else "")
         else:
-            text = f"killed by {signal_name(-code)}"
-            if -code == signal.SIGKILL:
-                text += " (out of memory?)"
-        return f"{text}; last printed: {printed}" if printed else text
-
-    def _last_printed(self) -> str:
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(self._heard, size - 4096))
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
+            text = killed_by(-code)
+        return text + printed
 
     def kill(self) -> None:
         """End the process, and leave the rest to whoever asks it."""
@@ -404,11 +396,7 @@ class WorkerSupervisor:
         return WorkerSupervisor(*where, self.device, **self._options)
 
     def start(self, mode: Mode) -> WorkerProcess:
-        """Start a worker.
-
-        Raises:
-            UntrustedScanError: It did not start.
-        """
+        """Start a worker."""
         where = (self._python, mode, self._sandbox, self._spec_files)
         self._worker = WorkerProcess(*where, device=self.device, **self._options)
         self._mode = mode
@@ -465,12 +453,7 @@ class WorkerSupervisor:
         timeout: float,
         place: Mapping[str, Any] | None = None,
     ) -> _Kind:
-        """Send a request like ``ask``, and return the answer, with the fields of a *place*, as what it must be.
-
-        Raises:
-            UntrustedScanError: No worker could start.
-            WorkerEndedError: The worker ended, took longer than *timeout* seconds, or made no sense.
-        """
+        """Send a request like ``ask``, and return the answer, with the fields of a *place*, as what it must be."""
         answer = self.ask(mode, request, timeout)
         try:
             return msgspec.convert({**(place or {}), **answer}, kind)

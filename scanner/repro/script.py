@@ -17,6 +17,7 @@ from math import ceil, prod
 import msgspec
 
 from detmatrix.scanner.accelerators import ACCELERATORS
+from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, REFUSAL
 from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
 from detmatrix.scanner.modes import DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, Mode
@@ -119,11 +120,6 @@ def _value(recorded: str) -> str:
 
 
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
-# What the alerts say behind the name of their caller (scanner/alerts.py).
-ALERT = "does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
-CUBLAS_ALERT = "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or"
-# What a backward phase says that was compiled with another flag, and refuses to run.
-REFUSAL = "This compiled backward function is being run with torch.use_deterministic_algorithms(True)"
 _IMPORTS = {"pause": "import time", "shift": "import random", "stress": "import threading"}
 # By the names that scanner/worker/bits.py gives to parts of an output: what kind of output it is.
 _KINDS = {
@@ -388,11 +384,7 @@ _OWN_COUNT = re.compile(r"([1-9][0-9]{0,3}) threads?")
 
 
 def invariance_script(input_source: InputSource, row: MatrixRow, header: Header, what: Property) -> str:
-    """Return the script.
-
-    Raises:
-        UsageError: The run did not try it, or the specs here declare no batch.
-    """
+    """Return the script."""
     one = tried_of(row, what)
     batch = input_source.batch
     if what == "batch" and batch is None:

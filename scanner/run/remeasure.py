@@ -222,11 +222,7 @@ class _Part:
         self._passes = PassRunner(self._header, progress, self._lines.append, text, stress_once=False)
 
     def make(self, mode: Mode, process: int) -> None:
-        """Make one pass, and leave no worker behind that would be load for the other run.
-
-        Raises:
-            UsageError: No worker starts any more.
-        """
+        """Make one pass, and leave no worker behind that would be load for the other run."""
         try:
             self._passes.run(mode, process, self.supervisor)
         except UntrustedScanError as error:

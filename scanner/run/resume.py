@@ -99,11 +99,7 @@ def _check_file(plan: Plan, header: Header) -> None:
 
 
 def check_settings(plan: Plan, settings: Settings) -> None:
-    """Refuse other settings than those of a scan; those not given are not asked for.
-
-    Raises:
-        UsageError: Names the first that differs.
-    """
+    """Refuse other settings than those of a scan; those not given are not asked for."""
     for name, setting in SETTINGS.items():
         now, then = getattr(plan.settings, name), getattr(settings, name)
         if name in plan.said and not setting.resumes(now, then):

@@ -26,12 +26,7 @@ _REAL = (Path("/dev/nvidia0"), Path("/dev/dxg"))
 
 
 def simulation_for(settings: Settings, python: str, progress: Progress) -> StandIns | None:
-    """Prepare the simulated GPU that a scan asks for; ``None`` if it asks for none.
-
-    Raises:
-        UsageError: This machine, or the build in that interpreter, cannot have one.
-        DetmatrixError: No device of the architecture is known.
-    """
+    """Prepare the simulated GPU that a scan asks for; ``None`` if it asks for none."""
     if not settings.simulate:
         return None
     if settings.runs < LEAST_RUNS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from detmatrix.scanner.observations.records import Header, Simulation
 from detmatrix.scanner.plurals import several
@@ -15,24 +14,17 @@ from detmatrix.scanner.verdicts.findings import MatrixRow
 _TOLD = (4, 8, 16, 32, 64)
 
 
-class Recall(NamedTuple):
-    """Cells of a run, off and on, that differ: each counts once, in the weakest class that showed it.
+def recall(rows: Iterable[MatrixRow], runs: int) -> tuple[dict[str, int], dict[int, int]]:
+    """Count the cells of a run, off and on, that differ: each once, in the weakest class that showed it.
 
-    Attributes:
-        classes: How many each class showed.
-        runs: How many so many executions would have shown in the same class; another one may have shown more.
+    Returns:
+        How many each class showed, and how many so many executions would have shown in the same class; another one may have
+        shown more.
     """
-
-    classes: dict[str, int]
-    runs: dict[int, int]
-
-
-def recall(rows: Iterable[MatrixRow], runs: int) -> Recall:
-    """Count what differs."""
     found = [one.simulated for row in rows for one in (row.off, row.on) if one.verdict == "nondeterministic"]
     needed = [_needed(one, runs) for one in found if one]
     classes = Counter(one.schedule.name for one in found if one and one.schedule)
-    return Recall(
+    return (
         {name: classes[name] for name in SCHEDULES if classes[name]},
         {count: sum(it <= count for it in needed) for count in _TOLD if count <= runs},
     )
@@ -53,10 +45,10 @@ def recall_words(rows: Iterable[MatrixRow], header: Header) -> list[str]:
     """Say which classes of schedules showed what differs, and how many schedules that took; nothing where nothing differs."""
     of = header.environment.simulated
     assert of is not None
-    found = recall(rows, sum(of.executions.values()))
-    if not found.classes:
+    shown, with_n = recall(rows, sum(of.executions.values()))
+    if not shown:
         return []
-    classes = ", ".join(f"{name} {count}" for name, count in found.classes.items())
-    runs = ", ".join(f"{count} with n = {n}" for n, count in found.runs.items())
-    cells = sum(found.classes.values())
+    classes = ", ".join(f"{name} {count}" for name, count in shown.items())
+    runs = ", ".join(f"{count} with n = {n}" for n, count in with_n.items())
+    cells = sum(shown.values())
     return [f"{several(cells, 'cell')} {'differs' if cells == 1 else 'differ'}: {classes}; {runs}"]

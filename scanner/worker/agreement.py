@@ -259,7 +259,7 @@ class CpuReference:
         shapes: list[tuple[torch.Tensor, int, _Shaped]] = []
         for dim in range(source.dim()):
             if cpu.dim() == source.dim():
-                shapes.append((source, dim, _as_is))
+                shapes.append((source, dim, lambda tensor: tensor))
                 shapes.append((source.flatten(dim), dim, partial(torch.flatten, start_dim=dim)))
             elif cpu.dim() == source.dim() - 1:
                 shapes.append((source, dim, partial(torch.unsqueeze, dim=dim)))
@@ -269,10 +269,6 @@ class CpuReference:
             fits = all(theirs.size(it) <= flat.size(it) for it in range(flat.dim()) if it != dim)
             if fits and int(theirs.min()) >= 0 and int(theirs.max()) < flat.size(dim):
                 yield flat, dim, shaped
-
-
-def _as_is(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _cast(old: torch.dtype | None, new: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:

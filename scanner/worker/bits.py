@@ -27,7 +27,6 @@ _COMPRESSED = {
 _STRUCTURE = re.compile(r"\.(indices|(c?col|c?row)_indices|scales|zero_points)$")
 # Fewer equal numbers side by side may be chance, or what an op is there to select.
 _SIDE_BY_SIDE = 8
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ZERO_POINT = re.compile(r"\.int_repr \(.*zero point (-?\d+)\)$")
 
 _NUMBERS = (
@@ -67,22 +66,26 @@ def parts(value: Any, name: str, *, skip_others: bool = False) -> list[Part]:
         TypeError: There is such an object: left out in silence it could differ unseen.
         ValueError: A tensor has no memory.
     """
-    return list(_walk(value, name, skip_others=skip_others))
+    found: list[Part] = []
+    for place, leaf in leaves(value, name):
+        if isinstance(leaf, torch.Tensor):
+            found += _split(leaf.detach(), place)
+        elif isinstance(leaf, (bool, int, float, complex)):
+            found.append((place, _number(leaf)))
+        elif leaf is not None and not skip_others:
+            raise TypeError(f"{place} is a {type(leaf).__name__}, which has no bits to compare")
+    return found
 
 
-def _walk(value: Any, name: str, *, skip_others: bool) -> Iterator[Part]:
-    if isinstance(value, torch.Tensor):
-        yield from _split(value.detach(), name)
-    elif isinstance(value, (bool, int, float, complex)):
-        yield name, _number(value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _walk(item, f"{name}[{key!r}]", skip_others=skip_others)
-    elif isinstance(value, (tuple, list)):
-        for position, item in enumerate(value):
-            yield from _walk(item, f"{name}[{position}]", skip_others=skip_others)
-    elif value is not None and not skip_others:
-        raise TypeError(f"{name} is a {type(value).__name__}, which has no bits to compare")
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what nested tuples, lists and mappings hold, each with the name a reader finds it by."""
+    items: Any = enumerate(value) if isinstance(value, (tuple, list)) else None
+    items = value.items() if isinstance(value, Mapping) else items
+    if items is None:
+        yield name, value
+    else:
+        for key, item in items:
+            yield from leaves(item, f"{name}[{key!r}]")
 
 
 def _number(value: complex) -> torch.Tensor:
@@ -239,7 +242,7 @@ def _is_part(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     if one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr():
         return True
-    count, whole = one.numel(), _INTEGERS.get(one.element_size())
+    count, whole = one.numel(), _INTEGER_OF_SIZE.get(one.element_size())
     if not one.is_floating_point() or whole is None or not _SIDE_BY_SIDE <= count < other.numel():
         return False
     part, all_of_it = (tensor.detach().contiguous().flatten().view(whole) for tensor in (one, other))
@@ -257,20 +260,21 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def said(value: Any, name: str) -> list[str]:
     """Return what ``parts`` leaves out of nested arguments in words: ``kwargs['indexing']: 'xy'``; tensors are no words."""
-    if isinstance(value, Mapping):
-        return [text for key, item in value.items() for text in said(item, f"{name}[{key!r}]")]
-    if isinstance(value, (tuple, list)):
-        return [text for place, item in enumerate(value) for text in said(item, f"{name}[{place}]")]
-    if isinstance(value, (torch.Tensor, bool, int, float, complex)):
-        return []
+    others = [
+        (place, leaf)
+        for place, leaf in leaves(value, name)
+        if not isinstance(leaf, (torch.Tensor, bool, int, float, complex))
+    ]
+    return [f"{place}: {_described(leaf)}" for place, leaf in others]
+
+
+def _described(value: Any) -> str:
     if isinstance(value, torch.nn.Module):
         # Its settings; parameters and buffers are arguments of their own.
-        return [f"{name}: {' '.join(repr(value).split())}"]
+        return " ".join(repr(value).split())
+    plain = (str, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)
     # Of other objects the text may hold an address, which is another one in each process.
-    plain = value is None or isinstance(
-        value, (str, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)
-    )
-    return [f"{name}: {value!r}" if plain else f"{name}: {type(value).__name__}"]
+    return repr(value) if value is None or isinstance(value, plain) else type(value).__name__
 
 
 def digest(tensors: Sequence[Part], words: Sequence[str] = ()) -> str:

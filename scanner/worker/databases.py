@@ -106,6 +106,22 @@ class Trials:
                 raise InvalidCaseError("no gradient has elements")
         return seconds
 
+    @property
+    def differentiable(self) -> bool:
+        """Whether the entry says so."""
+        return not self._entry.in_place and self._entry.differentiable(self._options["device"], self._dtype)
+
+    def runs(self, case: str, direction: str) -> bool:
+        """Tell whether a case gives something to compare, or raises, which is for its row to say."""
+        nothing = NothingToCompareError if direction == "forward" else InvalidCaseError
+        try:
+            self.execute(case, direction, "")
+        except nothing:
+            return False
+        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
+            return True
+        return True
+
     def enlarged(self, case: str, sample: Sample, needs: str) -> Enlargement | None:
         """Return how a sample is enlarged: by a recipe that the op accepts, and that provokes what is needed.
 
@@ -199,9 +215,7 @@ class Trials:
             with _bounded_memory(self._options["device"]):
                 if self._seconds(case, "forward", enlargement) > _MOST_SECONDS:
                     return []
-                if not self._entry.in_place and self._entry.differentiable(
-                    self._options["device"], self._dtype
-                ):
+                if self.differentiable:
                     with contextlib.suppress(InvalidCaseError):
                         seconds = self._seconds(case, "backward", enlargement)
                         return ["forward", "backward"] if seconds <= _MOST_SECONDS else []
@@ -311,8 +325,7 @@ def entry_rows(
     entry = database.entries(database.source_of(name) or "")[name]
     answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
     for dtype in _dtypes(entry.dtypes(device), dtypes):
-        planner = _Planner(entry, dtype, device, seed, answer)
-        planner.plan(samples, trial=trial)
+        _Planner(entry, dtype, device, seed, answer).plan(samples, trial=trial)
     return answer
 
 
@@ -330,18 +343,15 @@ class _Planner:
     """Plans the rows of one entry in one dtype."""
 
     def __init__(self, entry: Entry, dtype: str, device: str, seed: int, answer: dict[str, Any]) -> None:
-        self._entry = entry
+        self._entry, self._dtype, self._answer = entry, dtype, answer
         self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
         self._trials = Trials(entry, dtype, device, seed)
-        self._dtype = dtype
-        self._answer = answer
         self._total = 0
         self._traits: dict[str, str] = {}
 
     def plan(self, most: int, *, trial: bool) -> None:
-        options = self._options
         try:
-            samples = database.drawn(self._entry, **options, on="cpu" if simulated.active() else "")
+            samples = database.drawn(self._entry, **self._options, on="cpu" if simulated.active() else "")
         except Exception:  # noqa: BLE001 - the row that stands for it says what went wrong
             samples = []
         self._total = len(samples)
@@ -350,11 +360,10 @@ class _Planner:
             self._add("sample_0", "forward", "samples")
             return
         for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
-            case = f"sample_{number}"
-            sample = samples[number]
+            case, sample = f"sample_{number}", samples[number]
             self._tell_traits(sample)
             self._add(case, "forward", "samples")
-            if self._differentiable(case, "", trial=trial):
+            if self._trials.differentiable and (not trial or self._trials.runs(case, "backward")):
                 self._add(case, "backward", "samples")
             if trial:
                 self._enlarge(number, sample)
@@ -363,16 +372,17 @@ class _Planner:
 
     def _collide(self, samples: list[Sample]) -> None:
         """Enlarge one more sample, in which indices repeat, if there is one and that is so in none that were taken."""
-        rows = [row for row in self._answer["rows"] if row["dtype"] == self._dtype]
-        taken = {row["case"] for row in rows}
         indices = [number for number, sample in enumerate(samples) if _has_indices(sample)]
+        taken = {row["case"] for row in self._rows}
         for number in [one for one in indices if f"enlarged_{one}" not in taken][:_SPARE]:
-            if any(
-                COLLIDES in row["provokes"] for row in self._answer["rows"] if row["dtype"] == self._dtype
-            ):
+            if any(COLLIDES in row["provokes"] for row in self._rows):
                 return
             self._tell_traits(samples[number])
             self._enlarge(number, samples[number], needs=COLLIDES)
+
+    @property
+    def _rows(self) -> list[dict[str, Any]]:
+        return [row for row in self._answer["rows"] if row["dtype"] == self._dtype]
 
     def _tell_traits(self, sample: Sample) -> None:
         """Note what the rows added next are instances of."""
@@ -382,18 +392,9 @@ class _Planner:
         """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
         kept: list[int] = []
         for number in numbers:
-            if len(kept) < most and (not trial or self._tells(f"sample_{number}")):
+            if len(kept) < most and (not trial or self._trials.runs(f"sample_{number}", "forward")):
                 kept.append(number)
         return sorted(kept or numbers[:1])
-
-    def _tells(self, case: str) -> bool:
-        try:
-            self._trials.execute(case, "forward", "")
-        except NothingToCompareError:
-            return False
-        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
-            return True
-        return True
 
     def _add(
         self, case: str, direction: str, provoked: str, enlargement: str = "", provokes: str = ""
@@ -410,20 +411,6 @@ class _Planner:
                 "traits": self._traits,
             }
         )
-
-    def _differentiable(self, case: str, enlargement: str, *, trial: bool) -> bool:
-        entry, options = self._entry, self._options
-        if entry.in_place or not entry.differentiable(options["device"], self._dtype):
-            return False
-        if not trial:
-            return True
-        try:
-            self._trials.execute(case, "backward", enlargement)
-        except InvalidCaseError:
-            return False
-        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
-            return True
-        return True
 
     def _enlarge(self, number: int, sample: Sample, needs: str = "") -> None:
         """Add the rows of the enlarged sample, if the op accepts it and it provokes what is needed."""

@@ -40,7 +40,8 @@ def exactness(
             output, gradients = whole()
             outcome = bits.parts(on_host(list(gradients) if whole.backward else output), "output")
             digests.add(bits.digest(outcome))
-            rounds |= any(_broken(one) for _, one in outcome)
+            numbers = [one[one.isfinite()] for _, one in outcome if one.is_floating_point()]
+            rounds |= any(not torch.equal(one, one.round()) for one in numbers)
             report = simulated.report()
             told = told or report.conflicts
             if report.faults:
@@ -60,10 +61,6 @@ def exactness(
     if why := next((text for text, holds in whys.items() if holds), ""):
         return {"exact_why": why}
     return {"exact": "stays" if differs else "vanishes"}
-
-
-def _broken(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and not torch.equal(found := tensor[tensor.isfinite()], found.round())
 
 
 def rests_on_approximations(

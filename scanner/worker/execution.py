@@ -156,7 +156,8 @@ class Execution:
 
     def named_arguments(self) -> list[tuple[str, torch.Tensor]]:
         """Return the tensors among the arguments as they are, each with the name a reader finds it by."""
-        return [*_named(self.call.args, "args"), *_named(dict(self.call.kwargs), "kwargs")]
+        named = [*bits.leaves(self.call.args, "args"), *bits.leaves(dict(self.call.kwargs), "kwargs")]
+        return [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
 
     def changed(
         self,
@@ -277,11 +278,7 @@ class Execution:
         return bits.digest(bits.parts(on_host(self._grad_outputs), "gradient"))
 
     def check_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        """Refuse gradients of which one is missing.
-
-        Raises:
-            InvalidCaseError: The gradient of a leaf is ``None``.
-        """
+        """Refuse gradients of which one is missing."""
         if self._some_leaves and any(gradient is not None for gradient in gradients):
             return
         for name, gradient in zip(self.leaf_names, gradients, strict=True):
@@ -311,15 +308,6 @@ class Execution:
         drawn = self._upstream.gradient(*output.shape).to(output.dtype)
         # The output's own layout: a contiguous gradient would send channels-last ops down another path.
         return torch.empty_like(output, requires_grad=False).copy_(drawn)
-
-
-def _named(value: Any, name: str) -> list[tuple[str, Any]]:
-    """Return the tensors of nested arguments, each with the name a reader finds it by."""
-    if isinstance(value, torch.Tensor):
-        return [(name, value)]
-    items: Any = enumerate(value) if isinstance(value, (tuple, list)) else ()
-    items = value.items() if isinstance(value, Mapping) else items
-    return [one for key, item in items for one in _named(item, f"{name}[{key!r}]")]
 
 
 def attempt(
@@ -352,13 +340,7 @@ def failed(error: BaseException) -> dict[str, Any]:
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors of a nested output, still attached to their graph."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    return (
-        [tensor for item in value for tensor in tensors_in(item)] if isinstance(value, (tuple, list)) else []
-    )
+    return [leaf for _, leaf in bits.leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, Any]:
@@ -373,16 +355,13 @@ def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, An
     except Exception:  # noqa: BLE001 - a function of the user's fails in any way it likes
         return {"directions": ["forward"], "dtype": "float32"}
     tensors = [tensor for _, tensor in bits.parts([drawn.args, dict(drawn.kwargs)], "args", skip_others=True)]
-    dtypes = sorted((str(one.dtype).removeprefix("torch.") for one in tensors), key=_rank)
+    dtypes = [str(one.dtype).removeprefix("torch.") for one in tensors]
+    # What can be differentiated comes before indices and masks.
+    dtypes.sort(key=lambda dtype: not dtype.startswith(("float", "bfloat", "complex")))
     return {
         "directions": ["forward", "backward"] if inputs.leaves else ["forward"],
         "dtype": dtypes[0] if dtypes else "float32",
     }
-
-
-def _rank(dtype: str) -> bool:
-    """Sort what can be differentiated before indices and masks."""
-    return not dtype.startswith(("float", "bfloat", "complex"))
 
 
 def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:

@@ -43,12 +43,7 @@ class CompiledExecution(Execution):
     """Calls the op under ``torch.compile``, with its default backend, and sees to it that compiled code runs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Draw the inputs, and forget what was compiled before: each case is compiled for its own shapes.
-
-        Raises:
-            NotRunnableError: The scanned torch lacks the op or the dtype.
-            InvalidCaseError: The inputs could not be drawn, or backward has no leaf.
-        """
+        """Draw the inputs, and forget what was compiled before: each case is compiled for its own shapes."""
         super().__init__(*args, **kwargs)
         self._compiler = _Compiler()
         self._eager = self.op

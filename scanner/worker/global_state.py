@@ -42,10 +42,8 @@ def _counted(*args: Any, **kwargs: Any) -> None:
 
 def _flag() -> tuple[bool, bool]:
     """Return whether the flag is on, and whether it only warns."""
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled(), warn_only
 
 
 torch._C._set_deterministic_algorithms = _counted  # noqa: SLF001
@@ -92,11 +90,6 @@ def _flushed() -> tuple[bool, bool]:
     """Tell whether denormal inputs and denormal results count as zero."""
     denormal, smallest = (torch.tensor(value, dtype=torch.float64) for value in (5e-324, sys.float_info.min))
     return not denormal.mul(1.0).item(), not smallest.mul(0.5).item()
-
-
-def _patchable() -> dict[str, dict[str, Any]]:
-    """Return what each name stands for, by its owner; a copy of a dictionary costs microseconds."""
-    return {owner: dict(vars(of)) for owner, of in _PATCHABLE.items()}
 
 
 def _patched(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> list[str]:
@@ -165,7 +158,8 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "saved tensor hooks": lambda: torch._C._autograd._top_saved_tensors_default_hooks(False),  # noqa: SLF001
     "dispatch modes": lambda: torch._C._len_torch_dispatch_stack(),  # noqa: SLF001 - has no public getter
     "function modes": lambda: torch._C._len_torch_function_stack(),  # noqa: SLF001
-    "functions of torch": lambda: _patchable(),
+    # What each name stands for, by its owner; a copy of a dictionary costs microseconds.
+    "functions of torch": lambda: {owner: dict(vars(of)) for owner, of in _PATCHABLE.items()},
     "signal handlers": lambda: {number.name: signal.getsignal(number) for number in signal.Signals},
     "trace functions": lambda: (sys.gettrace(), sys.getprofile()),
     "warnings that raise": lambda: sum(action == "error" for action, *_ in warnings.filters),
@@ -185,8 +179,7 @@ _GETTERS: dict[str, Callable[[], Any]] = {
 @contextmanager
 def mode_restored() -> Iterator[None]:
     """Put the worker's mode back behind the block."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic, warn_only = _flag()
     try:
         yield
     finally:
@@ -196,8 +189,7 @@ def mode_restored() -> Iterator[None]:
 @contextmanager
 def flag_set(deterministic: bool) -> Iterator[None]:
     """Set the flag for the block, and nothing else; it is not the op that sets it."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    before, warn_only = _flag()
     _set_flag(deterministic, warn_only=warn_only)
     try:
         yield

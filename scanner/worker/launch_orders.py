@@ -168,9 +168,5 @@ def _taken(handle: Any, lanes: Any) -> Any:
 
 @functools.cache
 def launch_orders() -> LaunchOrders:
-    """Return the one of this process.
-
-    Raises:
-        ImportError: There is no Triton.
-    """
+    """Return the one of this process."""
     return LaunchOrders()

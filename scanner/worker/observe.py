@@ -165,11 +165,11 @@ def settled(observed: Mapping[str, Any], seen: simulated.Report) -> dict[str, An
     if observed["outcome"] == "raised" and alert_caller(observed["exception"], observed["message"]):
         return told
     if seen.libraries:
-        return (
-            told
-            | none
-            | {"outcome": "not_run", "message": f"calls {', '.join(map(_of_library, seen.libraries))}"}
+        calls = (
+            next((f"{call} ({name})" for name in _LIBRARIES if call.lower().startswith(name.lower())), call)
+            for call in seen.libraries
         )
+        return told | none | {"outcome": "not_run", "message": f"calls {', '.join(calls)}"}
     if seen.products and observed["outcome"] == "ran" and not simulation.get("schedule"):
         return told | {
             "outcome": "not_run",
@@ -177,11 +177,6 @@ def settled(observed: Mapping[str, Any], seen: simulated.Report) -> dict[str, An
             "own kernels gave other bits",
         }
     return told
-
-
-def _of_library(call: str) -> str:
-    """Return the name of a call with that of its library."""
-    return next((f"{call} ({name})" for name in _LIBRARIES if call.lower().startswith(name.lower())), call)
 
 
 class Budget:
@@ -251,7 +246,7 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
         gpu.begin()
     expected = _expected(execution)
     if expected is not None:
-        elements = repetition.elements_unlike(expected)
+        elements = repetition.main.elements_unlike(expected)
         if execution.reference_always:
             observed["reference"] = {"digest": bits.digest(expected), "elements": elements}
         elif elements:
@@ -340,7 +335,7 @@ class _Repetition:
         if not sum(tensor.numel() for _, tensor in judged):
             raise InvalidCaseError("there is nothing to compare: no output has elements")
         observed["blank"], observed["blank_output"] = bits.blank(judged, execution.inputs())
-        self._main = OutputComparison(judged, self._budget.runs)
+        self.main = OutputComparison(judged, self._budget.runs)
         self._forward = OutputComparison(forward, self._budget.runs) if forward else None
         self._site = CaseContext(
             execution.device,
@@ -371,7 +366,7 @@ class _Repetition:
                 raise InvalidCaseError(
                     "the simulation itself is not reproducible: two canonical executions differ"
                 )
-        result = self._main.result(sample=self._asked.sample)
+        result = self.main.result(sample=self._asked.sample)
         result["groups"] = [group for group in groups if group]
         result["threads"] = self._threads
         if self._forward:
@@ -388,7 +383,9 @@ class _Repetition:
         if self._gpu:
             self._gpu.check()
             self._places = [
-                (one.data_ptr(), one.nbytes, one.element_size()) if _is_plain(one) else (0, 0, 1)
+                (one.data_ptr(), one.nbytes, one.element_size())
+                if one.layout == torch.strided and one.is_contiguous()
+                else (0, 0, 1)
                 for one in tensors_in(gradients if self._execution.backward else output)
             ]
             output, gradients = self._returned = on_host(output), tuple(on_host(gradients))
@@ -485,7 +482,7 @@ class _Repetition:
             for part, (start, size, item) in enumerate(places)
             if only is not None and start <= only < start + size
         ]
-        return self._main.element_unlike(judged, next(iter(at), None))
+        return self.main.element_unlike(judged, next(iter(at), None))
 
     def _conflicts(self, gpu: SimulatedGpu) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
@@ -517,10 +514,6 @@ class _Repetition:
                 break
         return {"conflicts": known} | witness
 
-    def elements_unlike(self, expected: list[bits.Part]) -> int:
-        """Return how many elements of the first execution are not what they should be."""
-        return self._main.elements_unlike(expected)
-
     def _advance(self) -> None:
         self._index += 1
         self._observed["executions"] = self._index
@@ -535,9 +528,9 @@ class _Repetition:
         if not share or idle.get(name):
             return None
         # The first execution is behind us, and counts for the first group.
-        compare = None if apart else self._main
+        compare = None if apart else self.main
         done = 1 if number == 0 and compare else 0
-        known = self._main.differing
+        known = self.main.differing
         deadline = self._budget.deadline(number, time.perf_counter())
         looks = _Looks(deadline)
         with start(self._site) as before:
@@ -607,7 +600,3 @@ class _Looks:
             seen = compare.differing - known
             self._next = math.ceil(done * _ENOUGH / seen) if seen else math.inf
         return compare.differing - known
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return bool(tensor.layout == torch.strided and tensor.is_contiguous())

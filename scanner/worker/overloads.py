@@ -64,10 +64,7 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return self.called(func, args, dict(kwargs or {}))
-
-    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Count the call of an overload, and make it."""
+        kwargs = kwargs or {}
         self.counts[func.name()] += 1
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         try:

@@ -179,11 +179,7 @@ class Source:
     """Writes what of a drawing is needed for some values as statements, each expression into the one that uses it."""
 
     def __init__(self, drawing: Drawing, wanted: Any) -> None:
-        """Write the statements.
-
-        Raises:
-            UntraceableError: A tensor comes from somewhere else, or an argument has no source.
-        """
+        """Write the statements."""
         self._device = drawing.device
         self._generators = drawing.generators
         self._wanted = set(nodes_in(wanted))
@@ -387,11 +383,7 @@ def _plain(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def literal(value: Any) -> str:
-    """Return the source of something that is neither a tensor nor a collection.
-
-    Raises:
-        UntraceableError: It has none.
-    """
+    """Return the source of something that is neither a tensor nor a collection."""
     if value is None or isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
         return f'torch.device("{value}")' if isinstance(value, torch.device) else str(value)
     if type(value) is str:

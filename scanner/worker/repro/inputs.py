@@ -180,11 +180,7 @@ class _Op:
     """The source of an op: a dotted path, or a function and what it needs of its module."""
 
     def __init__(self, op: Any) -> None:
-        """Write it.
-
-        Raises:
-            UntraceableError: It has no source, or needs something that has none.
-        """
+        """Write it."""
         self.imports: list[str] = []
         self.definitions: list[str] = []
         self._seen: set[str] = set()
