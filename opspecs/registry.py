@@ -62,16 +62,7 @@ def names_of(spec: OpSpec) -> OpNames:
 
 
 class NoMatchError(LookupError):
-    """A pattern selects nothing; ``near`` holds what its writer may have meant, best first."""
-
-    def __init__(self, pattern: str, near: tuple[str, ...]) -> None:
-        super().__init__(pattern, near)
-        self.pattern = pattern
-        self.near = near
-
-    def __str__(self) -> str:
-        hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
-        return f"no op matches {self.pattern!r}{hint}"
+    """A pattern, the first argument, selects nothing; the second is what its writer may have meant, best first."""
 
 
 def select(

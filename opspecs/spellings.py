@@ -32,9 +32,7 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
         "segments_of_elements": ("reduce_add_rows", "reduce_multiply_rows"),
     },
     "torch.Tensor.scatter_reduce": {"segments_of_elements": ("sum", "mean", "prod", "prod_columns")},
-    "torch.Tensor.index_reduce": {
-        "segments_along_dim": ("mean_rows", "prod_rows", "amax_rows", "amin_rows"),
-    },
+    "torch.Tensor.index_reduce": {"segments_along_dim": ("mean_rows", "prod_rows", "amax_rows", "amin_rows")},
     "torch.gather": {"gather_by_indexing": ("collisions", "rows", "columns")},
     "torch.take_along_dim": {"take_along_dim_by_indexing": ("collisions", "rows")},
     "torch.index_select": {"select_by_indexing": ("collisions", "rows", "columns")},

@@ -29,19 +29,10 @@ class Accelerator:
 
 # By the name that torch gives the kind; `--device auto` takes the first that is there. `--simulate` asks for the last.
 ACCELERATORS: dict[str, Accelerator] = {
-    "cuda": Accelerator(
-        label="CUDA",
-        key="CUDA",
-        lacks={},
-        nvidia=True,
-    ),
+    "cuda": Accelerator(label="CUDA", key="CUDA", lacks={}, nvidia=True),
     "xpu": Accelerator(label="XPU", key="XPU", lacks={}, bounds_memory=False),
     "mps": Accelerator(
-        label="MPS",
-        key="MPS",
-        lacks={"stress": "it has one stream"},
-        bounds_memory=False,
-        doubles=False,
+        label="MPS", key="MPS", lacks={"stress": "it has one stream"}, bounds_memory=False, doubles=False
     ),
     "simulated": Accelerator(label="CUDA, simulated", key="CUDA", lacks={}, simulated=True),
 }

@@ -121,13 +121,7 @@ def _cudnn(head: str, *switches: str) -> WorkerMode:
     )
 
 
-def _compiler(
-    head: str,
-    text: str,
-    *,
-    deterministic: bool = True,
-    retired: bool = False,
-) -> WorkerMode:
+def _compiler(head: str, text: str, *, deterministic: bool = True, retired: bool = False) -> WorkerMode:
     """Return a mode in which one row of an op and direction runs under torch.compile."""
     return WorkerMode(
         text,

@@ -154,9 +154,8 @@ def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> lis
     try:
         return select(patterns, device, specs)
     except NoMatchError as error:
-        near = (
-            f"did you mean {' or '.join(error.near)}?" if error.near else "detmatrix list shows what there is"
-        )
+        pattern, close = error.args
+        near = f"did you mean {' or '.join(close)}?" if close else "detmatrix list shows what there is"
         where = " on the CPU" if device == "cpu" else ""
         where = f" on {ACCELERATORS[device].label}" if device in ACCELERATORS else where
-        raise UsageError(f"no op{where} matches {error.pattern!r}; {near}") from error
+        raise UsageError(f"no op{where} matches {pattern!r}; {near}") from error

@@ -33,11 +33,7 @@ from detmatrix.scanner.plurals import several
     "--python", metavar="PATH", help="The interpreter whose torch's databases are listed. Default: this one."
 )
 def command(
-    patterns: tuple[str, ...],
-    form: str,
-    modes: bool,
-    sources: tuple[str, ...] | None,
-    python: str | None,
+    patterns: tuple[str, ...], form: str, modes: bool, sources: tuple[str, ...] | None, python: str | None
 ) -> None:
     """List the ops and cases that match the PATTERNs (default: all), which are those of scan.
 

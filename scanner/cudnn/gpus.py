@@ -26,23 +26,24 @@ SOURCES: dict[str, str] = {
     "l2CacheSize": _PRODUCTS,
     "totalGlobalMem": _PRODUCTS,
     "driverVer": f"{_PRODUCTS}; of A100 {ASSUMED}",
-    "maxSharedMemoryPerSM": _ARCHITECTURES,
-    "maxSharedMemoryPerBlock": _ARCHITECTURES,
-    "maxSharedMemoryPerBlockOptin": _ARCHITECTURES,
-    "reservedSharedMemoryPerBlock": _ARCHITECTURES,
-    "maxGridSize": _ARCHITECTURES,
-    "maxBlockSize": _ARCHITECTURES,
-    "regsPerBlock": _ARCHITECTURES,
-    "maxRegistersPerSM": _ARCHITECTURES,
-    "warpSize": _ARCHITECTURES,
-    "maxCtasPerSM": _ARCHITECTURES,
-    "maxThreadsPerBlock": _ARCHITECTURES,
-    "maxThreadsPerSM": _ARCHITECTURES,
-    "cudaDeviceId": ASSUMED,
-    "smCountOrigin": ASSUMED,
-    "oversizedSharedMemoryPerBlock": ASSUMED,
-    "isTccDriver": ASSUMED,
-    "supportCoopLaunch": ASSUMED,
+    **dict.fromkeys(
+        (
+            *("maxSharedMemoryPerSM", "maxSharedMemoryPerBlock", "maxSharedMemoryPerBlockOptin"),
+            *("reservedSharedMemoryPerBlock", "maxGridSize", "maxBlockSize", "regsPerBlock"),
+            *("maxRegistersPerSM", "warpSize", "maxCtasPerSM", "maxThreadsPerBlock", "maxThreadsPerSM"),
+        ),
+        _ARCHITECTURES,
+    ),
+    **dict.fromkeys(
+        (
+            "cudaDeviceId",
+            "smCountOrigin",
+            "oversizedSharedMemoryPerBlock",
+            "isTccDriver",
+            "supportCoopLaunch",
+        ),
+        ASSUMED,
+    ),
 }
 
 # What cuDNN asks for and all of them share.

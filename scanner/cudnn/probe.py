@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from enum import IntEnum
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -189,10 +188,11 @@ class CudnnLibrary:
         raise CudnnError(f"{call}: {self.c.cudnnGetErrorString(status).decode(errors='replace')}")
 
 
-class Descriptor:
+class Descriptor(ExitStack):
     """A descriptor of the backend API; destroyed at the end of its ``with`` block."""
 
     def __init__(self, library: CudnnLibrary, kind: Kind) -> None:
+        super().__init__()
         self._library = library
         self.kind = kind
         self.handle = ctypes.c_void_p()
@@ -201,14 +201,7 @@ class Descriptor:
             library.c.cudnnBackendCreateDescriptor(ctypes.c_int(kind), ctypes.byref(self.handle)),
             f"create {kind.name}",
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._library.c.cudnnBackendDestroyDescriptor(self.handle)
+        self.callback(library.c.cudnnBackendDestroyDescriptor, self.handle)
 
     def set(self, attribute: str, *values: Any) -> Self:
         """Set the elements of an attribute: numbers, descriptors, or one ``bytes`` of characters."""

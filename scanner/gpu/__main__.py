@@ -24,15 +24,7 @@ from detmatrix.scanner.errors import DetmatrixError
 from detmatrix.scanner.gpu import sass
 from detmatrix.scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins, demangled, shortened
 from detmatrix.scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
-from detmatrix.scanner.gpu.engine import (
-    KINDS,
-    MOST_PAIRS,
-    Conflict,
-    LaunchError,
-    Result,
-    launch,
-    orders_of,
-)
+from detmatrix.scanner.gpu.engine import KINDS, MOST_PAIRS, Conflict, LaunchError, Result, launch, orders_of
 from detmatrix.scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
 
 # Where both processes map the device's memory; the end of it is this one's, for the variables of modules.

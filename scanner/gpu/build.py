@@ -38,17 +38,11 @@ _NO_COMPILER = (
 
 @dataclass(frozen=True)
 class SharedLibrary:
-    """One shared library to compile.
+    """One shared library to compile."""
 
-    Attributes:
-        name: Of its file.
-        sources: Names among the files it is compiled from.
-        flags: Of the compiler, beside those of every library.
-    """
-
-    name: str
-    sources: tuple[str, ...]
-    flags: tuple[str, ...] = ("-O1",)
+    name: str  # of its file
+    sources: tuple[str, ...]  # names among the files it is compiled from
+    flags: tuple[str, ...] = ("-O1",)  # of the compiler, beside those of every library
 
 
 def compiler() -> list[str]:

@@ -63,42 +63,26 @@ class _Symbol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CubinKernel:
-    """One kernel, as a launch needs it.
+    """One kernel, as a launch needs it."""
 
-    Attributes:
-        name: The mangled name.
-        architecture: What the code is for.
-        code: Its instructions, with those of the functions it calls.
-        parameters: Offset, from the start of the parameters, and size of each.
-        parameter_base: Where the parameters start in constant bank 0.
-        shared: Bytes of shared memory that it declares.
-        shared_base: Address of the first of them; what is dynamic follows the last.
-        local: Bytes of local memory of a thread.
-        registers: Of a thread.
-        max_threads: Of a block.
-        barriers: That it uses.
-        banks: Constant banks other than 0, relocated.
-        placed: Banks whose bytes lie in memory, by address and size: ``cudaMemcpyToSymbol`` writes there, so that a launch
-            has to read them anew.
-        externals: Functions of the driver that the module calls, by the address that stands for each.
-        source: The file that the module was compiled from, as far as its names tell.
-    """
-
-    name: str
-    architecture: int
-    code: bytes
-    parameters: tuple[tuple[int, int], ...]
-    parameter_base: int
-    shared: int
-    shared_base: int
-    local: int
-    registers: int
-    max_threads: int
-    barriers: int
-    banks: Mapping[int, bytes]
+    name: str  # the mangled name
+    architecture: int  # what the code is for
+    code: bytes  # its instructions, with those of the functions it calls
+    parameters: tuple[tuple[int, int], ...]  # offset, from the start of the parameters, and size of each
+    parameter_base: int  # where the parameters start in constant bank 0
+    shared: int  # bytes of shared memory that it declares
+    shared_base: int  # address of the first of them; what is dynamic follows the last
+    local: int  # bytes of local memory of a thread
+    registers: int  # of a thread
+    max_threads: int  # of a block
+    barriers: int  # that it uses
+    banks: Mapping[int, bytes]  # constant banks other than 0, relocated
+    # Banks whose bytes lie in memory, by address and size: ``cudaMemcpyToSymbol`` writes there, so that a launch has to
+    # read them anew.
     placed: Mapping[int, tuple[int, int]]
+    # Functions of the driver that the module calls, by the address that stands for each.
     externals: Mapping[int, str]
-    source: str = ""
+    source: str = ""  # the file that the module was compiled from, as far as its names tell
 
     @property
     def constant(self) -> int:

@@ -95,19 +95,12 @@ class DeviceError(DetmatrixError):
 
 @dataclass(frozen=True, slots=True)
 class GpuTable:
-    """One published device.
+    """One published device."""
 
-    Attributes:
-        architecture: Such as 80.
-        name: As ``cudaDeviceProp`` has it.
-        memory: Bytes of global memory.
-        attributes: Number of a ``cudaDevAttr`` and value, by its name.
-    """
-
-    architecture: int
-    name: str
-    memory: int
-    attributes: Mapping[str, tuple[int, int]]
+    architecture: int  # such as 80
+    name: str  # as ``cudaDeviceProp`` has it
+    memory: int  # bytes of global memory
+    attributes: Mapping[str, tuple[int, int]]  # number of a ``cudaDevAttr`` and value, by its name
 
     def __getitem__(self, name: str) -> int:
         """Return an attribute by the name that follows ``cudaDevAttr``.

@@ -174,57 +174,35 @@ class LaunchError(Exception):
 
 
 class Conflict(NamedTuple):
-    """Two accesses of different threads to one place that nothing orders; the first of a pair came first.
+    """Two accesses of different threads to one place that nothing orders; the first of a pair came first."""
 
-    Attributes:
-        address: Of the place; of shared memory the block stands above the 24 lowest bits.
-        scope: By how much the threads differ, of ``SCOPES``.
-        kinds: What each did, ``read``, ``write``, ``float add``.
-        blocks: Of each its block.
-        threads: Its place in the block.
-        lines: Its instruction.
-        steps: Instructions that its warp had executed.
-        values: What it wrote or added.
-        old: What the first found.
-        shows: Whether the other order leaves other bits at the place, as far as these values tell.
-    """
-
-    address: int
-    scope: str
-    kinds: tuple[str, str]
-    blocks: tuple[int, int]
-    threads: tuple[int, int]
-    lines: tuple[int, int]
-    steps: tuple[int, int]
-    values: tuple[int, int]
-    old: int
-    shows: bool
+    address: int  # of the place; of shared memory the block stands above the 24 lowest bits
+    scope: str  # by how much the threads differ, of ``SCOPES``
+    kinds: tuple[str, str]  # what each did, ``read``, ``write``, ``float add``
+    blocks: tuple[int, int]  # of each its block
+    threads: tuple[int, int]  # its place in the block
+    lines: tuple[int, int]  # its instruction
+    steps: tuple[int, int]  # instructions that its warp had executed
+    values: tuple[int, int]  # what it wrote or added
+    old: int  # what the first found
+    shows: bool  # whether the other order leaves other bits at the place, as far as these values tell
 
 
 class Result(NamedTuple):
-    """How much was executed, and which accesses nothing orders.
+    """How much was executed, and which accesses nothing orders."""
 
-    Attributes:
-        steps: Instructions of warps.
-        work: Instructions of threads.
-        pairs: Pairs of accesses in conflict: by threads of two blocks, of two warps, of one warp.
-        commuting: Pairs that give the same in both orders, and are none of those.
-        tame: Pairs of additions of which each place had too few to show an order.
-        conflicts: The first of them.
-        doubts: What else may differ in life, or was not looked for: a clock, copies that end later, a log that was full.
-        approximates: Whether it took results of MUFU, whose last bits no document tells.
-        watched: Of each pair that was looked for whether its second access came first, and whether then both brought the same
-            values, and the second found what the first had found.
-    """
-
-    steps: int
-    work: int
+    steps: int  # instructions of warps
+    work: int  # instructions of threads
+    # Pairs of accesses in conflict: by threads of two blocks, of two warps, of one warp.
     pairs: tuple[int, int, int] = (0, 0, 0)
-    commuting: int = 0
-    tame: int = 0
-    conflicts: tuple[Conflict, ...] = ()
+    commuting: int = 0  # pairs that give the same in both orders, and are none of those
+    tame: int = 0  # pairs of additions of which each place had too few to show an order
+    conflicts: tuple[Conflict, ...] = ()  # the first of them
+    # What else may differ in life, or was not looked for: a clock, copies that end later, a log that was full.
     doubts: tuple[str, ...] = ()
-    approximates: bool = False
+    approximates: bool = False  # whether it took results of MUFU, whose last bits no document tells
+    # Of each pair that was looked for whether its second access came first, and whether then both brought the same values,
+    # and the second found what the first had found.
     watched: tuple[tuple[bool, bool], ...] = ()
 
 

@@ -40,15 +40,10 @@ _FIND_TORCH = (
 
 @dataclass(frozen=True)
 class StandIns:
-    """What the workers of a simulated scan have in place of a GPU.
+    """What the workers of a simulated scan have in place of a GPU."""
 
-    Attributes:
-        of: The device.
-        folder: Of the stand-ins for NVIDIA's libraries, made for the build that is scanned.
-    """
-
-    of: GpuTable
-    folder: Path
+    of: GpuTable  # the device
+    folder: Path  # of the stand-ins for NVIDIA's libraries, made for the build that is scanned
 
 
 def prepare(

@@ -23,22 +23,11 @@ _HERE = Path(__file__).with_name("runtime")
 _RUNTIME = "libcudart.so.13"
 _MANAGEMENT = "libnvidia-ml.so.1"
 # Libraries whose symbols come without a version, which would name the library; the first that matches.
-_PREFIXES = {
-    "cusparseLt": "libcusparseLt",
-    "cuFile": "libcufile",
-    "nccl": "libnccl",
-    "nvshmem": "libnvshmem_host",
-    "cupti": "libcupti",
-    "cublasLt": "libcublasLt",
-    "cublas": "libcublas",
-    "cudnn": "libcudnn",
-    "cusparse": "libcusparse",
-    "cufft": "libcufft",
-    "cusolver": "libcusolver",
-    "nvrtc": "libnvrtc",
-    "__cuda": "libcudart",
-    "cuda": "libcudart",
-}
+_NAMED_ALIKE = (
+    *("cusparseLt", "nccl", "cupti", "cublasLt", "cublas", "cudnn", "cusparse", "cufft", "cusolver", "nvrtc"),
+)
+_PREFIXES = {one: f"lib{one}" for one in _NAMED_ALIKE}
+_PREFIXES |= {"cuFile": "libcufile", "nvshmem": "libnvshmem_host", "__cuda": "libcudart", "cuda": "libcudart"}
 _NVIDIA = re.compile(r"lib(cu|nv|nccl)\w*\.so")
 _DRIVER = re.compile(r"cu[A-Z]")
 # Functions that compute nothing: they make, set, tell or free.
@@ -100,15 +89,10 @@ long gpu_standin(const char *name, const char *results, int computes, long *a);
 
 @dataclass
 class Wanted:
-    """What a build wants of one library.
+    """What a build wants of one library."""
 
-    Attributes:
-        symbols: Names of functions.
-        version: Of the symbols; an empty text if they have none.
-    """
-
-    symbols: set[str] = field(default_factory=set)
-    version: str = ""
+    symbols: set[str] = field(default_factory=set)  # names of functions
+    version: str = ""  # of the symbols; an empty text if they have none
 
 
 def sources(

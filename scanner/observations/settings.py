@@ -120,8 +120,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user asked for, as a run file holds it; the comments speak of the values."""
 
     patterns: Annotated[
-        Texts,
-        Setting(label="patterns", default=(), separator=" ", empty="none given, so all rows"),
+        Texts, Setting(label="patterns", default=(), separator=" ", empty="none given, so all rows")
     ]
     device: Annotated[  # as resolved: "cpu", "cuda:0"
         Device,
@@ -290,10 +289,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cost: Annotated[
         bool,
         Setting(
-            label="rows timed",
-            default=True,
-            option="--cost",
-            help="Time each row with the flag off and on.",
+            label="rows timed", default=True, option="--cost", help="Time each row with the flag off and on."
         ),
     ] = False
     overloads: Annotated[

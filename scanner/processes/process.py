@@ -24,8 +24,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
@@ -39,21 +38,14 @@ from detmatrix.scanner.processes.variables import packages_for, worker_environme
 _PACKAGE = Path(__file__).absolute().parents[2]
 
 
-class ImportSandbox:
+class ImportSandbox(contextlib.ExitStack):
     """The folder workers start in: a link to our package, and nothing else."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="detmatrix-worker-", ignore_cleanup_errors=True)
-        self.path = Path(self._folder.name)
+        super().__init__()
+        folder = tempfile.TemporaryDirectory(prefix="detmatrix-worker-", ignore_cleanup_errors=True)
+        self.path = Path(self.enter_context(folder))
         (self.path / _PACKAGE.name).symlink_to(_PACKAGE, target_is_directory=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._folder.cleanup()
 
 
 def cache_folder(sandbox: Path) -> Path:

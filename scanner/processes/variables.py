@@ -14,31 +14,12 @@ from detmatrix.scanner.perturbations import variables_of
 
 # What a worker inherits; everything else of the user's environment stays outside.
 INHERITED = (
-    "ATEN_CPU_CAPABILITY",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_HOME",
-    "CUDA_VISIBLE_DEVICES",
-    "DYLD_LIBRARY_PATH",
-    "GOMP_CPU_AFFINITY",
-    "HIP_VISIBLE_DEVICES",
-    "HOME",
-    "KMP_AFFINITY",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "MKL_CBWR",
-    "MKL_NUM_THREADS",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_TF32_OVERRIDE",
-    "NVIDIA_VISIBLE_DEVICES",
-    "OMP_NUM_THREADS",
-    "OMP_PLACES",
-    "OMP_PROC_BIND",
-    "ONEAPI_DEVICE_SELECTOR",
-    "PATH",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "TMPDIR",
-)
+    "ATEN_CPU_CAPABILITY", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH",
+    "GOMP_CPU_AFFINITY", "HIP_VISIBLE_DEVICES", "HOME", "KMP_AFFINITY", "LANG", "LC_ALL", "LD_LIBRARY_PATH",
+    "MKL_CBWR", "MKL_NUM_THREADS", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "ONEAPI_DEVICE_SELECTOR",
+    "PATH", "PYTORCH_CUDA_ALLOC_CONF", "TMPDIR",
+)  # fmt: skip
 _PACKAGES = "PYTHONPATH"
 # PyTorch's databases walk through sets of strings: which sample is the third must not differ from process to process.
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}

@@ -31,16 +31,9 @@ from detmatrix.scanner.verdicts.vocabulary import DEPENDENCE, FINDING_MEANING, M
 
 # The variables of a worker's environment that change what is computed, or in what order; no others are set.
 _STEERING = (
-    "ATEN_CPU_CAPABILITY",
-    "GOMP_CPU_AFFINITY",
-    "KMP_AFFINITY",
-    "MKL_CBWR",
-    "MKL_NUM_THREADS",
-    "NVIDIA_TF32_OVERRIDE",
-    "OMP_NUM_THREADS",
-    "OMP_PLACES",
-    "OMP_PROC_BIND",
-)
+    "ATEN_CPU_CAPABILITY", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "MKL_CBWR", "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
+)  # fmt: skip
 # What such variables consist of: "granularity=fine,compact,1,0", "{0:4},{4:4}".
 _VALUE = re.compile(r"[\w ,:;=+*!.{}()-]{0,200}", re.ASCII)
 # Lines of a script are broken behind so many characters, where they can be.

@@ -179,10 +179,7 @@ class PassRunner:
         return tuple(dict.fromkeys(found))
 
     def recall(
-        self,
-        observations: Iterable[Observation],
-        sentinels: Iterable[Sentinel],
-        distrust: Iterable[str],
+        self, observations: Iterable[Observation], sentinels: Iterable[Sentinel], distrust: Iterable[str]
     ) -> None:
         """Take in what an interrupted scan has observed already."""
         for observation in observations:

@@ -233,10 +233,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
 
     def doubt_words(self, *, trusted: bool = True) -> list[str]:
         """Return why it shows little what the row showed: of low power, serial, or of a scan that cannot be trusted."""
-        return [
-            *(name.replace("_", " ") for name in self.doubts),
-            *["not trustworthy"] * (not trusted),
-        ]
+        return [*(name.replace("_", " ") for name in self.doubts), *["not trustworthy"] * (not trusted)]
 
     def finding_words(self, *, trusted: bool = True) -> str:
         """Return the finding with all that must not be read without it."""

@@ -192,9 +192,7 @@ MODE_FINDING: dict[ModeFinding, Word] = {
         phrase="it differs, and does not with the flag off",
     ),
     "also_differs": Word(
-        "Differs in this mode, as it does with the flag off.",
-        "≢",
-        phrase="it differs, as with the flag off",
+        "Differs in this mode, as it does with the flag off.", "≢", phrase="it differs, as with the flag off"
     ),
     "fixed_by_mode": FINDING["fixed_by_mode"]._replace(
         meaning="Differs with the flag off, did not differ in this mode.",

@@ -29,12 +29,7 @@ _STRUCTURE = re.compile(r"\.(indices|(c?col|c?row)_indices|scales|zero_points)$"
 _SIDE_BY_SIDE = 8
 _ZERO_POINT = re.compile(r"\.int_repr \(.*zero point (-?\d+)\)$")
 
-_NUMBERS = (
-    (bool, torch.bool),
-    (int, torch.int64),
-    (float, torch.float64),
-    (complex, torch.complex128),
-)
+_NUMBERS = ((bool, torch.bool), (int, torch.int64), (float, torch.float64), (complex, torch.complex128))
 
 # What digests of this kind begin with; those of run files before format 5 have no kind.
 _KIND = "2"

@@ -63,21 +63,9 @@ def observe(
 ) -> dict[str, Any]:
     """Execute a case and return the observation, as fields of ``records.Observation``.
 
-    Args:
-        spec: What to call.
-        case: Its name.
-        direction: ``"forward"`` or ``"backward"``.
-        dtype: Of the inputs.
-        device: ``"cpu"`` or ``"cuda:N"``.
-        seed: Of inputs and random ops.
-        runs: Executions; fewer if the case has differed often enough, or for *max_time*.
-        perturbations: Names that share the executions; all are quiet if nothing is said.
-        max_time: Seconds the executions may take, after the first two.
-        count_threads: Count the threads of a CPU that work in one quiet execution. Those of the execution before must
-            have gone to sleep for that, which takes milliseconds.
-        execution: How an execution is made.
-        seconds: That executions on a simulated GPU may take.
-        sample: Take a sample of what the first execution gave.
+    There are fewer *runs* if the case has differed often enough, or executions have taken *max_time* after the first two.
+    Perturbations share them; all are quiet if none is named. To count the threads of a CPU that work in a quiet execution takes
+    milliseconds, for those of the execution before must have gone to sleep. A simulated GPU may take so many *seconds*.
     """
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}

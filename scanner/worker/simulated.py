@@ -28,38 +28,27 @@ class SimulationError(RuntimeError):
 
 
 class Report(NamedTuple):
-    """What happened since the last report, or since ``begin``.
+    """What happened since the last report, or since ``begin``."""
 
-    Attributes:
-        launches: Mangled names of kernels, in order.
-        faults: Kind (fault, unknown, timeout) and text of what was not executed as it should be.
-        libraries: Calls of NVIDIA's libraries that nobody executed.
-        products: Matrix products that the CPU computed in place of a library.
-        conflicts: Where they were looked for: pairs of accesses that nothing orders, by threads of two blocks, two warps and
-            one warp (``pairs``), those that commute, those too few to show an order (``tame``), kernels and doubts.
-        blocks: Of each launch its number of blocks.
-        names: Where nothing is executed: of each kernel, for readers.
-        reads: Where nothing is executed: whether host code read what is not there.
-        approximates: Whether a kernel took results of MUFU.
-        reversed: Of the pairs in conflict that are told, how many came in the other order since they were looked for, and all.
-        swapped: Whether the pair that was swapped came so, and whether with the same values, one behind the other.
-        work: Instructions of threads.
-        unexplained: The kernel that first left other memory behind than canonically, if nothing is in conflict there.
-    """
-
-    launches: list[str]
+    launches: list[str]  # mangled names of kernels, in order
+    # Kind (fault, unknown, timeout) and text of what was not executed as it should be.
     faults: list[tuple[str, str]]
-    libraries: list[str]
-    products: list[str]
+    libraries: list[str]  # calls of NVIDIA's libraries that nobody executed
+    products: list[str]  # matrix products that the CPU computed in place of a library
+    # Where they were looked for: pairs of accesses that nothing orders, by threads of two blocks, two warps and one warp
+    # (``pairs``), those that commute, those too few to show an order (``tame``), kernels and doubts.
     conflicts: dict[str, Any] | None = None
-    blocks: Sequence[int] = ()
-    names: Mapping[str, str] = {}
-    reads: bool = False
-    approximates: bool = False
+    blocks: Sequence[int] = ()  # of each launch its number of blocks
+    names: Mapping[str, str] = {}  # where nothing is executed: of each kernel, for readers
+    reads: bool = False  # where nothing is executed: whether host code read what is not there
+    approximates: bool = False  # whether a kernel took results of MUFU
+    # Of the pairs in conflict that are told, how many came in the other order since they were looked for, and all.
     reversed: Sequence[int] = (0, 0)
+    # Whether the pair that was swapped came so, and whether with the same values, one behind the other.
     swapped: Sequence[bool] = (False, False)
+    # The kernel that first left other memory behind than canonically, if nothing is in conflict there.
     unexplained: str = ""
-    work: int = 0
+    work: int = 0  # instructions of threads
 
     @property
     def most_blocks(self) -> dict[str, int]:
