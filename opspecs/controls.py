@@ -25,10 +25,7 @@ FLIPS = "Flips low bits of one element, other ones each time."
 
 
 def schedule(seed: int = RARE_SEED) -> Iterator[bool]:
-    """Yield for each execution whether it differs: never the first, each later one with ``RARE_RATE``.
-
-    Drawn by a generator of its own, which no op and no reseeding reaches.
-    """
+    """Yield for each execution whether it differs: never the first, each later one with ``RARE_RATE``, by a generator of its own."""
     draws = random.Random(seed)  # noqa: S311 - a schedule, not a secret
     yield False
     while True:

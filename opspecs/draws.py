@@ -38,10 +38,7 @@ class Draw(NamedTuple):
 
 
 class KeptDraws:
-    """What was drawn last, by key: both directions of a case draw the same numbers, and drawing is what a GPU waits for.
-
-    Numbers are kept as they were drawn, on the CPU. Of the keys that were asked for longest ago they are dropped.
-    """
+    """What was drawn last, on the CPU, by key; of the keys that were asked for longest ago it is dropped."""
 
     def __init__(self, keys: int = 8, size: int = 1 << 29) -> None:
         """Keep so many keys at most, and so many bytes; pools are kept beside them."""

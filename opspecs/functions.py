@@ -1,7 +1,4 @@
-"""A spec made of one function of the user's, and of what another one gives to it.
-
-It is named as ``FILE.py:FUNCTION``, with inputs as ``FILE.py:FUNCTION(FILE.py:INPUTS)``, wherever a file of specs may be.
-"""
+"""A spec made of one function of the user's, ``FILE.py:FUNCTION``, with inputs ``FILE.py:FUNCTION(FILE.py:INPUTS)``."""
 
 from __future__ import annotations
 

@@ -177,10 +177,7 @@ class Inputs:
             return self._torch.quantize_per_tensor(drawn.to(self.device), 1 / 16, 0, self.dtype)
 
     def coo(self, *shape: int, stored: int, repeated: bool = False) -> torch.Tensor:
-        """A sparse matrix, or batch of them, of which so many values are stored at random places, in order.
-
-        *repeated* stores several values at one place, in no order; else no two.
-        """
+        """A sparse matrix, or batch of them, with so many values at random places, in order; *repeated*: several at one, in no order."""
         size = math.prod(shape)
         places = self.index(stored, high=size) if repeated else self.permutation(size)[:stored].sort().values
         indices = []

@@ -196,10 +196,7 @@ def batched(
     outputs: int = 0,
     directions: tuple[Direction, ...] = ("forward", "backward"),
 ) -> Case:
-    """Return a case in the dtypes that models are served in, of a batch of ``ITEMS``.
-
-    *held* is the axis of the batch in each argument that holds it, by default the first of the first argument.
-    """
+    """Return a case of a batch of ``ITEMS`` in the dtypes that models are served in; *held* has its axis in each argument with one."""
     return Case(
         inputs,
         provokes,

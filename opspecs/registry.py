@@ -70,8 +70,6 @@ def select(
 ) -> list[tuple[OpSpec, Planned]]:
     """Return the rows on a device, or on ``"any"``, that at least one pattern selects, in catalog order; all of them without a pattern.
 
-    ``detmatrix.opspecs.patterns`` says what patterns mean.
-
     Raises:
         NoMatchError: A pattern selects nothing.
     """
@@ -86,10 +84,7 @@ def select(
 def selected(
     patterns: Sequence[str], device: str, specs: Sequence[OpSpec], others: Sequence[OpNames] = ()
 ) -> list[tuple[OpSpec, Planned]]:
-    """Return the rows that at least one pattern selects, as ``select`` does, if there are any.
-
-    *others* are ops that are in the catalog as well, whose rows are not wanted here: a pattern may mean them.
-    """
+    """Return the rows that at least one pattern selects, if there are any; *others* are ops that it may mean, with no rows here."""
     rows = [(spec, planned) for spec in specs for planned in spec.rows(device)]
     if not patterns:
         return rows

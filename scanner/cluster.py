@@ -94,8 +94,6 @@ def scan_shard(words: Sequence[str], variables: dict[str, str | None]) -> tuple[
 def scan_on_cluster(plan: Plan, address: str, shards: int | None, progress: Progress) -> Run:
     """Scan each shard of a plan as a task, and return what the run file then holds.
 
-    Without a number there are as many shards as the scan that goes on has, or as nodes or GPUs scan side by side.
-
     Raises:
         DetmatrixError: What was asked cannot be done, or not on a node; the shards that were complete by then stay.
     """

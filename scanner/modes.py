@@ -1,7 +1,4 @@
-"""The modes that a worker may live under: what each of them sets, and which rows it has something to say of.
-
-A table that the parent's side and the worker read, so that a mode is an entry here and in ``Mode``.
-"""
+"""The modes that a worker may live under: what each sets, and of which rows it has something to say; both sides read the table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Perturbations: circumstances under which a share of a case's executions runs, declared as data.
-
-``detmatrix.scanner.worker.perturb`` brings them about; the command line, the run file and reports know them by this table.
-"""
+"""Perturbations: circumstances of a share of a case's executions, as data; ``detmatrix.scanner.worker.perturb`` brings them about."""
 
 from __future__ import annotations
 

@@ -134,9 +134,7 @@ class _Cases(Mapping[str, Case]):
 def drawn(
     entry: Entry, *, device: str, dtype: str, seed: int, most: int | None = None, on: str = ""
 ) -> list[Sample]:
-    """Return the first *most* samples of an entry (default: all), the same bits in every process.
-
-    They are drawn on the device, or on another one.
+    """Return the first *most* samples of an entry (default: all), the same bits in every process, drawn *on* the device or another.
 
     Raises:
         MissingError: The entry declares no such dtype for the device.

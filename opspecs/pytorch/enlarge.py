@@ -76,10 +76,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
-    """Yield recipes by which the largest tensor of a sample gets *target* elements or more, likely ones first.
-
-    The name of the op says whether ties matter.
-    """
+    """Yield recipes by which the largest tensor of a sample of an op gets *target* elements or more, likely ones first."""
     growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
     if any(map(_is_index, growing)) and any(word in name for word in _TRUSTS_INTEGERS):
         return

@@ -1,7 +1,4 @@
-"""What a database's sample is an instance of, in the words of the conditions in PyTorch's documented lists.
-
-Only conditions that a list states of an op are told of it; the names are those of the traits of hand-written cases.
-"""
+"""What a database's sample is an instance of, as far as PyTorch's documented lists state conditions of its op, in their words."""
 
 from __future__ import annotations
 

@@ -77,10 +77,7 @@ def _gpu(
     clocks: tuple[int, int],
     memory: int,
 ) -> Description:
-    """Describe a GPU: bytes of shared memory in a multiprocessor and those that CUDA reserves in each block, clocks in kHz.
-
-    The capability is 100 times what CUDA calls so; the bus is in bits, other sizes are in bytes.
-    """
+    """Describe a GPU: its capability times 100, shared memory of a multiprocessor and what CUDA reserves in each block, clocks in kHz."""
     return _COMMON | {
         "deviceName": name,
         "pciDeviceId": pci,

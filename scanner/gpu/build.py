@@ -83,7 +83,8 @@ def built(purpose: str, files: Mapping[str, str], libraries: Sequence[SharedLibr
     try:
         made = scratch / "made"
         _build(made, command, files, libraries)
-        _write_manifest(made, key)
+        digests = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(made.iterdir())}
+        (made / _MANIFEST).write_text(json.dumps({"key": key, "files": digests}), encoding="utf-8")
         for attempt in range(2):
             with contextlib.suppress(OSError):
                 made.rename(place)
@@ -152,11 +153,6 @@ def _build(
             raise UsageError(
                 f"{' '.join(command)} cannot compile {one.name}: {why}; name another compiler in CC"
             )
-
-
-def _write_manifest(folder: Path, key: str) -> None:
-    digests = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-    (folder / _MANIFEST).write_text(json.dumps({"key": key, "files": digests}), encoding="utf-8")
 
 
 def _whole(folder: Path, key: str) -> bool:

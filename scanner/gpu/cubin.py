@@ -112,7 +112,8 @@ class Cubin:
             for one in self._sections:
                 if one.type in {_REL, _RELA}:
                     self._relocations.setdefault(self._sections[one.info].name, []).append(one)
-            self._symbols = list(self._read_symbols())
+            names, symbols = self._content(".strtab"), struct.iter_unpack("<IBBHQQ", self._content(".symtab"))
+            self._symbols = [_Symbol(text(names, at), info & 15, *rest) for at, info, *rest in symbols]
             self.kernels = {one.name: at for at, one in enumerate(self._symbols) if one.other & _ENTRY}
             self._sizes = {
                 (attribute, *struct.unpack("<I", value[:4])): int.from_bytes(value[4:], "little")
@@ -214,11 +215,6 @@ class Cubin:
                 value = _cut(content, at, size)
                 at += size
             yield attribute, value
-
-    def _read_symbols(self) -> Iterator[_Symbol]:
-        names, symbols = self._content(".strtab"), self._content(".symtab")
-        for name, info, other, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
-            yield _Symbol(text(names, name), info & 15, other, section, value, size)
 
     def _relocated(self, name: str) -> bytes:
         content = bytearray(self._content(name))

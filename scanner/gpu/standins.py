@@ -98,9 +98,7 @@ class Wanted:
 def sources(
     folder: Path, of: GpuTable, versions: dict[str, int]
 ) -> tuple[dict[str, str], list[SharedLibrary]]:
-    """Return files and libraries of the stand-ins of a build, in the order in which they are to be loaded.
-
-    *versions* are those of the libraries that the build was made for: ``RUNTIME``, ``CUDNN`` and ``NCCL``.
+    """Return files and libraries of the stand-ins of a build, made for *versions* of libraries, in the order they are to be loaded in.
 
     Raises:
         UsageError: It is no build for CUDA 13.
@@ -150,19 +148,15 @@ def wanted_of(folder: Path) -> dict[str, Wanted]:
         )
     # Both are looked for by name while torch runs; those of a real driver would tell of real GPUs.
     wanted["libcuda.so.1"] = wanted["libcuda.so.1"]
-    wanted[_MANAGEMENT].symbols |= _named_in(folder / "libc10_cuda.so")
+    management = folder / "libc10_cuda.so"
+    named = re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", management.read_bytes() if management.exists() else b"")
+    wanted[_MANAGEMENT].symbols |= {name.decode() for name in named}
     for symbol in unversioned:
         stem = next((lib for prefix, lib in _PREFIXES.items() if symbol.startswith(prefix)), "")
         name = next((one for one in sorted(wanted) if one.startswith(f"{stem}.so")), "")
         if name or _DRIVER.match(symbol):
             wanted[name or "libcuda.so.1"].symbols.add(symbol)
     return dict(wanted)
-
-
-def _named_in(path: Path) -> set[str]:
-    """Return the functions of the management library that a file looks up by their names."""
-    data = path.read_bytes() if path.exists() else b""
-    return {name.decode() for name in re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", data)}
 
 
 def _add_wanted(data: mmap.mmap, wanted: dict[str, Wanted]) -> set[str]:

@@ -162,10 +162,7 @@ class Check:
 
 
 def fault(record: Placed, settings: Settings) -> str | None:
-    """Return what a record says that no scan with these settings can have seen; ``None`` if nothing.
-
-    A verdict would rest on it. The first such thing is told.
-    """
+    """Return the first thing that a record says and no scan with these settings can have seen; ``None`` if there is none."""
     faults: Iterator[str] = iter(())
     if isinstance(record, Observation):
         further = record.process >= settings.processes

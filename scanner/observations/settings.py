@@ -1,7 +1,4 @@
-"""The settings of a scan: a field for each, with all that is known of it.
-
-The command line makes its options of this table, ``--resume`` its check, and reports their lines.
-"""
+"""The settings of a scan: a field for each, with all that the command line, ``--resume`` and reports say of it."""
 
 from __future__ import annotations
 

@@ -73,10 +73,7 @@ ENDS_ALL = sys.platform == "linux"
 
 
 class WorkerEndedError(Exception):
-    """A worker ended or was stopped before it answered.
-
-    ``timed_out`` tells whether it was stopped for taking too long; the text says how it ended.
-    """
+    """A worker ended, or was stopped, perhaps for taking too long (``timed_out``), before it answered; the text says how."""
 
     def __init__(self, message: str, *, timed_out: bool = False) -> None:
         super().__init__(message)

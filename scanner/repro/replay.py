@@ -1,7 +1,4 @@
-"""A row of a simulated run once more: in each mode the canonical schedule, and the one that gave other bits.
-
-A schedule is drawn from its class, its number and a seed, so that the same kernels give the same bits on any machine.
-"""
+"""A row of a simulated run once more: in each mode the canonical schedule, and the one that gave other bits, on any machine."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, REFUSAL
 from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.invariance import EXECUTIONS_IF_OTHER, LAYOUTS, POSITIONS, Property
 from detmatrix.scanner.modes import DEFAULT_MODES, LEAST_RUNS, MODE_TABLE, Mode
-from detmatrix.scanner.observations.records import Environment, Header, Output
+from detmatrix.scanner.observations.records import Header, Output
 from detmatrix.scanner.perturbations import CaseContext
 from detmatrix.scanner.schedules import SCHEDULES
 from detmatrix.scanner.verdicts.cells import Cell
@@ -95,12 +95,6 @@ def steering_of(header: Header) -> dict[str, str]:
 def set_variables(variables: Mapping[str, str]) -> list[str]:
     """Return the statements that set them, unless whoever runs the script has."""
     return [f"os.environ.setdefault({name!r}, {value!r})" for name, value in variables.items()]
-
-
-def set_by_mode(env: Environment) -> dict[str, str]:
-    """Return the variables that a scan sets when the flag is on, and only then."""
-    off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
-    return {name: _value(on[name]) for name in MODE_TABLE["on"].variables if name in on and name not in off}
 
 
 def _value(recorded: str) -> str:
@@ -183,7 +177,10 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
         if it.finding not in {None, "not_compiled"} and not MODE_TABLE[mode].retired
     )
     compiled = tuple(mode for mode in chosen if MODE_TABLE[mode].compiles)
-    by_mode = set_by_mode(env) if device == "cuda" else {}
+    off, on = (env.variables.get(mode, {}) for mode in ("off", "on"))
+    # What a scan sets when the flag is on, and only then.
+    set_when_on = [name for name in MODE_TABLE["on"].variables if name in on and name not in off]
+    by_mode = {name: _value(on[name]) for name in set_when_on} if device == "cuda" else {}
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
     around = [_circumstance(name) for name in perturbations(row) if name not in {*lacks, *SCHEDULES}]
     imports = {"import tempfile"} if compiled else set[str]()

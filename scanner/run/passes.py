@@ -58,10 +58,7 @@ def ask(
     timeout: float,
     settings: Settings,
 ) -> Seen:
-    """Ask the worker in service for a record of a row at its *place*; where it has no answer, the record says why.
-
-    The record is held against the settings of the scan as it will be when it is read.
-    """
+    """Ask the worker in service for a record of a row at its *place*, held against the settings; without an answer it says why."""
     try:
         record = supervisor.ask_for(kind, mode, request, timeout, place)
         if (wrong := fault(record, settings)) is None:
@@ -90,10 +87,7 @@ def place_of(one: Row | Observation) -> dict[str, Any]:
 
 
 def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool = False) -> list[str]:
-    """Return what a row is executed under on which so many threads work: what one does alone is not held up by busy cores.
-
-    *stressed* says whether it has been executed under stress often enough.
-    """
+    """Return what a row is executed under on which so many threads work, *stressed* often enough or not."""
     left_out = OF_SEVERAL_THREADS if threads == 1 else ("stress",) * stressed
     return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)
 

@@ -95,10 +95,7 @@ def _build(torch: str, git: str | None) -> str:
 
 
 def rounds_for(old: Settings, new: Settings, *, between: bool = False) -> int:
-    """Return in how many rounds two runs are measured again: twice as many processes as either had, or more.
-
-    More yet if rows are among them that seem to differ *between* processes only.
-    """
+    """Return in how many rounds two runs are measured again: twice as many processes as either had, or more."""
     return max(LEAST_BETWEEN if between else LEAST_ROUNDS, _TIMES * max(old.processes, new.processes))
 
 

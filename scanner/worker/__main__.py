@@ -183,8 +183,7 @@ def _flag_off() -> AbstractContextManager[None]:
 
 def _kernels(_: Specs, request: Request) -> Request:
     """Return the overloads that the build has kernels for, if asked, and the alerts that are compiled into it."""
-    from detmatrix.scanner.worker.alert_sites import compiled_alerts  # noqa: PLC0415
-    from detmatrix.scanner.worker.overloads import kernels  # noqa: PLC0415
+    from detmatrix.scanner.worker.overloads import compiled_alerts, kernels  # noqa: PLC0415
 
     _on_device(request)
     groups = kernels(request["device"]) if request["overloads"] else []

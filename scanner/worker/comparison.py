@@ -29,11 +29,7 @@ _SAMPLE_BYTES, _SAMPLE_NUMBERS = 64, 16
 
 
 class OutputComparison:
-    """Compares the parts of each execution with those of the first.
-
-    Executions equal to the first are counted under its digest; the others are digested, which tells how many
-    distinct outputs there are.
-    """
+    """Counts executions equal to the first under its digest; digests the others, which tells how many distinct outputs there are."""
 
     def __init__(self, first: list[bits.Part], runs: int) -> None:
         self._first = bits.frozen(first)

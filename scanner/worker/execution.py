@@ -313,10 +313,7 @@ class Execution:
 def attempt(
     use: Callable[[Execution], dict[str, Any]], spec: OpSpec, case: str, **drawn: Any
 ) -> dict[str, Any]:
-    """Hand a case to *use* with the flag off; return what that returns, or the outcome and why there is nothing.
-
-    The worker's mode is put back behind it.
-    """
+    """Hand a case to *use* with the flag off; return what that returns, or why there is nothing. The worker's mode is put back."""
     with global_state.mode_restored():
         torch.use_deterministic_algorithms(False)
         # Behind the first use of the flag, which imports parts of torch that set variables in the environment.
@@ -344,10 +341,7 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, Any]:
-    """Return the directions and the dtype of a case whose spec leaves them to what its inputs are.
-
-    Inputs that cannot be drawn take no part in backward; the row says what is wrong with them.
-    """
+    """Return the directions and the dtype of a case whose spec leaves them to its inputs; those that cannot be drawn go forward."""
     key = f"{seed}|{spec.name}|{case}|float32"
     inputs = _inputs()(key, dtype="float32", device=device, direction="backward", kept=DRAWS)
     try:

@@ -1,7 +1,4 @@
-"""The ways in which a worker makes an execution, by the mode that it lives under (``detmatrix.scanner.modes.ExecutionKind``).
-
-Under ``torch.compile`` what was compiled is counted, since what was not runs eagerly and says nothing.
-"""
+"""The ways in which a worker makes an execution, by its mode; what was not compiled under ``torch.compile`` says nothing."""
 
 from __future__ import annotations
 

@@ -299,10 +299,7 @@ class _Repetition:
         self._threads: int | None = None
 
     def run(self) -> dict[str, Any]:
-        """Execute and compare; return fields of an observation.
-
-        The first execution is quiet in any case: it is what the others are held against.
-        """
+        """Execute and compare; return fields of an observation. The first execution, which others are held against, is quiet."""
         execution, observed = self._execution, self._observed
         if self._gpu:
             self._gpu.begin()

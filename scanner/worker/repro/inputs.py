@@ -146,10 +146,7 @@ def _upstream(key: str, options: dict[str, Any], *, simulated: bool = False) -> 
 
 
 def _digest(lines: list[str], texts: list[str], values: list[Any], device: str, *, drawn: bool) -> str | None:
-    """Run what was written, and return the digest of the inputs it makes, as an observation has it.
-
-    Of a database's entry that holds what is no tensor too, for it is drawn.
-    """
+    """Run what was written; return the digest of its inputs as an observation has it, with what is no tensor if it is *drawn*."""
     if device != "cpu" and not is_there(device):
         return None
     body = textwrap.indent("\n".join([*lines, f"return [{', '.join(texts)}]"]), "    ")
