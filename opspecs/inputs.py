@@ -24,16 +24,11 @@ _LOG_2 = 0.6931471805599453
 
 
 class Inputs:
-    """Draws the tensors of one case for one dtype, device and direction; the ``t`` of a case's lambda.
+    """Draws the tensors of one case for one dtype, device and direction; the ``t`` of a case's lambda."""
 
-    Attributes:
-        gradients: What draws the gradients of the outputs.
-        smaller: Whether the case has another size here than on a GPU.
-        real: Whether an enlarged sample has the size that it has on a GPU.
-    """
-
-    gradients: type[UpstreamGradients]
-    smaller = real = False
+    gradients: type[UpstreamGradients]  # what draws the gradients of the outputs
+    smaller = False  # whether the case has another size here than on a GPU
+    real = False  # whether an enlarged sample has the size that it has on a GPU
 
     def __init__(
         self,

@@ -37,7 +37,12 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
         SpecFileError: It cannot be executed, or ``SPECS`` is not a sequence of specs that can be scanned.
     """
     if (named := named_function(str(file))) is not None:
-        return (_of_function(named),)
+        # A file that holds both a function and what gives its inputs is executed once.
+        executed = {
+            one: _executed(Path(one)) for one in dict.fromkeys(filter(None, (named.file, named.inputs_file)))
+        }
+        declared = {one: vars(module) for one, (module, _) in executed.items()}
+        return (_of_function(named, declared, [digest for _, digest in executed.values()]),)
     path = Path(file)
     module, digest = _executed(path)
     specs = getattr(module, "SPECS", None)
@@ -78,22 +83,14 @@ def load_specs_for_workers(file: str) -> tuple[OpSpec, ...]:
         for one, content in contents.items()
     }
     digests = [hashlib.sha256(content).hexdigest() for content in contents.values()]
-    return (_of_function_in(named, declared, digests),)
+    return (_of_function(named, declared, digests),)
 
 
 def _elsewhere() -> None:
     """Stand for a function that only workers execute."""
 
 
-def _of_function(named: FunctionName) -> OpSpec:
-    """Return the spec of a function; a file that holds both it and what gives its inputs is executed once."""
-    files = dict.fromkeys(filter(None, (named.file, named.inputs_file)))
-    executed = {file: _executed(Path(file)) for file in files}
-    declared = {file: vars(module) for file, (module, _) in executed.items()}
-    return _of_function_in(named, declared, [digest for _, digest in executed.values()])
-
-
-def _of_function_in(
+def _of_function(
     named: FunctionName, declared: Mapping[str, Mapping[str, Any]], digests: list[str]
 ) -> OpSpec:
     try:

@@ -91,16 +91,11 @@ class CubinKernel:
 
 
 class Cubin:
-    """The code of one module for one architecture.
-
-    Attributes:
-        kernels: The names of its kernels.
-        variables: Address and size of each variable of the module, once it is placed.
-    """
+    """The code of one module for one architecture."""
 
     def __init__(self, data: bytes, architecture: int, suffix: str = "") -> None:
         self.architecture, self.suffix, self._data = architecture, suffix, data
-        self.variables: dict[str, tuple[int, int]] = {}
+        self.variables: dict[str, tuple[int, int]] = {}  # address and size of each, once they are placed
         self._addresses: dict[int, int] = {}  # of sections that are placed, by number
         self._externals: dict[int, str] = {}
         self._placed: dict[int, tuple[int, int]] = {}  # by number of the constant bank

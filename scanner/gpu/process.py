@@ -114,18 +114,15 @@ def last_printed(log: IO[bytes], since: int = 0) -> str:
 
 
 class GpuProcess:
-    """The interpreter process of one worker; it ends when the worker does, or this process.
-
-    Attributes:
-        descriptors: Of the socket and of the memory, for the worker. Who starts it closes them here, so that the end of
-            either process is seen by the other.
-    """
+    """The interpreter process of one worker; it ends when the worker does, or this process."""
 
     def __init__(self, simulation: StandIns) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         ours, theirs = socket.socketpair()
         memory = os.memfd_create("simulated-gpu", os.MFD_CLOEXEC)
         os.ftruncate(memory, simulation.of.memory)
+        # Of the socket and of the memory, for the worker. Who starts it closes them here, so that the end of either process is
+        # seen by the other.
         self.descriptors = (theirs.detach(), memory)
         alive, self._alive = os.pipe()
         command = [sys.executable, "-ISB", _GUARDIAN, sys.executable, "-c", _CHILD, _ROOT]
