@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,9 +18,9 @@ from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command
-from tests.compared import run_of, shows
+from tests.compared import OPS, VERSIONS, run_of, shows
 from tests.conftest import one_line
-from tests.runs import CLOSING, Planned, ended, ran, row, stable, write_run
+from tests.runs import CLOSING, ENVIRONMENT, Planned, ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 
@@ -55,20 +58,6 @@ def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str
     last = done.stderr.splitlines()[-1]
     assert last.startswith("detmatrix: --fail-on silent: ") is bool(code)
     assert ("silent: torch.bmm (" in last) is bool(code)
-
-
-@pytest.mark.parametrize(
-    ("command", "asked", "names"),
-    [("report", "slient", "silent, "), ("scan", "slient", "silent, "), ("compare", "worse", "regression, ")],
-)
-def test_a_class_that_there_is_not_is_refused(
-    detmatrix: Command, run: Path, command: str, asked: str, names: str
-) -> None:
-    """One line names those that there are."""
-    done = detmatrix(command, *([run, run] if command == "compare" else [run]), "--fail-on", asked)
-
-    assert done.returncode == 2
-    assert all(text in one_line(done.stderr) for text in ("unknown ", repr(asked), names))
 
 
 def test_every_annotation_of_a_function_stands_at_its_line(run: Path) -> None:
@@ -120,3 +109,53 @@ def test_rows_of_several_ops_do_not_count_together() -> None:
     new = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 0) for place in range(4))]
 
     assert not list(failures(compare([run_of(*old, name="old"), run_of(*new, name="new")]), CHANGES))
+
+
+# --- The compare command: the same bytes every time, checks for CI, and errors of one line each.
+
+
+def write(folder: Path, version: str, findings: Iterable[Finding], **fields: Any) -> Path:
+    """Write a run of a torch that shows findings, one op each."""
+    rows = [shows(finding, row(op)) for op, finding in zip(OPS, findings, strict=False)]
+    return write_run(
+        folder / f"{version}.jsonl", rows, environment=replace(ENVIRONMENT, torch=version), **fields
+    )
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Return the runs of three versions: one op stopped raising, one became silent, one deterministic."""
+    return [write(tmp_path, version, findings) for version, findings in VERSIONS.items()]
+
+
+@pytest.mark.parametrize("check", ["regression", "change"])
+def test_a_run_with_itself_passes_every_check(detmatrix: Command, runs: list[Path], check: str) -> None:
+    """The same run twice is the same in every row."""
+    done = detmatrix("compare", runs[1], runs[1], "--fail-on", check, "--format", "json")
+    (pair,) = json.loads(done.stdout)["pairs"]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(pair["rows"]) == pair["counts"]["same"] == sum(pair["counts"].values()) > 0
+
+
+def test_improvements_are_no_regressions(detmatrix: Command, runs: list[Path]) -> None:
+    """--fail-on regression passes what improved; --fail-on change does not."""
+    codes = [
+        detmatrix("compare", *runs[:2], "--fail-on", check).returncode for check in ("regression", "change")
+    ]
+
+    assert codes == [0, 1]
+
+
+def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list[Path]) -> None:
+    """An untrusted run, or one of another machine, is no all-clear; JSON on standard output stays JSON."""
+    closing = replace(CLOSING, distrust=("the control varies shows nothing",))
+    void = write(runs[0].parent, "void", VERSIONS["2.13.0"], closing=closing)
+    done = detmatrix("compare", runs[1], void, "--fail-on", "regression", "--format", "json")
+
+    assert done.returncode == 1
+    assert (
+        one_line(done.stderr)
+        == "nothing compared: 2.13.0.jsonl → void.jsonl: untrusted_run: void.jsonl: the control varies shows nothing"
+    )
+    assert {"untrusted_run"} == {one["reason"] for one in json.loads(done.stdout)["pairs"][0]["rows"]}

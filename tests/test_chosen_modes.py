@@ -174,43 +174,31 @@ def test_no_cublas_no_mode_without_its_workspace(device: str, there: bool) -> No
     assert {"off", "on", "warn_only", "unfilled"} <= set(modes)
 
 
-@pytest.mark.parametrize(("heading", "asked"), [(CUBLAS, ["torch.mm"]), (DETERMINISTIC, [])])
-def test_rows_run_without_workspace_are_those_the_lists_tie_to_it(
-    tmp_path: Path, heading: str, asked: list[str]
-) -> None:
-    """Torch up to 2.9 has a list of them, and later releases have none, so that nothing is run."""
-    settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
-    path = write_run(
-        tmp_path / "run.jsonl",
-        [(_MM, []), (_OTHER, [])],
-        settings=settings,
-        claims=read(":func:`torch.mm`", heading),
-        closing=None,
-    )
-    workers = _NoWorkers()
-    passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
-
-    passes.run("no_workspace", 0, workers)  # type: ignore[arg-type]
-
-    assert workers.asked == asked
+_CUDNN = ["torch.nn.Conv2d", "torch.nn.LSTM"]
 
 
 @pytest.mark.parametrize(
-    ("mode", "asked"),
+    ("mode", "heading", "asked"),
     [
-        ("cudnn_deterministic", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
-        ("cudnn_benchmark", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
-        ("cudnn_both", ["torch.nn.Conv2d", "torch.nn.LSTM"]),
-        ("backward_only", ["torch.nn.LSTM"]),
-        ("compile_on_cached", []),  # of files of earlier releases
+        # Those that the lists tie to the workspace: torch up to 2.9 has a list of them, later releases have none.
+        ("no_workspace", CUBLAS, ["torch.mm"]),
+        ("no_workspace", DETERMINISTIC, []),
+        # The modes of cuDNN of the ops that it computes; the flag is switched where there is a backward.
+        ("cudnn_deterministic", "", _CUDNN),
+        ("cudnn_benchmark", "", _CUDNN),
+        ("cudnn_both", "", _CUDNN),
+        ("backward_only", "", ["torch.nn.LSTM"]),
+        ("compile_on_cached", "", []),  # of files of earlier releases
     ],
 )
-def test_rows_of_a_chosen_mode_on_a_gpu(tmp_path: Path, mode: Mode, asked: list[str]) -> None:
-    """With a GPU the modes of cuDNN are run, of the ops that it computes; the flag is switched where there is a backward."""
+def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked: list[str]) -> None:
+    """Only rows of which a mode has something to say are run in it."""
     lstm = replace(_OTHER, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward", compiled=True)
     planned = [_MM, replace(_OTHER, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"), lstm]
     settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
-    path = write_run(tmp_path / "run.jsonl", [(row, []) for row in planned], settings=settings, closing=None)
+    claims = read(":func:`torch.mm`", heading) if heading else ()
+    rows = [(row, []) for row in planned]
+    path = write_run(tmp_path / "run.jsonl", rows, settings=settings, claims=claims, closing=None)
     workers = _NoWorkers()
     passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
 

@@ -72,20 +72,6 @@ def test_each_feature_of_the_grammar_shows_in_the_id(bullet: str, expected: str 
     assert (claim.id if claim.parsed else None) == expected
 
 
-def test_nested_list_gives_the_modes() -> None:
-    """A nested list names the values of the argument that its sentence announces."""
-    claim = one(
-        ":func:`torch.interpolate` when attempting to differentiate a CUDA tensor\n"
-        "          and one of the following modes is used:\n\n"
-        "          - ``linear``\n          - ``bicubic``\n"
-    )
-
-    assert (claim.direction, claim.conditions) == (
-        "backward",
-        (condition("keyword", "mode", "linear", "bicubic"),),
-    )
-
-
 @pytest.mark.parametrize(
     "nested",
     [
@@ -101,14 +87,6 @@ def test_nested_list_out_of_place_is_unparsed(nested: str) -> None:
     claim = one(f":func:`torch.interpolate` {nested}")
 
     assert (claim.parsed, claim.targets) == (False, ("torch.interpolate",))
-
-
-def test_each_device_is_a_claim_of_its_own() -> None:
-    """A bullet about two devices gives two claims that share its order and words."""
-    first, second = read(":func:`torch.index_copy` when called on a CPU or CUDA tensor")
-
-    assert (first.device, second.device) == ("cpu", "cuda")
-    assert (first.order, first.text, first.source) == (second.order, second.text, second.source)
 
 
 @pytest.mark.parametrize(
@@ -155,26 +133,7 @@ def test_no_foreign_word_is_swallowed(word: str) -> None:
     assert swallowed == []
 
 
-def test_same_bullet_twice_has_two_ids() -> None:
-    """Ids are unique even where the docstring repeats itself."""
-    found = parse_claims(f"{RAISES}\n        * :func:`torch.a`\n        * :func:`torch.a`\n")
-
-    assert [claim.id for claim in found] == ["raises/torch.a", "raises/torch.a#2"]
-
-
 # --- Lists -----------------------------------------------------------------------------------------------------
-
-
-def test_sections_come_from_the_paragraph_above() -> None:
-    """Each list belongs to its heading; cuBLAS ops are on CUDA because their heading says so."""
-    bullet = "\n        * :func:`torch.a`\n\n"
-    found = parse_claims(f"{DETERMINISTIC}{bullet}{RAISES}{bullet}    Prose.\n\n{CUBLAS}{bullet}")
-
-    assert [(claim.id, claim.order) for claim in found] == [
-        ("deterministic/torch.a", 0),
-        ("raises/torch.a", 1),
-        ("cublas/torch.a/cuda", 2),
-    ]
 
 
 def test_ops_under_an_unknown_heading_are_shown() -> None:
@@ -205,15 +164,6 @@ def test_indentation_may_slip(listed: str) -> None:
     found = parse_claims(f"{RAISES}\n{listed}\n\nNote that this is slow.")
 
     assert [claim.id for claim in found] == ["raises/torch.a", "raises/torch.b/cuda"]
-
-
-def test_source_holds_the_blank_lines_before_the_next_bullet() -> None:
-    """A list is written again byte by byte from its sources; what follows the list is not in them."""
-    listed = "        * torch.a\n          of:\n\n          - x\n\n        * torch.b\n"
-    found = parse_claims(f"{RAISES}\n{listed}\n\n    Note that.")
-
-    assert [claim.source for claim in found] == ["* torch.a\n  of:\n\n  - x\n", "* torch.b"]
-    assert textwrap.indent("\n".join(claim.source or "" for claim in found), " " * 8) + "\n" == listed
 
 
 # The docstring of the installed torch, the tables of the releases, and the wheels they are read from.

@@ -18,6 +18,7 @@ from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command, command_in
 from tests.conftest import refused
 from tests.large import write_shard
+from tests.runs import write_run
 from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
@@ -100,6 +101,36 @@ REFUSED = {
     f"check {CHECKED}:varies": "varies takes arguments (missing a required argument: 'x'); name a function that returns",
     f"check {CHECKED}:varies --inputs pair": "'pair' names no function; give FILE.py:FUNCTION",
     f"check {CHECKED}:varies --inputs {CHECKED}:pear": "checked.py: has no function 'pear'; did you mean pair?",
+    # Checks
+    f"report {RUN} --fail-on slient": "unknown finding 'slient'",
+    "scan --fail-on slient": "unknown finding 'slient'",
+    f"compare {RUN} {RUN} --fail-on worse": "unknown ",
+    # Tables of engines
+    "cudnn --arch K80 --library x": "--arch: no GPU 'K80' is described; choose: V100, A100, H100, B200, present",
+    "cudnn --read x --arch H100": "--read renders a recorded table; leave --library and --arch out",
+    "cudnn -o x.json.gz": "x.json.gz: a table is written plain; choose a name without .gz, compress it later",
+    # What opens, which findings and rows are shown, what a line is about
+    f"report {RUN} --open --format md": "--open shows the web page; give it without --into, and with no other --format",
+    f"report {RUN} --only silnt": "--only: no finding is called 'silnt', did you mean silent? The findings: wrong_with",
+    f"report {RUN} --only raises,": "--only: no finding is called ''; the findings: wrong_with_flag, ",
+    f"report {RUN} --all --format json": "--all is for text and md: json leaves nothing out",
+    f"report {RUN} --level ops": "--level says what a line of csv is about; give it with --format csv",
+    f"report {RUN} --format pdf": "Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', ",
+    f"report {RUN} -o nowhere/a.md": "nowhere/a.md: cannot be written (No such file or directory); choose another place with",
+    f"report {RUN} -o .": ".: is a folder; name a file in it with -o",
+    # Comparisons and lists
+    "compare": "Missing argument 'RUN RUN...' (see detmatrix compare --help)",
+    f"compare {RUN}": "one run has nothing to be compared with; give at least two",
+    f"compare {RUN} {RUN} --check": "--check says whether the block in a file is stale; name the file with",
+    f"compare {RUN} {RUN} --into A.md --format html": "--into writes Markdown into a file of its own; give",
+    # Before anything is measured: there are no such interpreters.
+    f"compare {RUN} {RUN} --confirm --python a --python b -o no/a.md": "no/a.md: cannot be written (No such",
+    f"docs {RUN} --format pdf": "'pdf' is not one of 'md', 'html', 'rst', 'diff', 'json', 'patch'",
+    f"docs {RUN} -o x --into y": "--into and -o both say where to write; give one of them",
+    f"docs {RUN} --into nowhere.md": "nowhere.md: cannot be read (No such file or directory)",
+    f"docs {RUN} --format patch": "which --source names; give both",
+    f"docs {RUN} --source a.py": "which --source names; give both",
+    f"docs {RUN} --format pr --into a.md": "is a file of its own; write it with -o",
     # Where it is to be written
     f"coverage {RUN} -o c.html": "c.html: this is not written as html; choose a name that ends in .md or .json, or give --format",
     f"coverage {RUN} -o c.pdf": "c.pdf: this is not written as pdf; choose a name that ends in .md or .json, or give --format",
@@ -165,26 +196,37 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 ENGINES = ROOT / "reports" / "engines" / "cudnn-9.28.0.json.gz"
 STANDS_IN = "an interpreter that needs no torch"
 SHARD = "a shard of a plan"
+SMALL = "a run that shows every finding"
 # What each is called with, and a word of what it prints, or writes.
 SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "list": (("put_",), "torch.Tensor.put_"),
     "scan": (
-        ("torch.Tensor.put_:overwrite", "--device", "cpu", "--runs", 2, "--processes", 1, "--no-cost"),
+        (
+            "torch.Tensor.put_:overwrite",
+            "--device",
+            "cpu",
+            "--runs",
+            2,
+            "--processes",
+            1,
+            "--no-cost",
+            "--no-overloads",
+        ),
         "",
     ),
-    "report": ((RUN, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
+    "report": ((SMALL, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
     "merge": ((SHARD, "-o", "merged.jsonl.gz"), ""),
     "check": ((f"{CHECKED}:constant", "--python", STANDS_IN, "--runs", 2), "no difference in 1 row"),
     "env": ((), "torch.use_deterministic_algorithms"),
     "locate": ((ROOT / "tests" / "programs" / "planted.py",), "detmatrix_planted::add_count"),
-    "explain": (("take", RUN), "torch.take:collisions:backward:float32"),
+    "explain": (("put_", SMALL), "torch.Tensor.put_:duplicates:forward:float32"),
     "libraries": (("cuFFT",), "called by: cuda: torch.fft"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
-    "docs": ((RUN,), "torch.Tensor.put_"),
-    "coverage": ((RUN,), "overloads of ATen"),
+    "docs": ((SMALL,), "torch.Tensor.put_"),
+    "coverage": ((SMALL,), "Overloads are not recorded"),
     "cudnn": (("--read", ENGINES), "data gradient"),
-    "compare": ((RUN, RUN), "same"),
-    "site": ((RUN, "-o", "site"), ""),
+    "compare": ((SMALL, SMALL), "same"),
+    "site": ((SMALL, "-o", "site"), ""),
 }
 
 
@@ -195,8 +237,11 @@ def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: P
     made: dict[object, Callable[[], Path]] = {
         STANDS_IN: lambda: StandIn(tmp_path).python,
         SHARD: lambda: write_shard(tmp_path / "shard.jsonl", 100, 1, 1),
+        SMALL: lambda: write_run(tmp_path / "run.jsonl"),
     }
-    arguments = [made[one]() if one in made else one for one in asked]
+    # Each is made once, though a comparison names it twice.
+    there = {one: make() for one, make in made.items() if one in asked}
+    arguments = [there.get(one, one) for one in asked]
 
     done = detmatrix_process(name, *arguments)
 
@@ -361,11 +406,11 @@ def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
 # The format of a report is what the name of its file ends in, in every command that writes one.
 
 WRITES: dict[str, tuple[object, ...]] = {
-    "report": (RUN, "--rows", "take"),
-    "docs": (RUN,),
-    "coverage": (RUN,),
-    "compare": (RUN, RUN),
-    "explain": ("take", RUN),
+    "report": (SMALL, "--rows", "put_"),
+    "docs": (SMALL,),
+    "coverage": (SMALL,),
+    "compare": (SMALL, SMALL),
+    "explain": ("put_", SMALL),
     "libraries": ("cuDNN",),
 }
 
@@ -373,13 +418,15 @@ WRITES: dict[str, tuple[object, ...]] = {
 @pytest.mark.parametrize("command", WRITES)
 def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) -> None:
     """JSON into .json, Markdown into .md, and what --format says into either."""
+    run = write_run(tmp_path / "run.jsonl")
+    words = [run if word == SMALL else word for word in WRITES[command]]
     for name, *options in (
         ("a.json",),
         ("b.md",),
         ("c.json", "--format", "md"),
         ("d.md", "--format", "json"),
     ):
-        done = detmatrix(command, *WRITES[command], "-o", name, *options)
+        done = detmatrix(command, *words, "-o", name, *options)
         assert done.returncode == 0, done.stderr
 
     written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}

@@ -53,13 +53,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-@pytest.fixture(scope="module")
-def wheel(built: Path) -> set[str]:
-    """The names of its files."""
-    with zipfile.ZipFile(built) as archive:
-        return set(archive.namelist())
-
-
 def test_a_project_keeps_packages_of_its_own(built: Path, tmp_path: Path) -> None:
     """The wheel owns the one name detmatrix: no test, no function and no module of theirs gets ours."""
     site, project = tmp_path / "site", tmp_path / "project"
@@ -81,23 +74,15 @@ def test_a_project_keeps_packages_of_its_own(built: Path, tmp_path: Path) -> Non
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _files(folder: str, *endings: str) -> set[str]:
-    paths = (path for path in (ROOT / folder).rglob("*") if path.suffix in endings)
-    return {f"detmatrix/{path.relative_to(ROOT).as_posix()}" for path in paths}
+def test_all_that_runs_is_in_the_wheel(built: Path) -> None:
+    """Modules, and the sources of the simulated GPU, which are compiled where a scan runs."""
+    with zipfile.ZipFile(built) as archive:
+        packed = set(archive.namelist())
+    paths = [path for package in ("opspecs", "reports", "scanner") for path in (ROOT / package).rglob("*.*")]
+    needed = [path.relative_to(ROOT) for path in paths if path.suffix in {".py", ".c", ".h"}]
 
-
-def test_sources_of_the_simulated_gpu_are_in_the_wheel(wheel: set[str]) -> None:
-    """They are compiled where a scan runs, so that each source and header has to be there."""
-    sources = _files("scanner/gpu", ".c", ".h")
-
-    assert {Path(name).parent.name for name in sources} == {"engine", "runtime"}
-    assert sources - wheel == set()
-
-
-@pytest.mark.parametrize("package", ["opspecs", "reports", "scanner"])
-def test_modules_are_in_the_wheel(wheel: set[str], package: str) -> None:
-    """A folder that has modules is a package."""
-    assert _files(package, ".py") - wheel == set()
+    assert {path.parent.name for path in needed if path.suffix == ".c"} == {"engine", "runtime"}
+    assert {f"detmatrix/{path.as_posix()}" for path in needed} - packed == set()
 
 
 def test_extra_has_what_the_simulated_gpu_imports() -> None:

@@ -294,7 +294,8 @@ def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
 
 def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) -> None:
     """A real scan that was cut is finished with the same inputs, outputs and verdicts; whole lines stay."""
-    options = ("quick.cumsum", "quick.put_", *OPTIONS, "--runs", 6)
+    # Timings and overloads, which take longest, are no evidence.
+    options = ("quick.cumsum", "quick.put_", *OPTIONS, "--runs", 6, "--no-cost", "--no-overloads")
     header, *records = lines(real_scan)
     quick = [
         one for one in records if one.get("spec", "").startswith(("quick.cumsum", "quick.put_", "control."))
@@ -302,6 +303,7 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     # As the same scan of these rows alone would have left it, cut before what raised runs under warn_only.
     header["planned"] = [row for row in header["planned"] if row["spec"] in {"quick.cumsum", "quick.put_"}]
     header["settings"] |= {"patterns": ["quick.cumsum", "quick.put_"], "specs": [str(QUICK)], "timeout": 60.0}
+    header["settings"] |= {"cost": False, "overloads": False}
     seen = [one for one in quick if one["kind"] == "observation" and one["process"] == 0]
     assert (seen[-1]["mode"], seen[-1]["spec"]) == ("warn_only", "quick.put_")
     header["groups"] = {spec: 1 for spec in header["groups"] if spec in {"quick.cumsum", "quick.put_"}}

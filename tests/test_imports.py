@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -23,10 +24,19 @@ READ_BITS = {
 }
 
 
-def _imports(path: Path, *, nested: bool) -> Iterator[str]:
-    """Yield the dotted names a module imports; those inside functions too if *nested*."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = ast.walk(tree) if nested else _at_import_time(tree)
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _imports(path: Path, *, nested: bool) -> tuple[str, ...]:
+    """Return the dotted names a module imports; those inside functions too if *nested*."""
+    tree = _tree(path)
+    return tuple(_imported(ast.walk(tree) if nested else _at_import_time(tree), path))
+
+
+def _imported(nodes: Iterator[ast.AST], path: Path) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -76,69 +86,72 @@ def _ours(path: Path, package: str = "") -> set[str]:
     return {name for name in _imports(path, nested=True) if name.startswith(f"detmatrix.{package}")}
 
 
-@pytest.mark.parametrize("path", _modules("opspecs"), ids=_name)
-def test_opspecs_describe(path: Path) -> None:
-    """Specs import nothing but specs and the standard library, and torch only where a worker calls."""
-    assert _roots(path) <= sys.stdlib_module_names | {"opspecs", "torch"}
-    assert path in NAMED or "torch" not in _roots(path, nested=False)
-    assert not {_name(one) for one in NAMED} & {*_imports(path, nested=True)}
+STDLIB = sys.stdlib_module_names
+# Of the modules of a folder, but for those of others: what alone they import, and what they do not.
+RULES: dict[str, tuple[str, str, frozenset[str] | None, set[str]]] = {
+    "specs describe": ("opspecs", "", STDLIB | {"opspecs", "torch"}, set()),
+    # The scanner does not report; scripts are made of templates alone.
+    "the scanner does not report": ("scanner", "scanner/repro/script.py", None, {"reports", "pandas", "jinja2", "tabulate"}),
+    "scripts are made of templates": ("scanner/repro", "", None, {"reports", "pandas", "tabulate"}),
+    # A worker starts in an environment that has a torch and nothing of ours.
+    "a worker needs torch and specs": ("scanner/worker", "", STDLIB | {"torch", "opspecs", "scanner"}, set()),
+    # The fixture is loaded by a test run, never by a program.
+    "a program needs torch": ("scanner/locate", "scanner/locate/fixture.py", STDLIB | {"torch", "scanner"}, set()),
+    "a test run has pytest": ("scanner/locate", "", STDLIB | {"torch", "scanner", "pytest"}, set()),
+    # The main process scans a torch in another interpreter and needs none of its own.
+    "two folders need torch": ("scanner", "scanner/worker scanner/locate", None, {"torch"}),
+    # A run file renders years later, without the build that was scanned, and without its specs.
+    "reports need no torch": ("reports", "reports/api.py", None, {"torch", "opspecs"}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("path", _modules("scanner"), ids=_name)
-def test_scanner_does_not_report(path: Path) -> None:
-    """The scanner imports neither reports nor what they are made with; scripts are made of templates alone."""
-    of_templates = {"jinja2"} if path == ROOT / "scanner/repro/script.py" else set()
-    assert not _roots(path) & {"reports", "pandas", "jinja2", "tabulate"} - of_templates
+@pytest.mark.parametrize("rule", RULES)
+def test_modules_import_what_their_folder_may(rule: str) -> None:
+    """Packages, those inside functions too."""
+    folder, others, allowed, forbidden = RULES[rule]
+    found = {path: _roots(path) for path in _modules(folder) if not _below(path, *others.split())}
+
+    assert len(found) > 1
+    assert {
+        path: wrong for path, it in found.items() if (wrong := it - (allowed or it) | it & forbidden)
+    } == {}
 
 
-@pytest.mark.parametrize("path", _modules("scanner/worker"), ids=_name)
-def test_worker_needs_torch_and_specs_alone(path: Path) -> None:
-    """A worker starts in an environment that has a torch and nothing of ours."""
-    assert _roots(path) <= sys.stdlib_module_names | {"torch", "opspecs", "scanner"}
-    ours = _ours(path, "scanner.")
-    # Beside its own folder only what lies in none, and needs the standard library alone.
-    beside = {name for name in ours if not name.startswith("detmatrix.scanner.worker")}
-    assert all(map(_plain, beside))
+def _below(path: Path, *places: str) -> bool:
+    return any(ROOT / place in (path, *path.parents) for place in places)
+
+
+def test_torch_is_imported_where_a_worker_calls() -> None:
+    """Specs and the interface of Python import it inside functions; what specs name by a dotted path nothing imports."""
+    specs = _modules("opspecs")
+    assert not [one for one in specs if one not in NAMED and "torch" in _roots(one, nested=False)]
+    assert not {_name(one) for one in NAMED} & {name for one in specs for name in _imports(one, nested=True)}
+    assert not _roots(ROOT / "reports/api.py", nested=False) & {"torch", "opspecs"}
+
+
+def test_folders_with_torch_have_plain_modules_beside_them() -> None:
+    """A worker and a program find their folder, what both read bits with, and what needs the standard library alone."""
+    for path in (path for folder in WITH_TORCH for path in _modules(folder)):
+        own = (
+            ("detmatrix.scanner.worker",)
+            if _below(path, "scanner/worker")
+            else ("detmatrix.scanner.locate", *READ_BITS)
+        )
+        assert all(map(_plain, (name for name in _ours(path, "scanner.") if not name.startswith(own)))), path
 
 
 def _plain(name: str) -> bool:
     """Tell whether a module that lies in no folder needs the standard library alone, and others like it."""
     path = ROOT / f"{name.removeprefix('detmatrix.').replace('.', '/')}.py"
     ours = _ours(path, "scanner.")
-    return (
-        name.count(".") == 2
-        and _roots(path) <= sys.stdlib_module_names | {"scanner"}
-        and all(map(_plain, ours))
-    )
+    return name.count(".") == 2 and _roots(path) <= STDLIB | {"scanner"} and all(map(_plain, ours))
 
 
-@pytest.mark.parametrize("path", _modules("scanner/locate"), ids=_name)
-def test_what_runs_in_a_program_needs_torch_alone(path: Path) -> None:
-    """A program of the user's finds nothing of ours but this folder, what a worker reads bits with, and plain modules."""
-    # The fixture is loaded by a test run, never by a program.
-    needed = {"torch", "scanner"} | ({"pytest"} if path.name == "fixture.py" else set())
-    assert _roots(path) <= sys.stdlib_module_names | needed
-    ours = _ours(path, "scanner.")
-    beside = {name for name in ours if not name.startswith("detmatrix.scanner.locate")} - READ_BITS
-    assert all(map(_plain, beside))
-
-
-@pytest.mark.parametrize(
-    "path",
-    [path for path in _modules("scanner") if not {ROOT / name for name in WITH_TORCH} & set(path.parents)],
-    ids=_name,
-)
-def test_only_two_folders_need_torch(path: Path) -> None:
-    """The main process scans a torch in another interpreter and needs none of its own."""
-    assert "torch" not in _roots(path)
+def test_nothing_imports_what_runs_beside_torch() -> None:
+    """Neither the worker's folder nor what runs in a program, but for the package of the latter."""
     theirs = ("detmatrix.scanner.worker", "detmatrix.scanner.locate.")
-    assert not {name for name in _imports(path, nested=True) if f"{name}.".startswith(theirs)}
-
-
-@pytest.mark.parametrize("path", _modules("reports"), ids=_name)
-def test_reports_need_no_torch(path: Path) -> None:
-    """A run file renders years later, without the build that was scanned, and without its specs."""
-    assert not _roots(path, nested=path.name != "api.py") & {"torch", "opspecs"}
+    for path in (path for path in _modules("scanner") if not _below(path, *WITH_TORCH)):
+        assert not {name for name in _imports(path, nested=True) if f"{name}.".startswith(theirs)}, path
 
 
 def _folder(name: str) -> str:
@@ -160,16 +173,9 @@ def test_folders_do_not_import_one_another_in_a_circle() -> None:
     except CycleError as error:
         pytest.fail(f"a circle of folders: {' → '.join(error.args[1])}")
 
-    assert (
-        order.index("detmatrix.opspecs.model")
-        < order.index("detmatrix.scanner.observations")
-        < order.index("detmatrix.scanner.verdicts")
-    )
-    assert (
-        order.index("detmatrix.scanner.verdicts")
-        < order.index("detmatrix.reports.matrix")
-        < order.index("detmatrix.reports.cli")
-    )
+    floors = ("opspecs.model", "scanner.observations", "scanner.verdicts", "reports.matrix", "reports.cli")
+    places = [order.index(f"detmatrix.{name}") for name in floors]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +203,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for package in ("opspecs", "scanner", "reports"):
         for path in _modules(package):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(_tree(path)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(str(path))
 

@@ -79,26 +79,25 @@ def test_a_page_is_opened(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("command", "place", "code", "message"),
     [
-        ("--open --format md", "--open shows the web page; give it without --into, and with no other --format"),
-        ("--only silnt", "--only: no finding is called 'silnt', did you mean silent? The findings: wrong_with"),
-        ("--only raises,", "--only: no finding is called ''; the findings: wrong_with_flag, "),
-        ("--all --format json", "--all is for text and md: json leaves nothing out"),
-        ("--level ops", "--level says what a line of csv is about; give it with --format csv"),
-        ("-o nowhere/a.md", "nowhere/a.md: cannot be written (No such file or directory); choose another place with -o"),
-        ("-o .", ".: is a folder; name a file in it with -o"),
-        ("-o run.jsonl", "run.jsonl: is one of the run files reported on; choose another place with -o"),
-        ("-o run.jsonl/a.md", "run.jsonl/a.md: cannot be written (Not a directory); choose another place with -o"),
-        ("--format pdf", "Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', "),
+        *((command, "run.jsonl", 2, "run.jsonl: is one of the run files reported on; choose another place with -o")
+          for command in ("report", "compare", "docs")),
+        ("report", "run.jsonl/a.md", 2, "run.jsonl/a.md: cannot be written (Not a directory); choose another place with -o"),
+        *((command, "gone.jsonl", 3, "gone.jsonl: cannot be read (No such file or directory)") for command in ("compare", "docs")),
+        ("compare", "\x1b]0;title\x07.jsonl", 3, "\\x1b]0;title\\x07.jsonl: cannot be read (No such file or directory)"),
     ],
 )  # fmt: skip
-def test_usage_errors(detmatrix: Command, run: Path, arguments: str, message: str) -> None:
-    """What cannot be done is one line that says what, where and what else, and exit code 2."""
+def test_run_files_are_read_and_never_written(
+    detmatrix: Command, run: Path, command: str, place: str, code: int, message: str
+) -> None:
+    """One line says what cannot be read, or that what is reported on is no place to write to."""
     before = run.read_bytes()
-    done = detmatrix("report", run.name, *arguments.split())
+    runs = [run.name] * (2 if command == "compare" else 1)
+    words = [*runs, "-o", place] if code == 2 else [run.name, place]
+    done = detmatrix(command, *words)
 
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (code, "")
     assert one_line(done.stderr).startswith(f"detmatrix: {message}")
     assert before == run.read_bytes()
 

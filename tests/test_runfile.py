@@ -159,18 +159,10 @@ def _claim(number: int, op: str) -> Claim:
     )
 
 
-def _edited(path: Path, line: int, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change one line of a run file, counted from 1."""
-    records = path.read_text().splitlines()
-    record = json.loads(records[line - 1])
-    change(record)
-    path.write_text("\n".join([*records[: line - 1], json.dumps(record), *records[line:], ""]))
-
-
 def test_counts_are_held_against_the_settings(tmp_path: Path) -> None:
     """A control that would be executed for a thousand years is not counted up to."""
     path = write_run(tmp_path / "run.jsonl", [], controls=[(RARE, ran(RARE, "off", *stable()))])
-    _edited(path, 2, lambda one: one.update(executions=10**15, digests={"a": 10**15}))
+    _changed(path.read_bytes(), path, 2, lambda one: one.update(executions=10**15, digests={"a": 10**15}))
 
     assert refusal(path).startswith(
         "line 2: the observation of control.rare:collisions:forward:float32 counts 1000000000000000 executions, the scan "
@@ -364,6 +356,25 @@ def test_records_that_cannot_be_are_refused(
     assert (
         refusal(_changed(small, tmp_path / "run.jsonl", number, lambda one: _apply(one, change))) == expected
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "place"),
+    [
+        *((1, {"settings.device": device}, "settings.device") for device in ("tpu:0", "cuda:" + "9" * 5000)),
+        *((2, {"groups": [{"perturbation": name, "executions": 1, "differing": 0}]}, "groups[0].perturbation")
+          for name in ("threads=1)\nprint('mine')", "threads=0", "unheard_of")),
+        *((2, {"outputs": [{"name": "o", "shape": [size], "dtype": dtype, "differing": 0}]}, f"outputs[0].{at}")
+          for size, dtype, at in ((1, "float" + "9" * 5000, "dtype"), (1, "float32)\n", "dtype"), (-4, "float32", "shape[0]"))),
+    ],
+)  # fmt: skip
+def test_what_scripts_would_hold_is_of_a_kind(
+    small: bytes, tmp_path: Path, number: int, change: dict[str, Any], place: str
+) -> None:
+    """Perturbations, devices, dtypes and sizes: others are told with their place when the file is read."""
+    told = refusal(_changed(small, tmp_path / "run.jsonl", number, lambda one: _apply(one, change)))
+
+    assert f" - at `$.{place}`" in told
 
 
 @pytest.mark.parametrize(
