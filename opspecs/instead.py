@@ -187,22 +187,52 @@ def _windows(length: int, size: int, device: torch.device) -> tuple[torch.Tensor
     return at.clamp(max=length - 1), at < behind[:, None]
 
 
-def maxima_by_indexing(image: torch.Tensor, size: int) -> torch.Tensor:
-    """Index the windows of one dim after the other, and take their maxima. For a batch, and one size for all dims."""
-    for dim in range(2, image.dim()):
+def _maxima(image: torch.Tensor, size: int, dims: int) -> torch.Tensor:
+    assert image.dim() in {dims + 1, dims + 2}
+    for dim in range(-dims, 0):
         at, inside = _windows(image.shape[dim], size, image.device)
         values = image.movedim(dim, -1)[..., at].masked_fill(~inside, -torch.inf)
         image = values.max(-1).values.movedim(-1, dim)
     return image
 
 
-def means_by_indexing(image: torch.Tensor, size: int) -> torch.Tensor:
-    """Index the windows of one dim after the other, and take their means. For a batch, and one size for all dims."""
-    for dim in range(2, image.dim()):
+def maxima_by_indexing_1d(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows, and take their maxima."""
+    return _maxima(image, size, 1)
+
+
+def maxima_by_indexing_2d(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows of one dim after the other, and take their maxima. For one size for all dims."""
+    return _maxima(image, size, 2)
+
+
+def maxima_by_indexing_3d(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows of one dim after the other, and take their maxima. For one size for all dims."""
+    return _maxima(image, size, 3)
+
+
+def _means(image: torch.Tensor, size: int, dims: int) -> torch.Tensor:
+    assert image.dim() in {dims + 1, dims + 2}
+    for dim in range(-dims, 0):
         at, inside = _windows(image.shape[dim], size, image.device)
         values = image.movedim(dim, -1)[..., at].masked_fill(~inside, 0)
         image = (values.sum(-1) / inside.sum(1)).movedim(-1, dim)
     return image
+
+
+def means_by_indexing_1d(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows, and take their means."""
+    return _means(image, size, 1)
+
+
+def means_by_indexing_2d(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows of one dim after the other, and take their means. For one size for all dims."""
+    return _means(image, size, 2)
+
+
+def means_by_indexing_3d(image: torch.Tensor, size: int) -> torch.Tensor:
+    """Index the windows of one dim after the other, and take their means. For one size for all dims."""
+    return _means(image, size, 3)
 
 
 def resized_by_weights(image: torch.Tensor, scale_factor: float, mode: str, **options: bool) -> torch.Tensor:
@@ -243,11 +273,26 @@ def sampled_by_indexing(
     return result.movedim(-1, 1)
 
 
-def last_of_each_plane(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
-    """Sort by place, and write only the last value of each, which alone gets a gradient. For a batch, one kernel for all dims, no padding."""
-    sides = [side * kernel for side in values.shape[2:]]
-    flat = values.new_zeros(*values.shape[:2], *sides).flatten(2)
-    return last_of_elements(flat, 2, indices.flatten(2), values.flatten(2)).unflatten(2, sides)
+def _last_of_planes(values: torch.Tensor, indices: torch.Tensor, kernel: int, dims: int) -> torch.Tensor:
+    assert values.dim() in {dims + 1, dims + 2}
+    sides = [side * kernel for side in values.shape[-dims:]]
+    flat = values.new_zeros(*values.shape[:-dims], *sides).flatten(-dims)
+    return last_of_elements(flat, -1, indices.flatten(-dims), values.flatten(-dims)).unflatten(-1, sides)
+
+
+def last_of_each_plane_1d(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
+    """Sort by place, and write only the last value of each, which alone gets a gradient. For no padding."""
+    return _last_of_planes(values, indices, kernel, 1)
+
+
+def last_of_each_plane_2d(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
+    """Sort by place, and write only the last value of each, which alone gets a gradient. For one kernel for all dims, no padding."""
+    return _last_of_planes(values, indices, kernel, 2)
+
+
+def last_of_each_plane_3d(values: torch.Tensor, indices: torch.Tensor, kernel: int) -> torch.Tensor:
+    """Sort by place, and write only the last value of each, which alone gets a gradient. For one kernel for all dims, no padding."""
+    return _last_of_planes(values, indices, kernel, 3)
 
 
 def reflected_by_cat(image: torch.Tensor, pads: Sequence[int], mode: str) -> torch.Tensor:

@@ -184,8 +184,9 @@ def _dotted(names: Iterable[str]) -> Iterator[str]:
     """Yield the dotted names that mean the same op, each also without what stands before one of its dots."""
     for name in dict.fromkeys(alias for one in names for alias in _aliases(one)):
         yield from _shorter(name)
-        if (function := name.removeprefix("torch.nn.functional.")) != name:
-            yield f"F.{function}"
+        for module, usual in (("torch.nn.functional.", "F."), ("torch.distributed.", "dist.")):
+            if name.startswith(module):
+                yield f"{usual}{name.removeprefix(module)}"
 
 
 def _shorter(name: str) -> list[str]:

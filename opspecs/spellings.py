@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -43,12 +44,14 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
     "torch.nn.AvgPool3d": {"windows_by_unfolding": ("overlapping", "stride_1", "padded")},
     "torch.nn.MaxPool3d": {"maxima_by_unfolding": ("overlapping",)},
     **{
-        f"torch.nn.Adaptive{kind}Pool{dims}d": {function: ("larger_output", "smaller_output")}
+        f"torch.nn.Adaptive{kind}Pool{dims}d": {f"{function}_{dims}d": ("larger_output", "smaller_output")}
         for kind, function in (("Avg", "means_by_indexing"), ("Max", "maxima_by_indexing"))
         for dims in (1, 2, 3)
     },
     **{
-        f"torch.nn.MaxUnpool{dims}d": {"last_of_each_plane": ("duplicate_indices_dtypes", "max_pool_indices")}
+        f"torch.nn.MaxUnpool{dims}d": {
+            f"last_of_each_plane_{dims}d": ("duplicate_indices_dtypes", "max_pool_indices")
+        }
         for dims in (1, 2, 3)
     },
     **{
@@ -73,6 +76,7 @@ _INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {
     "torch.median": {"middle_of_sorted": ("tied_rows", "tied_columns")},
     "torch.nanmedian": {"middle_of_numbers": ("tied_rows", "tied_columns")},
 }
+_DIMS = re.compile(r"_[123]d$")
 
 
 class Code(NamedTuple):
@@ -92,7 +96,8 @@ def _spellings() -> tuple[OpSpec, ...]:
 
 
 def _spelling(op: OpSpec, function: str, cases: tuple[str, ...]) -> OpSpec:
-    name = f"instead:{op.name}.{function}"
+    # Of functions that are there for each number of dims the op's name has it.
+    name = f"instead:{op.name}.{_DIMS.sub('', function)}"
     return OpSpec(
         name=name,
         op=f"detmatrix.opspecs.instead.{function}",

@@ -9,7 +9,7 @@ from itertools import groupby, product
 from typing import Any
 
 from detmatrix.reports.instead import instead_of
-from detmatrix.reports.libraries import libraries_of
+from detmatrix.reports.libraries import called_by_name, libraries_of
 from detmatrix.reports.matrix.columns import (
     NOTHING,
     Column,
@@ -59,6 +59,7 @@ _CACHED_ADVICE = (
     "With torch.compile, set the flag, and never reuse a cache that a process filled whose flag was off in its backward phase: "
     "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
+_COLLECTIVES = "torch.distributed."
 _DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 Lists = Mapping[str, Sequence[Claim]]  # by release
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
@@ -70,13 +71,14 @@ def lists_by_release() -> Lists:
 
 
 def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
-    """Return the op that a name means, of all that runs and lists name.
+    """Return the op that a name means, of all that runs, lists and the table of libraries name.
 
     Raises:
         UsageError: No op is called so, or several are.
     """
     targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
-    return op_called(op, [row for run in runs for row in run.header.planned], targets)
+    rows = [row for run in runs for row in run.header.planned]
+    return op_called(op, rows, [*targets, *called_by_name()])
 
 
 def view_of_known(
@@ -133,7 +135,7 @@ def explained(
     measured = list(_measured(matrices, paths))
     views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
-    actions = list(_advices(by_op, latest, cells, libraries)) if worst else []
+    actions = list(_advices(by_op, latest, cells, libraries) if worst else _documented_advice(libraries))
     if instead and worst not in {None, "deterministic"}:
         actions.append("Or write it as shown below, under what to write instead.")
     where = {device_kind(one.run.header.settings.device) for one in matrices if one.rows}
@@ -260,9 +262,21 @@ def _settings(libraries: Sequence[View]) -> str:
             if one["device"] == "cuda" and entry["setting"] and entry["promise"] == "not_guaranteed":
                 told.setdefault((one["library"], entry["setting"]), []).append(entry["area"])
     return "".join(
-        f" {library} documents no guarantee for {' and '.join(areas)}. Set {setting}."
+        f" {library} documents no guarantee for {' and '.join(areas)}. What helps: {setting}."
         for (library, setting), areas in told.items()
     )
+
+
+def _documented_advice(libraries: Sequence[View]) -> Iterator[str]:
+    """Yield what to do with an op that no run has a row of: what libraries of CUDA that it calls document."""
+    for one in libraries:
+        if one["device"] == "cuda":
+            told = _settings([one]) or "".join(
+                f" {one['library']} documents {entry['promise']} for {entry['area']}."
+                for entry in one["entries"]
+            )
+            where = f", {one['condition']}" if one["condition"] else ""
+            yield f"Unknown here: no run has it. Documented{where}:{told}"
 
 
 def _latest(by_op: View) -> list[MatrixRow]:
@@ -339,8 +353,8 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
                 "cases": directions,
                 **({"further": further} if (further := further_words(one)) else {}),
             },
-            head="CUDA, SIMULATED" if one.simulated else f"MEASURED on {one.device}",
-            where=one.device,
+            head="CUDA, SIMULATED" if one.simulated else f"MEASURED on {label_of(settings.device)}",
+            where=label_of(settings.device),
             # The release of each, with the architecture of a simulated GPU: there may be several of one release.
             same_words=", ".join(
                 f"{_torch(it)} ({of.architecture})"
@@ -403,7 +417,8 @@ def _commands(
 ) -> list[str]:
     """Return the commands that show it: a script for the worst row, and for a column that finds worse; or the scan that measures it."""
     if not by_op.ops:
-        return [shlex.join(["detmatrix", "scan", name])]
+        # A collective needs several processes, which no scan has.
+        return [] if name.startswith(_COLLECTIVES) else [shlex.join(["detmatrix", "scan", name])]
     op, shown = by_op.ops[0], list[tuple[list[RunRow], list[str]]]()
     if op.finding != "deterministic":
         shown.append(([it for it in op.rows if it[1].finding == op.finding], []))

@@ -10,7 +10,9 @@ from detmatrix.reports.matrix.model import Matrix, narrowed, recorded
 from detmatrix.reports.matrix.rows import times
 from detmatrix.reports.matrix.words import proof_words
 from detmatrix.reports.render.json import View
+from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import spellings_of
+from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
@@ -24,16 +26,23 @@ def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) 
 
     Args:
         specs: Their names.
-        runs: Those that have rows of spellings, each with the path of its file; they are told before the recorded ones.
+        runs: Those that have rows of spellings, each with the path of its file; they stand for the recorded ones of their kinds
+            of devices.
     """
-    return [
-        View(
-            {"code": one.code, "note": one.note, "cases": list(one.cases), "runs": seen},
-            words=[*_told(seen), *(run.words for run in seen)] or [NOT_RUN],
+    found = []
+    for one in spellings_of(specs):
+        seen = [*_seen(one.spec, runs)]
+        covered = {claimed_kind(run["device"]) for run in seen}
+        seen += (
+            run for run in _seen(one.spec, recorded_runs()) if claimed_kind(run["device"]) not in covered
         )
-        for one in spellings_of(specs)
-        for seen in ([*_seen(one.spec, [*runs, *recorded_runs()])],)
-    ]
+        found.append(
+            View(
+                {"code": one.code, "note": one.note, "cases": list(one.cases), "runs": seen},
+                words=[*_told(seen), *(run.words for run in seen)] or [NOT_RUN],
+            )
+        )
+    return found
 
 
 def recorded_runs() -> list[tuple[str, Matrix]]:
@@ -66,7 +75,7 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
         torch = one.run.header.environment.torch
         finding = min((it.finding for it in rows), key=WORST_FIRST.index)
         compared, (cost, slowest) = _compared(rows), _cost(rows)
-        head = one.device if one.simulated else f"{one.device}, measured"
+        head = one.device if one.simulated else f"{label_of(one.run.header.settings.device)}, measured"
         ratios = " to ".join(dict.fromkeys(map(times, cost)))
         took = [f"takes {ratios} ({slowest}) the op's time with the flag off"] if cost else []
         told = [f"{finding} in {several(len(rows), 'row')}", compared["values"], *took, *proof_words(rows)]

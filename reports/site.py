@@ -6,6 +6,7 @@ file as from a server.
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +22,18 @@ from detmatrix.reports.matrix.words import machine_words
 from detmatrix.reports.render.page import generate
 from detmatrix.reports.report import page as matrix_page
 from detmatrix.reports.report.view import report_view, squares
+from detmatrix.scanner.claims.matching import names_of
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, WORST_FIRST
 
 Page = tuple[str, Iterable[str]]  # its place in the folder, and its pieces
 FRONT = "index.html"
+_IN_ROW = 3  # words of a row's id behind the name of its op
+# An op in a code span, or one that a button unfolds; what scripts are given has no tag as it is.
+_NAMED = re.compile(
+    r"<code>(?P<code>[^<]+)</code>|<button[^>]*>(?:<b>)?(?P<button>[^<]+)(?:</b>[^<]*)?</button>"
+)
 _BRAND = '<p class="brand">detmatrix</p>'
 
 
@@ -61,12 +68,16 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
         for some in matrices.values()
         for one in some
     ]
+    # By every name that lists may call an op by; an op's own name goes before another's.
+    rows = [row.row for one in newest for row in one.rows]
+    ops = {name: page_of(row.spec) for row in rows for name in names_of(row)}
+    ops |= {row.spec: page_of(row.spec) for row in rows}
     yield FRONT, _front(newest, files=files, releases=pages, pages=links, reports=told)
     for name, some in matrices.items():
-        yield f"releases/{name}.html", _linked(matrix_page.render(some), "../")
-    yield "lists.html", _linked(DOCS["html"](join(newest)), "")
+        yield f"releases/{name}.html", _linked(matrix_page.render(some), "../", ops)
+    yield "lists.html", _linked(DOCS["html"](join(newest)), "", ops)
     if len(listed) > 1:
-        yield "changes.html", _linked(comparison.render(compare(together)), "")
+        yield "changes.html", _linked(comparison.render(compare(together)), "", ops)
     for name, text in texts.items():
         yield f"reports/{name}.html", generate("text", title=title(text), text=text, up="../", script=False)
     yield from _ops(newest, {path: run for name in listed for path, run in releases[name].items()})
@@ -91,10 +102,19 @@ def _release(run: Run) -> str:
     return versions.release(run.header.environment.torch)
 
 
-def _linked(pieces: Iterable[str], up: str) -> Iterator[str]:
-    """Yield a page whose head leads back to the front."""
+def _linked(pieces: Iterable[str], up: str, ops: Mapping[str, str]) -> Iterator[str]:
+    """Yield a page whose head leads back to the front, and whose names of ops, and of rows, lead to the pages of *ops*."""
+
+    def led(found: re.Match[str]) -> str:
+        name = html.unescape(found["code"] or found["button"])
+        if (place := ops.get(name) or ops.get(name.rsplit(":", _IN_ROW)[0])) is None:
+            return found[0]
+        if found["code"]:
+            return f'<a href="{up}{place}">{found[0]}</a>'
+        return f'{found[0]} <a href="{up}{place}" aria-label="Page of {html.escape(name)}">page</a>'
+
     link = f'<p class="brand"><a href="{up}{FRONT}">detmatrix</a></p>'
-    yield "".join(pieces).replace(_BRAND, link, 1)
+    yield _NAMED.sub(led, "".join(pieces).replace(_BRAND, link, 1))
 
 
 def _front(newest: Sequence[Matrix], **links: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -73,6 +73,27 @@ def test_filters_stand_in_the_address(open_page: Opener) -> None:
     assert _bullets(back) == ["torch.a"]
 
 
+def test_a_click_on_a_head_sorts(open_page: Opener) -> None:
+    """By what the column says; a second click turns the order round."""
+    page = open_page()
+    page.one(".claims thead .sort").click()
+    up = _bullets(page)
+    page.one(".claims thead .sort").click()
+
+    assert up == sorted(up)
+    assert _bullets(page) == up[::-1]
+    assert page.one(".claims thead th").get_attribute("aria-sort") == "descending"
+
+
+def test_the_first_bullet_is_on_the_first_screen_of_a_phone(open_page: Opener) -> None:
+    """Whole, below the runs, the kinds and the filters."""
+    page = open_page()
+    page.resize(390)
+
+    assert page.run("return document.querySelector('tr.claim').getBoundingClientRect().bottom") < 844
+    assert page.too_wide() == []
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1400])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from detmatrix.reports import libraries
 from tests.commands import Command
@@ -89,6 +90,45 @@ def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
 
     assert "torch.nn.functional.batch_norm" in names
     assert {explained(detmatrix, name, RUN)["op"] for name in names} == set(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "helps"),
+    [
+        ("all_reduce", "all_reduce", "NCCL_ALGO=Ring and NCCL_PROTO=Simple"),
+        ("torch.distributed.reduce_scatter", "reduce_scatter", "NCCL_ALGO=Ring and NCCL_PROTO=Simple"),
+        ("dist.all_gather", "all_gather", "NCCL documents run_to_run for all-gather"),
+    ],
+)
+def test_of_a_collective_is_told_what_nccl_documents(
+    detmatrix: Command, name: str, op: str, helps: str
+) -> None:
+    """No run has a row of one: what is documented is told as such, and no scan of one is proposed."""
+    found = explained(detmatrix, name)
+
+    assert found["op"] == f"torch.distributed.{op}"
+    assert found["action"].startswith("Unknown here: no run has it. Documented, ")
+    assert helps in found["action"]
+    assert (found["finding"], found["measured"], found["commands"]) == (None, [], [])
+
+
+def test_a_run_of_ones_own_stands_for_the_recorded_one_of_its_device(
+    detmatrix: Command, tmp_path: Path
+) -> None:
+    """Of a spelling on the CPU that of the user is told; on CUDA, where it was not run, the recorded simulation."""
+    spelling = replace(row("instead:torch.index_add.segments_along_dim"), source="instead")
+    path = write_run(
+        tmp_path / "run.jsonl",
+        [shows("deterministic", row("torch.index_add")), shows("deterministic", spelling)],
+    )
+    first, *_ = explained(detmatrix, "index_add", path)["instead"]
+    shown = detmatrix("explain", "index_add", path).stdout
+
+    assert [(run["device"], run["run"] == str(path)) for run in first["runs"]] == [
+        ("cpu", True),
+        ("simulated:0", False),
+    ]
+    assert "CPU, measured" in shown
 
 
 @pytest.mark.parametrize(

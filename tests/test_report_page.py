@@ -78,6 +78,8 @@ def test_what_differed_and_what_costs_is_drawn(open_page: Opener, tmp_path: Path
     """A point for each measured row and mode that differed, which leads to the row; a bar for each op that the flag slows."""
     page = open_page(evidence_run(tmp_path / "run.jsonl"))
     points = [one.accessible_name for one in page.all(".rates a")]
+    letters = {one.text for one in page.all(".rates a text")}
+    key = {one.text.split()[0] for one in page.all(".key li")}
     bars = [one.text.split() for one in page.all(".bars tr")]
     name, _, words = points[0].partition(", ")
     page.run("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", page.one(".rates a"))
@@ -85,6 +87,8 @@ def test_what_differed_and_what_costs_is_drawn(open_page: Opener, tmp_path: Path
 
     assert " of " in words
     assert " ULP" in words
+    # What tells families apart is no colour alone.
+    assert letters == key != set()
     assert bars
     assert all(ratio.endswith("×") for _, ratio in bars)  # noqa: RUF001
     assert 0 < float(page.one(".k").get_attribute("style").split()[-1].rstrip("%;")) <= 100

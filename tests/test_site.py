@@ -40,6 +40,8 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
     reached = {link.resolve() for page in pages for link in _links(page)}
     assert reached >= {page.resolve() for page in pages}
     assert all(link.is_file() and link.is_relative_to(out) for link in reached)
+    for page in ("releases/2.1.0.html", "lists.html", "changes.html"):
+        assert any(link.parent.name == "ops" for link in _links(out / page)), page
     assert (out / "runs" / "new.jsonl").read_bytes() == (tmp_path / "new.jsonl").read_bytes()
     assert HOSTILE not in (out / FRONT).read_text(encoding="utf-8")
     assert "fixed_by_mode" in next((out / "ops").glob("mine*")).read_text(encoding="utf-8")

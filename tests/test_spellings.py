@@ -171,6 +171,27 @@ def test_beside_its_cases_it_gives_the_values_of_the_op_or_refuses(spec: OpSpec,
     assert same
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["unbatched", "batched"])
+@pytest.mark.parametrize("kind", ["AdaptiveAvgPool", "AdaptiveMaxPool", "MaxUnpool"])
+def test_inputs_without_a_batch_are_those_of_the_op(kind: str, batch: tuple[int, ...], dims: int) -> None:
+    """By an int the op's module alone tells how many dims are pooled; an input of another number of dims is refused."""
+    spec = next(
+        one for one in SPELLINGS if one.instead_of and one.instead_of.name == f"torch.nn.{kind}{dims}d"
+    )
+    assert spec.instead_of
+    op, written = resolve(spec.instead_of.op_name), resolve(spec.op)
+    image = torch.rand(*batch, 2, *(6,) * dims)
+    given: tuple[Any, ...] = (image, 4)
+    if kind == "MaxUnpool":
+        pool = getattr(torch.nn.functional, f"max_pool{dims}d")
+        given = (*pool(image, 2, return_indices=True), 2)
+
+    torch.testing.assert_close(written(*given), op(*given))
+    with pytest.raises(AssertionError):
+        written(*(one[None, None, None] if torch.is_tensor(one) else one for one in given))
+
+
 def test_other_values_are_told() -> None:
     """What differs from the op is no other spelling of it; it is timed beside the op all the same."""
     op = OpSpec(name="torch.neg", why="", cases={"only": Case(lambda t: call(t.normal(64)))})
@@ -188,10 +209,10 @@ def test_the_code_shown_runs_by_itself() -> None:
     """What is shown of a function is its text with all that it calls: it gives the same where torch can be imported."""
     spec = next(one for one in SPELLINGS if one.name.endswith("last_of_each_plane"))
     function, defined = resolve(spec.op), dict[str, Any]()
-    exec(code_of("last_of_each_plane").lines, defined)
+    exec(code_of("last_of_each_plane_1d").lines, defined)
     values, places = torch.rand(2, 1, 8), torch.tensor([[[1, 2, 2, 2, 0, 5, 5, 1]]] * 2)
 
-    assert torch.equal(defined["last_of_each_plane"](values, places, 2), function(values, places, 2))
+    assert torch.equal(defined["last_of_each_plane_1d"](values, places, 2), function(values, places, 2))
 
 
 def test_those_shown_are_deterministic_on_a_simulated_gpu() -> None:

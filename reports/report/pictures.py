@@ -1,50 +1,68 @@
-"""What the page draws of measured rows: how often each differed and how far, and what the flag costs each op."""
+"""What the page draws of measured rows: how often each differed and how far, by family, and what the flag costs each op."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.rows import times
 from detmatrix.reports.render.json import View
-from detmatrix.scanner.plurals import several
 
 _WIDTH, _HEIGHT = 720, 220
 _DECADES = 7  # of ULPs; those beyond stand at the upper edge
+_BELOW = 40  # below the axis: where rows stand that differ by no ULP that is known
+_SIZE = 14  # of a point
+_COLOURS = 7  # of families; their letters tell them apart without
 _BARS, _DEAR = 15, 1.1  # ops, and the ratio from which one is drawn
 
 
 def rates(matrices: Sequence[Matrix]) -> View | None:
-    """Return a point for each row and mode that differed in executions on a real device; ``None`` if none did.
+    """Return a point for each row and mode that differed on a real device, and the letters of families; ``None`` if none did.
 
-    A simulated GPU says nothing of how often. What is left out for want of a distance is counted.
+    A simulated GPU says nothing of how often.
     """
-    points, unknown = [], 0
-    for number, one in enumerate(matrices):
-        for row in () if one.simulated else one.rows:
-            for mode, cell in row.shown.items():
-                if not cell.within:
-                    continue
-                known = [it.severity.max_ulp for it in cell.outputs if it.severity]
-                ulps = [ulp for ulp in known if ulp]
-                if not ulps:
-                    unknown += 1
-                    continue
-                ulp, anchor = max(ulps), f"@{number + 1}" if len(matrices) > 1 else ""
-                points.append(
-                    {
-                        "x": round(_WIDTH * cell.differing / cell.runs),
-                        "y": round(_HEIGHT * (1 - min(math.log10(ulp), _DECADES) / _DECADES)),
-                        "finding": row.finding,
-                        "address": f"#{row.row.id}{anchor}",
-                        "text": f"{row.row.id}, {mode}: {cell.differing} of {cell.runs}, up to {ulp} ULP",
-                    }
-                )
-    if not points:
+    found = [
+        (number, row, mode, cell)
+        for number, one in enumerate(matrices)
+        for row in (() if one.simulated else one.rows)
+        for mode, cell in row.shown.items()
+        if cell.differing
+    ]
+    if not found:
         return None
-    more = f" {several(unknown, 'further row')} of integers or of no distance." if unknown else ""
-    return View({"points": points, "more": more}, width=_WIDTH, height=_HEIGHT, decades=range(_DECADES + 1))
+    families = Counter(row.row.family for _, row, _, _ in found)
+    letters = {name: _letter(place) for place, (name, _) in enumerate(families.most_common())}
+    points, there = [], dict[tuple[int, int], dict[str, None]]()
+    for number, row, mode, cell in found:
+        ulp = max((it.severity.max_ulp or 0 for it in cell.outputs if it.severity), default=0)
+        level = _HEIGHT * (1 - min(math.log10(ulp), _DECADES) / _DECADES) if ulp else _HEIGHT + _BELOW
+        anchor = f"@{number + 1}" if len(matrices) > 1 else ""
+        far = f"up to {ulp} ULP" if ulp else "by no number of ULP"
+        x, y = round(_WIDTH * cell.differing / cell.runs), round(level)
+        # Families that meet in one place stand beside one another.
+        beside = there.setdefault((x // _SIZE, y // _SIZE), {})
+        beside.setdefault(row.row.family)
+        points.append(
+            {
+                "x": x - _SIZE * [*beside].index(row.row.family),
+                "y": y,
+                "letter": letters[row.row.family],
+                "colour": [*letters].index(row.row.family) % _COLOURS,
+                "address": f"#{row.row.id}{anchor}",
+                "text": f"{row.row.id}, {mode}: {cell.differing} of {cell.runs}, {far} ({row.row.family}, {row.finding})",
+            }
+        )
+    key = [(letters[name], place % _COLOURS, name, families[name]) for place, name in enumerate(letters)]
+    size = {"width": _WIDTH, "height": _HEIGHT, "below": _BELOW}
+    return View({"points": points, "key": key}, **size, decades=range(_DECADES + 1))
+
+
+def _letter(place: int) -> str:
+    """Return A to Z, and from there on AA, AB."""
+    first, last = divmod(place, 26)
+    return f"{_letter(first - 1) if first else ''}{chr(ord('A') + last)}"
 
 
 def costs(ops: Iterable[View]) -> list[tuple[str, str, int]]:
