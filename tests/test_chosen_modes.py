@@ -31,6 +31,7 @@ from tests.runs import (
     PROCESSES,
     RUNS,
     SETTINGS,
+    Planned,
     drifting,
     ended,
     launching,
@@ -197,7 +198,7 @@ def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked
     planned = [_MM, replace(_OTHER, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"), lstm]
     settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
     claims = read(":func:`torch.mm`", heading) if heading else ()
-    rows = [(row, []) for row in planned]
+    rows: list[Planned] = [(row, []) for row in planned]
     path = write_run(tmp_path / "run.jsonl", rows, settings=settings, claims=claims, closing=None)
     workers = _NoWorkers()
     passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
