@@ -36,12 +36,14 @@ class OpNames(NamedTuple):
     @property
     def dotted(self) -> tuple[str, ...]:
         """Its dotted names, and that of what is called."""
-        return tuple(dict.fromkeys(filter(None, (*self.documented, self.path))))
+        return tuple(dict.fromkeys(one for one in (*self.documented, self.path) if one and ":" not in one))
 
     @property
     def own(self) -> tuple[str, ...]:
         """The names it has: that of its spec, also without what stands before the colon or a dot, and its family."""
-        names = (self.name, *_shorter(self.name.rpartition(":")[2]), self.family)
+        # A name alone means an op, and not its second gradient.
+        shorter = () if self.family == "gradgrad" else _shorter(self.name.rpartition(":")[2])
+        names = (self.name, *shorter, self.family)
         return tuple(dict.fromkeys(filter(None, names)))
 
 

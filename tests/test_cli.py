@@ -72,7 +72,7 @@ REFUSED = {
     # PyTorch's databases
     "scan opinfo:add --source modules": "no op matches 'opinfo:add'; add --source opinfo",
     "list linalg.norm --source modules": "no op matches 'linalg.norm'; add --source opinfo",
-    "scan --source opinf": "unknown source 'opinf'; did you mean opinfo? choose: documented, opinfo, modules, instead, all",
+    "scan --source opinf": "unknown source 'opinf'; did you mean opinfo? choose: documented, opinfo, modules, gradgrad, instead, all",
     "scan --samples 3": "--samples applies to PyTorch's databases; add --source opinfo, modules or all",
     "list --python python": "--python names the torch whose databases are listed; add --source opinfo, modules or all",
     "scan --source opinfo opinfo:neg --dtypes flaot32": "unknown dtype 'flaot32'; did you mean float32",

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import MissingError
 from detmatrix.opspecs.pytorch import database, enlarge
+from detmatrix.opspecs.pytorch.gradgrad import gradgrad
 from detmatrix.opspecs.pytorch.sources import ADAPTERS, recorded_entries
 from detmatrix.scanner.cases import discovery
 from detmatrix.scanner.errors import UntrustedScanError
@@ -28,9 +30,14 @@ ENTRIES = (
     *("put", "put_", "sort", "zeros_like", "bincount", "nn.functional.dropout"),
     "torch.ops.aten._flash_attention_forward",
 )
-PATTERNS = (*(f"opinfo:{name}" for name in ENTRIES), "module:nn.BatchNorm2d", "module:nn.LSTM")
+PATTERNS = (
+    *(f"opinfo:{name}" for name in ENTRIES),
+    "module:nn.BatchNorm2d",
+    "module:nn.LSTM",
+    "gradgrad:put",
+)
 OPTIONS = (
-    *("--source", "opinfo,modules", "--device", "cpu", "--runs", 6, "--processes", 1),
+    *("--source", "opinfo,modules,gradgrad", "--device", "cpu", "--runs", 6, "--processes", 1),
     *("--no-cost", "--no-overloads"),
 )
 
@@ -84,6 +91,30 @@ def test_what_cannot_run_here_says_why(rows: list[dict[str, Any]]) -> None:
 
     assert row["off"]["verdict"] == row["on"]["verdict"] == "not_run"
     assert row["off"]["reason"] == "the database declares no float32 for this device, no dtype at all"
+
+
+def test_second_gradients_are_rows_of_their_own(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Under a name of their own, with samples as they are and grown; their scripts have the function that computes them."""
+    found = _of(rows, "gradgrad:put")
+
+    assert {row["provoked"] for row in found} == {"samples", "enlarged"}
+    script = command_in(folder)("repro", "run.jsonl", f"gradgrad:put:{found[0]['case']}:forward:float32")
+    assert "return (torch.put, (0, 2), " in script.stdout
+    assert {row["op"] for row in found} == {"second gradient of torch.put"}
+    assert {row["off"]["verdict"] for row in found} <= {"deterministic", "nondeterministic"}
+
+
+def test_second_gradients_are_those_of_the_formula() -> None:
+    """Of x³ with upstream gradients u and v: 6xuv for x, 3x²v for u, of as many numbers as the output has."""
+    x = torch.tensor([1.0, 2.0, 4.0])
+    u = v = torch.tensor([0.5, 1.0, 1.5])
+
+    of_x, of_u = gradgrad(torch.pow, (0,), x, 3)
+    with pytest.raises(MissingError, match="there is no second gradient"):
+        gradgrad(torch.round, (0,), x)
+
+    assert torch.allclose(of_x, 6 * x * u * v)
+    assert torch.allclose(of_u, 3 * x**2 * v)
 
 
 # Going on, listing, and what a user can get wrong

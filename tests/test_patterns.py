@@ -56,6 +56,7 @@ def test_a_name_means_the_op_of_the_catalog(typed: str, expected: str) -> None:
         ("torch.nn.functional.gelu", {"module:nn.GELU", "opinfo:nn.functional.gelu"}),
         ("torch.linalg.lstsq", {"opinfo:linalg.lstsq", "opinfo:linalg.lstsq.grad_oriented"}),
         ("add_", {"opinfo:add_"}),
+        ("gradgrad:nn.functional.gelu", {"gradgrad:nn.functional.gelu"}),
     ],
 )
 def test_a_name_means_entries_of_the_databases(typed: str, expected: set[str]) -> None:

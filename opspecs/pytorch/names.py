@@ -55,7 +55,7 @@ _IN_PLACE_ONLY = {"cauchy", "exponential", "geometric", "log_normal", "uniform"}
 
 
 def names_for(name: str) -> tuple[str, ...]:
-    """Return the dotted names the lists may call an entry's op by, the preferred one first.
+    """Return the dotted names the lists may call an entry's op by, the preferred one first; its own alone for a second gradient.
 
     The name is that of a spec made from an entry: ``"opinfo:index_add_"``, ``"opinfo:nn.functional.interpolate.bilinear"``,
     ``"module:nn.LSTM"``.
@@ -66,6 +66,8 @@ def names_for(name: str) -> tuple[str, ...]:
     source, _, entry = name.partition(":")
     if source == "module":
         return (f"torch.{entry}",)
+    if source == "gradgrad":
+        return (name,)  # no list speaks of double backward
     if source != "opinfo":
         raise ValueError(f"{name}: names an entry of neither database")
     entry = entry.removeprefix("torch.")

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-# Where specs are from, in the order of a scan: those written by hand after PyTorch's lists, the databases, and what may be written
-# instead of ops, which "all" leaves out.
-SOURCES = ("documented", "opinfo", "modules", "instead")
+# Where specs are from, in the order of a scan: those written by hand after PyTorch's lists, the databases, second gradients of their
+# ops, and what may be written instead of ops. "all" leaves out the last two.
+SOURCES = ("documented", "opinfo", "modules", "gradgrad", "instead")
 # Source of specs -> the module that adapts it; the module has ENTRIES, a mapping from spec name to entry.
-ADAPTERS = {"opinfo": "detmatrix.opspecs.pytorch.opinfo", "modules": "detmatrix.opspecs.pytorch.modules"}
+ADAPTERS = {name: f"detmatrix.opspecs.pytorch.{name}" for name in ("opinfo", "modules", "gradgrad")}
 # What the name of a spec begins with -> its source.
-PREFIXES = {"opinfo:": "opinfo", "module:": "modules"}
+PREFIXES = {"opinfo:": "opinfo", "module:": "modules", "gradgrad:": "gradgrad"}
 DATA = Path(__file__).with_name("entries.txt")
 
 

@@ -162,5 +162,7 @@ def sources() -> Names:
     return Names(
         "source",
         (*SOURCES, "all"),
-        lambda names: tuple(one for one in SOURCES if one in names or ("all" in names and one != "instead")),
+        lambda names: tuple(
+            one for one in SOURCES if one in names or ("all" in names and one not in ("gradgrad", "instead"))
+        ),
     )

@@ -18,7 +18,7 @@ from detmatrix.scanner.perturbations import DEFAULT, OFFERED, PERTURBATIONS
 # own         the user's
 # opinfo      PyTorch's database of operators, op_db of the scanned torch
 # modules     PyTorch's database of modules, module_db of the scanned torch
-Source = Literal["documented", "own", "opinfo", "modules", "instead"]
+Source = Literal["documented", "own", "opinfo", "modules", "gradgrad", "instead"]
 
 # What a run file counts is held against its settings, and these against these.
 MOST_RUNS = 1_000_000

@@ -386,7 +386,9 @@ class _Planner:
 
     def _tell_traits(self, sample: Sample) -> None:
         """Note what the rows added next are instances of."""
-        self._traits = traits.traits_of(self._entry.name, sample.args, sample.kwargs, self._dtype)
+        self._traits = traits.traits_of(
+            self._entry.name, sample.args[sample.fixed :], sample.kwargs, self._dtype
+        )
 
     def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
         """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""

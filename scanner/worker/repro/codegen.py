@@ -382,7 +382,7 @@ def _plain(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return args, kwargs
 
 
-def literal(value: Any) -> str:
+def literal(value: Any) -> str:  # noqa: PLR0911 - one for each kind of value
     """Return the source of something that is neither a tensor nor a collection."""
     if value is None or isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
         return f'torch.device("{value}")' if isinstance(value, torch.device) else str(value)
@@ -403,4 +403,6 @@ def literal(value: Any) -> str:
             if getattr(value, field.name) != field.default
         ]
         return f"torch.nn.{kind.__name__}({', '.join(said)})"
+    if callable(value) and (name := torch.overrides.resolve_name(value)):
+        return str(name)
     raise UntraceableError(f"a {type(value).__name__} has no source")

@@ -120,7 +120,7 @@ def _of_database(name: str, case: str, dtype: str, device: str, seed: int, grown
         raise InputSourceError(first_line(error)) from error
     path = database.entries(database.source_of(name) or "")[name].path
     with contextlib.suppress(NotRunnableError):
-        if resolve(path) is spec.op:
+        if path.startswith("torch.") and resolve(path) is spec.op:
             return replace(spec, op=path)
     return spec
 
