@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.reports.compare import page as comparison
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.judge import join
@@ -48,7 +47,7 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
     releases: dict[str, dict[str, Run]] = {}
     for path, run in sorted(runs.items(), key=lambda it: versions.key(_release(it[1]))):
         # The ops of all databases are told on a page of their own: most are no op of the lists.
-        whole = "-all" if databases(run.header.settings.sources) else ""
+        whole = "" if {"opinfo", "gradgrad"}.isdisjoint(run.header.settings.sources) else "-all"
         releases.setdefault(f"{_release(run)}{whole}", {})[path] = run
     matrices = {
         name: [matrix_of(Path(path).name, run) for path, run in some.items()]
