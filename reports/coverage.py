@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.words import states
-from detmatrix.reports.render.json import View, object_pieces
-from detmatrix.reports.render.markdown import generate
+from detmatrix.reports.render import View, markdown_pieces, object_pieces
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.observations.records import Dispatch, Kernel, Writes
@@ -307,6 +306,6 @@ def _json(ones: Sequence[View]) -> Iterator[str]:
 
 
 RENDERERS: dict[str, Callable[[Sequence[View]], Iterator[str]]] = {
-    "md": lambda ones: generate("coverage", ones),
+    "md": lambda ones: markdown_pieces("coverage", ones),
     "json": _json,
 }

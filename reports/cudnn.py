@@ -14,9 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from detmatrix.reports.render import page
-from detmatrix.reports.render.json import View, json_of
-from detmatrix.reports.render.markdown import generate
+from detmatrix.reports.render import View, json_of, markdown_pieces, page_pieces
 from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
 from detmatrix.scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
 from detmatrix.scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation
@@ -407,10 +405,12 @@ def _engines_words(operation: Operation, kind: LayerKind, cells: Sequence[Engine
 
 RENDERERS: dict[str, Callable[[Sequence[EngineTable]], Iterable[str]]] = {
     "md": lambda tables: (
-        generate("cudnn_changes", changes(tables)) if len(tables) > 1 else generate("cudnn", view(tables[0]))
+        markdown_pieces("cudnn_changes", changes(tables))
+        if len(tables) > 1
+        else markdown_pieces("cudnn", view(tables[0]))
     ),
     # What changed, and then the last release.
-    "html": lambda tables: page.generate(
+    "html": lambda tables: page_pieces(
         "cudnn", script=False, report=view(tables[-1]), changes=changes(tables) if len(tables) > 1 else None
     ),
     # The record of one release, to be read again, or what changed between several.

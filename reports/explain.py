@@ -24,10 +24,7 @@ from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from detmatrix.reports.matrix.rows import row_view
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
 from detmatrix.reports.matrix.words import span as span_of
-from detmatrix.reports.render.json import View, json_of
-from detmatrix.reports.render.markdown import generate
-from detmatrix.reports.render.output import wrapped
-from detmatrix.reports.render.page import generate as generate_page
+from detmatrix.reports.render import View, json_of, markdown_pieces, page_pieces, wrapped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import KnownOp, op_called
 from detmatrix.scanner.claims.matching import device_kind
@@ -616,7 +613,7 @@ def _section(title: str, texts: Sequence[str]) -> Iterator[str]:
 
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": lambda view: (f"{line}\n" for line in _lines(view)),
-    "md": lambda view: generate("explain", view),
-    "html": lambda view: generate_page("explain", report=view, up="", script=False),
+    "md": lambda view: markdown_pieces("explain", view),
+    "html": lambda view: page_pieces("explain", report=view, up="", script=False),
     "json": lambda view: [json_of(view), "\n"],
 }

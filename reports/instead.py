@@ -9,7 +9,7 @@ from typing import Any
 from detmatrix.reports.matrix.model import Matrix, narrowed, recorded
 from detmatrix.reports.matrix.rows import times
 from detmatrix.reports.matrix.words import proof_words
-from detmatrix.reports.render.json import View
+from detmatrix.reports.render import View
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import spellings_of
 from detmatrix.scanner.claims.matching import claimed_kind

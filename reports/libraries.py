@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from detmatrix.reports.render import page
-from detmatrix.reports.render.json import View, object_pieces
-from detmatrix.reports.render.markdown import generate
-from detmatrix.reports.render.output import wrapped
+from detmatrix.reports.render import View, markdown_pieces, object_pieces, page_pieces, wrapped
 from detmatrix.scanner.errors import UsageError
 
 # The words of CCCL's determinism page, the weakest first.
@@ -198,7 +195,7 @@ def _lines(view: View) -> Iterator[str]:
 
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": lambda view: (f"{line}\n" for line in _lines(view)),
-    "md": lambda view: generate("libraries", view),
+    "md": lambda view: markdown_pieces("libraries", view),
     "json": lambda view: (*object_pieces(view, "libraries"), "\n"),
-    "html": lambda view: page.generate("libraries", report=view, script=False),
+    "html": lambda view: page_pieces("libraries", report=view, script=False),
 }

@@ -11,9 +11,7 @@ import msgspec
 
 from detmatrix.reports.matrix.model import Matrix, load, recorded
 from detmatrix.reports.matrix.words import bullet_words
-from detmatrix.reports.render.json import View, json_of
-from detmatrix.reports.render.markdown import generate
-from detmatrix.reports.render.page import generate_still
+from detmatrix.reports.render import View, json_of, markdown_pieces, still_pieces
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.errors import one_line, safe_lines
 from detmatrix.scanner.located import Located, Root, WithFlag
@@ -274,8 +272,8 @@ def index_of(runs: Sequence[str], torch: str) -> OverloadIndex:
 
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": lambda report: [safe_lines(report.text)],
-    "md": lambda report: generate("locate", report),
-    "html": lambda report: generate_still("locate", report=report),
+    "md": lambda report: markdown_pieces("locate", report),
+    "html": lambda report: still_pieces("locate", report=report),
     "json": lambda report: [msgspec.json.format(json_of(report), indent=1) + "\n"],
 }
 

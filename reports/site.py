@@ -19,7 +19,7 @@ from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.explain import known_op, lists_by_release, view_of_known
 from detmatrix.reports.matrix.model import Matrix, matrix_of, narrowed
 from detmatrix.reports.matrix.words import machine_words
-from detmatrix.reports.render.page import generate
+from detmatrix.reports.render import page_pieces
 from detmatrix.reports.report import page as matrix_page
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import names_of
@@ -79,7 +79,10 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
     if len(listed) > 1:
         yield "changes.html", _linked(comparison.render(compare(together)), "", ops)
     for name, text in texts.items():
-        yield f"reports/{name}.html", generate("text", title=title(text), text=text, up="../", script=False)
+        yield (
+            f"reports/{name}.html",
+            page_pieces("text", title=title(text), text=text, up="../", script=False),
+        )
     yield from _ops(newest, {path: run for name in listed for path, run in releases[name].items()})
 
 
@@ -124,7 +127,7 @@ def _front(newest: Sequence[Matrix], **links: Sequence[tuple[str, str]]) -> Iter
     counts = Counter(one for words in found.values() for one in {*words} if one)
     meanings = FINDING_MEANING | {name: word.meaning for name, word in BESIDE.items()}
     counted = {name: counts[name] for name in (*BESIDE, *WORST_FIRST) if counts[name]}
-    yield from generate(
+    yield from page_pieces(
         "site",
         styles=("report", "explain"),
         report=report,
@@ -145,4 +148,4 @@ def _ops(newest: Sequence[Matrix], runs: Mapping[str, Run]) -> Iterator[Page]:
     for spec in dict.fromkeys(row.row.spec for one in newest for row in one.rows):
         known = known_op(spec, [*runs.values()], lists)
         view = view_of_known(known, lists, narrowed(paths, [*runs.values()], known.is_about), names)
-        yield page_of(spec), generate("explain", report=view, up="../", files=names, script=False)
+        yield page_of(spec), page_pieces("explain", report=view, up="../", files=names, script=False)

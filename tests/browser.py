@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render.output import write_report
+from detmatrix.reports.render import write_report
 from tests import tied
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")

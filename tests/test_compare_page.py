@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from detmatrix.reports.compare.page import render
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.render.output import write_report
+from detmatrix.reports.render import write_report
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import Row
 from detmatrix.scanner.verdicts.vocabulary import Finding

@@ -11,7 +11,7 @@ from selenium import webdriver
 from detmatrix.reports.docs.judge import join
 from detmatrix.reports.docs.view import page_of
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.render.output import write_report
+from detmatrix.reports.render import write_report
 from detmatrix.scanner.claims.tables import parse_claims
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
 from tests.compared import run_of, shows

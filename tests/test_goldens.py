@@ -15,7 +15,7 @@ import click
 import msgspec
 import pytest
 
-from detmatrix.reports.render.output import NARROW
+from detmatrix.reports.render import NARROW
 from detmatrix.scanner.cli.main import COMMANDS, load
 from detmatrix.scanner.modes import WORKER_MODES
 from detmatrix.scanner.observations.records import OfRow, Outcome, Record

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.render.json import View
+from detmatrix.reports.render import View
 from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.observations.records import MODES, Cost, Mode
 from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding

@@ -14,7 +14,7 @@ import pytest
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
 from detmatrix.reports.docs.view import RENDERERS as DOCS
-from detmatrix.reports.render.output import write_report
+from detmatrix.reports.render import write_report
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
 from tests.commands import Command, rendered_by_process

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from detmatrix.reports.matrix import rows as costs
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render.output import NARROW as WIDTH
-from detmatrix.reports.render.output import fitted
+from detmatrix.reports.render import NARROW as WIDTH
+from detmatrix.reports.render import fitted
 from detmatrix.reports.report import text as terminal
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Closing, Group, Mode, Output, Timing
 from detmatrix.scanner.verdicts.cells import cell_of

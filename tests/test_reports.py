@@ -10,10 +10,10 @@ import jinja2
 import pytest
 from markdown_it import MarkdownIt
 
+from detmatrix.reports import render as markdown
 from detmatrix.reports.cli.report import RENDERERS
-from detmatrix.reports.render import markdown
-from detmatrix.reports.render.blocks import command_words, update
-from detmatrix.reports.render.markdown import code, plain
+from detmatrix.reports.cli.writing import command_words, update
+from detmatrix.reports.render import code, plain
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import (
@@ -153,9 +153,9 @@ TABLE = """{% filter table %}
 
 
 def _made(template: str, report: object, monkeypatch: pytest.MonkeyPatch) -> str:
-    environment = markdown._environment().overlay(loader=jinja2.DictLoader({"it.md.j2": template}))
-    monkeypatch.setattr(markdown, "_environment", lambda: environment)
-    return "".join(markdown.generate("it", report))
+    environment = markdown._markdown().overlay(loader=jinja2.DictLoader({"it.md.j2": template}))
+    monkeypatch.setattr(markdown, "_markdown", lambda: environment)
+    return "".join(markdown.markdown_pieces("it", report))
 
 
 @pytest.mark.parametrize(

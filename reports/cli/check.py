@@ -14,8 +14,7 @@ from detmatrix.reports import checks
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
 from detmatrix.reports.explain import explained
 from detmatrix.reports.matrix.model import Matrix, load
-from detmatrix.reports.render.json import View
-from detmatrix.reports.render.output import write_to_stdout
+from detmatrix.reports.render import View, write_to_stdout
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.cases.catalog import function_named, line_of
 from detmatrix.scanner.cases.settings import Plan, asked_for

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, deliver, refuse
+from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
 from detmatrix.reports.compare.judge import CHANGES, Kind
 from detmatrix.reports.compare.page import FAILS, failures, render_github, render_junit
 from detmatrix.reports.compare.page import RENDERERS as FOR_PEOPLE
@@ -20,8 +20,7 @@ from detmatrix.reports.compare.runs import Comparison, measure_again
 from detmatrix.reports.compare.runs import compare as compare_runs
 from detmatrix.reports.compare.view import build_notes
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render import blocks
-from detmatrix.reports.render.output import check_place, write_to_stdout
+from detmatrix.reports.render import check_place, write_to_stdout
 from detmatrix.scanner.cli.options import (
     Names,
     Whole,
@@ -139,9 +138,9 @@ def compare(
     matrices = load(runs)
     comparison = compare_runs(matrices)
     if into is not None:
-        command = blocks.command_words("compare", runs, ["--into", Path(into).name])
+        command = command_words("compare", runs, ["--into", Path(into).name])
         body = "".join(compare_block(comparison))
-        return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
+        return update(Path(into), BLOCK, command, body, runs, check=check)
     for output in outputs:
         check_place(Path(output), runs)
     if confirm:

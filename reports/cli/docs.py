@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from detmatrix.reports.cli.writing import deliver, refuse
+from detmatrix.reports.cli.writing import command_words, deliver, is_rst, refuse, update
 from detmatrix.reports.docs import upstream
 from detmatrix.reports.docs.evidence import Evidence
 from detmatrix.reports.docs.judge import Docs, join
 from detmatrix.reports.docs.upstream import read_source
 from detmatrix.reports.docs.view import RENDERERS, drift_lines, state_lines
 from detmatrix.reports.matrix.model import load, recorded
-from detmatrix.reports.render import blocks
-from detmatrix.reports.render.output import write_to_stdout
+from detmatrix.reports.render import literal, write_to_stdout
 from detmatrix.scanner.cli.options import form_of, format_option, into_option, output_option, python_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 from detmatrix.scanner.repro.script import InputSource
@@ -167,13 +166,13 @@ def _into(
     state: list[str],
 ) -> int:
     """Regenerate the block of a file, or tell whether it is stale."""
-    command = blocks.command_words("docs", runs, [*options, "--into", path.name])
-    rst = blocks.is_rst(path, BLOCK)
+    command = command_words("docs", runs, [*options, "--into", path.name])
+    rst = is_rst(path, BLOCK)
     if rst and form == "md":
         raise UsageError(
             f"{path}: is RST, which a Markdown table does not fit; choose --format rst, diff or json"
         )
     if form != ("rst" if rst else "md"):
-        body = blocks.literal(body, form, rst=rst)
+        body = literal(body, form, rst=rst)
     write_to_stdout(state)
-    return blocks.update(path, BLOCK, command, body, runs, check=check)
+    return update(path, BLOCK, command, body, runs, check=check)

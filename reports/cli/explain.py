@@ -10,7 +10,7 @@ from detmatrix.reports.cli.writing import Place, writes
 from detmatrix.reports.explain import RENDERERS, known_op, lists_by_release, view_of_known
 from detmatrix.reports.instead import instead_of
 from detmatrix.reports.matrix.model import Matrix, narrowed, recorded
-from detmatrix.reports.render.json import View
+from detmatrix.reports.render import View
 from detmatrix.scanner.cases.known import KnownOp
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.cli.options import complete_op

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from detmatrix.reports.cli.writing import Place, writes
 from detmatrix.reports.locate import ENVIRONMENT_RENDERERS, RENDERERS, environment_of, suspects_of, view_of
-from detmatrix.reports.render.output import check_place
+from detmatrix.reports.render import check_place
 from detmatrix.scanner.cli.options import ParamType, Whole, python_option
 from detmatrix.scanner.cli.settings import Architecture
 from detmatrix.scanner.errors import (

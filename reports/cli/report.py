@@ -12,10 +12,9 @@ import click
 
 from detmatrix.reports import checks
 from detmatrix.reports.cli.docs import given_or_recorded
-from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, deliver, refuse
+from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
 from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
-from detmatrix.reports.render import blocks
-from detmatrix.reports.render.output import columns, open_option, place_of, write_report, write_to_stdout
+from detmatrix.reports.render import columns, open_option, place_of, write_report, write_to_stdout
 from detmatrix.reports.report import export, page, text
 from detmatrix.reports.report.view import excerpt, markdown, report_view
 from detmatrix.scanner.cli.options import (
@@ -124,9 +123,9 @@ def report(
     if into is not None:
         options = [*["--all"] * whole, *(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
-        command = blocks.command_words("report", runs, [*options, "--into", Path(into).name])
+        command = command_words("report", runs, [*options, "--into", Path(into).name])
         body = "".join(excerpt(matrices, whole=whole))
-        return blocks.update(Path(into), BLOCK, command, body, runs, check=check)
+        return update(Path(into), BLOCK, command, body, runs, check=check)
     render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
     if form in FOR_CI and fail_on:
         render = partial(FOR_CI[form], fails=fail_on)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from detmatrix.reports.matrix.model import RECORDED, recorded
-from detmatrix.reports.render.output import write_whole
+from detmatrix.reports.render import write_whole
 from detmatrix.reports.site import FRONT, site
 from detmatrix.scanner.errors import EXIT_DONE, UsageError, one_line
 from detmatrix.scanner.observations.runfile import read_run

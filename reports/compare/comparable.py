@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.words import named_machines
-from detmatrix.reports.render.json import fields_of
+from detmatrix.reports.render import fields_of
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.observations.parts import machine_of, part_without, parts_of
 from detmatrix.scanner.observations.records import (

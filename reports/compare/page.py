@@ -33,10 +33,15 @@ from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, RunLists, documented
 from detmatrix.reports.matrix.ops import direction_of
 from detmatrix.reports.matrix.rows import TIMES, cost_words, ratio_of
-from detmatrix.reports.render.json import View, fields_of, object_pieces
-from detmatrix.reports.render.markdown import NONE
-from detmatrix.reports.render.markdown import generate as generate_markdown
-from detmatrix.reports.render.page import Tables, generate
+from detmatrix.reports.render import (
+    NONE,
+    Tables,
+    View,
+    fields_of,
+    markdown_pieces,
+    object_pieces,
+    page_pieces,
+)
 from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
@@ -166,14 +171,14 @@ def _timeline(pairs: Sequence[Pair]) -> View:
 
 def markdown(comparison: Comparison) -> Iterator[str]:
     """Yield for people what is worse first, then what else changed, then what could not be told."""
-    return generate_markdown("compare", _for_people(comparison))
+    return markdown_pieces("compare", _for_people(comparison))
 
 
 def block(comparison: Comparison) -> Iterator[str]:
     """Yield two small tables for a Markdown file that is about something else: each step, and what changed in it."""
     report = _for_people(comparison)
     told = map(_steps, report.tables)
-    return generate_markdown("compare_block", View({}, caveats=report.caveats, heads=STEP, timelines=told))
+    return markdown_pieces("compare_block", View({}, caveats=report.caveats, heads=STEP, timelines=told))
 
 
 def _steps(table: View) -> View:
@@ -196,7 +201,7 @@ def render(comparison: Comparison) -> Iterator[str]:
     report = _for_people(comparison)
     rows = [row for table in report.tables for row in table.rows]
     counts = Counter(chain.from_iterable(row.choices for row in rows))
-    return generate(
+    return page_pieces(
         "compare",
         words,
         styles=("ops",),

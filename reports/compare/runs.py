@@ -39,8 +39,7 @@ from detmatrix.reports.compare.judge import (
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, lists_of, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.words import bullet_words
-from detmatrix.reports.render.json import View, fields_of
-from detmatrix.reports.render.markdown import NONE
+from detmatrix.reports.render import NONE, View, fields_of
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import matches, names_of
 from detmatrix.scanner.errors import UsageError, one_line

@@ -27,8 +27,7 @@ from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.words import named_machines, states
-from detmatrix.reports.render.json import View, fields_of
-from detmatrix.reports.render.markdown import NONE
+from detmatrix.reports.render import NONE, View, fields_of
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE
 from detmatrix.scanner.observations import versions

@@ -22,9 +22,7 @@ from detmatrix.reports.docs.judge import Docs, shown_words
 from detmatrix.reports.docs.regenerate import regenerate
 from detmatrix.reports.docs.view import render_diff
 from detmatrix.reports.matrix.model import input_elements
-from detmatrix.reports.render.blocks import literal
-from detmatrix.reports.render.json import View
-from detmatrix.reports.render.markdown import Markdown, generate
+from detmatrix.reports.render import Markdown, View, literal, markdown_pieces
 from detmatrix.scanner.claims.matching import names_of
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError, one_line, safe_lines
@@ -220,7 +218,7 @@ def pull_requests(
         raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")
     for op in dict.fromkeys(ops) or known:
         if (view := report(docs, op, source, drawn)) is not None:
-            yield from generate("docs_pr", view)
+            yield from markdown_pieces("docs_pr", view)
         elif ops:
             raise UsageError(f"--op: what was seen of {op} changes no list; detmatrix docs says why")
 

@@ -27,10 +27,15 @@ from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, hands_out
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.words import states
-from detmatrix.reports.render import markdown as of_markdown
-from detmatrix.reports.render import page as of_page
-from detmatrix.reports.render.json import View, fields_of, object_pieces
-from detmatrix.reports.render.markdown import NONE
+from detmatrix.reports.render import (
+    NONE,
+    View,
+    fields_of,
+    markdown_pieces,
+    object_pieces,
+    page_pieces,
+    pieces,
+)
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
 from detmatrix.scanner.errors import UsageError, one_line, safe_lines
 from detmatrix.scanner.observations.parts import parts_of
@@ -294,7 +299,7 @@ def page_of(docs: Docs) -> Iterator[str]:
     diff: list[str] = []
     with suppress(UsageError):  # older tables of the lists hold no lines of the docstring
         diff = "".join(render_diff(docs)).splitlines()
-    return of_page.generate(
+    return page_pieces(
         "docs",
         words,
         report=report,
@@ -306,14 +311,14 @@ def page_of(docs: Docs) -> Iterator[str]:
             tiles=[one for one in report.count_lines if one[0] in _MARKS and one[1]],
             marks=_MARKS,
             claims=len(report["claims"]),
-            parts=of_markdown.pieces,
+            parts=pieces,
             worst_first=lambda claims: sorted(claims, key=lambda claim: list(_MARKS).index(claim.label)),
         ),
     )
 
 
 RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
-    "md": lambda docs: of_markdown.generate("docs", view_of(docs)),
+    "md": lambda docs: markdown_pieces("docs", view_of(docs)),
     "html": page_of,
     "rst": render_rst,
     "diff": render_diff,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.rows import chosen_view
-from detmatrix.reports.render.json import View
+from detmatrix.reports.render import View
 from detmatrix.scanner.invariance import HEADS, POSITIONS, PROPERTIES, Property
 from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Row

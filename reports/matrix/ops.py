@@ -23,7 +23,7 @@ from detmatrix.reports.matrix.model import (
     sections,
 )
 from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, times
-from detmatrix.reports.render.json import View, fields_of
+from detmatrix.reports.render import View, fields_of
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import claimed_kind, device_kind, names_of
 from detmatrix.scanner.observations import versions

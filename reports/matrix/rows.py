@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from detmatrix.reports.cudnn import expected_engines
 from detmatrix.reports.libraries import library_names
-from detmatrix.reports.render.json import View, fields_of
+from detmatrix.reports.render import View, fields_of
 from detmatrix.scanner.observations.records import MODES, Cost, Mode, Output, Timing
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, runs_in

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.render.markdown import NONE
+from detmatrix.reports.render import NONE
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.observations.parts import machine_of, parts_of, ranges, shard_words

@@ -11,7 +11,7 @@ from detmatrix.reports.matrix.model import NOT_LISTED, Matrix
 from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.reports.matrix.rows import row_view
 from detmatrix.reports.matrix.words import machine_of_row, machine_words
-from detmatrix.reports.render.json import View, fields_of, json_of, object_pieces
+from detmatrix.reports.render import View, fields_of, json_of, object_pieces
 from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.observations.records import MODES

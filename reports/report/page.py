@@ -23,8 +23,7 @@ from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import LISTED_MEANING, RunRow
 from detmatrix.reports.matrix.rows import cost_words, differences, duration, memory, row_view, timed
 from detmatrix.reports.matrix.words import bound_words, percent, serial_word
-from detmatrix.reports.render.json import View
-from detmatrix.reports.render.page import Tables, generate
+from detmatrix.reports.render import Tables, View, page_pieces
 from detmatrix.reports.report import pictures
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import claimed_kind
@@ -61,7 +60,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     overloads = [_overloads(one, tables) for one in covered if one["aten"]]
     families, devices = squares(report)
     titles = {tuple(column["runs"]): column.title for column in report["columns"]}
-    yield from generate(
+    yield from page_pieces(
         "report",
         report=report,
         rows=ops,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.rows import times
-from detmatrix.reports.render.json import View
+from detmatrix.reports.render import View
 from detmatrix.scanner.plurals import several
 
 _WIDTH, _HEIGHT = 720, 220

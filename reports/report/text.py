@@ -18,8 +18,7 @@ from detmatrix.reports.matrix.columns import NOTHING, Column
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import MISSING
 from detmatrix.reports.matrix.rows import timed
-from detmatrix.reports.render.json import View
-from detmatrix.reports.render.output import NARROW, fitted, wrapped
+from detmatrix.reports.render import NARROW, View, fitted, wrapped
 from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.errors import one_line, safe_lines
 from detmatrix.scanner.observations import versions

@@ -12,8 +12,7 @@ from detmatrix.reports.matrix.columns import all_columns, idle_words, telling
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.reports.matrix.rows import cost_words, costs_words, differences
-from detmatrix.reports.render.json import View, fields_of
-from detmatrix.reports.render.markdown import generate
+from detmatrix.reports.render import View, fields_of, markdown_pieces
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.observations.parts import in_common, shard_words
 from detmatrix.scanner.observations.records import Environment
@@ -174,12 +173,12 @@ def _families(rows: Iterable[MatrixRow]) -> dict[str, list[MatrixRow]]:
 
 def markdown(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str]:
     """Yield the report in pieces: a line an op; if *whole*, then also every row and what lies behind it, run by run."""
-    return generate("report" if whole else "report_ops", report_view(matrices))
+    return markdown_pieces("report" if whole else "report_ops", report_view(matrices))
 
 
 def excerpt(matrices: Sequence[Matrix], *, whole: bool = False) -> Iterator[str]:
     """Yield what a page that is about something else shows: what was scanned, the counts, the ops, if *whole* the rows."""
-    return generate("report_excerpt" if whole else "report_ops_excerpt", report_view(matrices))
+    return markdown_pieces("report_excerpt" if whole else "report_ops_excerpt", report_view(matrices))
 
 
 def squares(report: View) -> tuple[dict[str, list[tuple[str, list[str | None]]]], list[str]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render.output import write_report
+from detmatrix.reports.render import write_report
 from detmatrix.scanner.observations.merge import write_merged
 from tests.large import write_shard
 

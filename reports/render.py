@@ -1,0 +1,479 @@
+"""What all reports are made with: JSON, Markdown, web pages, and where they go: a file, standard output, a terminal of some width.
+
+In a template of Markdown (``reports/templates/NAME.md.j2``) every value is escaped by ``plain`` unless it is ``Markdown`` already:
+what a filter below returns, or what the template itself declares with ``|safe``. What macros, ``~`` and ``join`` return
+is text like any other, so that forgetting ``|safe`` shows, and lets nothing through.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import os
+import re
+import shutil
+import sys
+import textwrap
+import webbrowser
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+import click
+import jinja2
+import msgspec
+from tabulate import tabulate
+
+from detmatrix.scanner.errors import UsageError, one_line
+from detmatrix.scanner.observations.writer import cannot_write
+from detmatrix.scanner.plurals import several
+from detmatrix.scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT, WORST_FIRST
+
+
+def json_of(value: object) -> str:
+    """Return a value as JSON on one line."""
+    return msgspec.json.encode(value).decode()
+
+
+def fields_of(one: object, *names: str) -> dict[str, Any]:
+    """Return some fields of a structure by their names."""
+    return {name: getattr(one, name) for name in names}
+
+
+class View(dict[str, Any]):
+    """What a report shows: machines are told what stands under the keys, only people what the attributes say.
+
+    A key can be read as an attribute too, and what the view does not say itself, its record does.
+    """
+
+    def __init__(self, fields: Mapping[str, object], record: object = None, **words: object) -> None:
+        super().__init__(fields)
+        self.record = record
+        self.__dict__ |= words
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name] if name in self else getattr(self.record, name)
+
+
+def object_pieces(
+    view: Mapping[str, Any],
+    *lists: str,
+    each: Callable[[Any], Iterable[str]] = lambda one: [json_of(one)],
+    edge: str = "\n",
+) -> Iterator[str]:
+    """Yield an object, a key per line, without a line end behind it.
+
+    Args:
+        view: What is told.
+        lists: Keys of which each member begins a line.
+        each: Yields the text of such a member.
+        edge: What stands between the braces and what is in them.
+    """
+    for number, (key, value) in enumerate(view.items()):
+        yield f",\n{json_of(key)}: " if number else f"{{{edge}{json_of(key)}: "
+        if key not in lists:
+            yield json_of(value)
+            continue
+        yield "[\n"
+        for place, one in enumerate(value):
+            yield ",\n" if place else ""
+            yield from each(one)
+        yield "\n]"
+    yield f"{edge}}}"
+
+
+# --- Markdown that holds whatever text it is given: tables, code spans, escaped words, and templates of them
+
+# Stands where there is nothing to say.
+NONE = "none"
+_MARKUP = re.compile(r"([\\`*\[\]|~$]|\b_|_\b|(?<!\w)_(?!\w))")
+_REFERENCE = re.compile(r"(?::\w+:)?(`{1,2})~?([^`]+)\1")
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+# ``code`` and ``plain`` put a backslash before every bar of a value, so that the others are the template's own.
+_BAR = re.compile(r"(?<!\\)\|")
+
+
+class Markdown(str):
+    """Text whose Markdown is meant, which a template leaves as it is."""
+
+    __slots__ = ()
+
+
+def code(text: str) -> Markdown:
+    """Return *text* as a code span that holds in a table cell."""
+    text = one_line(text).replace("|", "\\|")
+    if not text:
+        return Markdown(NONE)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    pad = " " if longest else ""
+    return Markdown(f"{'`' * (longest + 1)}{pad}{text}{pad}{'`' * (longest + 1)}")
+
+
+def codes(texts: Sequence[str], most: int | None = None) -> Markdown:
+    """Return the first *most* texts as code spans, and how many more there are."""
+    more = "" if most is None or len(texts) <= most else f" and {len(texts) - most} more"
+    return Markdown(", ".join(map(code, texts[:most])) + more)
+
+
+def plain(text: str) -> Markdown:
+    """Return *text* on one line with its Markdown and HTML escaped."""
+    return Markdown(_MARKUP.sub(r"\\\1", one_line(text)).translate(_HTML))
+
+
+def bullet(text: str) -> Markdown:
+    """Return the words of a bullet of PyTorch's docstring with its roles stripped and its code kept."""
+    parts = (code(part) if is_code else _spaced(part) for is_code, part in pieces(text))
+    return Markdown("".join(parts).strip())
+
+
+def pieces(text: str) -> list[tuple[bool, str]]:
+    """Return the words of a bullet in pieces, each with whether it is code."""
+    found: list[tuple[bool, str]] = []
+    end = 0
+    for one in _REFERENCE.finditer(text):
+        found += [(False, text[end : one.start()]), (True, one[2])]
+        end = one.end()
+    return [*found, (False, text[end:])]
+
+
+def _spaced(text: str) -> str:
+    """Return *text* escaped, with a space at either end where it had one."""
+    ends = (" " if text[:1].isspace() else "", " " if text[-1:].isspace() else "")
+    return plain(text).join(ends) if text.strip() else ends[0]
+
+
+def meanings(words: Mapping[str, str]) -> Markdown:
+    """Return a list of words of ours and what they mean, in Markdown of ours."""
+    return Markdown("\n".join(f"* **{plain(word)}**: {meaning}" for word, meaning in words.items()))
+
+
+def cells(values: Iterable[object]) -> Markdown:
+    """Return values as the cells of a line of a table, without the bars at its ends."""
+    return Markdown(" | ".join(map(_finished, values)))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a GitHub table of cells that are clean already."""
+    # Without disable_numparse a version "2.10" would turn into 2.1.
+    return tabulate(list(rows), headers=list(columns), tablefmt="github", disable_numparse=True) + "\n"
+
+
+def aligned(lines: str) -> str:
+    """Return the table that a template writes in a filter block, one line ``| cell | cell |`` per row, the columns first."""
+    columns, *rows = ([cell.strip() for cell in _BAR.split(line)[1:-1]] for line in lines.strip().split("\n"))
+    return table(columns, rows)
+
+
+def markdown_pieces(name: str, report: object) -> Iterator[str]:
+    """Yield in pieces what a template makes of a report.
+
+    Args:
+        name: Of the template, ``reports/templates/NAME.md.j2``.
+        report: What it shows, under this name.
+    """
+    yield from _markdown().get_template(f"{name}.md.j2").generate(report=report)
+
+
+def literal(body: str, language: str, *, rst: bool) -> str:
+    """Return a text as a block that Markdown or RST shows as it is."""
+    if rst:
+        # A directive without content is an error.
+        return f".. code-block:: {language}\n\n{textwrap.indent(body, '   ')}" if body.strip() else ""
+    fence = "```"
+    while fence in body:
+        fence += "`"
+    end = "" if body.endswith("\n") else "\n"
+    return f"{fence}{language}\n{body}{end}{fence}\n"
+
+
+def _finished(value: object) -> str:
+    """Escape what a template prints, unless its Markdown is meant."""
+    return value if isinstance(value, Markdown) else plain(str(value))
+
+
+@cache
+def _markdown() -> jinja2.Environment:
+    # What would escape for HTML is off; ``finalize`` escapes for Markdown.
+    environment = _environment(autoescape=False, finalize=_finished, keep_trailing_newline=True)
+    environment.filters |= {
+        "bullet": bullet,
+        "cells": cells,
+        "code": code,
+        "codes": codes,
+        "line": one_line,
+        "meanings": meanings,
+        "safe": Markdown,
+        "table": aligned,
+    }
+    return environment
+
+
+def _environment(**options: Any) -> jinja2.Environment:
+    """Return what templates are rendered with, those of Markdown as those of pages."""
+    environment = jinja2.Environment(  # noqa: S701 - the options say what escapes
+        loader=jinja2.PackageLoader("detmatrix.reports"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    environment.globals["several"] = several
+    return environment
+
+
+# --- Web pages: templates in which everything is escaped, one script, and tables of records
+
+
+class Tables:
+    """Records, each once in its table."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, tuple[str, ...]] = {}
+        self._records: dict[str, dict[tuple[Hashable, ...], int]] = {}
+
+    def place(self, table: str, /, **fields: Hashable) -> int:
+        """Return the place of a record in its table, whose records all have the same fields."""
+        self._fields.setdefault(table, tuple(fields))
+        records = self._records.setdefault(table, {})
+        return records.setdefault(tuple(fields.values()), len(records))
+
+    def columns(self) -> dict[str, dict[str, object]]:
+        """Return the tables, each as its columns by name."""
+        return {
+            table: {
+                name: _packed([record[place] for record in self._records[table]])
+                for place, name in enumerate(fields)
+            }
+            for table, fields in self._fields.items()
+        }
+
+
+def _packed(values: Sequence[Hashable]) -> object:
+    """Return a column, or where that is shorter what it holds, and of each record which of these, if there are several."""
+    of = list(dict.fromkeys(values))
+    if len(of) == 1:
+        return {"of": of}
+    places = {value: place for place, value in enumerate(of)}
+    packed = {"of": of, "at": [places[value] for value in values]}
+    return packed if len(json_of(packed)) < len(json_of(values)) else values
+
+
+def page_pieces(
+    name: str,
+    words: ModuleType | None = None,
+    *,
+    styles: Sequence[str] = (),
+    script: bool = True,
+    **context: object,
+) -> Iterator[str]:
+    """Yield a page in pieces.
+
+    Args:
+        name: Of its template, its style and its script, which stand behind those that all pages share.
+        words: Functions that say in words what the template shows.
+        styles: Further styles, of what not every page of this kind has.
+        script: Whether the page has one.
+        context: What the template shows.
+    """
+    environment = _environment(autoescape=True)
+    environment.filters["fields"] = msgspec.structs.astuple
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals |= {
+        "words": words,
+        "finding_sign": {name: FINDING[name].sign for name in WORST_FIRST},
+        "verdict_sign": {name: word.sign for name, word in VERDICT.items()},
+        "column_sign": {name: word.sign for name, word in COLUMN_WORDS.items()},
+    }
+    style, code = (
+        _joined(environment, "css", name, *styles),
+        _joined(environment, "js", name) if script else "",
+    )
+    yield from environment.get_template(f"{name}.html.j2").generate(
+        style=style,
+        script=code,
+        script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+        **context,
+    )
+
+
+def still_pieces(name: str, **context: object) -> Iterator[str]:
+    """Yield a page that has no script, in pieces; arguments are those of ``page_pieces``."""
+    environment = _environment(autoescape=True)
+    style = _joined(environment, "css")
+    yield from environment.get_template(f"{name}.html.j2").generate(style=style, **context)
+
+
+def _joined(environment: jinja2.Environment, suffix: str, *names: str) -> str:
+    """Return the files that all pages share and those of one, as they are: they hold braces that are not jinja's."""
+    assert environment.loader is not None
+    sources = (environment.loader.get_source(environment, f"{one}.{suffix}")[0] for one in ("page", *names))
+    return "\n".join(sources)
+
+
+# --- Where reports go: a file that is replaced whole or not at all, standard output, a web browser
+
+_PIECE = 1 << 16  # bytes per write, roughly
+
+
+def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
+    """Write a report through a temporary file beside it, so that a failure leaves what was there before.
+
+    Args:
+        path: Where to. A link is followed; a device such as ``/dev/null`` is written directly.
+        pieces: The text.
+        runs: The run files it was made from, which it must not replace.
+
+    Raises:
+        UsageError: The place cannot be written, or a run file lies there.
+    """
+    check_place(path, runs)
+    target = Path(os.path.realpath(path))
+    direct = target.exists() and not target.is_file()
+    beside = target if direct else target.with_name(f".detmatrix-{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            _write(file, pieces)
+        if not direct:
+            beside.replace(target)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        if not direct:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def check_place(path: Path, runs: Sequence[str] = (), option: str = "-o") -> None:
+    """Refuse a place that a report cannot be written to, before what takes long is done for it.
+
+    Raises:
+        UsageError: The place cannot be written, or a run file lies there.
+    """
+    if any(path.exists() and Path(run).exists() and path.samefile(run) for run in runs):
+        raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise UsageError(f"{path}: is a folder; name a file in it with {option}")
+    for missing, number in (
+        (not target.parent.exists(), errno.ENOENT),
+        (not target.parent.is_dir(), errno.ENOTDIR),
+        (not os.access(target if target.exists() else target.parent, os.W_OK), errno.EACCES),
+    ):
+        if missing:
+            raise cannot_write(path, OSError(number, os.strerror(number)), option)
+
+
+def write_to_stdout(pieces: Iterable[str]) -> None:
+    """Write to standard output, in UTF-8 whatever the terminal's encoding, so that bytes are the same."""
+    try:
+        _write(sys.stdout.buffer, pieces)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise cannot_write(Path("standard output"), error) from error
+
+
+def _write(file: IO[bytes], pieces: Iterable[str]) -> None:
+    """Write *pieces* in larger ones."""
+    waiting: list[str] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _PIECE:
+            file.write("".join(waiting).encode())
+            waiting, size = [], 0
+    file.write("".join(waiting).encode())
+    file.flush()
+
+
+open_option = click.option(
+    "--open",
+    "opens",
+    is_flag=True,
+    help="Open the page in a web browser; implies --format html. Without -o it is written into this folder, named after "
+    "the run.",
+)
+
+
+def place_of(runs: Sequence[str]) -> str:
+    """Return where a page goes that was given no place."""
+    name = Path(runs[0]).name if len(runs) == 1 else "detmatrix"
+    return f"{name.removesuffix('.gz').removesuffix('.jsonl')}.html"
+
+
+def write_report(
+    path: Path, pieces: Iterable[str], runs: Sequence[str] = (), *, page: bool = False, opens: bool = False
+) -> None:
+    """Write a report whole, and say where it is: of a page always, of others to whoever waits at a terminal.
+
+    Args:
+        path: Where to.
+        pieces: The text.
+        runs: The files it was made from, which it must not replace.
+        page: Whether it is a web page.
+        opens: Whether a browser is to show it; that there is none is told, and no failure.
+
+    Raises:
+        UsageError: The place cannot be written, or a run file lies there.
+    """
+    write_whole(path, pieces, runs)
+    if page or sys.stderr.isatty():
+        click.echo(one_line(f"Wrote {path}"), err=True)
+    if opens and not _opened(path.resolve().as_uri()):
+        click.echo(f"detmatrix: no web browser was found; open {path.resolve().as_uri()}", err=True)
+
+
+def _opened(address: str) -> bool:
+    try:
+        return webbrowser.open(address)
+    except (webbrowser.Error, OSError):
+        return False
+
+
+# --- Text for a terminal: as wide as that is, and 80 columns where nobody looks at one
+
+NARROW, _WIDE = 80, 160
+
+
+def columns() -> int:
+    """Return how many columns a text may take."""
+    if not sys.stdout.isatty():
+        return NARROW
+    return min(max(shutil.get_terminal_size((NARROW, 24)).columns, NARROW // 2), _WIDE)
+
+
+def wrapped(text: str, indent: str = "", width: int | None = None) -> list[str]:
+    """Break a text into lines; what goes on stands further in. Names and options stay whole."""
+    return textwrap.wrap(
+        one_line(text),
+        columns() if width is None else width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def fitted(names: Iterable[str], width: int, most: int = 0) -> dict[str, str]:
+    """Return each name on one line; one that is too wide without what stands before a dot or a colon of it.
+
+    Two names do not read the same: what would stays whole. That, or a last part that is too wide, may take *most* columns.
+    """
+    texts: dict[str, str] = {}
+    most = max(width, most)
+    for name in dict.fromkeys(names):
+        whole = one_line(name)
+        ends = [f"…{whole[dot.end() :]}" for dot in re.finditer(r"[.:]", whole)]
+        texts[name] = next((text for text in (whole, *ends) if len(text) <= width), (whole, *ends)[-1])
+    counts = Counter(texts.values())
+    chosen = {name: text if counts[text] == 1 else one_line(name) for name, text in texts.items()}
+    return {
+        name: text if len(text) <= most else f"…{text[len(text) - most + 1 :]}"
+        for name, text in chosen.items()
+    }
