@@ -6,8 +6,6 @@ import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from detmatrix.opspecs.model import Call, call
-
 if TYPE_CHECKING:
     import torch
 
@@ -56,18 +54,6 @@ def keywords() -> dict[str, Any]:
     import torch  # noqa: PLC0415 - a process that calls nothing needs none
 
     return {"x": torch.randn(16), "scale": 3.0}
-
-
-def single() -> torch.Tensor:
-    """Return one argument."""
-    import torch  # noqa: PLC0415 - a process that calls nothing needs none
-
-    return torch.randn(4)
-
-
-def drawn(t: Any) -> Call:
-    """Draw as specs do."""
-    return call(t.leaf(t.normal(8)), scale=1.0)
 
 
 def nested() -> tuple[list[torch.Tensor], OrderedDict[str, int]]:

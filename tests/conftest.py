@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import subprocess
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,14 @@ from hypothesis import HealthCheck, settings
 
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.processes import process as manager
 from tests.commands import Command, command_in, process_in
 from tests.runs import raised, ran, row, stable, write_run
 
-HERE = Path(__file__).parent
 # The same examples everywhere, however slow the machine is at the moment.
 settings.register_profile(
     "tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
-# The first makes the scan that others share; theirs come later, so that nobody waits for it.
 LONGEST = ("faults", "opinfo", "resume", "workers", "controls", "readme")
 ADVICE = "give a file that scan wrote"
 
@@ -58,42 +53,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="session")
-def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the run file of the one real scan that tests share: specs that behave, misbehave, alert and crash.
-
-    One process of each mode, with timings and overloads. Tests that run in several processes share it too.
-    """
-    return shared_folder(tmp_path_factory, "real_scan", _scan_planted) / "run.jsonl"
-
-
-def _scan_planted(folder: Path) -> None:
-    names = ("quick", "planted", "recorded")
-    files = [word for name in names for word in ("--specs", HERE / f"{name}.py")]
-    options = ("--device", "cpu", "--runs", 6, "--processes", 1, "--timeout", 4)
-    with pytest.MonkeyPatch.context() as patch:
-        # One of them closes its pipes and stays.
-        patch.setattr(manager, "LAST_SECONDS", 2.0)
-        done = command_in(folder)("scan", *names, *files, *options, "-o", "run.jsonl")
-    assert done.returncode == 0, done.stderr
-
-
-def shared_folder(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """Return a folder that the first process of a test run to ask for it makes, while the others wait."""
-    root = factory.getbasetemp()
-    # Each process of pytest-xdist has a folder of its own in that of the whole run.
-    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    folder = root / name
-    with (root / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            unfinished = root / f"{name}.unfinished"
-            unfinished.mkdir()
-            make(unfinished)
-            unfinished.rename(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

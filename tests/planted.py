@@ -1,14 +1,10 @@
-"""Specs that misbehave in every way a scan must survive, and one that does not, for tests to scan."""
+"""Specs that misbehave in the ways that only a real worker shows, and some that do not, for tests to scan."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import stat
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from detmatrix.opspecs.model import Case, OpSpec, call
@@ -27,41 +23,9 @@ def segfault(_: Any) -> None:
     ctypes.string_at(0)
 
 
-def abort(_: Any) -> None:
-    """Abort, as a failed C++ assertion does."""
-    os.abort()
-
-
-def hang(_: Any) -> None:
-    """Never return, and ignore being asked to."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    while True:
-        time.sleep(1)
-
-
-def killed(_: Any) -> None:
-    """End as the kernel ends a process when memory runs out."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def leave(_: Any) -> None:
     """Exit the polite way."""
     sys.exit(3)
-
-
-def leave_at_once(_: Any) -> None:
-    """Exit without telling Python."""
-    os._exit(0)
-
-
-def fork(_: Any) -> None:
-    """Leave a child behind that holds every pipe open, and end."""
-    manager = os.getppid()
-    if os.fork() == 0:
-        # Nobody stops it where the scan itself is killed.
-        while Path(f"/proc/{manager}").exists():
-            time.sleep(0.1)
-    os._exit(7)
 
 
 _FORKED: list[int] = []
@@ -74,22 +38,6 @@ def returns_twice(x: Any) -> Any:
     return x * 2
 
 
-def answers(x: Any) -> Any:
-    """Write what looks like a reply into every pipe."""
-    for number in range(3, 64):
-        # Most are closed, and of the pipe of requests this is the end that reads.
-        with contextlib.suppress(OSError):
-            if stat.S_ISFIFO(os.fstat(number).st_mode):
-                os.write(number, b'{"answer": {"outcome": "ran", "executions": 0}}\n')
-    return x * 2
-
-
-def close_pipes(x: Any) -> Any:
-    """Close every descriptor but the standard ones."""
-    os.closerange(3, 4096)
-    return x + 1
-
-
 def prints(x: Any) -> Any:
     """Print through Python and past it."""
     print("{}", flush=True)
@@ -97,37 +45,10 @@ def prints(x: Any) -> Any:
     return x + 1
 
 
-def sets_default_dtype(x: Any) -> Any:
-    """Change the default dtype."""
-    _torch().set_default_dtype(_torch().float64)
-    return x + 1
-
-
-def sets_threads(x: Any) -> Any:
-    """Change the thread count, which decides what differs on a CPU."""
-    _torch().set_num_threads(_torch().get_num_threads() + 1)
-    return x + 1
-
-
 def sets_flag(x: Any) -> Any:
     """Put the process under another mode."""
     # What use_deterministic_algorithms calls, which loads PyTorch's compiler besides.
     _torch()._C._set_deterministic_algorithms(True, warn_only=True)
-    return x + 1
-
-
-def sets_debug_mode(x: Any) -> Any:
-    """Put the process under another mode by the other interface of the flag."""
-    _torch().set_deterministic_debug_mode("error")
-    return x + 1
-
-
-def toggles_flag(x: Any) -> Any:
-    """Run under the other mode and put the worker's back."""
-    torch = _torch()
-    enabled = torch.are_deterministic_algorithms_enabled()
-    torch._C._set_deterministic_algorithms(not enabled, warn_only=False)
-    torch._C._set_deterministic_algorithms(enabled, warn_only=False)
     return x + 1
 
 
@@ -220,15 +141,31 @@ def _planted(function: Any, direction: str = "forward") -> OpSpec:
 
 # A healthy case behind every hostile one: its verdict must not change.
 _HOSTILE = (
-    segfault, abort, hang, killed, leave, leave_at_once, fork, returns_twice, answers, close_pipes, prints, sets_default_dtype,
-    sets_threads, sets_flag, sets_debug_mode, toggles_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode, compiled_backward, random_alert, nothing,
-    empty, noise, draws, drops_half,
+    segfault, leave, returns_twice, prints, sets_flag, seeds, changes_input, unlike_alert, alerts_in_either_mode,
+    compiled_backward, random_alert, nothing, empty, noise, draws, drops_half,
 )  # fmt: skip
 
 SPECS = (
     *(_planted(function) for function in _HOSTILE),
     _planted(independent, "backward"),
     _planted(doubles),
+    # Their overloads are recorded.
+    OpSpec(
+        name="planted.cumsum",
+        op="torch.cumsum",
+        why="Planted.",
+        cases={"one": Case(inputs=lambda t: call(t.leaf(t.normal(100)), 0))},
+        directions=("backward",),
+    ),
+    OpSpec(
+        name="planted.unpool",
+        op="torch.nn.functional.max_unpool1d",
+        why="Planted.",
+        cases={
+            "one": Case(lambda t: call(t.leaf(t.normal(1, 1, 4)), 2 * t.index(4, high=1).view(1, 1, 4), 2))
+        },
+        directions=("backward",),
+    ),
     *(
         OpSpec(
             name=f"planted.{name}",

@@ -1,4 +1,4 @@
-"""A case that misbehaves costs its own cell and nothing else."""
+"""A case that misbehaves costs its own cell and nothing else; ``test_workers`` has what a stand-in can do as well."""
 
 from __future__ import annotations
 
@@ -21,22 +21,10 @@ from tests.stand_in import StandIn
 # What each planted case must read as in both modes, and a word of its reason in mode off.
 EXPECTED = {
     "segfault": ("crash", "crash", "SIGSEGV"),
-    "abort": ("crash", "crash", "SIGABRT"),
-    "hang": ("timeout", "timeout", "longer than 4 s"),
-    "killed": ("crash", "crash", "SIGKILL (out of memory?)"),
     "leave": ("error", "error", "SystemExit: 3"),
-    "leave_at_once": ("crash", "crash", "exited with code 0"),
-    "fork": ("crash", "crash", "exited with code 7"),
     "returns_twice": ("deterministic", "deterministic", None),
-    "answers": ("crash", "crash", "wrote something that is no reply into the reply pipe"),
-    "close_pipes": ("crash", "crash", ""),
     "prints": ("deterministic", "deterministic", None),
-    "sets_default_dtype": ("error", "error", "default dtype: torch.float32 -> torch.float64"),
-    "sets_threads": ("error", "error", "thread count"),
     "sets_flag": ("error", "error", "warn_only: False -> True"),
-    # With the flag on it sets it to what it is.
-    "sets_debug_mode": ("error", "deterministic", "use_deterministic_algorithms: False -> True"),
-    "toggles_flag": ("error", "error", "and put it back"),
     "seeds": ("deterministic", "deterministic", None),
     "changes_input": ("error", "error", "changed its inputs"),
     "unlike_alert": ("error", "error", "RuntimeError: x does not have a deterministic implementation"),
@@ -54,10 +42,26 @@ EXPECTED = {
     "drops_half": ("nondeterministic", "nondeterministic", None),
     "independent": ("error", "error", "nothing to differentiate"),
     "doubles": ("deterministic", "deterministic", None),
+    "cumsum": ("deterministic", "deterministic", None),
+    "unpool": ("deterministic", "raises", None),
     "missing": ("not_run", "not_run", "has no torch.no_such_op"),
     "no_inputs": ("error", "error", "could not be drawn (AttributeError"),
     "healthy": ("deterministic", "deterministic", None),
 }
+
+
+QUICK = Path(__file__).with_name("quick.py")
+OPTIONS = ("--specs", QUICK, "--device", "cpu", "--processes", 1)
+
+
+@pytest.fixture(scope="module")
+def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run file of a real scan: specs that behave, misbehave, alert and crash, with timings and overloads."""
+    folder = tmp_path_factory.mktemp("real")
+    more = ("--specs", QUICK.with_name("planted.py"), "--runs", 6, "-o", "run.jsonl")
+    done = command_in(folder)("scan", "quick", "planted", *OPTIONS, *more)
+    assert done.returncode == 0, done.stderr
+    return folder / "run.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +141,7 @@ def run(real_scan: Path) -> Run:
 
 
 def _dispatch(run: Run, name: str) -> Dispatch:
-    return next(one for one in run.dispatches if one.spec == f"recorded.{name}")
+    return next(one for one in run.dispatches if one.spec == f"planted.{name}")
 
 
 def _reached(run: Run, name: str, mode: Mode) -> tuple[str, ...]:
@@ -221,8 +225,6 @@ def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path
 
 # Real scans: what they find on this CPU, what they tell of it, and that they go on where they were cut.
 
-QUICK = Path(__file__).with_name("quick.py")
-OPTIONS = ("--specs", QUICK, "--device", "cpu", "--processes", 1)
 # Ops that race, are serial, and raise, on any CPU with two threads.
 RACING = (
     "torch.Tensor.put_", "torch.Tensor.index_put_:accumulate*", "torch.cumsum:*:forward:float32", "torch.histc",
@@ -302,7 +304,7 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     ]
     # As the same scan of these rows alone would have left it, cut before what raised runs under warn_only.
     header["planned"] = [row for row in header["planned"] if row["spec"] in {"quick.cumsum", "quick.put_"}]
-    header["settings"] |= {"patterns": ["quick.cumsum", "quick.put_"], "specs": [str(QUICK)], "timeout": 60.0}
+    header["settings"] |= {"patterns": ["quick.cumsum", "quick.put_"], "specs": [str(QUICK)]}
     header["settings"] |= {"cost": False, "overloads": False}
     seen = [one for one in quick if one["kind"] == "observation" and one["process"] == 0]
     assert (seen[-1]["mode"], seen[-1]["spec"]) == ("warn_only", "quick.put_")

@@ -78,6 +78,22 @@ def _device() -> Undo:
     return lambda: torch.set_default_device(None)
 
 
+def _dtype() -> Undo:
+    torch.set_default_dtype(torch.float64)
+    return lambda: torch.set_default_dtype(torch.float32)
+
+
+def _threads() -> Undo:
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    return lambda: torch.set_num_threads(before)
+
+
+def _debug_mode() -> Undo:
+    torch.set_deterministic_debug_mode("error")
+    return lambda: torch.set_deterministic_debug_mode("default")
+
+
 def _traced() -> Undo:
     before = sys.getprofile()
     sys.setprofile(lambda *_: None)
@@ -109,6 +125,10 @@ LEFT: dict[str, tuple[Callable[[], Undo], str]] = {
     ),
     "handler": (_handler, "signal handlers: SIGUSR1"),
     "device": (_device, "default device"),
+    "dtype": (_dtype, "default dtype: torch.float32 -> torch.float64"),
+    "threads": (_threads, "thread count"),
+    # The other interface of the flag.
+    "debug_mode": (_debug_mode, "use_deterministic_algorithms: False -> True"),
     "dispatch_mode": (_mode, "dispatch modes: 0 -> 1"),
     "function_mode": (lambda: _entered(torch.overrides.TorchFunctionMode()), "function modes: 0 -> 1"),
     "autocast": (lambda: _entered(torch.autocast("cpu")), "autocast"),
