@@ -71,7 +71,7 @@ class Case:
     dtypes: tuple[str, ...] | None = None
     devices: tuple[Device, ...] = ("cpu", "cuda")
     # What this case is an instance of, in the words of PyTorch's documented conditions: {"accumulate": "True"}.
-    # A few names are ours (tests/test_claim_rows.py has them), for conditions the lists leave out: {"dims": "1-D"}.
+    # A few names are ours (tests/test_claims.py has them), for conditions the lists leave out: {"dims": "1-D"}.
     traits: Mapping[str, str] = field(default_factory=dict)
     # Why the result holds no information by definition ("the flag fills it with NaN"). An op that gives zeros, NaN or
     # its input back without such a reason was not really tried, and its cell is an error.

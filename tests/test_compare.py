@@ -1,23 +1,32 @@
-"""What became of a row from one run to the next: the table of findings, and the evidence a change needs."""
+"""What became of a row from one run to the next: the table of findings, the evidence a change needs, and measuring it again."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.comparable import Reason
-from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of
-from detmatrix.scanner.observations.records import MODES, Observation, Outcome, Row
+from detmatrix.reports.compare.comparable import LEVEL, Rate, Reason, fisher, rate_test
+from detmatrix.reports.compare.judge import CHANGES, Change, JudgedRow, Kind, class_of, few_processes, judge
+from detmatrix.reports.compare.page import block as excerpt
+from detmatrix.reports.compare.page import failures
+from detmatrix.reports.compare.runs import Again, compare, confirm
+from detmatrix.reports.matrix.model import Matrix
+from detmatrix.scanner.observations.records import MODES, Group, Observation, Outcome, Row
+from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
-from tests.compared import OFTEN, pair_of, run_of, shows
+from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
+from tests.evidence_runs import cost, sentinels
 from tests.runs import (
     ENVIRONMENT,
     PROCESSES,
     RUNS,
+    SETTINGS,
     Planned,
     drifting,
     ended,
@@ -255,3 +264,331 @@ def test_rows_are_joined_by_all_that_names_them() -> None:
     pair = pair_of(old, new)
     assert [one.id for one in reversed(rows)] == [change.row.row.id for change in pair.changes]
     assert 4 == pair.counts["regressed"] == pair.unconfirmed
+
+
+# What measuring again makes of a change, what a check makes of one that only seems so, and rows that a run has no finding of.
+
+
+def _judged(old: Planned, new: Planned) -> JudgedRow:
+    (before,), (after,) = run_of(old, name="a").rows, run_of(new, name="b").rows
+    return judge(before, after)
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        ((DIFFERS, STILL), ("improved", True, None)),
+        ((STILL, STILL), ("same", None, None)),
+        ((DIFFERS, DIFFERS), ("same", None, None)),
+        ((STILL, DIFFERS), ("not_comparable", None, "not_reproduced")),
+        ((shows("fixed_by_mode", often=3), STILL), ("improved", False, None)),
+        ((STILL, shows("over_alert")), ("regressed", True, None)),
+    ],
+)
+def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple[object, ...]) -> None:
+    """Only a change that shows again when both are measured in turns is confirmed."""
+    first = _judged(DIFFERS, STILL)
+    joined = confirm(first, _judged(*again))
+
+    assert (first.kind, first.confirmed) == ("improved", False)
+    assert expected == (joined.kind, joined.confirmed, joined.reason)
+
+
+def test_a_check_counts_what_a_row_seems() -> None:
+    """7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it."""
+    comparison = compare([run_of(STILL, name="a"), run_of(shows("silent", often=8), name="b")])
+    lines = [*map(str, failures(comparison, ("regressed",)))]
+
+    assert len(lines) == 2  # nothing else was compared either
+    assert lines[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
+    assert not any("seems" in str(line) for line in failures(comparison, ("improved",)))
+
+
+def test_a_check_passes_over_chance() -> None:
+    """1 of 98 against 0 of 98, p = 1: the row is told, and no check fails because of it."""
+    still = (STILL, shows("deterministic", row("torch.add")))
+    rare = (shows("silent", often=2), still[1])
+    comparison = compare([run_of(*still, name="a"), run_of(*rare, name="b")])
+    (seeming,) = comparison.pairs[0].of("not_comparable")
+
+    assert "0 of 98 → 1 of 98 further executions differed, p = 1" in seeming.judged.detail
+    assert (seeming.judged.apparent, list(failures(comparison, CHANGES))) == ("regressed", [])
+    assert "torch.Tensor.scatter_add_" in "".join(excerpt(comparison))
+
+
+IN_TURNS = in_turns("deterministic"), in_turns("silent")
+
+
+def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> JudgedRow:
+    """Return what is made of a row that seems to have regressed after measuring it again."""
+    first = [run_of(STILL, name="a"), run_of(SILENT, name="b")]
+    (pair,) = compare(first, {("a", "b"): Again(old=old, new=new, left=left or {})}).pairs
+    return pair.changes[0].judged
+
+
+def _few() -> Matrix:
+    """Return a run of seven processes of two executions each."""
+    seen = [
+        replace(one, executions=2, digests=dict.fromkeys(one.digests, 2))
+        for one in in_turns("deterministic")[1]
+    ]
+    return run_of((PLANNED, seen), settings=replace(SETTINGS, processes=7, runs=2))
+
+
+WEAK, STRONG = (run_of(STILL, sentinels=sentinels(seen, 0, 1)) for seen in (1, 10))
+FEW, VAIN = _few(), "measured again without result, "
+OTHER_INPUTS = PLANNED, [replace(one, inputs_digest="other") for one in SILENT[1]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "confirmed", "detail"),
+    [
+        # Neither run differed again: where something could race and as often as in the scans, it is the same.
+        (STRONG, STRONG, "same", None, ""),
+        (WEAK, WEAK, "regressed", False, f"{VAIN}low_power: the sentinel (torch.index_put) differed in 1 of 11"),
+        (FEW, FEW, "regressed", False, f"{VAIN}too_few_executions: on: 0 of 14, and the scans made 100 executions"),
+        # In turns, one differed where the other did not: a sentinel that did not either is no excuse.
+        (*(run_of(one, sentinels=sentinels(1, 0, 1)) for one in IN_TURNS), "regressed", True, ""),
+        # A measurement that cannot be believed neither confirms nor drops anything.
+        (run_of(STILL), run_of(SILENT, distrust=("a control",)), "regressed", False, f"{VAIN}untrusted_run: run.jsonl: a control"),
+        (run_of(STILL), run_of(OTHER_INPUTS), "regressed", False, f"{VAIN}other_inputs: the input bits are not the same"),
+        (run_of(STILL), run_of((PLANNED, ended(PLANNED, "off", "crash", "killed"))), "regressed", False, f"{VAIN}no_verdict: "),
+        # One odd process is one event: a change shows in the processes as well, or stays unconfirmed.
+        *(
+            (run_of(IN_TURNS[0]), run_of(in_turns("silent", odd=odd)), "regressed", odd > 5,
+             "" if odd > 5 else f"on: 0 of 7 → {odd} of 7 further processes differed")
+            for odd in (1, 5, 6, 7)
+        ),
+    ],
+)  # fmt: skip
+def test_what_measuring_again_makes_of_a_regression(
+    old: Matrix, new: Matrix, kind: Kind, confirmed: bool | None, detail: str
+) -> None:
+    """It is confirmed, dropped, or left as it was with the reason."""
+    judged = _settled(old, new)
+
+    assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    assert detail in judged.detail
+    assert (VAIN in judged.detail) == detail.startswith(VAIN) or "processes" in detail
+
+
+def test_what_cannot_be_measured_stays_unconfirmed() -> None:
+    """A row that the catalog here has no more is told."""
+    judged = _settled(run_of(), run_of(), left={PLANNED.key: "the catalog has no such row"})
+
+    assert (judged.kind, judged.confirmed) == ("regressed", False)
+    assert judged.detail.endswith("; not measured again: the catalog has no such row")
+
+
+def test_rounds_suffice_for_the_test_of_processes() -> None:
+    """An output that every process of one run has to itself is told from none, and there are twice the processes."""
+    assert rounds_for(SETTINGS, SETTINGS) == 7
+    assert rounds_for(SETTINGS, replace(SETTINGS, processes=5)) == 10
+    assert rounds_for(SETTINGS, SETTINGS, between=True) == 16
+    assert rounds_for(SETTINGS, replace(SETTINGS, processes=9), between=True) == 18
+    # Another output in every process, and one of two algorithms in seven of sixteen.
+    for outputs in ([f"{n}" for n in range(7)], ["b"] * 7 + ["a"] * 9):
+        off = [{output: RUNS} for output in outputs]
+        apart: Planned = (PLANNED, [*ran(PLANNED, "off", *off), *ran(PLANNED, "on", *stable())])
+        same = [{"a": RUNS}] * len(off)
+        still: Planned = (PLANNED, [*ran(PLANNED, "off", *same), *ran(PLANNED, "on", *stable())])
+        (change,) = pair_of(run_of(still), run_of(apart)).changes
+
+        assert (change.kind, change.judged.confirmed) == ("regressed", False)
+        assert change.old is not None
+        assert change.new is not None
+        assert few_processes(change.old, change.new) is None
+
+
+def _slow(on: str) -> Planned:
+    """Return a row that takes too long with the flag off; *on* is what it does under the flag."""
+    processes = {
+        "deterministic": ran(PLANNED, "on", *stable()),
+        "differs": ran(PLANNED, "on", *drifting(20)),
+        "warn_only": [*raised(PLANNED, "on", "put_"), *ran(PLANNED, "warn_only", *stable())],
+        "run under warn_only, differs": [
+            *raised(PLANNED, "on", "put_"),
+            *ran(PLANNED, "warn_only", *drifting(20)),
+        ],
+    }
+    return PLANNED, [
+        *ended(PLANNED, "off", "timeout", "stopped after 60 s"),
+        *(processes.get(on) or raised(PLANNED, "on", on)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "apparent"),
+    [
+        ("deterministic", "put_", "regressed"),
+        ("put_", "deterministic", "improved"),
+        ("put_", "differs", "regressed"),
+        ("put_", "another", "changed"),
+        ("warn_only", "run under warn_only, differs", "changed"),
+        ("put_", "put_", None),
+        ("differs", "differs", None),
+    ],
+)
+def test_the_flag_on_says_what_it_can_without_the_flag_off(
+    before: str, after: str, apparent: str | None
+) -> None:
+    """A row that times out with the flag off in both runs has no finding, and its alert may have changed all the same."""
+    (change,) = compare([run_of(_slow(before), name="a"), run_of(_slow(after), name="b")]).pairs[0].changes
+
+    assert ("not_comparable" if apparent else "same", apparent) == (change.kind, change.judged.apparent)
+    assert ("alert callers put_ → another" in change.judged.detail) == (after == "another")
+
+
+# Whether two rates differ: the exact test against brute force, and what is counted.
+
+
+def _brute_force(one: Rate, other: Rate) -> Fraction:
+    """Return the p-value from the choice of every single table with these margins, in exact fractions."""
+    total = one.differing + other.differing
+    weights = {
+        (k, total - k): Fraction(
+            math.comb(one.compared, k) * math.comb(other.compared, total - k),
+            math.comb(one.compared + other.compared, total),
+        )
+        for k in range(total + 1)
+        if k <= one.compared and total - k <= other.compared
+    }
+    seen = weights[one.differing, other.differing]
+    assert sum(weights.values()) == 1
+    return sum((weight for weight in weights.values() if weight <= seen), Fraction())
+
+
+def _rates(most: int) -> list[Rate]:
+    return [Rate(k, n) for n in range(most + 1) for k in range(n + 1)]
+
+
+def test_every_small_table_is_exact() -> None:
+    """For every two samples of up to nine the p-value is the one that counting all tables gives."""
+    for one, other in product(_rates(9), repeat=2):
+        assert fisher(one, other) == float(_brute_force(one, other)), (one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "p"),
+    [
+        (Rate(3, 4), Rate(1, 4), 34 / 70),  # Fisher's tea: no more likely tables on both sides
+        (Rate(1, 12), Rate(9, 12), 0.002759456185220083),  # "studying", of the usual textbook example
+        (Rate(2, 5), Rate(7, 8), 0.21678321678321677),  # one side doubled would be another number
+        (Rate(1, 98), Rate(0, 98), 1.0),
+        (Rate(98, 98), Rate(0, 98), 2 / math.comb(196, 98)),
+    ],
+)
+def test_known_values(one: Rate, other: Rate, p: float) -> None:
+    """Values that are known from elsewhere, in either order."""
+    assert fisher(one, other) == pytest.approx(p, rel=1e-12)
+    assert fisher(one, other) == fisher(other, one)
+
+
+@pytest.mark.parametrize(("differing", "apart"), [(1, False), (6, False), (7, False), (8, True), (49, True)])
+def test_how_many_must_differ(differing: int, *, apart: bool) -> None:
+    """Against 0 of 98 it takes eight: the level is 1 %."""
+    planned = row("torch.cumsum")
+    old = ran(planned, "off", {"a": 99 - differing, "b": differing})
+    test = rate_test("off", old, ran(planned, "off", {"a": 99}))
+
+    assert (Rate(differing, 98), Rate(0, 98)) == (test.old, test.new)
+    assert apart == test.differ == (test.p < LEVEL)
+
+
+def test_counts_of_a_hostile_file_take_no_time() -> None:
+    """A file may hold any number; what it proves does not grow with it."""
+    assert fisher(Rate(10**18, 10**18), Rate(0, 10**18)) < LEVEL
+    assert fisher(Rate(1, 10**18), Rate(0, 10**18)) == 1.0
+
+
+SAME = {"a": RUNS}
+ODD = [{"x": RUNS}, *[SAME] * 5]
+
+
+@pytest.mark.parametrize(
+    ("processes", "threads", "others", "unit", "rate"),
+    [
+        # The first execution of a process cannot differ from itself, and the two processes' firsts are no matter.
+        ([{"a": 40, "b": 10}, {"c": 45, "d": 5}], [], [SAME] * 2, "executions", Rate(15, 98)),
+        # Nor is it whether the rare output or the frequent one was the first; those that are gone differ all.
+        ([{"a": 40, "b": 10}, SAME], [], [SAME] * 2, "executions", Rate(10, 98)),
+        ([{"b": 10, "a": 40}, SAME], [], [SAME] * 2, "executions", Rate(10, 98)),
+        ([{"a": 9, "overwritten": 30, "b": 11}, SAME], [], [SAME] * 2, "executions", Rate(39, 98)),
+        # A process that chose another algorithm is one event, however often it executed, also where it is the first.
+        ([SAME, {"b": RUNS}], [], [SAME] * 2, "processes", Rate(1, 1)),
+        (ODD, [{}, *[{"t": 10}] * 5], [SAME] * 6, "processes", Rate(1, 5)),
+        (ODD[::-1], [{}, *[{"t": 10}] * 5], [SAME] * 6, "processes", Rate(1, 5)),
+        ([{f"x{place}": RUNS} for place in range(13)], [], [SAME] * 13, "processes", Rate(12, 12)),
+        # Another thread count gives other bits, which is no difference; within it executions may differ, or processes.
+        (drifting(4), [{"t": 10}] * 2, [SAME] * 2, "executions", Rate(3, 116)),
+        (drifting(4), [{"t": 8, "u": 2}, {"t": 10}], [SAME] * 2, "executions", Rate(5, 116)),
+        ([SAME] * 2, [{"t": 10}, {"u": 10}], [SAME] * 2, "processes", Rate(1, 1)),
+    ],
+)
+def test_what_is_counted(
+    processes: list[dict[str, int]],
+    threads: list[dict[str, int]],
+    others: list[dict[str, int]],
+    unit: str,
+    rate: Rate,
+) -> None:
+    """Executions of a process are held against its most frequent output; where none differ, processes are."""
+    planned = row("torch.cumsum")
+    old = ran(planned, "off", *processes)
+    old = [
+        replace(one, groups=(Group(perturbation="threads=1", executions=10, differing=0, digests=digests),))
+        if digests
+        else one
+        for one, digests in zip(old, threads or [{}] * len(old), strict=True)
+    ]
+    test = rate_test("off", old, ran(planned, "off", *others))
+
+    assert (test.unit, test.old, test.new.differing) == (unit, rate, 0)
+
+
+# --- The cost of the flag in two runs: ratios within each, told apart or not.
+
+
+def _timed(off: float, on: float, *, name: str, **environment: Any) -> Matrix:
+    return run_of(STILL, name=name, costs=[cost(PLANNED, off, on)], **environment)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "factor"),
+    [
+        ((1e-5, 1e-5), (1e-5, 3e-5), 3.0),  # a cost that came
+        ((1e-5, 3e-5), (1e-5, 1e-5), 1 / 3),  # one that went
+        ((1e-5, 3e-5), (7e-5, 21e-5), None),  # slower in all, at the same ratio
+        ((1e-5, 1e-5), (1e-5, 1.45e-5), None),  # not by more than 1.5 times
+        ((1e-5, 1e-5), (1e-5, 1.6e-5), 1.6),
+    ],
+)
+def test_cost_is_compared_as_ratios(
+    before: tuple[float, float], after: tuple[float, float], factor: float | None
+) -> None:
+    """A row is listed if its ratio changed by more than 1.5 times, whatever the times."""
+    found = pair_of(_timed(*before, name="a"), _timed(*after, name="b")).cost
+
+    assert found is not None
+    assert found["rows"] == 1
+    assert [pytest.approx(factor)] * (factor is not None) == [one["factor"] for one in found.listed]
+
+
+def test_cost_needs_ratios_told_apart_from_their_spread() -> None:
+    """Quartiles so wide that both runs could have one ratio are no change of cost."""
+    wide = replace(cost(PLANNED, 1e-5, 2e-5), on=replace(cost(PLANNED, 2e-5, 2e-5).on, low=0.9e-5))  # type: ignore[type-var]
+    found = pair_of(_timed(1e-5, 1e-5, name="a"), run_of(STILL, name="b", costs=[wide])).cost
+
+    assert found is not None
+    assert (found["rows"], found.listed) == (1, [])
+
+
+def test_cost_needs_the_same_hardware_and_inputs() -> None:
+    """Ratios on another machine or of other inputs are not held against each other."""
+    other = STILL[0], [replace(one, inputs_digest="other") for one in STILL[1]]
+    later = run_of(other, name="b", costs=[cost(PLANNED, 1e-5, 9e-5)])
+    found = pair_of(_timed(1e-5, 1e-5, name="a"), later).cost
+
+    assert found is not None
+    assert found["rows"] == 0
+    assert None is pair_of(_timed(1e-5, 1e-5, name="a"), _timed(1e-5, 9e-5, name="b", cpu="Other")).cost

@@ -29,7 +29,7 @@ from detmatrix.scanner.worker.bits import digest, parts
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.repro.codegen import Drawing
 from detmatrix.scanner.worker.repro.inputs import InputSourceError
-from tests.conftest import lines, refusal
+from tests.conftest import lines
 from tests.mutants import INPUT_SOURCE
 from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run
 from tests.scripts import PLANTED, SEED, asked, header, loaded, loaded_put, put, seen, source_of
@@ -279,36 +279,6 @@ def test_no_text_of_a_run_file_becomes_code(records: list[dict[str, Any]], tmp_p
 
     assert written > 100
     assert refused > 100
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "text"),
-    [
-        ("perturbation", "threads=1)\nprint('mine')", "at `$.groups[0].perturbation`"),
-        ("perturbation", "threads=0", "at `$.groups[0].perturbation`"),
-        ("perturbation", "unheard_of", "at `$.groups[0].perturbation`"),
-        ("device", "tpu:0", "at `$.settings.device`"),
-        ("device", "cuda:" + "9" * 5000, "at `$.settings.device`"),
-        ("dtype", "float" + "9" * 5000, "at `$.outputs[0].dtype`"),
-        ("dtype", "float32)\n", "at `$.outputs[0].dtype`"),
-        ("shape", -4, "at `$.outputs[0].shape[0]`"),
-    ],
-)
-def test_names_that_there_are_not_are_refused(
-    records: list[dict[str, Any]], tmp_path: Path, field: str, value: Any, text: str
-) -> None:
-    """Perturbations, devices and dtypes are of a kind; others are told with their place when the file is read."""
-    header, observation, *others = json.loads(json.dumps(records))
-    if field == "device":
-        header["settings"]["device"] = value
-    elif field == "perturbation":
-        observation["groups"][0]["perturbation"] = value
-    else:
-        observation["outputs"][0][field] = [value] if field == "shape" else value
-    path = tmp_path / "run.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in (header, observation, *others)))
-
-    assert text in refusal(path)
 
 
 def test_variables_of_a_script_are_those_of_a_table(records: list[dict[str, Any]], tmp_path: Path) -> None:

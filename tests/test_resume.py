@@ -234,9 +234,6 @@ def test_another_machine(
     assert (f"cannot be resumed, the {name} here is not the one it began with" in done.stderr) == (code != 0)
 
 
-# Killed
-
-
 # Interrupted
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Case, OpSpec
 from detmatrix.opspecs.user import SpecFileError, load_specs
-from tests.commands import Command, process_in
+from tests.commands import Command
 from tests.conftest import lines, refused
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
@@ -223,26 +223,22 @@ SPECS = (
 """
 
 
-@pytest.fixture(scope="module")
-def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Scan ops that fail; return what their observations say."""
-    folder = tmp_path_factory.mktemp("broken")
-    (folder / "own_package").mkdir()
-    (folder / "own_package" / "__init__.py").touch()
-    (folder / "own_package" / "own.py").write_text(_BROKEN)
-    (folder / "own_package" / "helper.py").write_text("def helped(x):\n    return x.absent\n")
-    # A process of its own, which forgets the package.
-    done = process_in(folder)(
-        "scan", "m.*", "--specs", "own_package/own.py", "--device", "cpu", "--runs", 2, "--processes", 1,
-        "--no-cost", "--no-overloads", "-o", "run.jsonl",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    records = lines(folder / "run.jsonl")
-    return {one["spec"]: one["message"] for one in records if one["kind"] == "observation"}
-
-
-def test_errors_say_where(messages: dict[str, Any]) -> None:
+def test_errors_say_where(tmp_path: Path) -> None:
     """The innermost line of the user's, also where inputs are drawn; an alert and errors inside torch stay as they are."""
+    pytest.importorskip("torch")
+    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+
+    path = _package(tmp_path, _BROKEN)
+    (path.parent / "helper.py").write_text("def helped(x):\n    return x.absent\n")
+    where: dict[str, Any] = {
+        "direction": "forward",
+        "dtype": "float32",
+        "device": "cpu",
+        "seed": 0,
+        "runs": 2,
+    }
+    messages = {spec.name: observe(spec, "c", **where)["message"] for spec in load_specs(path)}
+
     assert messages["m.broken"] == "name 'absent' is not defined, own.py, line 7"
     assert messages["m.helped"] == "'Tensor' object has no attribute 'absent', helper.py, line 2"
     assert messages["m.undrawn"] == (
