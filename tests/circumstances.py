@@ -102,12 +102,6 @@ def reads_unwritten(x: Any) -> Any:
     return left
 
 
-def slow(x: Any) -> Any:
-    """Take a while."""
-    time.sleep(0.05)
-    return x * 2
-
-
 def doubles(x: Any) -> Any:
     """Behave."""
     return x * 2
@@ -156,6 +150,5 @@ SPECS = (
     *map(_spec, (two_alerts, reads_unwritten, doubles, zeros, nans, untouched)),
     _spec(zero_gradient, backward=True),
     _spec(zeros, constant="it subtracts a tensor from itself", name="zeros_declared"),
-    _spec(slow),
     _spec(busy_cores),
 )

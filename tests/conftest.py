@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from msgspec.structs import replace
 
 from detmatrix.scanner.errors import RunFileError
-from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in, process_in
 from tests.runs import raised, ran, row, stable, write_run
 
@@ -23,6 +24,7 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 LONGEST = ("faults", "opinfo", "resume", "workers", "controls", "readme")
+RECORDED = Path(__file__).parents[1] / "reports" / "runs"
 ADVICE = "give a file that scan wrote"
 
 
@@ -30,6 +32,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the modules that take longest, so that no process is left alone with one at the end."""
     ranks = {f"tests/test_{name}.py": rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _recorded_runs_are_read_once() -> Iterator[None]:
+    """Keep recorded runs, which no test changes, for the commands that read them: reading takes most of their time."""
+    kept: dict[Path, Run] = {}
+
+    def read(path: str | Path) -> Run:
+        place = Path(path).resolve()
+        if place.parent != RECORDED:
+            return read_run(path)
+        if place not in kept:
+            kept[place] = read_run(path)
+        return replace(kept[place], path=str(path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("matrix.model", "cli.explain"):
+            patch.setattr(f"detmatrix.reports.{module}.read_run", read)
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import detmatrix as dm
+from tests.stand_in import StandIn
 
 ROOT = Path(__file__).parent.parent
 RECORDED = [str(ROOT / f"reports/runs/torch-{release}-cpu.jsonl.gz") for release in ("2.13.0", "2.15.0")]
@@ -22,10 +23,13 @@ FIVE: Any = 5
 CELL = "import torch\nSIZE = 8\ndef step(x):\n    return torch.ones(SIZE) + x if x else step(1)\n"
 
 
-def test_the_example_runs_as_cells_of_a_notebook(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["stand-ins", pytest.param("torch", marks=pytest.mark.nightly)])
+def test_the_example_runs_as_cells_of_a_notebook(tmp_path: Path, workers: str) -> None:
     """Each statement of the guide; the values that it shows are those that the commands print."""
+    python = str(StandIn(tmp_path).python) if workers == "stand-ins" else sys.executable
     (example,) = re.findall(r"## From Python\n\n```python\n(.*?)```", GUIDE, flags=re.DOTALL)
-    shown = []
+    shown = ["import detmatrix"]
+    shown += [f"detmatrix.{name}.__kwdefaults__['python'] = {python!r}" for name in ("scan", "check")]
     for node in ast.parse(example).body:
         text = ast.unparse(node)
         shown.append(f"print({text})" if isinstance(node, ast.Expr) else text)

@@ -201,18 +201,8 @@ SMALL = "a run that shows every finding"
 SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "list": (("put_",), "torch.Tensor.put_"),
     "scan": (
-        (
-            "torch.Tensor.put_:overwrite",
-            "--device",
-            "cpu",
-            "--runs",
-            2,
-            "--processes",
-            1,
-            "--no-cost",
-            "--no-overloads",
-        ),
-        "",
+        ("put_", *["--device", "cpu", "--runs", "2", "--processes", "1"], "--python", STANDS_IN),
+        "1 op, ",
     ),
     "report": ((SMALL, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
     "merge": ((SHARD, "-o", "merged.jsonl.gz"), ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.scanner.cli.scan import _tell
 from detmatrix.scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
 from detmatrix.scanner.observations.runfile import Run, read_run
@@ -147,10 +149,10 @@ RUNS = 24
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Scan every circumstance but the slow one with every perturbation."""
+    """Scan every circumstance with every perturbation."""
     names = "quiet,stress,shift,poison,threads"
     options = ("--runs", RUNS, "--perturb", names)
-    return scan(tmp_path_factory.mktemp("circumstances"), "circumstance.[!s]*", *options)
+    return scan(tmp_path_factory.mktemp("circumstances"), "circumstance.*", *options)
 
 
 @pytest.fixture(scope="module")
@@ -322,13 +324,25 @@ def test_rows_say_what_they_show(rows: dict[str, MatrixRow], name: str, expected
 # How often a case is executed, bounded by time.
 
 
-def test_time_bounds_a_case_and_the_true_n_is_recorded(tmp_path: Path) -> None:
-    """A slow case runs as often as its time allows, and is compared over just that."""
-    run = scan(
-        tmp_path, "circumstance.slow", "circumstance.doubles",
-        "--runs", 100, "--max-time", 0.6, "--perturb", "quiet", "--processes", 1,
-    )  # fmt: skip
+def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_path: Path) -> None:
+    """A slow case runs as often as its time allows, which a worker is told, and is compared over just that."""
+    pytest.importorskip("torch")
+    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
-    rows = rows_by_name(run)
-    assert 2 <= rows["slow"].off.runs < 20
-    assert rows["doubles"].off.runs == 100
+    standing = StandIn(tmp_path)
+    detmatrix("scan", "torch.topk", "--device", "cpu", "--max-time", 0.6, "--python", standing.python)
+    asked = [one for one in standing.noted if one["do"] == "observe" and one["spec"] == "torch.topk"]
+    assert {one["max_time"] for one in asked} == {0.6}
+
+    where: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
+    slow, quick = (
+        OpSpec(
+            name="own",
+            op=lambda x, seconds=seconds: time.sleep(seconds) or x * 2,
+            why="Waits.",
+            cases={"one": Case(inputs=lambda t: call(t.normal(64)))},
+        )
+        for seconds in (0.05, 0)
+    )
+    assert 2 <= observe(slow, "one", **where, runs=100, max_time=0.6)["executions"] < 20
+    assert observe(quick, "one", **where, runs=100, max_time=0.6)["executions"] == 100
