@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from detmatrix.scanner.cli.main import main
 from detmatrix.scanner.errors import EXIT_INTERRUPTED
+from detmatrix.scanner.observations.runfile import Run, read_run
 from tests import tied
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -44,6 +45,13 @@ def command_in(folder: Path) -> Command:
             return subprocess.CompletedProcess(words, code, _content(printed), _content(complained))
 
     return run
+
+
+def scanned_in(folder: Path, *words: object, code: int = 0) -> Run:
+    """Scan in *folder*, which ends with a code, and return the run that it wrote into ``run.jsonl``."""
+    done = command_in(folder)("scan", *words, "-o", "run.jsonl")
+    assert done.returncode == code, done.stderr
+    return read_run(folder / "run.jsonl")
 
 
 def process_in(folder: Path) -> Command:

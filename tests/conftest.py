@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,12 @@ def quiet_torch() -> Iterator[None]:
 def lines(path: Path) -> list[dict[str, Any]]:
     """Return the records of a run file as plain objects."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
+    """Write a run file that has these records, and return its path."""
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return path
 
 
 # What a scan says before it knows whether it can do what was asked.

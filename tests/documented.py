@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.entries import HEADINGS, INDENT
@@ -17,7 +18,9 @@ from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import (
     MODES,
     Claim,
+    Condition,
     CpuComparison,
+    Kind,
     Mode,
     Schedule,
     SimulatedDevice,
@@ -139,3 +142,32 @@ def simulated(text: str, *rows: Planned, multiprocessors: int = 108, **known: An
     return matrix_of(
         one.name, replace(one.run, header=replace(header, environment=environment), observations=seen)
     )
+
+
+# Single bullets under the headings of the lists, and the claims they are read as.
+
+
+DETERMINISTIC = "    The following normally-nondeterministic operations will act\n    deterministically when ``mode=True``:\n"
+RAISES = (
+    "    The following normally-nondeterministic operations will throw a\n"
+    "    :class:`RuntimeError` when ``mode=True``:\n"
+)
+CUBLAS = (
+    "    A handful of CUDA operations are nondeterministic unless the environment variable\n"
+    "    ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` is set. If not, a :class:`RuntimeError`\n"
+    "    will be raised from these operations when called with CUDA tensors:\n"
+)
+
+
+def read(bullet: str, heading: str = RAISES) -> tuple[Claim, ...]:
+    """Return the claims of the lists that consist of one bullet, written without its marker."""
+    return parse_claims(f"Sets.\n\n{heading}\n        * {bullet}\n\n    Note that this is slow.\n")
+
+
+def claim_of(bullet: str, heading: str = RAISES) -> Claim:
+    (claim,) = read(bullet, heading)
+    return claim
+
+
+def condition(kind: str, name: str, *values: str) -> Condition:
+    return Condition(kind=msgspec.convert(kind, Kind), name=name, values=values)

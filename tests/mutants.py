@@ -45,8 +45,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.repro.script import BatchSource, InputSource, invariance_script, script
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS
-from tests.evidence_runs import SEVERITY, controls, cost, evidence, sentinel
-from tests.invariances import ASKED_CONTROLS, asked_of
+from tests.evidence_runs import ASKED_CONTROLS, SEVERITY, asked_of, controls, cost, evidence, sentinel
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,

@@ -22,9 +22,9 @@ from detmatrix.scanner.processes.variables import worker_environment
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from tests.bullets import CUBLAS, DETERMINISTIC, read
 from tests.commands import Command
 from tests.compared import run_of
+from tests.documented import CUBLAS, DETERMINISTIC, read
 from tests.evidence_runs import ONE
 from tests.quick import SPECS as QUICK
 from tests.runs import (

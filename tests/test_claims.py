@@ -34,7 +34,8 @@ from detmatrix.scanner.claims.tables import (
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.records import Claim, Condition, Row
-from tests.bullets import CUBLAS, DETERMINISTIC, RAISES, condition, one, read
+from tests.documented import CUBLAS, DETERMINISTIC, RAISES, condition, read
+from tests.documented import claim_of as one
 
 # --- Bullets ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from detmatrix.scanner.observations.records import Source
 from detmatrix.scanner.run.remeasure import rows_here
 from tests.commands import command_in
 from tests.compared import run_of
-from tests.conftest import lines, refused
+from tests.conftest import lines, refused, write_lines
 from tests.runs import ALERT, row
 from tests.stand_in import StandIn
 
@@ -74,15 +74,13 @@ def _standing(folder: Path) -> tuple[str, str]:
 
 def _still(path: Path) -> Path:
     """Make a row that differs each time look as if it had not in a run file."""
-    changed = []
-    for line in lines(path):
+    changed = lines(path)
+    for line in changed:
         if line["kind"] == "observation" and line["spec"] == "grown.noise":
             line |= {"executions": 20, "digests": {"still": 20}, "first_differing": None}
             line["outputs"] = [one | {"differing": 0, "severity": None} for one in line["outputs"]]
             line["groups"] = [{"perturbation": "quiet", "executions": 20, "differing": 0}]
-        changed.append(json.dumps(line))
-    path.write_text("\n".join(changed) + "\n")
-    return path
+    return write_lines(path, changed)
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +164,7 @@ def _edited(planted: Planted, name: str, environment: dict[str, Any], device: st
     header["settings"]["device"] = device
     for planned in (*header["planned"], *header["controls"]):
         planned["device"] = device
-    path = planted.folder / f"{name}.jsonl"
-    path.write_text("\n".join(json.dumps(line) for line in (header, *rest)) + "\n")
-    return path
+    return write_lines(planted.folder / f"{name}.jsonl", (header, *rest))
 
 
 @pytest.mark.parametrize(

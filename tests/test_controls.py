@@ -20,7 +20,7 @@ from detmatrix.scanner.perturbations import shares
 from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.power import has_power
-from tests.commands import Command, command_in, process_in
+from tests.commands import Command, command_in, process_in, scanned_in
 from tests.conftest import lines
 from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
@@ -174,13 +174,9 @@ def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
 
 def test_sentinels_run_between_rows(tmp_path: Path) -> None:
     """At most 24 rows lie between two of them."""
-    done = command_in(tmp_path)(
-        "scan", "torch.nn.functional.*", "--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet",
-        "--no-cost", "--no-overloads", "-o", "run.jsonl", "--python", StandIn(tmp_path).python,
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stderr
-    run = read_run(tmp_path / "run.jsonl")
+    options = ("--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet", "--no-cost")
+    python = StandIn(tmp_path).python
+    run = scanned_in(tmp_path, "torch.nn.functional.*", *options, "--no-overloads", "--python", python)
     places = [one.before for one in run.sentinels if one.mode == "off"]
     assert max(after - before for before, after in pairwise(places)) == 24
     assert (places[0], places[-1]) == (0, len(run.header.planned))
@@ -335,14 +331,16 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_p
     assert {one["max_time"] for one in asked} == {0.6}
 
     where: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
-    slow, quick = (
-        OpSpec(
-            name="own",
-            op=lambda x, seconds=seconds: time.sleep(seconds) or x * 2,
-            why="Waits.",
-            cases={"one": Case(inputs=lambda t: call(t.normal(64)))},
-        )
-        for seconds in (0.05, 0)
-    )
-    assert 2 <= observe(slow, "one", **where, runs=100, max_time=0.6)["executions"] < 20
-    assert observe(quick, "one", **where, runs=100, max_time=0.6)["executions"] == 100
+
+    def waits(x: Any, seconds: float) -> Any:
+        time.sleep(seconds)
+        return x * 2
+
+    cases = {
+        name: Case(inputs=lambda t, seconds=seconds: call(t.normal(64), seconds))  # type: ignore[misc]
+        for name, seconds in (("slow", 0.05), ("quick", 0))
+    }
+    spec = OpSpec(name="own", op=waits, why="Waits.", cases=cases)
+    slow, quick = (observe(spec, case, **where, runs=100, max_time=0.6)["executions"] for case in cases)
+    assert 2 <= slow < 20
+    assert quick == 100

@@ -1,4 +1,4 @@
-"""What the process that loads cuDNN says: against a cuDNN of a few lines of C, whose answers are known."""
+"""What tables of cuDNN's engines show, recorded ones and one made by hand; and how cuDNN is asked for them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,198 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from detmatrix.reports.cudnn import changes, expected_engines
+from detmatrix.scanner.cases.catalog import load_catalog
+from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
+from detmatrix.scanner.cases.rows import known_rows
 from detmatrix.scanner.cudnn import take as taking
-from detmatrix.scanner.cudnn.problems import PROBLEMS
-from detmatrix.scanner.cudnn.record import Engine, EngineTable
+from detmatrix.scanner.cudnn.problems import PROBLEMS, Problem
+from detmatrix.scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
 from detmatrix.scanner.errors import BuildError
+from detmatrix.scanner.observations.records import Direction, Row
 from tests import fake_cudnn
 from tests.commands import Command
 from tests.conftest import refused
+from tests.runs import row
 
-pytestmark = pytest.mark.skipif(fake_cudnn.COMPILER is None, reason="there is no C compiler")
+ENGINES = Path(__file__).parent.parent / "reports" / "engines"
+RECORDED = [
+    ENGINES / f"cudnn-{version}.json.gz"
+    for version in ("9.10.2", "9.19.0", "9.20.0", "9.24.0", "9.26.0", "9.28.0")
+]
+TENSOR_CORES, RACING, DOWN = (
+    Engine(1, ("TENSOR_CORE",)),
+    Engine(2, ("NONDETERMINISTIC",)),
+    Engine(3, ("DOWN_CONVERT_INPUTS",)),
+)
+
+
+def _cell(
+    dtype: str = "float32", layout: str = "contiguous", order: tuple[int, ...] = (3, 1, 2)
+) -> EngineCell:
+    return EngineCell("H100", "data gradient", 0, dtype, layout, 9, (TENSOR_CORES, RACING, DOWN), order)
+
+
+def _table(*cells: EngineCell, cudnn: str = "9.28.0") -> EngineTable:
+    layer = Problem("Net\x1b[2J | <b>", "conv1", 1, 3, (8, 8), 4, 3, padding=1)
+    return EngineTable(
+        tool="detmatrix 0",
+        cudnn=cudnn,
+        driver="stub",
+        gpus={"H100": "described"},
+        problems=(layer,),
+        cells=cells,
+    )
+
+
+def test_what_pytorch_tries() -> None:
+    """Without TF32 tensor cores go, so that the nondeterministic engine moves up; what converts inputs down always goes."""
+    both = ways(_cell())
+
+    assert both == {TF32: (TENSOR_CORES, RACING), "float32": (RACING,)}
+    assert ways(_cell("float16")) == {"float16": (TENSOR_CORES, RACING)}
+    assert (first_place(both[TF32]), first_place(both["float32"]), first_place((DOWN,))) == (2, 1, None)
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_changes(detmatrix: Command, tmp_path: Path, form: str) -> None:
+    """Of two tables the layers are named where the first engine changed, and their text stays text."""
+    for name, order in (("old.json", (1, 2)), ("new.json", (2, 1))):
+        (tmp_path / name).write_text(encode(_table(_cell("float16", order=order), cudnn=name)))
+    done = detmatrix("cudnn", "--read", "old.json", "--read", "new.json", "--format", form)
+
+    assert done.returncode == 0
+    assert "<b>" not in done.stdout.partition("old.json to new.json")[2].partition("Accepted engines")[0]
+    assert "newly first" in done.stdout
+    assert "no longer first" not in done.stdout
+    assert ("\x1b" in done.stdout) is (form == "html")
+
+
+def test_a_dtype_whose_order_is_unknown_is_no_change() -> None:
+    """Neither has it come where the older release leaves it to the fallback list, nor has it gone the other way."""
+    half = _cell("float16", order=(2, 1))
+    known, unknown = (_table(half, _cell("bfloat16", order=order)) for order in ((2, 1), ()))
+
+    steps = changes([unknown, known, unknown])["steps"]
+    assert [(step["newly_first"], step["no_longer_first"]) for step in steps] == [([], []), ([], [])]
+
+
+def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:
+    """The page in the repository is what the command writes of the recorded tables."""
+    paths = [word for path in RECORDED for word in ("--read", str(path))]
+
+    assert detmatrix("cudnn", *paths, "--format", "md").stdout == (ENGINES / "changes.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", "not a table of engines; give a file that detmatrix cudnn wrote"),
+        ('{"kind": "cudnn", "format": 99}', "written in table of engines format 99"),
+        ('{"kind": "cudnn", "format": 1}', "required field"),
+        (encode(_table(_cell())).replace('"problem":0', '"problem":7'), "a problem that is not there"),
+    ],
+)
+def test_damaged_table(detmatrix: Command, tmp_path: Path, text: str, expected: str) -> None:
+    """What cannot be read is one line."""
+    (tmp_path / "table.json").write_text(text)
+    done = detmatrix("cudnn", "--read", "table.json")
+
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert expected in done.stderr
+
+
+# --- What a row of the matrix is told of cuDNN's engines: those of recorded layers like its own case, and of no others.
+
+BUILD = "2.15.0+cu132"
+CATALOG = [one for one in known_rows("cuda:0", load_catalog(())) if is_convolution(one)]
+NO_LAYER = "no recorded layer like it; not measured"
+NO_ENGINE = "no engine noted nondeterministic for recorded layers like it; not measured"
+
+
+def _row(
+    name: str = "Conv2d",
+    case: str = "weight_grad",
+    direction: Direction = "backward",
+    dtype: str = "float32",
+) -> Row:
+    op = f"torch.nn.functional.{name.lower().replace('transpose', '_transpose')}"
+    return replace(row(f"torch.nn.{name}", case=case, direction=direction, dtype=dtype), op=op)
+
+
+@pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.id)
+def test_every_case_of_the_catalog_is_a_layer(one: Row) -> None:
+    """What its generator calls the op with on CUDA agrees with what the case is named for, and with its traits."""
+    layer = layer_of(one)
+    assert layer is not None
+    kind, named = layer.problem.kind, one.case
+
+    assert (kind.dims, layer.problem.transposed) == (int(one.op[-2]), "transpose" in one.op)
+    assert kind.grouping == next((word for word in ("depthwise", "grouped") if word in named), "")
+    assert (kind.strided, kind.dilated) == ("strided" in named, "dilated" in named)
+    assert kind.pointwise == (named == "single_product")
+    assert layer.layout == one.traits.get("memory_format", "contiguous")
+    of = [name for name in ("input", "weight", "bias") if named.endswith(f"{name}_grad")]
+    gradients = {"input": ("data gradient",), "weight": ("weight gradient",), "bias": ()}
+    assert layer.gradients == (gradients[of[0]] if of else layer.gradients)
+    assert named != "batch" or layer.gradients == ("data gradient", "weight gradient")
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (_row(), ["weight gradient (2-D): engine 20 noted nondeterministic, tried first for ", " of 8"]),
+        (_row(case="depthwise_weight_grad"), ["weight gradient (2-D, depthwise): engine 20 ", " of 2"]),
+        (_row(case="grouped_weight_grad"), ["weight gradient (2-D, grouped): engine 20 ", " of 1"]),
+        (_row("Conv3d"), ["weight gradient (3-D): engine 20 ", " of 1"]),
+        (_row("Conv1d"), [f"weight gradient (1-D): {NO_LAYER}"]),
+        (_row("Conv3d", "depthwise_weight_grad"), [f"weight gradient (3-D, depthwise): {NO_LAYER}"]),
+        (_row(case="strided_dilated_weight_grad"), [f"weight gradient (2-D, strided, dilated): {NO_LAYER}"]),
+        (_row(dtype="float64"), [f"weight gradient (2-D): {NO_LAYER}"]),
+        (_row(case="dense", direction="forward"), [f"forward (2-D): {NO_ENGINE}"]),
+        (_row(case="single_product", direction="forward"), [f"forward (2-D, kernel of 1): {NO_ENGINE}"]),
+        (_row(case="batch"), ["data gradient (2-D): engine 25 ", "; weight gradient (2-D): engine 20 "]),
+        # What cuDNN is asked for by a transposed convolution.
+        (_row("ConvTranspose2d", "dense", "forward"), ["data gradient (2-D): engine 25 "]),
+        (_row("ConvTranspose2d", "input_grad"), [f"forward (2-D): {NO_ENGINE}"]),
+    ],
+    ids=lambda one: one.id if isinstance(one, Row) else None,
+)
+def test_a_row_counts_layers_like_its_case(named: Row, told: list[str]) -> None:
+    """Of its operation, dims, groups, stride, dilation, dtype and layout; where none is recorded it says so."""
+    text = expected_engines(named, BUILD)
+
+    assert text.startswith(f"cuDNN 9.26.0: {told[0]}")
+    assert all(part in text for part in told)
+
+
+@pytest.mark.parametrize(
+    ("build", "cudnn"),
+    [
+        ("2.8.0+cu128", "cuDNN 9.10.2: "),
+        ("2.11.0+cu130", "cuDNN 9.19.0: "),
+        ("2.15.0+cu132", "cuDNN 9.26.0: "),
+        *((build, "") for build in ("2.9.1+cu130", "2.10.0+cu130", "2.13.0+cpu", "2.9.1+rocm6.4", "2.9.1")),
+    ],
+)
+def test_a_row_is_told_of_builds_whose_wheel_is_known(build: str, cudnn: str) -> None:
+    """A wheel of the same release for another CUDA may require another cuDNN, so nothing is said of it."""
+    assert expected_engines(_row(), build).partition("weight gradient")[0] == cudnn
+
+
+# What the process that loads cuDNN says: against a cuDNN of a few lines of C, whose answers are known.
+
+
 LAYER = PROBLEMS[0]
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the fake once."""
+    if fake_cudnn.COMPILER is None:
+        pytest.skip("there is no C compiler")
     return fake_cudnn.build(tmp_path_factory.mktemp("cudnn"))
 
 
@@ -99,6 +275,7 @@ def test_without_cudnn(detmatrix: Command, monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+@pytest.mark.usefixtures("library")
 def test_library_that_is_none(tmp_path: Path) -> None:
     """A file that cannot be loaded is told in a line."""
     (tmp_path / "libcudnn.so.9").write_text("no library")

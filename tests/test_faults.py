@@ -14,8 +14,8 @@ from detmatrix.scanner.observations.records import Dispatch, Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.worker.overloads import Overloads
-from tests.commands import Command, command_in
-from tests.conftest import cells, lines
+from tests.commands import Command, command_in, scanned_in
+from tests.conftest import cells, lines, write_lines
 from tests.stand_in import StandIn
 
 # What each planted case must read as in both modes, and a word of its reason in mode off.
@@ -58,9 +58,7 @@ OPTIONS = ("--specs", QUICK, "--device", "cpu", "--processes", 1)
 def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run file of a real scan: specs that behave, misbehave, alert and crash, with timings and overloads."""
     folder = tmp_path_factory.mktemp("real")
-    more = ("--specs", QUICK.with_name("planted.py"), "--runs", 6, "-o", "run.jsonl")
-    done = command_in(folder)("scan", "quick", "planted", *OPTIONS, *more)
-    assert done.returncode == 0, done.stderr
+    scanned_in(folder, "quick", "planted", *OPTIONS, "--specs", QUICK.with_name("planted.py"), "--runs", 6)
     return folder / "run.jsonl"
 
 
@@ -234,9 +232,7 @@ RACING = (
 
 def _racing(folder: Path) -> Path:
     """Scan ops of which some race; return the run file."""
-    options = ("--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads")
-    done = command_in(folder)("scan", *RACING, *options, "-o", "run.jsonl")
-    assert done.returncode == 0, done.stderr
+    scanned_in(folder, *RACING, "--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads")
     return folder / "run.jsonl"
 
 
@@ -310,10 +306,9 @@ def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) 
     assert (seen[-1]["mode"], seen[-1]["spec"]) == ("warn_only", "quick.put_")
     header["groups"] = {spec: 1 for spec in header["groups"] if spec in {"quick.cumsum", "quick.put_"}}
     path = tmp_path / "run.jsonl"
-    path.write_text(json.dumps(header) + "\n")
-    alone = read_run(path).header
+    alone = read_run(write_lines(path, [header])).header
     header["plan"] = plan_digest(alone, alone.planned)
-    kept = "".join(json.dumps(one) + "\n" for one in (header, *seen[:-1]))
+    kept = write_lines(path, (header, *seen[:-1])).read_text()
     path.write_text(kept + json.dumps(seen[-1])[:100])
 
     done = detmatrix("scan", *options, "--resume", "-o", path)

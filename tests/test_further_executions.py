@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
-from tests.commands import command_in
+from tests.commands import scanned_in
 from tests.conftest import lines
 from tests.stand_in import StandIn
 
 QUICK = Path(__file__).with_name("quick.py")
-OPTIONS = (
-    "--specs", QUICK, "--device", "cpu", "--perturb", "quiet", "--no-cost", "--no-overloads", "-o", "run.jsonl",
-)  # fmt: skip
+OPTIONS = ("--specs", QUICK, "--device", "cpu", "--perturb", "quiet", "--no-cost", "--no-overloads")
 ROW = "quick.cumsum:small:forward:float32"
 RUNS = 6
 OTHER_BITS = {"mode": "on", "spec": "quick.cumsum", "dtype": "float32", "direction": "forward"}
@@ -33,11 +31,8 @@ def _scan(
         for asked in (runs, 100 - 2 * runs, 1000 - 2 * runs)
     ]
     standing = StandIn(folder, *rules, *others)
-    done = command_in(folder)(
-        "scan", "quick.cumsum", *OPTIONS, "--runs", runs, *more, "--python", standing.python
-    )
-    assert done.returncode == 0, done.stderr
-    return read_run(folder / "run.jsonl"), standing
+    words = (*OPTIONS, "--runs", runs, *more, "--python", standing.python)
+    return scanned_in(folder, "quick.cumsum", *words), standing
 
 
 def _row(run: Run) -> MatrixRow:

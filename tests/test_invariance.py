@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,10 @@ from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from detmatrix.scanner.worker import invariance as variants
 from detmatrix.scanner.worker.invariance import measure
-from tests.commands import Command
-from tests.conftest import lines, refusal, refused
-from tests.evidence_runs import text
-from tests.invariances import ASKED_CONTROLS
-from tests.invariances import asked_of as varying_of
+from tests.commands import Command, scanned_in
+from tests.conftest import lines, refusal, refused, write_lines
+from tests.evidence_runs import ASKED_CONTROLS, text
+from tests.evidence_runs import asked_of as varying_of
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -61,14 +59,12 @@ ASKED = ("--invariance", "threads,batch,layout", "--no-cost", "--no-overloads", 
 
 
 @pytest.fixture
-def scanned(detmatrix: Command, tmp_path: Path) -> Run:
+def scanned(tmp_path: Path) -> Run:
     """Scan quick rows with all properties, by stand-ins."""
     standing = StandIn(
         tmp_path, {"spec": "quick.cumsum", "dtype": "float64", "do": "observe", "then": "vary"}
     )
-    done = detmatrix("scan", "quick.cumsum", "quick.put_", *OPTIONS, *ASKED, "--python", standing.python)
-    assert done.returncode == 0, done.stderr
-    return read_run(tmp_path / "run.jsonl")
+    return scanned_in(tmp_path, "quick.cumsum", "quick.put_", *OPTIONS, *ASKED, "--python", standing.python)
 
 
 def asked_of(run: Run) -> Iterator[tuple[str, str]]:
@@ -122,10 +118,9 @@ def test_records_that_no_scan_can_have_written_are_refused(tmp_path: Path) -> No
     )
 
     def refused_with(**changed: Any) -> str:
-        path.write_text(
-            "".join(json.dumps(one | changed if at == place else one) + "\n" for at, one in enumerate(whole))
+        return refusal(
+            write_lines(path, (one | changed if at == place else one for at, one in enumerate(whole)))
         )
-        return refusal(path)
 
     assert "was never planned" in refused_with(spec="quick.other")
     assert "stands twice" in refused_with(

@@ -16,7 +16,7 @@ from detmatrix.reports.matrix.model import load
 from detmatrix.reports.matrix.words import named_machines
 from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
-from tests.conftest import refused
+from tests.conftest import lines, refused, write_lines
 from tests.large import write_shard
 from tests.stand_in import StandIn
 
@@ -54,11 +54,10 @@ def in_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def changed(path: Path, **fields: Any) -> None:
     """Change the header of a run file; what is a dictionary is added to."""
-    header, _, rest = path.read_text().partition("\n")
-    record = json.loads(header)
+    records = lines(path)
     for name, value in fields.items():
-        record[name] = {**record[name], **value} if isinstance(value, dict) else value
-    path.write_text(f"{json.dumps(record)}\n{rest}")
+        records[0][name] = {**records[0][name], **value} if isinstance(value, dict) else value
+    write_lines(path, records)
 
 
 def shard_name(number: int) -> str:
@@ -170,7 +169,7 @@ def test_a_row_that_no_file_observed(in_shards: Path, tmp_path: Path) -> None:
     """What is joined of all shards is not called complete without it, and nothing is written."""
     # The first row of the plan.
     other = Path(shutil.copy(in_shards / shard_name(1), tmp_path / "other.jsonl"))
-    records = [json.loads(line) for line in other.read_text().splitlines()]
+    records = lines(other)
     lost = next(one for one in records if one["kind"] == "observation" and "control" not in one["spec"])
     ours = {name: lost[name] for name in ("spec", "case", "direction", "dtype")}
     kept = [one for one in records if one["kind"] == "header" or not ours.items() <= one.items()]
@@ -180,7 +179,7 @@ def test_a_row_that_no_file_observed(in_shards: Path, tmp_path: Path) -> None:
         "costs": kinds["cost"],
         "dispatches": kinds["dispatch"],
     }
-    other.write_text("".join(f"{json.dumps(one)}\n" for one in kept))
+    write_lines(other, kept)
 
     rest = [shard_name(number) for number in range(1, SHARDS + 1) if number != 1]
     done = command_in(in_shards)("merge", other, *rest, "-o", tmp_path / "all.jsonl")

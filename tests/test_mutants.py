@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import lines
+from tests.conftest import lines, write_lines
 from tests.mutants import Mutants, act, actions, base_run, read
 
 ACTIONS = actions()
@@ -83,9 +82,7 @@ def test_mutants_that_were_not_rendered(tmp_path: Path, name: str) -> None:
     for record in records:
         if record["kind"] == kind and record.get("outcome", "ran") == "ran":
             (record["environment"] if kind == "header" else record).update(change)
-    path = tmp_path / "mutant.jsonl"
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in records))
 
-    if (one := read(path)) is not None:
+    if (one := read(write_lines(tmp_path / "mutant.jsonl", records))) is not None:
         for action in ACTIONS.values():
             act(action, one, base)

@@ -10,17 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from detmatrix.reports.checks import render_github
 from detmatrix.reports.cli.report import RENDERERS
+from detmatrix.reports.compare.judge import CHANGES
 from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
+from detmatrix.reports.compare.page import failures
+from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.view import RENDERERS as DOCS
+from detmatrix.reports.matrix.model import load
 from detmatrix.reports.render import write_report
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import MODES
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
+from tests.compared import OPS, VERSIONS, run_of, shows
 from tests.conftest import one_line
 from tests.documented import docstring
-from tests.runs import write_run
+from tests.runs import CLOSING, ENVIRONMENT, Planned, ended, ran, row, stable, write_run
+from tests.stand_in import StandIn
 
 
 @pytest.fixture
@@ -157,3 +167,145 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
     check = ("--fail-on", "silent", "--except", "put_")
     excepted = detmatrix("report", run, "--rows", "cumsum", *check).stderr
     assert excepted == "detmatrix: --except: no row is 'put_'; detmatrix report shows what there is\n"
+
+
+# What CI is told: exit codes of checks and the line that says why, annotations of GitHub, JUnit XML.
+
+
+@pytest.fixture
+def checked_run(tmp_path: Path) -> Path:
+    """Return a checked_run of one op that is silent, one that raises and one that is deterministic."""
+    findings: tuple[Finding, ...] = ("silent", "raises", "deterministic")
+    rows = [shows(finding, row(f"torch.{finding}")) for finding in findings]
+    return write_run(tmp_path / "checked_run.jsonl", rows)
+
+
+def test_nothing_settled_and_nothing_to_trust_pass_no_check(detmatrix: Command, tmp_path: Path) -> None:
+    """A check that rests on no finding has not passed."""
+    open_row = row("torch.open")
+    lost = write_run(tmp_path / "lost.jsonl", [(open_row, ended(open_row, "off", "crash", "signal 11"))])
+    closing = replace(CLOSING, distrust=("the control varies shows nothing",))
+    void = write_run(tmp_path / "void.jsonl", [shows("deterministic")], closing=closing)
+
+    told = [detmatrix("report", path, "--fail-on", "silent") for path in (lost, void)]
+
+    assert [done.returncode for done in told] == [1, 1]
+    assert "nothing was settled in lost.jsonl: 1 row, all inconclusive" in told[0].stderr
+    assert "void.jsonl is not trustworthy: the control varies shows nothing" in told[1].stderr
+
+
+@pytest.mark.parametrize(("asked", "code"), [("silent", 1), ("raises", 0)])
+def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str, code: int) -> None:
+    """The scan is whole, its file is kept, and the last line says what failed."""
+    standing = StandIn(tmp_path, {"do": "observe", "mode": "on", "spec": "torch.bmm", "then": "vary"})
+    words = ("torch.bmm", "--device", "cpu", "--python", standing.python, "--no-overloads", "--no-cost")
+    done = detmatrix("scan", *words, "--fail-on", asked)
+
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / "detmatrix.jsonl").exists()
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("detmatrix: --fail-on silent: ") is bool(code)
+    assert ("silent: torch.bmm (" in last) is bool(code)
+
+
+def test_every_annotation_of_a_function_stands_at_its_line(checked_run: Path) -> None:
+    """Of `check`, whose checked_run file is thrown away; what is untrusted or serial too."""
+    planned = row("torch.cumsum", "few")
+    serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
+    path = write_run(
+        checked_run.with_name("serial.jsonl"), [shows("silent", row("torch.bmm")), (planned, serial)]
+    )
+    notes = list(render_github(load([str(path)]), at=("my.py", 3)))
+
+    assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}
+    assert all(" file=my.py,line=3,title=" in note for note in notes)
+
+
+# --- Comparisons
+
+
+def _seldom(op: str, case: str, differing: int) -> Planned:
+    """Return a sample of which so few of twenty executions in each mode off differ that chance may have done it."""
+    planned = replace(row(op, case), spec=f"opinfo:{op}", op=op, source="opinfo", provoked="samples")
+    off = [{"a": 20 - differing, **{f"b{place}": 1 for place in range(differing)}}]
+    return planned, [*ran(planned, "off", *off), *ran(planned, "on", {"a": 20})]
+
+
+def _samples(op: str, *cases: str) -> list[Planned]:
+    return [_seldom(op, case, 0) for case in cases]
+
+
+def test_rows_of_one_op_count_together_and_samples_count_once() -> None:
+    """Four rows, each of which may be chance, are no chance together; what is likely stands above other samples."""
+    old = [_seldom("torch.linalg.lstsq", f"sample_{place}", 4) for place in range(4)]
+    new = [_seldom("torch.linalg.lstsq", f"sample_{place}", 0) for place in range(4)]
+    pair = [
+        run_of(*old, *_samples("torch.qr", "same", "a", "b"), name="old"),
+        run_of(*new, *_samples("torch.qr", "same", "c"), *_samples("torch.cdist", "d"), name="new"),
+    ]
+    lines = [*map(str, failures(compare(pair), CHANGES))]
+
+    assert [line.partition(":")[0] for line in lines] == ["improved (likely)", "other samples"]
+    assert lines[0].startswith(
+        "improved (likely): torch.linalg.lstsq: 4 rows together: off: 16 of 76 → 0 of 76 further executions differed"
+    )
+    assert lines[1].startswith("other samples: 2 rows added, 2 rows removed, of 2 entries")
+    assert not list(failures(compare(pair), ("regressed",)))
+
+
+def test_rows_of_several_ops_do_not_count_together() -> None:
+    """Each of four ops may have changed by chance; nothing joins them."""
+    old = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 4) for place in range(4))]
+    new = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 0) for place in range(4))]
+
+    assert not list(failures(compare([run_of(*old, name="old"), run_of(*new, name="new")]), CHANGES))
+
+
+# --- The compare command: the same bytes every time, checks for CI, and errors of one line each.
+
+
+def write(folder: Path, version: str, findings: Iterable[Finding], **fields: Any) -> Path:
+    """Write a checked_run of a torch that shows findings, one op each."""
+    rows = [shows(finding, row(op)) for op, finding in zip(OPS, findings, strict=False)]
+    return write_run(
+        folder / f"{version}.jsonl", rows, environment=replace(ENVIRONMENT, torch=version), **fields
+    )
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """Return the runs of three versions: one op stopped raising, one became silent, one deterministic."""
+    return [write(tmp_path, version, findings) for version, findings in VERSIONS.items()]
+
+
+@pytest.mark.parametrize("check", ["regression", "change"])
+def test_a_run_with_itself_passes_every_check(detmatrix: Command, runs: list[Path], check: str) -> None:
+    """The same checked_run twice is the same in every row."""
+    done = detmatrix("compare", runs[1], runs[1], "--fail-on", check, "--format", "json")
+    (pair,) = json.loads(done.stdout)["pairs"]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(pair["rows"]) == pair["counts"]["same"] == sum(pair["counts"].values()) > 0
+
+
+def test_improvements_are_no_regressions(detmatrix: Command, runs: list[Path]) -> None:
+    """--fail-on regression passes what improved; --fail-on change does not."""
+    codes = [
+        detmatrix("compare", *runs[:2], "--fail-on", check).returncode for check in ("regression", "change")
+    ]
+
+    assert codes == [0, 1]
+
+
+def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list[Path]) -> None:
+    """An untrusted checked_run, or one of another machine, is no all-clear; JSON on standard output stays JSON."""
+    closing = replace(CLOSING, distrust=("the control varies shows nothing",))
+    void = write(runs[0].parent, "void", VERSIONS["2.13.0"], closing=closing)
+    done = detmatrix("compare", runs[1], void, "--fail-on", "regression", "--format", "json")
+
+    assert done.returncode == 1
+    assert (
+        one_line(done.stderr)
+        == "nothing compared: 2.13.0.jsonl → void.jsonl: untrusted_run: void.jsonl: the control varies shows nothing"
+    )
+    assert {"untrusted_run"} == {one["reason"] for one in json.loads(done.stdout)["pairs"][0]["rows"]}

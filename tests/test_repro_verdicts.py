@@ -29,7 +29,7 @@ from detmatrix.scanner.worker.bits import digest, parts
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.repro.codegen import Drawing
 from detmatrix.scanner.worker.repro.inputs import InputSourceError
-from tests.conftest import lines
+from tests.conftest import lines, write_lines
 from tests.mutants import INPUT_SOURCE
 from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run
 from tests.scripts import PLANTED, SEED, asked, header, loaded, loaded_put, put, seen, source_of
@@ -245,8 +245,8 @@ def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
         yield place
 
 
-def _changed(records: list[dict[str, Any]], place: tuple[Any, ...], payload: str) -> str:
-    """Return a run file in which one string, or the name of one member, is another."""
+def _changed(records: list[dict[str, Any]], place: tuple[Any, ...], payload: str) -> Any:
+    """Return the records of a run file in which one string, or the name of one member, is another."""
     copy: Any = json.loads(json.dumps(records))
     *outer, last = place[:-1] if place[-1] is None else place
     inner = copy
@@ -256,7 +256,7 @@ def _changed(records: list[dict[str, Any]], place: tuple[Any, ...], payload: str
         inner[payload] = inner.pop(last)
     else:
         inner[last] = payload
-    return "".join(json.dumps(record) + "\n" for record in copy)
+    return copy
 
 
 def test_no_text_of_a_run_file_becomes_code(records: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_no_text_of_a_run_file_becomes_code(records: list[dict[str, Any]], tmp_p
     for number, place in enumerate(_places(records)):
         # A third of them for each place: all for all take seconds.
         for payload in PAYLOADS[number % 3 :: 3]:
-            path.write_text(_changed(records, place, payload), encoding="utf-8")
+            write_lines(path, _changed(records, place, payload))
             try:
                 text = _written(path)
             except DetmatrixError:
@@ -294,9 +294,7 @@ def test_variables_of_a_script_are_those_of_a_table(records: list[dict[str, Any]
         "OMP_TOOL_LIBRARIES": "/tmp/evil.so",
     }
     variables["off"] |= {"OMP_TOOL_LIBRARIES": "/tmp/evil.so", "MKL_THREADING_LAYER": "/tmp/evil.so"}
-    path.write_text("".join(json.dumps(one) + "\n" for one in copy))
-
-    text = _written(path)
+    text = _written(write_lines(path, copy))
 
     assert "evil" not in text
     assert "PYTHONPATH" not in text
@@ -308,7 +306,7 @@ def test_variables_of_a_script_are_those_of_a_table(records: list[dict[str, Any]
     assert "{'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}" in text
 
     variables["off"]["OMP_NUM_THREADS"] = "3')\nprint('mine"
-    path.write_text("".join(json.dumps(one) + "\n" for one in copy))
+    write_lines(path, copy)
     with pytest.raises(UsageError, match="as the value of a variable that steers threads"):
         _written(path)
 

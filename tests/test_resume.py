@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import random
 import shlex
@@ -33,8 +32,8 @@ from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.run.scan import scan
 from detmatrix.scanner.verdicts.findings import matrix
 from tests import quick, tied
-from tests.commands import Command, command_in
-from tests.conftest import lines, one_line
+from tests.commands import Command, scanned_in
+from tests.conftest import lines, one_line, write_lines
 from tests.stand_in import StandIn, left
 from tests.stand_in_worker import BUILD, answer
 
@@ -196,11 +195,10 @@ def test_a_scan_goes_on_with_what_it_began_with(
     path = tmp_path / "run.jsonl"
     options = (*OPTIONS, "--seed", 0, "--python", standing.python, "-o", path)
     detmatrix("scan", *options)
-    header, *rest = path.read_text().splitlines()[:-1]
-    record = json.loads(header)
-    assert {len(row["digest"]) for row in record["planned"]} == {64}
-    change(record)
-    path.write_text("\n".join([json.dumps(record), *rest, ""]))
+    records = lines(path)[:-1]
+    assert {len(row["digest"]) for row in records[0]["planned"]} == {64}
+    change(records[0])
+    write_lines(path, records)
 
     done = detmatrix("scan", *options, "--resume")
 
@@ -222,11 +220,10 @@ def test_another_machine(
     options = (*(word if word != "cpu" else "auto" for word in OPTIONS), "--python", standing.python)
     path = tmp_path / "run.jsonl"
     detmatrix("scan", *options, "-o", path)
-    header, *rest = path.read_text().splitlines()[:-1]
-    record = json.loads(header)
-    assert record["environment"]["gpu"] == gpu
-    record["environment"][name] = "another"
-    path.write_text("\n".join([json.dumps(record), *rest, ""]))
+    records = lines(path)[:-1]
+    assert records[0]["environment"]["gpu"] == gpu
+    records[0]["environment"][name] = "another"
+    write_lines(path, records)
 
     done = detmatrix("scan", *options, "-o", path, "--resume")
 
@@ -441,11 +438,8 @@ SHARES_OPTIONS = (*OPTIONS, "--runs", 100)
 
 
 def _scan(folder: Path, *rules: dict[str, Any], workers: int = 2) -> Run:
-    standing = StandIn(folder, *rules)
-    options = (*SHARES_OPTIONS, "--workers", workers, "--python", standing.python)
-    done = command_in(folder)("scan", *options, "-o", f"{workers}.jsonl", "--force")
-    assert done.returncode == 0, done.stderr
-    return read_run(folder / f"{workers}.jsonl")
+    python = StandIn(folder, *rules).python
+    return scanned_in(folder, *SHARES_OPTIONS, "--workers", workers, "--python", python, "--force")
 
 
 def _findings(run: Run) -> dict[tuple[str, ...], tuple[str, str | None]]:

@@ -23,7 +23,7 @@ from detmatrix.scanner.observations.records import FORMAT, Claim, Closing, Dtype
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.observations.settings import Device, Perturb
 from detmatrix.scanner.observations.writer import RunWriter
-from tests.conftest import ADVICE, refusal
+from tests.conftest import ADVICE, refusal, write_lines
 from tests.large import write_shard
 from tests.runs import ENVIRONMENT, raised, ran, row, stable, write_run
 
@@ -275,8 +275,7 @@ def _changed(data: bytes, path: Path, number: int, change: Callable[[dict[str, A
     """Write *data* with a change made to the record in line *number*."""
     records = [json.loads(line) for line in data.splitlines()]
     change(records[number - 1])
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
+    return write_lines(path, records)
 
 
 _GONE = object()

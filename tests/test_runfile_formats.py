@@ -14,8 +14,8 @@ from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.records import FORMAT
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.findings import matrix
-from tests.commands import Command, command_in
-from tests.conftest import lines, one_line
+from tests.commands import Command, scanned_in
+from tests.conftest import lines, one_line, write_lines
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -35,14 +35,8 @@ NEW_SETTINGS = {"perturb", "confidence", "max_rate", "max_time", "cost", "overlo
 def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scan a small op with everything on."""
     folder = tmp_path_factory.mktemp("formats")
-    done = command_in(folder)("scan", *OPTIONS, "--python", StandIn(folder).python)
-    assert done.returncode == 0, done.stderr
+    scanned_in(folder, *OPTIONS, "--python", StandIn(folder).python)
     return folder / "run.jsonl"
-
-
-def _write(path: Path, records: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
 
 
 def _first_format(path: Path) -> list[dict[str, Any]]:
@@ -80,7 +74,7 @@ def _findings(run: Run) -> list[tuple[str, str, int]]:
 
 def test_the_first_format_says_what_it_always_said(scanned: Path, tmp_path: Path) -> None:
     """A file of it gives the same findings; of what it did not hold nothing is made up."""
-    old = read_run(_write(tmp_path / "old.jsonl", _first_format(scanned)))
+    old = read_run(write_lines(tmp_path / "old.jsonl", _first_format(scanned)))
 
     assert (old.header.format, {one.threads for one in old.observations}) == (1, {None})
     assert _findings(old) == _findings(read_run(scanned))
@@ -96,7 +90,7 @@ def test_unfinished_scan_of_an_older_format_is_not_resumed(
     detmatrix: Command, scanned: Path, tmp_path: Path
 ) -> None:
     """Adding lines an older reader cannot read would break a file that says it can; the way out is told."""
-    _write(tmp_path / "run.jsonl", _first_format(scanned)[:-1])
+    write_lines(tmp_path / "run.jsonl", _first_format(scanned)[:-1])
 
     done = detmatrix("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume")
 
@@ -202,7 +196,7 @@ def test_damage_to_new_records_is_told_with_its_place(
     change(records)
 
     with pytest.raises(RunFileError, match=text):
-        read_run(_write(tmp_path / "damaged.jsonl", records))
+        read_run(write_lines(tmp_path / "damaged.jsonl", records))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +218,7 @@ def test_what_a_scan_may_see_is_read(
     records = lines(scanned)
     change(records)
 
-    assert read_run(_write(tmp_path / "edge.jsonl", records)).closing is not None
+    assert read_run(write_lines(tmp_path / "edge.jsonl", records)).closing is not None
 
 
 def test_recorded_runs_of_any_format_are_readable() -> None:

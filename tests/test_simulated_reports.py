@@ -23,6 +23,7 @@ from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.repro.replay import ReplaySource, _compared, witness_of
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import Command
+from tests.conftest import write_lines
 
 RECORDED = Path(__file__).parent / "data" / "simulated.jsonl.gz"
 Change = Callable[[dict[str, Any]], object]
@@ -39,8 +40,7 @@ def changed(path: Path, change: Change) -> Path:
     records = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
     for record in records:
         change(record)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
+    return write_lines(path, records)
 
 
 def observed(spec: str, mode: str, change: Change) -> Change:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from detmatrix.scanner.observations.runfile import Run, read_run
-from tests.commands import Command, command_in
+from tests.commands import Command, command_in, scanned_in
 from tests.stand_in import StandIn, left
 
 # Seconds: long for a stand-in on a busy machine, short for whoever waits for one that hangs.
@@ -53,9 +53,7 @@ def _distrust(run: Run) -> tuple[str, ...]:
 
 def _scan(folder: Path, *rules: dict[str, Any], ops: str = "quick", code: int = 0) -> tuple[Run, StandIn]:
     standing = StandIn(folder, *rules)
-    done = command_in(folder)("scan", ops, *OPTIONS, "--python", standing.python, "-o", "run.jsonl")
-    assert done.returncode == code, done.stderr
-    return read_run(folder / "run.jsonl"), standing
+    return scanned_in(folder, ops, *OPTIONS, "--python", standing.python, code=code), standing
 
 
 @pytest.fixture(scope="module")
