@@ -21,19 +21,19 @@ from symtable import SymbolTable, symtable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from detmatrix.reports.cli import explain as explain_command
 from detmatrix.reports.cli.check import view_of_function
 from detmatrix.reports.cli.report import RENDERERS as OF_RUNS
-from detmatrix.reports.cli.writing import deliver
+from detmatrix.reports.commands import deliver
 from detmatrix.reports.compare.page import RENDERERS as OF_CHANGES
 from detmatrix.reports.compare.runs import Comparison
 from detmatrix.reports.compare.runs import compare as compare_matrices
 from detmatrix.reports.compare.view import view_of as view_of_changes
 from detmatrix.reports.explain import RENDERERS as OF_OPS
+from detmatrix.reports.explain import view_of as view_of_op
 from detmatrix.reports.locate import RENDERERS as OF_PROGRAMS
 from detmatrix.reports.locate import view_of as view_of_program
 from detmatrix.reports.matrix.model import Matrix, load, parse_findings
-from detmatrix.reports.report.export import frames
+from detmatrix.reports.report.view import frames
 from detmatrix.scanner.cli.options import form_of
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
 from detmatrix.scanner.located import Located
@@ -261,7 +261,7 @@ def explain(op: str, *runs: str | Path) -> Explained:
         UsageError: No op has this name.
         RunFileError: A file cannot be read.
     """
-    view, _ = explain_command.view_of(" ".join(_texts("op", op)), tuple(_texts("run", runs)))
+    view, _ = view_of_op(" ".join(_texts("op", op)), tuple(_texts("run", runs)))
     return Explained(view)
 
 

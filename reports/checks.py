@@ -17,8 +17,9 @@ from xml.sax.saxutils import escape, quoteattr
 from detmatrix.reports.matrix.columns import Column, all_columns
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.words import GLOSSARY, serial_words, states
+from detmatrix.reports.render import grouped
 from detmatrix.scanner.errors import one_line
-from detmatrix.scanner.plurals import several
+from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.vocabulary import BESIDE_MEANING, DOUBTS, FINDING_MEANING, WORST_FIRST
 
@@ -27,7 +28,7 @@ State = Literal["passed", "failed", "skipped", "error"]
 Case = tuple[State, str]  # a test case, and its XML
 
 _TAG: dict[State, str] = {"failed": "failure", "skipped": "skipped", "error": "error"}
-_NAMED = 3  # rows that one line names
+NAMED = 3  # rows that one line names
 _DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
@@ -105,12 +106,6 @@ def _quoted(text: str) -> str:
     return quoteattr(one_line(text))
 
 
-def named(ids: Sequence[str]) -> str:
-    """Name the first rows of several."""
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return f"{', '.join(ids[:_NAMED])}{more}"
-
-
 def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | None:
     """Say in a line which rows have one of the findings, the worst first; ``None`` if none has.
 
@@ -120,11 +115,11 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | N
     asked = f"--fail-on {','.join(findings)}"
     if untrusted := [f"{one.name} is not trustworthy: {one.distrust[0]}" for one in matrices if one.distrust]:
         return f"{asked}: {'; '.join(untrusted)}"
-    ops: dict[str, list[str]] = {}
-    for (finding, _, op), (column, some) in _groups(matrices).items():
-        if finding in findings:
-            place = f" {column.where}" if column else ""
-            ops.setdefault(f"{finding}{place}", []).append(f"{op} ({several(len(some), 'row')})")
+    ops = grouped(
+        (f"{finding} {column.where}" if column else finding, f"{op} ({several(len(some), 'row')})")
+        for (finding, _, op), (column, some) in _groups(matrices).items()
+        if finding in findings
+    )
     if ops:
         told = "; ".join(f"{finding}: {', '.join(some)}" for finding, some in ops.items())
         failing = [row for one in matrices for row in one.rows if row.found & {*findings}]
@@ -162,7 +157,7 @@ def _annotations(one: Matrix, fails: Sequence[str], at: tuple[str, int] | None) 
             continue
         shown, where = (column.words(rows[0]), f" {column.where}") if column else (_shown(rows[0]), "")
         meaning = column.findings[finding] if column else _MEANINGS[finding]
-        text = f"{named([row.row.id for row in rows])}: {shown}. {meaning}"
+        text = f"{first_of([row.row.id for row in rows], NAMED)}: {shown}. {meaning}"
         level = "error" if finding in fails else "warning"
         # The file of the user's that declares a row, if the run says which it is.
         specs = one.run.header.settings.specs

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from detmatrix.reports.matrix.model import Matrix
+import click
+
+from detmatrix.reports.commands import Place, writes
+from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.reports.matrix.words import states
-from detmatrix.reports.render import View, markdown_pieces, object_pieces
+from detmatrix.reports.render import View, grouped, markdown_pieces, object_pieces
 from detmatrix.scanner.accelerators import label_of
-from detmatrix.scanner.claims.matching import device_kind
+from detmatrix.scanner.cli.options import runs_argument
 from detmatrix.scanner.observations.records import Dispatch, Kernel, Writes
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 
@@ -53,11 +56,7 @@ _OTHERS = "other namespaces"
 
 def coverages(matrices: Iterable[Matrix]) -> list[View]:
     """Return one coverage for each build and kind of device, in the order of the runs."""
-    groups: dict[tuple[str, str | None, str], list[Matrix]] = {}
-    for one in matrices:
-        header = one.run.header
-        build = (header.environment.torch, header.environment.torch_git)
-        groups.setdefault((*build, device_kind(header.settings.device)), []).append(one)
+    groups = grouped(((one.torch, one.run.header.environment.torch_git, one.kind), one) for one in matrices)
     return [_coverage(torch, device, some) for (torch, _, device), some in groups.items()]
 
 
@@ -107,7 +106,14 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         for name, rows in sorted(reached.items())
     ]
     never = [one for name, one in sorted(listed.items()) if one["kernel"] in RUNNABLE and name not in reached]
-    groups, alerts = _groups(executed, never), _alerts(raised)
+    groups = _groups(executed, never)
+    # Alerts that rows met, by the caller they name; without overloads: raised above the recorder.
+    rows_of = grouped((caller, it) for (caller, _), ids in raised.items() for it in ids)
+    raisers = grouped((caller, by) for caller, by in raised if by is not None)
+    alerts: list[dict[str, Any]] = [
+        {"caller": caller, "overloads": sorted(raisers.get(caller, ())), "rows": [*dict.fromkeys(ids)]}
+        for caller, ids in sorted(rows_of.items())
+    ]
     met = {one["caller"] for one in alerts}
     compiled = sorted({name for one in matrices if one.run.kernels for name in one.run.kernels.alerts or ()})
     # Why no overload of the build is known.
@@ -224,20 +230,6 @@ def _shares(groups: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
     }
 
 
-def _alerts(raised: dict[tuple[str, str | None], list[str]]) -> list[dict[str, Any]]:
-    """Return the alerts that rows met, by the caller they name; without overloads: raised above the recorder."""
-    return [
-        {
-            "caller": caller,
-            "overloads": sorted(by for other, by in raised if other == caller and by is not None),
-            "rows": [
-                *dict.fromkeys(it for (other, _), ids in raised.items() if other == caller for it in ids)
-            ],
-        }
-        for caller in sorted({caller for caller, _ in raised})
-    ]
-
-
 def _summary(found: dict[str, Any]) -> str:
     """Say what share of the overloads was executed."""
     if found["aten"] is None:
@@ -285,12 +277,11 @@ def _lists(never: Iterable[dict[str, Any]], namespaces: set[str]) -> dict[str, l
             RUNNABLE.index(one["kernel"]),
         )
 
-    lists: dict[str, list[str]] = {}
-    for one in sorted(never, key=place):
+    def title(one: dict[str, Any]) -> str:
         _, namespace, sort, kernel = place(one)
-        text = f"{namespace}, {_SORTS[sort]}" if sort >= 0 else namespace
-        lists.setdefault(f"{text}, kernel: {RUNNABLE[kernel]}", []).append(one["name"])
-    return lists
+        return f"{namespace}{f', {_SORTS[sort]}' if sort >= 0 else ''}, kernel: {RUNNABLE[kernel]}"
+
+    return grouped((title(one), one["name"]) for one in sorted(never, key=place))
 
 
 def _json(ones: Sequence[View]) -> Iterator[str]:
@@ -309,3 +300,15 @@ RENDERERS: dict[str, Callable[[Sequence[View]], Iterator[str]]] = {
     "md": lambda ones: markdown_pieces("coverage", ones),
     "json": _json,
 }
+
+
+@click.command()
+@runs_argument
+@writes(RENDERERS, "Markdown, in which long lists are cut, or JSON, which has all of them.")
+def coverage(runs: tuple[str, ...], to: Place) -> int:
+    """Say which of PyTorch's overloads the rows of run files reach, and which they never do.
+
+    RUN is a file that scan wrote, or one compressed with gzip (.gz). Runs of one build on one kind of device are
+    joined.
+    """
+    return to.write(coverages(load(runs)), runs)

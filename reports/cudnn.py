@@ -12,11 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import click
 import msgspec
 
-from detmatrix.reports.render import View, json_of, markdown_pieces, page_pieces
+from detmatrix.reports.commands import Place, writes
+from detmatrix.reports.render import View, grouped, json_of, markdown_pieces, page_pieces
 from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
+from detmatrix.scanner.cli.options import Names
 from detmatrix.scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
+from detmatrix.scanner.cudnn.probe import DATA_TYPES
 from detmatrix.scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation
 from detmatrix.scanner.cudnn.record import (
     TF32,
@@ -27,6 +31,8 @@ from detmatrix.scanner.cudnn.record import (
     read_table,
     ways,
 )
+from detmatrix.scanner.cudnn.take import driver_is_there, find_library, take
+from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.observations.records import Row
 
 # What becomes of the nondeterministic engines in the order in which PyTorch tries engines.
@@ -104,11 +110,12 @@ def first_lines(layers: Layers, gpus: Sequence[str]) -> list[list[str]]:
 
 def places(layers: Layers) -> list[dict[str, Any]]:
     """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries, and where."""
-    found: defaultdict[tuple[str, str, str], list[TriedEngines]] = defaultdict(list)
-    for (_, operation, gpu), every in layers.items():
-        if operation in CONVOLUTIONS:
-            for (dtype, _), one in every.items():
-                found[operation, gpu, dtype].append(one)
+    found = grouped(
+        ((operation, gpu, dtype), one)
+        for (_, operation, gpu), every in layers.items()
+        if operation in CONVOLUTIONS
+        for (dtype, _), one in every.items()
+    )
     return [
         {
             "operation": operation,
@@ -204,11 +211,10 @@ def sentence(table: EngineTable) -> str:
 
 def _by_operation(table: EngineTable) -> dict[Operation, list[EngineCell]]:
     """Return the cells by the operation of cuDNN that was asked about."""
-    cells: dict[Operation, list[EngineCell]] = {}
-    for cell in table.cells:
-        transposed = table.problems[cell.problem].transposed
-        cells.setdefault(cudnn_operation(cell.operation, transposed=transposed), []).append(cell)
-    return cells
+    return grouped(
+        (cudnn_operation(cell.operation, transposed=table.problems[cell.problem].transposed), cell)
+        for cell in table.cells
+    )
 
 
 def accepted_engines(table: EngineTable, gpus: Sequence[str]) -> list[dict[str, Any]]:
@@ -420,3 +426,47 @@ RENDERERS: dict[str, Callable[[Sequence[EngineTable]], Iterable[str]]] = {
         else encode(tables[0])
     ],
 }
+
+
+_LAYOUTS = ("contiguous", "channels_last")
+
+
+@click.command()
+@click.option(
+    "--library",
+    metavar="PATH",
+    help="The libcudnn.so.9 to ask. Default: the one that pip installed beside this Python.",
+)
+@click.option("--arch", type=Names(), metavar="NAME[,NAME...]",
+              help=f"GPUs to ask about: {', '.join(GPUS)}, which are described to cuDNN, and {PRESENT}, the one that is "
+              "there. Default: all that can be asked about.")  # fmt: skip
+@click.option("--read", "recorded", metavar="TABLE.json", multiple=True,
+              help="Render this recorded table (.gz too) instead; of several, what changed from one to the next.")  # fmt: skip
+@writes(RENDERERS, "Markdown, a page, or JSON: the record, to be read again.")
+def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str, ...], to: Place) -> int:
+    """Ask cuDNN which of its engines are nondeterministic, and where PyTorch tries one first.
+
+    No GPU is needed: GPUs are described to cuDNN (9.8 or newer), and without NVIDIA's driver a stub of it is compiled
+    into a temporary folder. No engine is run: what cuDNN says is expected, not measured, and an engine
+    that it accepts may still not run.
+    """
+    if to.path is not None and to.path.endswith(".gz"):
+        raise UsageError(f"{to.path}: a table is written plain; choose a name without .gz, compress it later")
+    if recorded and (library is not None or arch is not None):
+        raise UsageError("--read renders a recorded table; leave --library and --arch out")
+    to.check(recorded)
+
+    def said(what: str) -> None:
+        click.echo(f"cudnn: {one_line(what)}", err=True)
+
+    if recorded:
+        tables = [read_table(path) for path in recorded]
+    else:
+        gpus = arch or (*GPUS, *([PRESENT] if driver_is_there() else []))
+        unknown = [name for name in gpus if name not in (*GPUS, PRESENT)]
+        if unknown:
+            raise UsageError(
+                f"--arch: no GPU {unknown[0]!r} is described; choose: {', '.join((*GPUS, PRESENT))}"
+            )
+        tables = [take(library or find_library(), gpus, tuple(DATA_TYPES), _LAYOUTS, said)]
+    return to.write(tables, recorded)

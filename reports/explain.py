@@ -8,31 +8,40 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from typing import Any
 
+import click
+
+from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
 from detmatrix.reports.instead import instead_of
 from detmatrix.reports.libraries import called_by_name, libraries_of
 from detmatrix.reports.matrix.columns import (
     NOTHING,
     Column,
     PropertyColumn,
-    Said,
     all_columns,
     cell_of,
     outranking,
 )
-from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, beside_counts, hands_out, is_about
+from detmatrix.reports.matrix.model import (
+    SECTION_WORDS,
+    Matrix,
+    beside_counts,
+    hands_out,
+    is_about,
+    narrowed,
+    recorded,
+)
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from detmatrix.reports.matrix.rows import row_view
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
 from detmatrix.reports.matrix.words import span as span_of
-from detmatrix.reports.render import View, json_of, markdown_pieces, page_pieces, wrapped
+from detmatrix.reports.render import View, grouped, json_of, markdown_pieces, page_pieces, text_pieces
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import KnownOp, op_called
-from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions
-from detmatrix.scanner.errors import one_line
+from detmatrix.scanner.cli.options import complete_op
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.records import Claim
-from detmatrix.scanner.observations.runfile import Run
+from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.cells import COMPARED
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
@@ -57,7 +66,6 @@ _CACHED_ADVICE = (
     "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
 _COLLECTIVES = "torch.distributed."
-_DEVICES = {"any": "any device", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 Lists = Mapping[str, Sequence[Claim]]  # by release
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
 
@@ -78,83 +86,55 @@ def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
     return op_called(op, rows, [*targets, *called_by_name()])
 
 
-def view_of_known(
-    known: KnownOp,
+def explained(
+    op: KnownOp,
     lists: Lists,
     matrices: Sequence[Matrix],
     paths: Sequence[str],
     instead: Sequence[View] | None = None,
 ) -> View:
-    """Return what these runs, with the rows of this op alone, and the lists show of it; *instead* by default that of recorded runs."""
-    about = {
-        version: [claim for claim in claims if is_about(claim, known.names)]
-        for version, claims in lists.items()
-    }
-    return explained(
-        known.name,
-        known.specs,
-        known.why,
-        about,
-        matrices,
-        paths,
-        libraries=libraries_of(known.names),
-        instead=instead_of(known.specs) if instead is None else instead,
-    )
-
-
-def explained(
-    name: str,
-    also: Sequence[str],
-    why: Sequence[str],
-    lists: Lists,
-    matrices: Sequence[Matrix],
-    paths: Sequence[str],
-    *,
-    libraries: Sequence[View],
-    instead: Sequence[View] = (),
-) -> View:
     """Return what is known of one op.
 
     Args:
-        name: Of the op.
-        also: Of the specs that are of it.
-        why: What could reorder, in the words of the catalog.
-        lists: The claims about it, by release, the oldest first; releases without any are there too.
+        op: Its names; without those of lists and libraries neither is asked.
+        lists: The documented lists, by release, the oldest first.
         matrices: Runs, with the rows of this op alone.
         paths: Of the run files.
-        libraries: What those that it calls document.
-        instead: What may be written in its place.
+        instead: What may be written in its place, by default in the recorded runs.
     """
+    about = {it: [one for one in claims if is_about(one, op.names)] for it, claims in lists.items()}
+    instead = instead_of(op.specs) if instead is None else instead
+    libraries = libraries_of(op.names)
     by_op = ops_view(matrices)
     ops = by_op.ops
     latest = _latest(by_op)
     cells = [cell_of(column, latest) for column in by_op.further]
     measured = list(_measured(matrices, paths))
-    views = [row_view(row, _torch(one)) for one in matrices for row in one.rows]
+    views = [row_view(row, one.torch) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
     actions = list(_advices(by_op, latest, cells, libraries) if worst else _documented_advice(libraries))
     if instead and worst not in {None, "deterministic"}:
         actions.append("Or write it as shown below, under what to write instead.")
-    where = {device_kind(one.run.header.settings.device) for one in matrices if one.rows}
-    claims = Counter(claim.device for claim in (list(lists.values())[-1] if lists else ()))
+    where = {one.kind for one in matrices if one.rows}
+    claims = Counter(claim.device for claim in (list(about.values())[-1] if about else ()))
     unmeasured = {kind: count for kind, count in claims.items() if kind not in {"any", *where}}
     return View(
         {
-            "op": name,
-            "specs": list(also),
+            "op": op.name,
+            "specs": list(op.specs),
             "releases": list(lists),
-            "documented": list(_documented(lists)),
+            "documented": list(_documented(about)),
             "measured": measured,
             "instead": list(instead),
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
-            "why": list(dict.fromkeys(why or [it["why"] for it in views if it["why"]])),
+            "why": list(dict.fromkeys(op.why or [it["why"] for it in views if it["why"]])),
             "engines": list(dict.fromkeys(it["engines"] for it in views if "engines" in it)),
-            "libraries": list(libraries),
+            "libraries": libraries,
             "finding": worst,
             "action": " ".join(actions) or None,
-            "cost": {op.name: op.cost_words for op in ops if op.cost or op.fill},
-            "commands": _commands(name, by_op, cells, matrices, paths),
+            "cost": {it.name: it.cost_words for it in ops if it.cost or it.fill},
+            "commands": _commands(op.name, by_op, cells, matrices, paths),
         },
         meaning=FINDING_MEANING[worst] if worst else None,
         actions=actions,
@@ -179,9 +159,7 @@ def _advices(
 ) -> Iterator[str]:
     """Yield what to do on each kind of device, by what off and on show, and by further columns where they were asked for."""
     op = by_op.ops[0]
-    devices: dict[str, list[MatrixRow]] = {}
-    for row in latest:
-        devices.setdefault(label_of(row.row.device), []).append(row)
+    devices = grouped((label_of(row.row.device), row) for row in latest)
     kinds = dict.fromkeys(label_of(column["device"]) for column in by_op.columns)
     for label in kinds:
         where = "" if [*kinds] == ["CPU"] else f"On {label}"
@@ -253,11 +231,12 @@ def _calls(rows: Iterable[MatrixRow]) -> list[str]:
 
 def _settings(libraries: Sequence[View]) -> str:
     """Say what libraries of CUDA document not to guarantee, and the settings that change it."""
-    told: dict[tuple[str, str], list[str]] = {}
-    for one in libraries:
-        for entry in one["entries"]:
-            if one["device"] == "cuda" and entry["setting"] and entry["promise"] == "not_guaranteed":
-                told.setdefault((one["library"], entry["setting"]), []).append(entry["area"])
+    told = grouped(
+        ((one["library"], entry["setting"]), entry["area"])
+        for one in libraries
+        for entry in one["entries"]
+        if one["device"] == "cuda" and entry["setting"] and entry["promise"] == "not_guaranteed"
+    )
     return "".join(
         f" {library} documents no guarantee for {' and '.join(areas)}. What helps: {setting}."
         for (library, setting), areas in told.items()
@@ -316,48 +295,44 @@ def _documented(lists: Lists) -> Iterator[View]:
 
 def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View]:
     """Yield what runs measured, the latest release first; runs of the same findings stand together, told by the latest."""
-    together: dict[object, list[int]] = {}
-    places = sorted(
-        range(len(matrices)), key=lambda place: versions.key(_torch(matrices[place])), reverse=True
-    )
-    for place in places:
-        if matrices[place].rows:
-            kind = device_kind(matrices[place].run.header.settings.device)
-            columns = all_columns([matrices[place]])
+    together: dict[object, list[tuple[Matrix, str]]] = {}
+    runs = sorted(zip(matrices, paths, strict=True), key=lambda it: versions.key(it[0].torch), reverse=True)
+    for one, path in runs:
+        if one.rows:
+            columns = all_columns([one])
             findings = frozenset(
                 (it.row.id, it.finding, *((column.name, column.finding(it)) for column in columns))
-                for it in matrices[place].rows
+                for it in one.rows
             )
-            together.setdefault((kind, findings), []).append(place)
-    for same in together.values():
-        one, rows = matrices[same[0]], matrices[same[0]].rows
+            together.setdefault((one.kind, findings), []).append((one, path))
+    for (one, path), *same in together.values():
+        rows, further = one.rows, {column.name: _words(column, one.rows) for column in all_columns([one])}
         environment, settings = one.run.header.environment, one.run.header.settings
         machines = (machine_of_row(one.run.header, it.row) for it in rows)
         counts = {cell.runs for row in rows for cell in (row.off, row.on) if cell.compared}
-        directions: dict[str, list[View]] = {}
-        for direction, finding in product(("forward", "backward"), WORST_FIRST):
-            if some := [it for it in rows if (it.row.direction, it.finding) == (direction, finding)]:
-                directions.setdefault(direction, []).append(_finding(finding, some))
+        directions = grouped(
+            (direction, _finding(finding, some))
+            for direction, finding in product(("forward", "backward"), WORST_FIRST)
+            if (some := [it for it in rows if (it.row.direction, it.finding) == (direction, finding)])
+        )
         yield View(
             {
-                "run": paths[same[0]],
+                "run": path,
                 "torch": environment.torch,
                 "device": settings.device,
                 "machine": named_machines(machines),
                 "executions": one.executions,
                 "distrust": list(one.distrust),
-                "same": [_torch(matrices[place]) for place in same[1:]],
+                "same": [it.torch for it, _ in same],
                 "cases": directions,
-                **({"further": further} if (further := further_words(one)) else {}),
+                **({"further": further} if further else {}),
             },
             head="CUDA, SIMULATED" if one.simulated else f"MEASURED on {label_of(settings.device)}",
             where=label_of(settings.device),
             # The release of each, with the architecture of a simulated GPU: there may be several of one release.
             same_words=", ".join(
-                f"{_torch(it)} ({of.architecture})"
-                if (of := it.run.header.environment.simulated)
-                else _torch(it)
-                for it in (matrices[place] for place in same[1:])
+                f"{it.torch} ({of.architecture})" if (of := it.run.header.environment.simulated) else it.torch
+                for it, _ in same
             ),
             n_words=f"up to {one.executions} schedules per mode; not measured on a GPU"
             if one.simulated
@@ -368,17 +343,13 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
         )
 
 
-def _torch(one: Matrix) -> str:
-    return one.run.header.environment.torch
-
-
 def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
     """Return what rows of one finding show; the row that shows it most stands for them."""
     row = max(rows, key=_differing)
-    cases: dict[str, list[str]] = {}
-    for one in rows:
-        name = one.row.case if ":" not in one.row.spec else f"{one.row.spec}:{one.row.case}"
-        cases.setdefault(name, []).append(one.row.dtype)
+    cases = grouped(
+        (one.row.case if ":" not in one.row.spec else f"{one.row.spec}:{one.row.case}", one.row.dtype)
+        for one in rows
+    )
     # Where nothing could race, no number of executions bounds anything.
     raced = [one for one in rows if not one.serial]
     bounds = [bound for one in raced for bound in (one.off.bound, one.on.bound) if bound]
@@ -406,7 +377,13 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
         *proof_words(rows),
     ]:
         said["rests_on"] = rests
-    return View(said, differ=differ, bound_words=percent(max(bounds)) if bounds else None)
+    # The dtypes are said once where they are the same for all.
+    kinds = {name: f" ({', '.join(dtypes)})" for name, dtypes in said["cases"].items()}
+    words = ", ".join(name + kind for name, kind in kinds.items())
+    if len({*kinds.values()}) == 1:
+        words = ", ".join(kinds) + next(iter(kinds.values()))
+    bound = percent(max(bounds)) if bounds else None
+    return View(said, differ=differ, bound_words=bound, cases_words=words)
 
 
 def _commands(
@@ -430,7 +407,7 @@ def _command(
     rows: Sequence[RunRow], options: Sequence[str], matrices: Sequence[Matrix], paths: Sequence[str]
 ) -> str:
     """Return the command for the row that differs most of those of the latest release."""
-    latest = max((run for run, _ in rows), key=lambda run: versions.key(_torch(matrices[run])))
+    latest = max((run for run, _ in rows), key=lambda run: versions.key(matrices[run].torch))
     row = max((row for run, row in rows if run == latest), key=_differing)
     own = ["--specs", "FILE.py"] if row.row.source == "own" else []
     if row.finding == "order_dependent":
@@ -448,19 +425,12 @@ def _differing(row: MatrixRow) -> tuple[int, int]:
     return row.on.differing, row.off.differing
 
 
-def further_words(one: Matrix) -> dict[str, str]:
-    """Return what the further columns of a run say of its rows, the worst first, each with its cases and the reason."""
-    return {column.name: _words(column, one.rows) for column in all_columns([one])}
-
-
 def _words(column: Column, rows: Sequence[MatrixRow]) -> str:
     about = [(row, column.said(row)) for row in rows if column.why_not(row.row) is None]
     if not about:
         return f"{NOTHING}, {column.why_not(rows[0].row)}"
     order = [*column.findings, None]
-    found: dict[Said, list[MatrixRow]] = {}
-    for row, said in sorted(about, key=lambda pair: order.index(pair[1].finding)):
-        found.setdefault(said, []).append(row)
+    found = grouped((said, row) for row, said in sorted(about, key=lambda pair: order.index(pair[1].finding)))
     texts = []
     # A case of which not all rows show the same is named with direction and dtype.
     shared = Counter(case for some in found.values() for case in {one.row.case for one in some})
@@ -503,117 +473,53 @@ def _listed(places: Sequence[str]) -> str:
     return f"{first[0]} {', '.join(names)} and {last}" if names else f"{first[0]} {last}"
 
 
-def _lines(view: View) -> Iterator[str]:
-    """Yield plain text for a terminal of 80 columns, in which nothing is said by colour alone."""
-    yield one_line(view["op"])
-    if others := [name for name in view["specs"] if name != view["op"]]:
-        yield from wrapped(f"with {', '.join(others)}", "  ")
-    yield from _section("WHAT TO DO", view.actions)
-    yield from _instead_lines(view["instead"])
-    if view["releases"]:
-        yield from _documented_lines(view)
-    yield from _measured_lines(view)
-    yield from _section("WHY IT COULD DIFFER", view["why"])
-    yield from _section("ENGINES OF cuDNN, NOT MEASURED", view["engines"])
-    yield from _library_lines(view["libraries"])
-    costs = [f"{name}: {text}" for name, text in view["cost"].items()]
-    yield from _section("COST OF THE FLAG (time with it on, over that with it off)", costs)
-    if view["commands"]:
-        yield from ("", "SHOW IT" if view["measured"] else "MEASURE IT")
-        # Whole, to be copied.
-        yield from (f"  {one_line(command)}" for command in view["commands"])
-
-
-def _documented_lines(view: View) -> Iterator[str]:
-    yield from ("", f"DOCUMENTED (torch {view.releases_words})")
-    for bullet in view["documented"]:
-        yield from wrapped(
-            f"{bullet.span}: {bullet['list']}, {_DEVICES.get(bullet['device'], bullet['device'])}: {bullet['text']}",
-            "  ",
-        )
-    if not view["documented"]:
-        yield "  No list of these releases names it."
-
-
-def _measured_lines(view: View) -> Iterator[str]:
-    for run in view["measured"]:
-        yield from ("", *_run_lines(run))
-    if not view["measured"]:
-        yield from ("", "MEASURED", "  Not in these runs.")
-    for device, count in view["unmeasured"].items():
-        simulated = " SIMULATED," * (
-            device == "cuda" and any(run.head == "CUDA, SIMULATED" for run in view["measured"])
-        )
-        yield f"  {_DEVICES.get(device, device)}{simulated} NOT MEASURED: {several(count, 'documented claim')}"
-
-
-def _run_lines(run: View) -> Iterator[str]:
-    same = f"; the same findings in {run.same_words}" if run["same"] else ""
-    yield from wrapped(
-        f"{run.head}, torch {run['torch']}, {run['machine']}{f', {run.n_words}' if run.n_words else ''} "
-        f"({run['run']}){same}",
-        "",
-    )
-    for name, text in run.further_words.items():
-        yield from wrapped(f"{name}: {text}", "  ")
-    for reason in run["distrust"]:
-        yield from wrapped(f"NOT TRUSTWORTHY: {reason}", "  ")
-    for direction, findings in run["cases"].items():
-        for found in findings:
-            yield from wrapped(f"{direction}: {found['finding']}: {_cases_lines(found['cases'])}", "  ")
-            yield from wrapped(_shown(found), "    ")
-            for text in (*found.get("rests_on", ()), *found["reasons"]):
-                yield from wrapped(text, "    ")
-
-
-def _shown(found: View) -> str:
-    doubts = "".join(f"; {count} {name}" for name, count in found["doubts"].items())
-    if found.differ:
-        which = f"of {found['shown']}: " if len(found["rows"]) > 1 else ""
-        return f"{which}off {found['off']}; on {found['on']}{doubts}"
-    bound = f": rate < {found.bound_words}" if found.bound_words else ""
-    return f"no difference in {several(len(found['rows']), 'row')}{bound}{doubts}"
-
-
-def _cases_lines(cases: Mapping[str, Sequence[str]]) -> str:
-    """Return cases with their dtypes, said once where they are the same for all."""
-    kinds = {tuple(dtypes) for dtypes in cases.values()}
-    if len(kinds) == 1:
-        return f"{', '.join(cases)} ({', '.join(next(iter(kinds)))})"
-    return ", ".join(f"{name} ({', '.join(dtypes)})" for name, dtypes in cases.items())
-
-
-def _instead_lines(spellings: Sequence[View]) -> Iterator[str]:
-    if spellings:
-        yield from ("", "WRITE THIS INSTEAD")
-    for place, one in enumerate(spellings):
-        yield from [""] * bool(place)
-        yield from wrapped(one["note"], "  ")
-        for text in one.words:
-            yield from wrapped(text, "    ")
-        yield from ("", *(f"    {line}".rstrip() for line in one["code"].splitlines()))
-
-
-def _library_lines(libraries: Sequence[View]) -> Iterator[str]:
-    if not libraries:
-        return
-    yield from ("", "DOCUMENTED BY LIBRARIES, NOT MEASURED (quoted by detmatrix libraries)")
-    for library in libraries:
-        yield from wrapped(library.title, "  ")
-        for entry in library["entries"]:
-            yield from wrapped(f"{entry.said}, {entry.when}", "    ")
-
-
-def _section(title: str, texts: Sequence[str]) -> Iterator[str]:
-    if texts:
-        yield from ("", title)
-        for text in texts:
-            yield from wrapped(text, "  ")
-
-
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
-    "text": lambda view: (f"{line}\n" for line in _lines(view)),
+    "text": lambda view: text_pieces("explain", view),
     "md": lambda view: markdown_pieces("explain", view),
     "html": lambda view: page_pieces("explain", report=view, up="", script=False),
     "json": lambda view: [json_of(view), "\n"],
 }
+
+
+# --- The command
+
+
+@click.command()
+@click.argument("op", metavar="OP", shell_complete=complete_op)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@writes(RENDERERS, "Text for a terminal, Markdown, a web page, or JSON.", default="text")
+def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
+    """Say all that is known of one op: documented, measured, simulated, why, what to do, what it costs.
+
+    OP is a name as you type it: conv2d, torch.nn.functional.conv2d, nn.Conv2d, Dropout. RUN is a file that scan wrote; by
+    default detmatrix.jsonl, or without one the runs that are recorded with detmatrix, which the text names.
+    """
+    view, paths = view_of(op, runs or ((str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else ()))
+    return to.write(view, paths)
+
+
+def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
+    """Return what is known of one op, and the run files it is from: those named, or without any the recorded ones."""
+    lists = lists_by_release()
+    given = [read_run(path) for path in paths]
+    known = known_op(op, given, lists)
+    spellings = narrowed(paths, given, lambda row: row.source == "instead")
+    instead = instead_of(known.specs, [*zip(paths, spellings, strict=True)])
+    if paths:
+        matrices = narrowed(paths, given, known.is_about)
+    else:
+        paths, matrices = _recorded(known)
+    return explained(known, lists, matrices, paths, instead), paths
+
+
+def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
+    """Return the recorded runs of the documented ops, and those of all ops where the CPU has no row in them."""
+    whole = recorded(what="cpu-all")
+    documented = [path for path in recorded() if path not in whole]
+    runs = {path: read_run(path) for path in documented}
+    matrices = narrowed(documented, [*runs.values()], known.is_about)
+    found = [one for one in matrices if one.rows]
+    if not any(one.kind == "cpu" for one in found):
+        runs = (runs if found else {}) | {path: read_run(path) for path in whole}
+        matrices = narrowed([*runs], [*runs.values()], known.is_about)
+    return (tuple(runs), matrices) if any(one.rows for one in matrices) else ((), [])

@@ -72,7 +72,7 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
         rows = [row for row in one.rows if row.row.spec == spec]
         if not rows:
             continue
-        torch = one.run.header.environment.torch
+        torch = one.torch
         finding = min((it.finding for it in rows), key=WORST_FIRST.index)
         compared, (cost, slowest) = _compared(rows), _cost(rows)
         head = one.device if one.simulated else f"{label_of(one.run.header.settings.device)}, measured"

@@ -5,15 +5,17 @@ The table is kept in ``libraries.toml``, each entry with its place; ``tests/test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import msgspec
 
-from detmatrix.reports.render import View, markdown_pieces, object_pieces, page_pieces, wrapped
+from detmatrix.reports.commands import Place, writes
+from detmatrix.reports.render import View, markdown_pieces, object_pieces, page_pieces, text_pieces
 from detmatrix.scanner.errors import UsageError
 
 # The words of CCCL's determinism page, the weakest first.
@@ -169,33 +171,21 @@ def libraries_told(names: frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def _lines(view: View) -> Iterator[str]:
-    """Yield plain text for a terminal of 80 columns; links are whole."""
-    yield from wrapped(f"{view['state'].upper()} (read {view['read']}). {view.about}")
-    for library in view["libraries"]:
-        yield from ("", library["library"])
-        for entry in library["entries"]:
-            yield from wrapped(entry.said, "  ")
-            yield from wrapped(entry.when, "    ")
-            if entry["setting"]:
-                yield from wrapped(f"changed by: {entry['setting']}", "    ")
-            if entry.ops_words:
-                yield from wrapped(f"called by: {entry.ops_words}", "    ")
-            yield from wrapped(f"“{entry['quotation']}” (version: {entry['version']})", "    ")
-            yield f"    {entry['link']}"
-            if entry["via"]:
-                yield f"    read in {entry['via']}"
-        for missing in library["nothing_found"]:
-            yield from wrapped(f"nothing found: {missing['area']}", "  ")
-            yield from wrapped(f"looked in {missing['looked']}", "    ")
-    yield from ("", "PROMISES")
-    for word, meaning in view.promises.items():
-        yield from wrapped(f"{word}: {meaning}", "  ")
-
-
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
-    "text": lambda view: (f"{line}\n" for line in _lines(view)),
+    "text": lambda view: text_pieces("libraries", view),
     "md": lambda view: markdown_pieces("libraries", view),
     "json": lambda view: (*object_pieces(view, "libraries"), "\n"),
     "html": lambda view: page_pieces("libraries", report=view, script=False),
 }
+
+
+@click.command()
+@click.argument("names", metavar="[LIBRARY]...", nargs=-1)
+@writes(RENDERERS, "Text for a terminal, Markdown, JSON, or a web page.", default="text")
+def libraries(names: tuple[str, ...], to: Place) -> int:
+    """Say what cuBLAS, cuDNN, MKL and others document of reproducibility: documented, not measured.
+
+    Each entry has the condition, the setting that changes it, a quotation with its link, and the ops that call the
+    routine. LIBRARY is a name such as cuDNN; without one all are told.
+    """
+    return to.write(libraries_view(names))

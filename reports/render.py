@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import click
 import jinja2
@@ -34,6 +34,9 @@ from detmatrix.scanner.observations.writer import cannot_write
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT, WORST_FIRST
 
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
 
 def json_of(value: object) -> str:
     """Return a value as JSON on one line."""
@@ -43,6 +46,14 @@ def json_of(value: object) -> str:
 def fields_of(one: object, *names: str) -> dict[str, Any]:
     """Return some fields of a structure by their names."""
     return {name: getattr(one, name) for name in names}
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """Return what stands behind each key, the keys in the order in which they come first."""
+    found: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 class View(dict[str, Any]):
@@ -157,16 +168,11 @@ def cells(values: Iterable[object]) -> Markdown:
     return Markdown(" | ".join(map(_finished, values)))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a GitHub table of cells that are clean already."""
-    # Without disable_numparse a version "2.10" would turn into 2.1.
-    return tabulate(list(rows), headers=list(columns), tablefmt="github", disable_numparse=True) + "\n"
-
-
 def aligned(lines: str) -> str:
     """Return the table that a template writes in a filter block, one line ``| cell | cell |`` per row, the columns first."""
     columns, *rows = ([cell.strip() for cell in _BAR.split(line)[1:-1]] for line in lines.strip().split("\n"))
-    return table(columns, rows)
+    # Without disable_numparse a version "2.10" would turn into 2.1.
+    return tabulate([*rows], headers=columns, tablefmt="github", disable_numparse=True) + "\n"
 
 
 def markdown_pieces(name: str, report: object) -> Iterator[str]:
@@ -189,6 +195,17 @@ def literal(body: str, language: str, *, rst: bool) -> str:
         fence += "`"
     end = "" if body.endswith("\n") else "\n"
     return f"{fence}{language}\n{body}{end}{fence}\n"
+
+
+def text_pieces(name: str, report: object) -> Iterator[str]:
+    """Yield the same of a template of text for a terminal, ``NAME.txt.j2``, in which ``wrapped`` breaks what stands in its block."""
+    environment = _environment(autoescape=False, keep_trailing_newline=True)
+    environment.filters |= {"line": one_line, "wrapped": _broken}
+    yield from environment.get_template(f"{name}.txt.j2").generate(report=report)
+
+
+def _broken(text: str, indent: str = "") -> str:
+    return "".join(f"{line}\n" for line in wrapped(text, indent))
 
 
 def _finished(value: object) -> str:

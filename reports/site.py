@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import click
 
 from detmatrix.reports.compare import page as comparison
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.judge import join
 from detmatrix.reports.docs.view import RENDERERS as DOCS
-from detmatrix.reports.explain import known_op, lists_by_release, view_of_known
-from detmatrix.reports.matrix.model import Matrix, matrix_of, narrowed
+from detmatrix.reports.explain import explained, known_op, lists_by_release
+from detmatrix.reports.matrix.model import RECORDED, Matrix, matrix_of, narrowed, recorded
 from detmatrix.reports.matrix.words import machine_words
-from detmatrix.reports.render import page_pieces
+from detmatrix.reports.render import grouped, page_pieces, write_whole
 from detmatrix.reports.report import page as matrix_page
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import names_of
+from detmatrix.scanner.errors import EXIT_DONE, UsageError, one_line
 from detmatrix.scanner.observations import versions
-from detmatrix.scanner.observations.runfile import Run
+from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.writer import cannot_write
+from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, WORST_FIRST
 
 Page = tuple[str, Iterable[str]]  # its place in the folder, and its pieces
@@ -44,15 +50,16 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
         runs: By their paths.
         texts: Reports to show beside them, by their names.
     """
-    releases: dict[str, dict[str, Run]] = {}
-    for path, run in sorted(runs.items(), key=lambda it: versions.key(_release(it[1]))):
-        # The ops of all databases are told on a page of their own: most are no op of the lists.
-        whole = "" if {"opinfo", "gradgrad"}.isdisjoint(run.header.settings.sources) else "-all"
-        releases.setdefault(f"{_release(run)}{whole}", {})[path] = run
-    matrices = {
-        name: [matrix_of(Path(path).name, run) for path, run in some.items()]
-        for name, some in releases.items()
-    }
+    made = sorted(
+        ((path, matrix_of(Path(path).name, run)) for path, run in runs.items()),
+        key=lambda it: versions.key(it[1].release),
+    )
+    # The ops of all databases are told on a page of their own: most are no op of the lists.
+    releases = grouped(
+        (f"{one.release}{'-all' * ('opinfo' in one.run.header.settings.sources)}", (path, one))
+        for path, one in made
+    )
+    matrices = {name: [one for _, one in some] for name, some in releases.items()}
     listed = [name for name in releases if not name.endswith("-all")] or [*releases]
     newest = matrices[listed[-1]]
     # One chain of releases for each kind of device: of simulated GPUs the one that most runs are of.
@@ -64,9 +71,7 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
     links += [("What changed between releases", "changes.html")] if len(listed) > 1 else []
     told = [(title(text), f"reports/{name}.html") for name, text in texts.items()]
     files = [
-        (one.name, f"torch {_release(one.run)}, {machine_words(one)}")
-        for some in matrices.values()
-        for one in some
+        (one.name, f"torch {one.release}, {machine_words(one)}") for some in matrices.values() for one in some
     ]
     # By every name that lists may call an op by; an op's own name goes before another's.
     rows = [row.row for one in newest for row in one.rows]
@@ -83,7 +88,7 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
             f"reports/{name}.html",
             page_pieces("text", title=title(text), text=text, up="../", script=False),
         )
-    yield from _ops(newest, {path: run for name in listed for path, run in releases[name].items()})
+    yield from _ops(newest, {path: one.run for name in listed for path, one in releases[name]})
 
 
 def _gpu(one: Matrix) -> str | None:
@@ -99,10 +104,6 @@ def title(text: str) -> str:
 def page_of(op: str) -> str:
     """Return the place of an op's page."""
     return f"ops/{re.sub(r'[^A-Za-z0-9_.-]', '_', op)}.html"
-
-
-def _release(run: Run) -> str:
-    return versions.release(run.header.environment.torch)
 
 
 def _linked(pieces: Iterable[str], up: str, ops: Mapping[str, str]) -> Iterator[str]:
@@ -147,5 +148,57 @@ def _ops(newest: Sequence[Matrix], runs: Mapping[str, Run]) -> Iterator[Page]:
     lists, paths, names = lists_by_release(), list(runs), [Path(path).name for path in runs]
     for spec in dict.fromkeys(row.row.spec for one in newest for row in one.rows):
         known = known_op(spec, [*runs.values()], lists)
-        view = view_of_known(known, lists, narrowed(paths, [*runs.values()], known.is_about), names)
+        view = explained(known, lists, narrowed(paths, [*runs.values()], known.is_about), names)
         yield page_of(spec), page_pieces("explain", report=view, up="../", files=names, script=False)
+
+
+# --- The command
+
+
+# What tells a folder that this command has written from one that it must not touch.
+_MARK = ".detmatrix-site"
+
+
+@click.command(name="site")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    default=Path("detmatrix-site"),
+    show_default=True,
+    help="Where to write it: a new or empty folder, or one that this command wrote.",
+)
+def command(runs: tuple[str, ...], folder: Path) -> int:
+    """Make a site of run files: the newest release's ops, a page for each op, each release's matrix, and the files themselves.
+
+    RUN is a file that scan wrote; by default those that are recorded with detmatrix. The pages need no server: open FOLDER/index.html.
+    """
+    # The reports for PyTorch of a checkout; there are none where detmatrix is installed.
+    upstream = sorted(path for path in (RECORDED.parent / "upstream").glob("*.md") if path.stem != "README")
+    own = {} if runs else {path.stem: path.read_text(encoding="utf-8") for path in upstream}
+    read = {path: read_run(path) for path in runs or recorded()}
+    ours = folder.is_dir() and ((folder / _MARK).is_file() or not any(folder.iterdir()))
+    if folder.exists() and not ours:
+        raise UsageError(f"{folder}: is there, and no site of ours; choose another folder with -o")
+    for name, count in Counter(Path(path).name for path in read).items():
+        if count > 1:
+            raise UsageError(
+                f"{name}: {count} runs have this name, and lie in one folder of the site; rename them"
+            )
+    written = 0
+    try:
+        for place in ("ops", "releases", "reports", "runs"):
+            (folder / place).mkdir(parents=True, exist_ok=True)
+        (folder / _MARK).touch()
+        for path in read:
+            shutil.copyfile(path, folder / "runs" / Path(path).name)
+        for place, pieces in site(read, own):
+            write_whole(folder / place, pieces, ())
+            written += 1
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    click.echo(one_line(f"Wrote {several(written, 'page')}; open {folder / FRONT}"), err=True)
+    return EXIT_DONE

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.entries import HEADINGS, INDENT
 from detmatrix.reports.docs.judge import Docs, JudgedClaim, join
-from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.reports.docs.regenerate import HEADINGS, INDENT, RegeneratedLists
 from detmatrix.reports.docs.view import render_diff
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.claims.tables import parse_claims
@@ -94,7 +93,7 @@ def bullets(text: str) -> tuple[list[str], list[str]]:
 
 def regenerated(text: str, *runs: Sequence[Planned]) -> tuple[list[str], list[str]]:
     """Return the bullets of both lists after the evidence."""
-    return bullets(regenerate(docs_of(text, *runs)).regenerated)
+    return bullets(RegeneratedLists(docs_of(text, *runs)).regenerated)
 
 
 def weak(docs: Docs, modes: Sequence[Mode] = MODES) -> Docs:

@@ -26,7 +26,7 @@ from detmatrix.reports.docs.view import drift_lines
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
 from detmatrix.reports.explain import explained
 from detmatrix.reports.matrix.model import Matrix, load
-from detmatrix.scanner.cases.known import op_called
+from detmatrix.scanner.cases.known import KnownOp, op_called
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import DetmatrixError
 from detmatrix.scanner.invariance import PROPERTIES
@@ -259,7 +259,9 @@ def _explained(form: str, one: Matrix) -> Iterator[str]:
     lists = {"2.13.0": list(one.run.header.claims)}
     for name in {planned.row.spec: None for planned in one.rows}:
         about = replace(one, rows=tuple(planned for planned in one.rows if planned.row.spec == name))
-        yield from EXPLAINED[form](explained(name, (name,), (), lists, [about], [one.run.path], libraries=()))
+        yield from EXPLAINED[form](
+            explained(KnownOp(name, (name,), (name,), ()), lists, [about], [one.run.path])
+        )
 
 
 def _known(one: Matrix) -> str:

@@ -21,6 +21,7 @@ from detmatrix.opspecs.registry import select
 from detmatrix.reports.explain import explained
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.matrix.ops import ops_view
+from detmatrix.scanner.cases.known import KnownOp
 from detmatrix.scanner.modes import MODE_TABLE, Mode, with_chosen
 from detmatrix.scanner.observations.records import Compiled, Observation
 from detmatrix.scanner.repro.script import script
@@ -219,7 +220,7 @@ def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
     assert mode in found.unlike_reference
     assert ", not its reference" in found.finding_words()
     assert "2 not as its reference, 1 element of the first" in found.cells[mode].details
-    told = explained(FIELD.name, (), (), {}, run, ["run.jsonl"], libraries=())
+    told = explained(KnownOp(FIELD.name, (), (), ()), {}, run, ["run.jsonl"])
     assert told["action"].startswith("In 1 row it did not match the reference of the case")
     assert "Nothing" not in told["action"]
     assert told["measured"][0]["cases"]["backward"][0]["doubts"]["not its reference"] == 1

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Agreement, Docs, join
-from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.reports.docs.regenerate import RegeneratedLists
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import parse_claims
@@ -257,13 +257,13 @@ def test_only_what_gpus_are_known_to_do_changes_a_list(known: dict[str, Any], he
     text = docstring(["torch.z"], ["torch.y"])
     acts = [":func:`torch.a` when called on a CUDA tensor"]
     docs = join([simulated(text, shown("torch.a", "fixed_by_mode", SIMULATED, provokes="x"), **known)])
-    found = regenerate(docs)
+    found = RegeneratedLists(docs)
     alert = join([simulated(text, shown("torch.a", "raises", SIMULATED), **known)])
 
     assert [one.held for one in docs.rows] == [held]
     assert bullets(found.regenerated) == (["torch.z", *([] if held else acts)], ["torch.y"])
     assert (held or "[simulated: torch.a:fixed_by_mode:forward:float32: ") in found.added["torch.a", "cuda"]
-    assert bullets(regenerate(alert).regenerated) == (["torch.z"], ["torch.y", *acts])
+    assert bullets(RegeneratedLists(alert).regenerated) == (["torch.z"], ["torch.y", *acts])
 
 
 def test_nothing_hangs_on_the_simulated_gpu() -> None:
@@ -274,13 +274,13 @@ def test_nothing_hangs_on_the_simulated_gpu() -> None:
     agreeing = join([simulated(text, *few), simulated(text, *few, multiprocessors=20)])
     differing = join([simulated(text, *few), simulated(text, *many, multiprocessors=20)])
 
-    assert bullets(regenerate(agreeing).regenerated) == ([f":func:`torch.a` {CUDA}"], [])
-    assert bullets(regenerate(differing).regenerated) == ([], [])
+    assert bullets(RegeneratedLists(agreeing).regenerated) == ([f":func:`torch.a` {CUDA}"], [])
+    assert bullets(RegeneratedLists(differing).regenerated) == ([], [])
     assert "sm_80 with 20 multiprocessors" in only(differing).reason
     # What one of them holds back is no evidence of the other either.
     held = join([simulated(text, *few), simulated(text, *few, multiprocessors=20, schedule="lanes")])
     assert [one.held for one in held.rows] == ["shown by lanes alone"] * 2
-    assert bullets(regenerate(held).regenerated) == ([], [])
+    assert bullets(RegeneratedLists(held).regenerated) == ([], [])
 
 
 WRONG = CpuComparison(agrees=False, elements=1, of=9, output="output", pair=("7", "9"))
@@ -323,7 +323,7 @@ def test_a_fault_keeps_an_op_from_being_said_to_act(
         else it
         for it in one.run.observations
     )
-    found = regenerate(join([matrix_of(one.name, replace(one.run, observations=seen))]))
+    found = RegeneratedLists(join([matrix_of(one.name, replace(one.run, observations=seen))]))
 
     assert found.regenerated == found.documented
     assert told in " ".join(found.notes)
@@ -362,14 +362,14 @@ def test_what_separates_goes_into_the_bullet(
     """Rows that could have differed and did not are what the bullet leaves out; without one condition there is none."""
     rows = [drawn("deterministic", f"still{place}", **fields) for place, fields in enumerate(still)]
     rows.append(drawn("fixed_by_mode", "differs", **differ))
-    found = regenerate(docs_of(TEXT, rows))
+    found = RegeneratedLists(docs_of(TEXT, rows))
     added, text = bullets(found.regenerated)[0][1:], found.added["torch.new_", "cuda"]
 
     assert bool(added) == bool(said)
     assert said in "".join(added)
     assert (f"1 row differed and {len(still)} did not (torch.new_:still0:" in text) == (not said)
     # Written again with the bullet there, nothing more is added, and it is contradicted by none of the rows.
-    again = regenerate(docs_of(docstring(["torch.z", *added], ["torch.y"]), rows))
+    again = RegeneratedLists(docs_of(docstring(["torch.z", *added], ["torch.y"]), rows))
     assert again.documented == again.regenerated
 
 
@@ -384,4 +384,4 @@ def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:
         docs = docs_of(TEXT, rows)
         # A busy machine, on which rows are of low power besides or instead, changes no bullet.
         for shown_little in (serial(docs), weak(docs, ["off"]), weak(serial(docs), ["off"])):
-            assert bullets(regenerate(shown_little).regenerated)[0][1:] == [bullet]
+            assert bullets(RegeneratedLists(shown_little).regenerated)[0][1:] == [bullet]

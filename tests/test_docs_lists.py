@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detmatrix.reports.docs.entries import INDENT, role_of, write
-from detmatrix.reports.docs.regenerate import regenerate
+from detmatrix.reports.docs.regenerate import INDENT, RegeneratedLists, role_of, write
 from detmatrix.reports.docs.view import render_rst
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
@@ -231,7 +230,7 @@ def test_what_cannot_be_said_is_left(keeps: dict[str, Any], fails: dict[str, Any
     """An over-broad bullet stays as it is where the evidence or the words are not clear, and that is told."""
     text = docstring([f"torch.a {CUDA}"])
     docs = docs_of(text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)])
-    found = regenerate(docs)
+    found = RegeneratedLists(docs)
 
     assert found.documented == found.regenerated
     assert "is left as it is" in found.changes[0]
@@ -247,7 +246,7 @@ def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str]) -> None:
         shows("deterministic", row("torch.a", "innocent", device="cuda", provokes="")),
     ]
     docs = docs_of(docstring([], [f"torch.a {CUDA}", "torch.z"]), quiet)
-    lists_found = regenerate(docs)
+    lists_found = RegeneratedLists(docs)
 
     assert bullets(lists_found.regenerated) == ([], left)
     assert lists_found.changes[0] == (
@@ -316,7 +315,7 @@ def test_any_evidence(acting: list[str], raising: list[str], measured: list[Any]
     text = docstring([*acting, "torch.z"], raising)
     rows = planned(measured)
     docs = docs_of(text, rows)
-    found = regenerate(docs)
+    found = RegeneratedLists(docs)
 
     for section in ("deterministic", "raises"):
         left = iter(sources(found.regenerated, section).values())
@@ -326,7 +325,7 @@ def test_any_evidence(acting: list[str], raising: list[str], measured: list[Any]
                 # An iterator that is searched goes on behind what was found: the order is kept, too.
                 assert source in left
     assert all(claim.parsed for claim in parse_claims(found.regenerated))
-    again = regenerate(docs_of(found.regenerated, rows))
+    again = RegeneratedLists(docs_of(found.regenerated, rows))
     assert again.documented == again.regenerated == found.regenerated
 
 
@@ -337,7 +336,7 @@ def test_odd_docstrings_are_no_error(odd: str, measured: list[Any]) -> None:
     text = docstring([*re.split("\n+", odd.strip("\n")), "torch.a"], [odd.replace("\n", " ")])
     if not parse_claims(text):
         return
-    found = regenerate(docs_of(text, planned(measured)))
+    found = RegeneratedLists(docs_of(text, planned(measured)))
 
     for claim in parse_claims(text):
         if not claim.parsed and claim.section in {"deterministic", "raises"}:

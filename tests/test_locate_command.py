@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from detmatrix.reports.cli import locate as command
-from detmatrix.reports.locate import RENDERERS, index_of, matrix_words, suspects_of
+from detmatrix.reports import locate as command
+from detmatrix.reports.locate import RENDERERS, OverloadIndex, matrix_words, recorded_run, suspects_of
+from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.locate import program
 from detmatrix.scanner.locate.mode import LocateSettings
 from detmatrix.scanner.locate.session import Session
@@ -478,7 +479,7 @@ def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
 
 def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
     """The row that reaches fewest others, of those with the worst finding; unknown ones have no place."""
-    index = index_of((), "2.11.0")
+    index = OverloadIndex(load(recorded_run("2.11.0")))
     root = FOUND.roots[0]
     place = index.place(root)
 
@@ -486,12 +487,12 @@ def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
     assert (place["finding"], place["row"].split(":")[2]) == ("fixed_by_mode", "backward")
     assert "index_put" in place["why"]
     assert index.place(replace(root, site=replace(SITE, op="mine::op"))) is None
-    assert index_of((), "1.0").place(root) is None
+    assert OverloadIndex(load(recorded_run("1.0"))).place(root) is None
 
 
 def test_an_op_stands_beside_a_row_that_does_as_it_did() -> None:
     """Other arguments of ``put_`` raise; where no row does what was seen the words say so."""
-    index = index_of((), "2.13.0")
+    index = OverloadIndex(load(recorded_run("2.13.0")))
     site = OpSite("aten::put_", "forward", LINE, None, None, None)
     cured, raises, differs = (
         index.place(replace(FOUND.roots[0], site=site, flag=flag)) for flag in ("cured", "raises", "differs")

@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from detmatrix.reports import render as markdown
 from detmatrix.reports.cli.report import RENDERERS
-from detmatrix.reports.cli.writing import command_words, update
+from detmatrix.reports.commands import command_words, update
 from detmatrix.reports.matrix import rows as costs
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.render import NARROW as WIDTH
 from detmatrix.reports.render import code, fitted, plain
 from detmatrix.reports.report import text as terminal
+from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Closing, Group, Mode, Output, Timing
 from detmatrix.scanner.verdicts.cells import cell_of
@@ -331,7 +332,7 @@ def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
         return printed.decode().replace("\r\n", "\n")
 
     plain, coloured = shown(NO_COLOR="1"), shown(NO_COLOR="")
-    assert plain == "".join(terminal.render(load([str(run)])))
+    assert plain == "".join(terminal.shown(report_view(load([str(run)]))))
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
@@ -357,7 +358,7 @@ def test_a_wide_terminal_is_used() -> None:
     older = replace(new.run.header.environment, torch="2.12.0")
     old = replace(new, run=replace(new.run, header=replace(new.run.header, environment=older)))
     both = [old, new]
-    narrow, wide = ("".join(terminal.render(both, width=width)) for width in (WIDTH, 140))
+    narrow, wide = ("".join(terminal.shown(report_view(both), width=width)) for width in (WIDTH, 140))
 
     assert all("set the flag: it fills memory" in shown for shown in (narrow, wide))
     assert (" COST " in wide, " COST " in narrow, "left out: costs:" in narrow) == (True, False, True)
@@ -366,7 +367,9 @@ def test_a_wide_terminal_is_used() -> None:
 
 def test_a_wide_terminal_has_what_rows_show(run: Path) -> None:
     """In 160 columns each line ends in how many of the rows of its op show what, in 80 there is no room for that."""
-    narrow, wide = ("".join(terminal.render(load([str(run)]), width=width)) for width in (WIDTH, 160))
+    narrow, wide = (
+        "".join(terminal.shown(report_view(load([str(run)])), width=width)) for width in (WIDTH, 160)
+    )
 
     assert [" ROWS\n" in shown for shown in (narrow, wide)] == [False, True]
     assert re.search(r"put_ .* no fix: raises +1 raises of 1\n", wide)

@@ -17,6 +17,7 @@ from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.reports.render import View, write_to_stdout
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.cases.catalog import function_named, line_of
+from detmatrix.scanner.cases.known import KnownOp
 from detmatrix.scanner.cases.settings import Plan, asked_for
 from detmatrix.scanner.cli.options import Whole, python_option, refuse_report_name
 from detmatrix.scanner.cli.settings import Architecture, Device, fail_on_option
@@ -111,7 +112,7 @@ def view_of_function(one: Matrix, output: str | Path | None, scripted: str | Non
         scripted: How the function is named for a script. ``None``: its inputs cannot be written into one.
     """
     name = one.run.header.planned[0].spec
-    view = explained(name, (name,), (), {}, [one], [str(output or "not kept")], libraries=())
+    view = explained(KnownOp(name, (name,), (), ()), {}, [one], [str(output or "not kept")])
     # Without a run file there is nothing to make a script of.
     kept = view["commands"] if output and scripted else []
     view["commands"] = [text.replace("FILE.py", shlex.quote(scripted or "")) for text in kept]

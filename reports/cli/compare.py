@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import click
 
-from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
+from detmatrix.reports.commands import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
 from detmatrix.reports.compare.judge import CHANGES, Kind
 from detmatrix.reports.compare.page import FAILS, failures, render_github, render_junit
 from detmatrix.reports.compare.page import RENDERERS as FOR_PEOPLE
 from detmatrix.reports.compare.page import block as compare_block
-from detmatrix.reports.compare.runs import Comparison, measure_again
 from detmatrix.reports.compare.runs import compare as compare_runs
+from detmatrix.reports.compare.runs import measure_again
 from detmatrix.reports.compare.view import build_notes
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.render import check_place, write_to_stdout
@@ -39,17 +38,10 @@ FOR_CI = {"junit": render_junit, "github": render_github}
 RENDERERS: dict[str, Callable[..., Iterator[str]]] = {**FOR_PEOPLE, **FOR_CI}
 
 
-class Kinds(Names):
-    """Classes of changes, separated by commas, in the order in which checks tell them."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse names that do not exist."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            if name not in (*FAILS, *CHANGES):
-                self.fail(f"unknown class {name!r}; choose: {', '.join(FAILS)}", param, ctx)
-        asked = {kind for name in names for kind in FAILS.get(name, (name,))}
-        return tuple(kind for kind in CHANGES if kind in asked)
+def _kinds(names: Sequence[str]) -> tuple[Kind, ...]:
+    """Return classes of changes in the order in which checks tell them."""
+    asked = {kind for name in names for kind in FAILS[name]}
+    return tuple(kind for kind in CHANGES if kind in asked)
 
 
 @click.command()
@@ -60,7 +52,7 @@ class Kinds(Names):
 )
 @click.option(
     "--fail-on",
-    type=Kinds(),
+    type=Names("class", FAILS, _kinds),
     metavar="CLASS,...",
     help=f"Exit 1 when a row is of one of these classes, and print those rows first, one line each: {', '.join(FAILS)}, "
     "where change is any of them; also when two runs could not be compared in any row. Unconfirmed changes count. So do "
@@ -152,19 +144,7 @@ def compare(
     for text in build_notes(comparison):
         click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
     failed = [f"{one_line(str(one))}\n" for one in failures(comparison, fail_on)] if fail_on else []
-    _write(comparison, fail_on, form, outputs, runs, failed)
-    return EXIT_CHECK_FAILED if failed else EXIT_DONE
-
-
-def _write(
-    comparison: Comparison,
-    fail_on: tuple[Kind, ...] | None,
-    form: str | None,
-    outputs: Sequence[str],
-    runs: Sequence[str],
-    failures: list[str],
-) -> None:
-    """Write the report to every place asked for, or to standard output; the failures of a check go first."""
+    # The failures of a check go first, but to where a machine reads.
     renderers = RENDERERS | {
         name: partial(render, kinds=fail_on or FAILS["regression"]) for name, render in FOR_CI.items()
     }
@@ -172,10 +152,10 @@ def _write(
         chosen = form_of(form, output, renderers)
         deliver(renderers[chosen](comparison), chosen, output, runs)
     if outputs:
-        write_to_stdout(failures)
+        write_to_stdout(failed)
     elif form in {"json", "html", *FOR_CI}:
-        # What goes to standard output is read by a machine.
-        click.echo("".join(failures), nl=False, err=True)
+        click.echo("".join(failed), nl=False, err=True)
         write_to_stdout(renderers[form](comparison))
     else:
-        write_to_stdout(chain(failures, ["\n"] if failures else [], renderers["md"](comparison)))
+        write_to_stdout(chain(failed, ["\n"] if failed else [], renderers["md"](comparison)))
+    return EXIT_CHECK_FAILED if failed else EXIT_DONE

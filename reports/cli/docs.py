@@ -7,12 +7,18 @@ from pathlib import Path
 
 import click
 
-from detmatrix.reports.cli.writing import command_words, deliver, is_rst, refuse, update
-from detmatrix.reports.docs import upstream
+from detmatrix.reports.commands import DEFAULT_RUN, command_words, deliver, is_rst, refuse, update
 from detmatrix.reports.docs.evidence import Evidence
 from detmatrix.reports.docs.judge import Docs, join
-from detmatrix.reports.docs.upstream import read_source
-from detmatrix.reports.docs.view import RENDERERS, drift_lines, state_lines
+from detmatrix.reports.docs.view import (
+    PATH,
+    RENDERERS,
+    drift_lines,
+    patch_lines,
+    pull_requests,
+    read_source,
+    state_lines,
+)
 from detmatrix.reports.matrix.model import load, recorded
 from detmatrix.reports.render import literal, write_to_stdout
 from detmatrix.scanner.cli.options import form_of, format_option, into_option, output_option, python_option
@@ -20,7 +26,6 @@ from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, o
 from detmatrix.scanner.repro.script import InputSource
 
 BLOCK = "docs"
-DEFAULT_RUN = Path("detmatrix.jsonl")
 FORMS = (*RENDERERS, "patch", "pr")
 
 
@@ -92,7 +97,7 @@ def docs(
         ),
         (
             not patched,
-            f"--format patch changes the {upstream.PATH} of a checkout of PyTorch, which --source names; give both",
+            f"--format patch changes the {PATH} of a checkout of PyTorch, which --source names; give both",
         ),
         (runs and release is not None, "--recorded names runs, and so does RUN; give one of them"),
     )
@@ -102,18 +107,26 @@ def docs(
     sources = [*runs, *([source] if source is not None else [])]
     # What cannot be rendered is told before anything is printed.
     if form == "pr":
-        pieces = list(upstream.pull_requests(joined, ops, checkout, lambda one: _drawn(joined, one, python)))
+        pieces = list(pull_requests(joined, ops, checkout, lambda one: _drawn(joined, one, python)))
     else:
-        pieces = list(RENDERERS[form](joined)) if checkout is None else upstream.lines(checkout, joined)
+        pieces = list(RENDERERS[form](joined)) if checkout is None else patch_lines(checkout, joined)
     if form == "patch" and not pieces:
         click.echo(one_line(f"{source}: nothing to change"), err=True)
     state = [f"{one_line(line)}\n" for line in state_lines(joined)] if check else []
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
-        body = "".join(pieces)
-        return _into(Path(into), body, runs, ["--format", form], form, check=check, state=state) or (
-            EXIT_CHECK_FAILED if untrusted else EXIT_DONE
-        )
+        place, body = Path(into), "".join(pieces)
+        command = command_words("docs", runs, ["--format", form, "--into", place.name])
+        rst = is_rst(place, BLOCK)
+        if rst and form == "md":
+            raise UsageError(
+                f"{into}: is RST, which a Markdown table does not fit; choose --format rst, diff or json"
+            )
+        if form != ("rst" if rst else "md"):
+            body = literal(body, form, rst=rst)
+        write_to_stdout(state)
+        code = update(place, BLOCK, command, body, runs, check=check)
+        return code or (EXIT_CHECK_FAILED if untrusted else EXIT_DONE)
     drift = [f"{one_line(line)}\n" for line in drift_lines(joined)] if check else []
     gap = ["\n"] if (state or drift) and pieces and output is None and not alone else []
     write_to_stdout(chain(state, drift, gap))
@@ -153,26 +166,3 @@ def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:
 
     header = next(it.run.header for it in joined.matrices if it.name == one.run)
     return input_source_of(one.row.row, header, (), python)
-
-
-def _into(
-    path: Path,
-    body: str,
-    runs: tuple[str, ...],
-    options: list[str],
-    form: str,
-    *,
-    check: bool,
-    state: list[str],
-) -> int:
-    """Regenerate the block of a file, or tell whether it is stale."""
-    command = command_words("docs", runs, [*options, "--into", path.name])
-    rst = is_rst(path, BLOCK)
-    if rst and form == "md":
-        raise UsageError(
-            f"{path}: is RST, which a Markdown table does not fit; choose --format rst, diff or json"
-        )
-    if form != ("rst" if rst else "md"):
-        body = literal(body, form, rst=rst)
-    write_to_stdout(state)
-    return update(path, BLOCK, command, body, runs, check=check)

@@ -12,11 +12,11 @@ import click
 
 from detmatrix.reports import checks
 from detmatrix.reports.cli.docs import given_or_recorded
-from detmatrix.reports.cli.writing import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
+from detmatrix.reports.commands import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
 from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
 from detmatrix.reports.render import columns, open_option, place_of, write_report, write_to_stdout
-from detmatrix.reports.report import export, page, text
-from detmatrix.reports.report.view import excerpt, markdown, report_view
+from detmatrix.reports.report import page, text
+from detmatrix.reports.report.view import markdown, render_csv, render_json, render_ops_csv, report_view
 from detmatrix.scanner.cli.options import (
     block_check_option,
     form_of,
@@ -25,7 +25,7 @@ from detmatrix.scanner.cli.options import (
     output_option,
 )
 from detmatrix.scanner.cli.settings import FINDINGS_HELP, except_option, fail_on_option
-from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, one_line
 from detmatrix.scanner.observations.runfile import Run
 
 # What a check fails on decides in these what an error is.
@@ -34,15 +34,18 @@ Renderer = Callable[[Sequence[Matrix]], Iterator[str]]
 
 BLOCK = "matrix"
 RENDERERS: dict[str, Renderer] = {
-    "text": text.render,
+    "text": lambda matrices: text.shown(report_view(matrices)),
     "md": markdown,
     "html": page.render,
-    "csv": export.render_csv,
-    "json": export.render_json,
+    "csv": render_csv,
+    "json": render_json,
     **FOR_CI,
 }
 # The long form of those that leave out what needs nobody's attention.
-LONG: dict[str, Renderer] = {"text": partial(text.render, whole=True), "md": partial(markdown, whole=True)}
+LONG: dict[str, Renderer] = {
+    "text": lambda matrices: text.shown(report_view(matrices), whole=True),
+    "md": partial(markdown, whole=True),
+}
 
 
 @click.command()
@@ -106,7 +109,16 @@ def report(
     """
     runs = runs or given_or_recorded("report")
     findings = parse_findings(only)
-    form, output = _asked(runs, form, output, into, opens=opens)
+    refuse(
+        (
+            opens and (form not in {None, "html"} or into is not None),
+            "--open shows the web page; give it without --into, and with no other --format",
+        ),
+    )
+    if opens:
+        form, output = "html", output or place_of(runs)
+    on_terminal = output is None and into is None and sys.stdout.isatty()
+    form = form_of(form, output, RENDERERS, "text" if on_terminal else "md")
     refuse(
         (whole and form not in LONG, f"--all is for {' and '.join(LONG)}: {form} leaves nothing out"),
         (level and form != "csv", "--level says what a line of csv is about; give it with --format csv"),
@@ -124,9 +136,9 @@ def report(
         options = [*["--all"] * whole, *(["--only", ",".join(findings)] if findings else [])]
         options += [word for pattern in patterns for word in ("--rows", pattern)]
         command = command_words("report", runs, [*options, "--into", Path(into).name])
-        body = "".join(excerpt(matrices, whole=whole))
+        body = "".join(markdown(matrices, whole=whole, excerpt=True))
         return update(Path(into), BLOCK, command, body, runs, check=check)
-    render = export.render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
+    render = render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
     if form in FOR_CI and fail_on:
         render = partial(FOR_CI[form], fails=fail_on)
     if output is None and form == "text":
@@ -139,18 +151,6 @@ def report(
     if failure is not None:
         click.echo(one_line(f"detmatrix: {failure}"), err=True)
     return EXIT_DONE if failure is None else EXIT_CHECK_FAILED
-
-
-def _asked(
-    runs: Sequence[str], form: str | None, output: str | None, into: str | None, *, opens: bool
-) -> tuple[str, str | None]:
-    """Return the format and the place that a report is asked for in."""
-    if opens and (form not in {None, "html"} or into is not None):
-        raise UsageError("--open shows the web page; give it without --into, and with no other --format")
-    if opens:
-        return "html", output or place_of(runs)
-    on_terminal = output is None and into is None and sys.stdout.isatty()
-    return form_of(form, output, RENDERERS, "text" if on_terminal else "md"), output
 
 
 def summarize(run: Run, fails: Sequence[str] = (), excepted: Sequence[str] = ()) -> str | None:

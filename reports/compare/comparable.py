@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.words import named_machines
 from detmatrix.reports.render import fields_of
-from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.observations.parts import machine_of, part_without, parts_of
 from detmatrix.scanner.observations.records import (
     MODES,
@@ -115,7 +114,7 @@ def of_machines(old: Matrix, new: Matrix, before: MatrixRow, after: MatrixRow) -
     if not any(header.parts for header in headers):
         return None
     machines = (machine_of(header, one.row) for header, one in zip(headers, (before, after), strict=True))
-    return next(of_environments(kind_of(old), *machines), None)
+    return next(of_environments(old.kind, *machines), None)
 
 
 def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
@@ -167,14 +166,9 @@ def _asked(settings: Settings) -> dict[str, str]:
     }
 
 
-def kind_of(one: Matrix) -> str:
-    """Return the kind of device a run is of."""
-    return device_kind(one.run.header.settings.device)
-
-
 def hardware(one: Matrix) -> str:
     """Name what the ops of a run ran on."""
-    return named_machines(_hardware(kind_of(one), part.environment) for part in parts_of(one.run.header))
+    return named_machines(_hardware(one.kind, part.environment) for part in parts_of(one.run.header))
 
 
 def _hardware(kind: str, environment: Environment) -> str:
@@ -190,7 +184,7 @@ def of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
             yield NotComparable("untrusted_run", f"{one.name}: {'; '.join(one.distrust)}")
     before, after = old.run.header, new.run.header
     if not (before.parts or after.parts):
-        yield from of_environments(kind_of(old), before.environment, after.environment)
+        yield from of_environments(old.kind, before.environment, after.environment)
     if before.settings.perturb != after.settings.perturb:
         text = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
         yield NotComparable("other_perturbations", f"{text[0]} → {text[1]}")

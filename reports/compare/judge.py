@@ -249,7 +249,16 @@ def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     of_flag = replace(_of_flag(old, new, tests), carried=_flag_modes(old, new))
     further = [*(_of_mode(*moved, tests) for moved in _moved(old, new)), *_of_reference(old, new)]
     found = [replace(one, tests=tests) for one in (of_flag, *further)]
-    changed = sorted((one for one in found if one.seeming in MOVES), key=_badness)
+    # The worst first: what only seems so stands behind what is so, and chance behind all.
+    changed = sorted(
+        (one for one in found if one.seeming in MOVES),
+        key=lambda it: (
+            it.chance,
+            MOVES.index(it.seeming),
+            it.apparent is not None,
+            it.confirmed is not True,
+        ),
+    )
     untold = [one for one in found[1:] if one.seeming not in MOVES]
     told = [*(changed or [one for one in found[:1] if one.kind != "same" or not untold]), *untold]
     judged = replace(told[0], detail="; ".join(one.detail for one in told), of_flag=of_flag.kind)
@@ -260,12 +269,6 @@ def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     if texts and judged.seeming not in MOVES and judged.kind in {"same", "not_comparable"}:
         judged = replace(judged, kind=kind, confirmed=True, detail="", reason=None)
     return replace(judged, detail="; ".join(filter(None, (judged.detail, *texts)))) if texts else judged
-
-
-def _badness(judged: JudgedRow) -> tuple[bool, int, bool, bool]:
-    """Return what puts the worst first: what only seems so stands behind what is so, and chance behind all."""
-    kind = MOVES.index(judged.seeming)
-    return judged.chance, kind, judged.apparent is not None, judged.confirmed is not True
 
 
 def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, Cell, Cell]]:

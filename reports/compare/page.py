@@ -14,8 +14,7 @@ from itertools import chain, pairwise
 
 from msgspec import Struct
 
-from detmatrix.reports.checks import Case, State, annotation, case_of, errors_first, junit, named
-from detmatrix.reports.compare.comparable import kind_of
+from detmatrix.reports.checks import NAMED, Case, State, annotation, case_of, errors_first, junit
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair, arrow
 from detmatrix.reports.compare.view import (
@@ -38,12 +37,13 @@ from detmatrix.reports.render import (
     Tables,
     View,
     fields_of,
+    grouped,
     markdown_pieces,
     object_pieces,
     page_pieces,
 )
 from detmatrix.scanner.modes import DEFAULT_MODES
-from detmatrix.scanner.plurals import several
+from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 
 _REPLANNED: tuple[Kind, ...] = ("added", "removed")
@@ -131,9 +131,9 @@ def _for_people(comparison: Comparison) -> View:
     """Return what is shown of a comparison, with the timeline of each kind of device of which there are two runs."""
     report = view_of(comparison)
     tables = []
-    for kind in dict.fromkeys(map(kind_of, comparison.matrices)):
-        runs = [run for run in report["runs"] if kind_of(run.record) == kind]
-        steps = [step for step in report["pairs"] if kind_of(step.record.new) == kind]
+    for kind in dict.fromkeys(one.kind for one in comparison.matrices):
+        runs = [run for run in report["runs"] if run.record.kind == kind]
+        steps = [step for step in report["pairs"] if step.record.new.kind == kind]
         if steps:
             table = _timeline([step.record for step in steps])
             tables.append(View({}, **vars(table), runs=runs, steps=steps))
@@ -176,24 +176,21 @@ def markdown(comparison: Comparison) -> Iterator[str]:
 
 def block(comparison: Comparison) -> Iterator[str]:
     """Yield two small tables for a Markdown file that is about something else: each step, and what changed in it."""
-    report = _for_people(comparison)
-    told = map(_steps, report.tables)
+    report, told = _for_people(comparison), []
+    for table in report.tables:
+        of_steps = [
+            (" → ".join(names), pair) for names, pair in zip(pairwise(table.labels), table.pairs, strict=True)
+        ]
+        machines = dict.fromkeys(map(words.machine_words, table.matrices))
+        executions = sorted({one.executions for one in table.matrices})
+        scanned = (
+            f"{len(table.matrices)} runs on {' and '.join(machines)}, {several(len(table.rows), 'row')}, n = "
+            f"{' or '.join(map(str, executions))} per cell."
+        )
+        steps = [(name, *step_counts(pair)) for name, pair in of_steps]
+        changes = [(name, one) for name, pair in of_steps for one in by_op(pair)]
+        told.append(View({}, scanned=scanned, steps=steps, changes=changes))
     return markdown_pieces("compare_block", View({}, caveats=report.caveats, heads=STEP, timelines=told))
-
-
-def _steps(table: View) -> View:
-    """Return what was compared on a kind of device, on which machines, with which n, and what changed in each step."""
-    names = [" → ".join(pair) for pair in pairwise(table.labels)]
-    of_steps = list(zip(names, table.pairs, strict=True))
-    machines = dict.fromkeys(map(words.machine_words, table.matrices))
-    executions = sorted({one.executions for one in table.matrices})
-    return View(
-        {},
-        scanned=f"{len(table.matrices)} runs on {' and '.join(machines)}, {several(len(table.rows), 'row')}, n = "
-        f"{' or '.join(map(str, executions))} per cell.",
-        steps=[(name, *step_counts(pair)) for name, pair in of_steps],
-        changes=[(name, one) for name, pair in of_steps for one in by_op(pair)],
-    )
 
 
 def render(comparison: Comparison) -> Iterator[str]:
@@ -201,6 +198,7 @@ def render(comparison: Comparison) -> Iterator[str]:
     report = _for_people(comparison)
     rows = [row for table in report.tables for row in table.rows]
     counts = Counter(chain.from_iterable(row.choices for row in rows))
+    phrases = [dict([*words.environment_words(it), *words.settings_words(it)]) for it in comparison.matrices]
     return page_pieces(
         "compare",
         words,
@@ -222,7 +220,12 @@ def render(comparison: Comparison) -> Iterator[str]:
             wide=_WIDE,
             step_heads=STEP,
             class_sign={kind: word.sign for kind, word in CLASS.items()},
-            circumstances=_circumstances(comparison.matrices),
+            # Environment and settings of all runs side by side: label, a text per run, whether they differ.
+            circumstances=[
+                (name, texts := [one.get(name, NONE) for one in phrases], len({*texts}) > 1)
+                for name in dict.fromkeys(name for one in phrases for name in one)
+                if name != "run file"
+            ],
             not_planned=NOT_PLANNED,
             TIMES=TIMES,
         ),
@@ -231,9 +234,7 @@ def render(comparison: Comparison) -> Iterator[str]:
 
 def _ops(rows: Iterable[TimelineRow]) -> list[View]:
     """Return the ops that changed, the worst first, then those of which most rows did."""
-    of_op: dict[str, list[TimelineRow]] = {}
-    for row in rows:
-        of_op.setdefault(row.row.row.spec, []).append(row)
+    of_op = grouped((row.row.row.spec, row) for row in rows)
     # The rows that changed stand first.
     ops = [_op(name, some) for name, some in of_op.items() if some[0].turns]
     return sorted(ops, key=lambda op: (_rank(op.worst), -len(op.changed)))
@@ -320,14 +321,6 @@ def _moment(one: View, facts: Tables) -> int:
     return facts.place("moments", shown=shown, became=became, cost=price[0], ratio=price[1])
 
 
-def _circumstances(matrices: Sequence[Matrix]) -> list[tuple[str, list[str], bool]]:
-    """Return environment and settings of all runs side by side: label, a text per run, whether they differ."""
-    phrases = [dict([*words.environment_words(one), *words.settings_words(one)]) for one in matrices]
-    names = dict.fromkeys(name for one in phrases for name in one)
-    lines = [(name, [one.get(name, NONE) for one in phrases]) for name in names if name != "run file"]
-    return [(name, texts, len(set(texts)) > 1) for name, texts in lines]
-
-
 # --- What CI is told: which rows fail a check, what is likely before what is churn
 
 # What a check may be told to fail on: a class, or a word for several.
@@ -371,7 +364,7 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
                     op = change.row.row.spec
                     yield Failure(pair=pair, title=change.words, text=text, op=op, ids=(change.id,))
             for one in (it for it in pair.likely if it.kind == kind):
-                text = f"{one.op}: {len(one.rows)} rows together: {one.told} ({pair.name}): {named(one.rows)}"
+                text = f"{one.op}: {len(one.rows)} rows together: {one.told} ({pair.name}): {first_of(one.rows, NAMED)}"
                 yield Failure(pair=pair, title=f"{kind} (likely)", text=text, op=one.op, ids=tuple(one.rows))
     for pair in comparison.pairs:
         yield from _churn(pair, order)

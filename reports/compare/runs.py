@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from detmatrix.reports.compare.comparable import (
     NotComparable,
     Reason,
-    kind_of,
     of_absence,
     of_environments,
     of_machines,
@@ -39,7 +38,7 @@ from detmatrix.reports.compare.judge import (
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, lists_of, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.words import bullet_words
-from detmatrix.reports.render import NONE, View, fields_of
+from detmatrix.reports.render import NONE, View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import matches, names_of
 from detmatrix.scanner.errors import UsageError, one_line
@@ -385,10 +384,11 @@ class Pair(Struct, frozen=True, kw_only=True):
     @property
     def likely(self) -> list[View]:
         """The ops of which several rows seem to have changed in one way: each by chance for all that is known, not all together."""
-        seeming: dict[tuple[Kind, str], list[Change]] = {}
-        for change in self.changes:
-            if change.judged.apparent is not None and change.judged.chance:
-                seeming.setdefault((change.judged.apparent, change.row.row.op), []).append(change)
+        seeming = grouped(
+            ((change.judged.apparent, change.row.row.op), change)
+            for change in self.changes
+            if change.judged.apparent is not None and change.judged.chance
+        )
         found = []
         for (kind, op), changes in seeming.items():
             # All rows of the op count, not those alone that were picked because they differ.
@@ -428,18 +428,18 @@ def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] |
     latest: dict[str, Matrix] = {}
     pairs = []
     for one in matrices:
-        kind = kind_of(one)
+        kind = one.kind
         if (before := latest.get(kind)) is not None:
             pairs.append(compare_pair(before, one, (again or {}).get((before.name, one.name))))
         latest[kind] = one
     if not pairs:
-        text = ", ".join(f"{one.name} is of {label_of(kind_of(one))}" for one in matrices)
+        text = ", ".join(f"{one.name} is of {label_of(one.kind)}" for one in matrices)
         simulated = "; what is simulated is never compared with what was measured" * any(
             one.simulated for one in matrices
         )
         raise UsageError(f"nothing to compare: {text}{simulated}; give two runs of one kind of device")
-    kinds = Counter(kind_of(one) for one in matrices)
-    alone = tuple(one for one in matrices if kinds[kind_of(one)] == 1)
+    kinds = Counter(one.kind for one in matrices)
+    alone = tuple(one for one in matrices if kinds[one.kind] == 1)
     return Comparison(matrices=tuple(matrices), pairs=tuple(pairs), alone=alone)
 
 
@@ -447,19 +447,27 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     """Compare two runs of one kind of device."""
     obstacles = tuple(of_runs(old, new))
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
+
+    def judged(was: MatrixRow | None, row: MatrixRow | None) -> JudgedRow:
+        """Say what became of a row that at least one run has."""
+        if was is None or row is None:
+            one, other = (old, new) if was is None else (new, old)
+            known = row or was
+            if known is not None and (absence := of_absence(one, other, known.row)) is not None:
+                return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
+            return JudgedRow(kind="added" if was is None else "removed")
+        obstacle = next(iter(obstacles), None) or of_machines(old, new, was, row) or of_rows(was, row)
+        if obstacle is not None:
+            return blocked(was, row, obstacle)
+        return settle(judge(was, row), was, row, again)
+
     # Those that are gone last.
-    changes = tuple(
-        Change(
-            old=before.get(key),
-            new=after.get(key),
-            judged=_judged(old, new, obstacles, before.get(key), after.get(key), again),
-        )
-        for key in {**after, **before}
-    )
+    both = ((before.get(key), after.get(key)) for key in {**after, **before})
+    changes = tuple(Change(old=was, new=row, judged=judged(was, row)) for was, row in both)
     lists = lists_of(old), lists_of(new)
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
     # A build for CUDA is compiled otherwise for the CPU, too.
-    builds = {versions.build_kind(one.run.header.environment.torch) for one in (old, new)}
+    builds = {versions.build_kind(one.torch) for one in (old, new)}
     timed_alike = not obstacles and len(builds) == 1
     return Pair(
         old=old,
@@ -472,27 +480,6 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
         cost=compare_costs(change for change in changes if change.alike) if timed_alike else None,
         again=again,
     )
-
-
-def _judged(
-    old: Matrix,
-    new: Matrix,
-    obstacles: Sequence[NotComparable],
-    before: MatrixRow | None,
-    after: MatrixRow | None,
-    again: Again | None,
-) -> JudgedRow:
-    """Say what became of a row that at least one run has."""
-    if before is None or after is None:
-        one, other = (old, new) if before is None else (new, old)
-        row = after or before
-        if row is not None and (absence := of_absence(one, other, row.row)) is not None:
-            return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
-        return JudgedRow(kind="added" if before is None else "removed")
-    obstacle = next(iter(obstacles), None) or of_machines(old, new, before, after) or of_rows(before, after)
-    if obstacle is not None:
-        return blocked(before, after, obstacle)
-    return settle(judge(before, after), before, after, again)
 
 
 def measure_again(
@@ -523,33 +510,25 @@ def measure_again(
     alone = {one.name for one in comparison.alone}
     with ImportSandbox() as sandbox:
         # All are examined before the first is measured: what is wrong is told at once.
-        sides = {
-            one.name: _side(one, python, sandbox)
-            for one, python in zip(matrices, pythons, strict=True)
-            if one.name not in alone
-        }
+        sides: dict[str, Side] = {}
+        for one, python in zip(matrices, pythons, strict=True):
+            if one.name not in alone:
+                here = examine(one.run, python, sandbox)
+                machines = [part.environment for part in parts_of(one.run.header)]
+                for obstacle in (
+                    it for machine in machines for it in of_environments(one.kind, machine, here)
+                ):
+                    raise UsageError(
+                        f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; "
+                        f"compare without --confirm, or scan here"
+                    )
+                sides[one.name] = Side(one.run, python, here)
         return {
             (pair.old.name, pair.new.name): _again(
                 pair, (sides[pair.old.name], sides[pair.new.name]), sandbox, runs, rounds, spec_files
             )
             for pair in comparison.pairs
         }
-
-
-def _side(one: Matrix, python: str, sandbox: ImportSandbox) -> Side:
-    """Return a run with its interpreter.
-
-    Raises:
-        UsageError: The interpreter, or this machine, is another than that of the run.
-    """
-    here = examine(one.run, python, sandbox)
-    machines = [part.environment for part in parts_of(one.run.header)]
-    for obstacle in (it for machine in machines for it in of_environments(kind_of(one), machine, here)):
-        raise UsageError(
-            f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; compare "
-            f"without --confirm, or scan here"
-        )
-    return Side(one.run, python, here)
 
 
 def _again(

@@ -12,7 +12,6 @@ from detmatrix.reports.compare.comparable import (
     REASON_MEANING,
     Reason,
     hardware,
-    kind_of,
 )
 from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from detmatrix.reports.compare.runs import (
@@ -27,7 +26,7 @@ from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.words import named_machines, states
-from detmatrix.reports.render import NONE, View, fields_of
+from detmatrix.reports.render import NONE, View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE
 from detmatrix.scanner.observations import versions
@@ -59,7 +58,7 @@ _NAMED = 8  # ops in the first sentence
 
 def labels(matrices: Sequence[Matrix]) -> list[str]:
     """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
-    versions = [one.run.header.environment.torch for one in matrices]
+    versions = [one.torch for one in matrices]
     return [
         version if versions.count(version) == 1 else f"{version} ({one.name})"
         for version, one in zip(versions, matrices, strict=True)
@@ -122,7 +121,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
                 f"each may be chance, all together are not: {likely.told}."
             )
     for one in comparison.alone:
-        yield f"{one.name}: no other run is on {label_of(kind_of(one))}, so it is compared with none."
+        yield f"{one.name}: no other run is on {label_of(one.kind)}, so it is compared with none."
     lists = (text for pair in comparison.pairs for text in pair.lists)
     yield from dict.fromkeys(text.note for text in lists if text.note is not None)
 
@@ -130,7 +129,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
 def build_notes(comparison: Comparison) -> Iterator[str]:
     """Yield a warning wherever the builds of two runs are of different kinds, as those for CPUs and for CUDA are."""
     for pair in comparison.pairs:
-        old, new = (one.run.header.environment.torch for one in (pair.old, pair.new))
+        old, new = (one.torch for one in (pair.old, pair.new))
         if versions.build_kind(old) != versions.build_kind(new):
             yield (
                 f"{pair.name}: builds of different kinds, {old} and {new}; changes may come from "
@@ -150,7 +149,7 @@ def _unlike(pair: Pair) -> Iterator[str]:
     builds = [header.environment.simulated and header.environment.simulated.build for header in headers]
     if builds[0] and builds[1]:
         pairs.append(("the simulation", [str(build) for build in builds]))
-    elif kind_of(pair.new) != "cpu":
+    elif pair.new.kind != "cpu":
         drivers = ((part.environment.driver or "unknown" for part in parts_of(header)) for header in headers)
         pairs.append(("the driver", [*map(named_machines, drivers)]))
     for what, (before, after) in pairs:
@@ -177,7 +176,7 @@ def view_of(comparison: Comparison) -> View:
             "rates": {"test": CAVEAT, "level": LEVEL},
             "alone": [one.name for one in comparison.alone],
         },
-        title=" → ".join(f"torch {one.run.header.environment.torch}" for one in comparison.matrices),
+        title=" → ".join(f"torch {one.torch}" for one in comparison.matrices),
         caveats=list(caveats(comparison)),
         notes=list(notes(comparison)),
         cost_meaning=COST_MEANING,
@@ -242,7 +241,7 @@ def _pair(pair: Pair) -> View:
             "costs": cost,
         },
         pair,
-        versions=[one.run.header.environment.torch for one in (pair.old, pair.new)],
+        versions=[one.torch for one in (pair.old, pair.new)],
         lead=_lead(pair),
         step=step_counts(pair),
         again_words=again and again.words,
@@ -353,10 +352,7 @@ def _again(pair: Pair) -> View | None:
 
 def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
     """Return rows that one reason keeps from being compared: those that seem to have changed, the worst first, then others."""
-    details: dict[str, list[str]] = {}
-    for change in changes:
-        if change.judged.apparent is None:
-            details.setdefault(change.judged.detail, []).append(change.id)
+    details = grouped((it.judged.detail, it.id) for it in changes if it.judged.apparent is None)
     # What stands against all rows needs no list of them.
     of_all = {obstacle.detail for obstacle in pair.obstacles}
     return View(
@@ -413,7 +409,7 @@ def _lead(pair: Pair) -> str:
         same.setdefault(f"{one['kind']}: {one['finding']}", {})[one["op"]] = None
     named = [f"{change}: {', '.join(ops)}" for change, ops in same.items()]
     more = f"; {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
-    old, new = (versions.release(one.run.header.environment.torch) for one in (pair.old, pair.new))
+    old, new = (one.release for one in (pair.old, pair.new))
     device = pair.new.device if pair.new.simulated else pair.new.device.upper()
     still = f"no op changed in {several(pair.compared, 'row')}" if pair.compared else "no row can be compared"
     seeming = len({one["op"] for one in changes} - {one["op"] for one in moved})
@@ -433,9 +429,7 @@ def _lead(pair: Pair) -> str:
 
 def _only_one(pair: Pair) -> list[View]:
     """Return the ops of which one run alone planned rows: how many each did, and the worst that they show."""
-    ops: dict[str, list[Change]] = {}
-    for change in (*pair.of("added"), *pair.of("removed")):
-        ops.setdefault(change.row.row.spec, []).append(change)
+    ops = grouped((change.row.row.spec, change) for change in (*pair.of("added"), *pair.of("removed")))
     found = ((op, some, Counter(it.kind for it in some)) for op, some in ops.items())
     return [
         View(

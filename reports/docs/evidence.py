@@ -12,9 +12,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.entries import kind_of
+from detmatrix.reports.render import grouped
 from detmatrix.scanner.claims.matching import claimed_kind, dtype_kind, is_vague, names_of
-from detmatrix.scanner.observations.records import Claim, Condition, Row
+from detmatrix.scanner.observations.records import Claim, Condition, Kind, Row
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.simulated import schedule_words
 from detmatrix.scanner.verdicts.vocabulary import BESIDE
@@ -32,6 +32,18 @@ Effect = Literal["confirms", "contradicts", "not_triggered", "none"]
 #       does not raise
 Action = Literal["keep", "move", "drop"]
 
+# The conditions whose name alone says that they are no keyword arguments.
+_KINDS: dict[str, Kind] = {
+    "src": "argument",
+    "weights": "argument",
+    "index": "argument",
+    "quantized": "input",
+    "requires_grad": "input",
+    "layout": "layout",
+    "output": "output",
+    "fill": "fill",
+    "dtype": "dtype",
+}
 Rows = Sequence[tuple[Row, Behaviour]]  # each with what it shows
 
 _DTYPES = ("floating", "complex", "integer", "bool")
@@ -219,9 +231,7 @@ def _split(
     claim: Claim, name: str, rows: Rows, fate_of_rows: Callable[[Claim, Rows], Action | None], *, own: bool
 ) -> Split | None:
     """Return how the values of one feature separate the rows, or ``None`` if they do not."""
-    shown: dict[str | None, list[tuple[Row, Behaviour]]] = {}
-    for row, behaviour in rows:
-        shown.setdefault(_features(claim, row).get(name), []).append((row, behaviour))
+    shown = grouped((_features(claim, row).get(name), (row, behaviour)) for row, behaviour in rows)
     values: dict[Action, list[str | None]] = {"keep": [], "move": [], "drop": []}
     actions = {value: fate_of_rows(claim, some) for value, some in shown.items()}
     apart = len(set(actions.values())) > 1
@@ -258,6 +268,6 @@ def narrowed(claim: Claim, name: str, values: Sequence[str | None]) -> Claim:
     old = next((condition for condition in claim.conditions if condition.name == name), None)
     order = [*(old.values if old else _DTYPES if name == "dtype" else ())]
     stated.sort(key=lambda value: (order.index(value) if value in order else len(order), value))
-    new = Condition(kind=old.kind if old else kind_of(name), name=name, values=tuple(stated))
+    new = Condition(kind=old.kind if old else _KINDS.get(name, "keyword"), name=name, values=tuple(stated))
     kept = tuple(new if condition.name == name else condition for condition in claim.conditions)
     return replace(claim, conditions=kept if old else (*kept, new))

@@ -35,10 +35,10 @@ from detmatrix.reports.matrix.model import (
     is_noted,
     with_notes,
 )
-from detmatrix.scanner.claims.matching import device_kind, is_vague, matches, names_of
+from detmatrix.reports.render import grouped
+from detmatrix.scanner.claims.matching import is_vague, matches, names_of
 from detmatrix.scanner.claims.tables import contradictions, documented_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.parts import parts_of
 from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.plurals import first_of, several
@@ -208,12 +208,12 @@ def _release(matrices: Sequence[Matrix]) -> str:
                 f"{other.name} and {one.name} are the same run, started {header.started}; give each run once"
             )
     simulated = [one.name for one in matrices if one.simulated]
-    measured = [one.name for one in matrices if device_kind(one.run.header.settings.device) == "cuda"]
+    measured = [one.name for one in matrices if one.kind == "cuda"]
     if simulated and measured:
         raise UsageError(
             f"{simulated[0]} is simulated and {measured[0]} was measured on CUDA; judge the lists by one of them at a time"
         )
-    found = {versions.release(one.run.header.environment.torch): one.name for one in reversed(matrices)}
+    found = {one.release: one.name for one in reversed(matrices)}
     if len(found) > 1:
         text = " and ".join(f"{name} is of torch {torch}" for torch, name in reversed(found.items()))
         raise UsageError(f"the runs document different lists: {text}; give runs of one release at a time")
@@ -324,15 +324,12 @@ def _judged(claim: Claim, evidence: tuple[Evidence, ...]) -> JudgedClaim:
 
 def _undocumented(claims: Sequence[Claim], rows: Iterable[Evidence]) -> Iterator[Undocumented]:
     """Yield what raises or differs without a claim about it, the ops in alphabetical order."""
-    groups: dict[tuple[str, str, str, int], list[Evidence]] = {}
-    for one in rows:
-        row = one.row.row
-        op = names_of(row)[0]
-        if one.behaviour is None or one.row.finding not in UNDOCUMENTED or not op.startswith("torch."):
-            continue
-        if not any(matches(row, claim) for claim in claims) and not is_noted(row, claims):
-            key = (op, one.device, row.direction, UNDOCUMENTED.index(one.row.finding))
-            groups.setdefault(key, []).append(one)
+    groups = grouped(
+        ((op, one.device, row.direction, UNDOCUMENTED.index(one.row.finding)), one)
+        for one, row, op in ((it, it.row.row, names_of(it.row.row)[0]) for it in rows)
+        if one.behaviour is not None and one.row.finding in UNDOCUMENTED and op.startswith("torch.")
+        if not any(matches(row, claim) for claim in claims) and not is_noted(row, claims)
+    )
     for (op, device, direction, place), evidence in sorted(groups.items(), key=lambda group: group[0]):
         names = {name for one in evidence for name in names_of(one.row.row)}
         yield Undocumented(

@@ -1,28 +1,21 @@
 """The two lists written again: an entry changes on evidence alone, and every other one keeps its bytes.
 
 Each bullet is taken apart into one part per device and op, because only the part with evidence may change, and what
-is left of it is put together again. A change that the docstring has no words for is not made, and said.
+is left of it is put together again. What is written must read back as what was meant: a bullet that the claims' parser would
+understand otherwise, or a change that the docstring has no words for, is not made, and said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.entries import (
-    DEVICES,
-    OTHER,
-    ListEntry,
-    ListName,
-    entries_of,
-    entry_of,
-    insert,
-    list_of,
-    text_of,
-    write,
-)
 from detmatrix.reports.docs.evidence import (
     Action,
     Behaviour,
@@ -34,9 +27,11 @@ from detmatrix.reports.docs.evidence import (
     splits,
 )
 from detmatrix.reports.docs.judge import Docs, split_words, strongest
+from detmatrix.reports.render import grouped
 from detmatrix.scanner.claims.matching import matches, names_of
-from detmatrix.scanner.claims.tables import overlap
-from detmatrix.scanner.observations.records import Claim, Row
+from detmatrix.scanner.claims.tables import overlap, parse_claims
+from detmatrix.scanner.errors import UsageError
+from detmatrix.scanner.observations.records import Claim, Condition, Kind, Row
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.simulated import PROVED
 
@@ -44,17 +39,12 @@ SIMULATED = "[simulated: "
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
 
 
-def regenerate(docs: Docs) -> RegeneratedLists:
-    """Write the two lists again.
+class RegeneratedLists:
+    """The lists as documented and as measured.
 
     Raises:
         UsageError: The claims do not hold the docstring's lines.
     """
-    return RegeneratedLists(docs)
-
-
-class RegeneratedLists:
-    """The lists as documented and as measured."""
 
     def __init__(self, docs: Docs) -> None:
         self.changes: dict[int, str] = {}  # a bullet's place -> what became of it, or why nothing did
@@ -201,9 +191,6 @@ class RegeneratedLists:
     def _add(self, op: str, device: str, evidence: Sequence[Evidence]) -> Iterator[str]:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
         wanted: tuple[tuple[ListName, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
-        of_op = [
-            one for one in self._seen if (one.behaviour or one.shows_little) and op in names_of(one.row.row)
-        ]
         for where, behaviour in wanted:
             rows = [one for one in evidence if one.behaviour == behaviour]
             if not rows:
@@ -211,11 +198,7 @@ class RegeneratedLists:
             if where == "deterministic" and (faults := self._faults(op, device)):
                 yield f"not added to the list {where!r}: {faults[0].fault}"
                 continue
-            measured = [one for one in of_op if where == "raises" or not one.held]
-            standing = [
-                one for entries in self._entries.values() for entry in entries for one in entry.claims
-            ]
-            claim = addition(op, device, where, rows, measured, standing)
+            claim = self._addition(op, device, where, rows)
             source = None if isinstance(claim, str) else write(claim)
             if source is None:
                 yield f"not added to the list {where!r}: {claim if isinstance(claim, str) else NO_WORDS}"
@@ -227,6 +210,46 @@ class RegeneratedLists:
             yield f"added to the list {where!r}: {entry.claims[0].text}{_UNTOLD if cured else ''}{witness_words(rows)}"
         if differing := [one for one in evidence if one.behaviour == "differs"]:
             yield f"in neither list: it differs with the flag on, and nothing is raised{witness_words(differing)}"
+
+    def _addition(self, op: str, device: str, where: ListName, rows: Sequence[Evidence]) -> Claim | str:
+        """Return what a list is to say of rows that no bullet speaks to and that show what the list says, or why nothing."""
+        measured = [
+            one
+            for one in self._seen
+            if (one.behaviour or one.shows_little) and op in names_of(one.row.row)
+            if where == "raises" or not one.held
+        ]
+        standing = [one for entries in self._entries.values() for entry in entries for one in entry.claims]
+        claim = next(iter(entry_of(where, f"* :func:`{op}`").claims), None)
+        if claim is None or not claim.parsed:
+            return NO_WORDS
+        directions = {one.row.row.direction for one in rows}
+        claim = replace(claim, device=device, direction="backward" if directions == {"backward"} else "any")
+        evidence: Rows = [(one.row.row, one.behaviour) for one in measured if one.behaviour]
+        shared = _shared(claim, rows)
+        each = [replace(claim, conditions=(condition,)) for condition in shared.conditions]
+        alone = [one for one in each if _fitting(one, rows, evidence, standing) == one]
+        attempts = (claim, *(alone if len(alone) == 1 else ()), shared)
+        found = next((one for it in attempts if (one := _fitting(it, rows, evidence, standing))), None)
+        if found is None or where == "raises":
+            return found or NO_WORDS
+        # Those that did not differ and could have, and those that hardly could, of which nothing is said where words can.
+        still = [
+            one
+            for one in measured
+            if one.row.row.provokes and one.row.row.direction in directions and matches(one.row.row, found)
+        ]
+        same = [one for one in still if one.behaviour == "nothing"]
+        weak = [one for one in still if one.behaviour is None and one.shows_little]
+        for some in filter(None, (same, *([one] for one in weak))):
+            narrow = _apart(found, rows, some)
+            narrow = narrow and _fitting(narrow, rows, evidence, standing)
+            if some is same and narrow is None:
+                ids = first_of([one.row.row.id for one in same], _NAMED)
+                seen = f"{several(len(rows), 'row')} differed and {len(same)} did not ({ids})"
+                return f"{seen}, and no single condition that the lists have words for tells them apart"
+            found = narrow or found
+        return found
 
 
 def _provoking(one: Evidence) -> Row:
@@ -244,70 +267,15 @@ def witness_words(evidence: Sequence[Evidence]) -> str:
 
 def _together(parts: Sequence[Claim]) -> Iterator[tuple[Claim, tuple[str, ...]]]:
     """Yield what parts of one bullet say, ops of which the same is said together, and the devices."""
-    groups: dict[tuple[object, ...], dict[str, list[Claim]]] = {}
-    for part in parts:
-        same = groups.setdefault((part.section, part.direction, part.conditions), {})
-        same.setdefault(part.targets[0], []).append(part)
-    for of_targets in groups.values():
-        together: dict[tuple[str, ...], list[Claim]] = {}
-        for some in of_targets.values():
-            together.setdefault(tuple(part.device for part in some), []).append(some[0])
+    for same in grouped(((one.section, one.direction, one.conditions), one) for one in parts).values():
+        of_targets = grouped((part.targets[0], part) for part in same)
+        together = grouped((tuple(one.device for one in some), some[0]) for some in of_targets.values())
         for devices, some in together.items():
             yield replace(some[0], targets=tuple(part.targets[0] for part in some)), devices
 
 
 NO_WORDS = "no words for it fit these rows and leave out all others"
 _NAMED = 3  # rows
-
-
-def addition(
-    op: str,
-    device: str,
-    where: ListName,
-    rows: Sequence[Evidence],
-    measured: Sequence[Evidence],
-    standing: Sequence[Claim],
-) -> Claim | str:
-    """Return what a list is to say of rows that it does not know, or why it is to say nothing.
-
-    Args:
-        op: The op.
-        device: Where it was measured.
-        where: The list.
-        rows: Those that no bullet speaks to, and that show what the list says.
-        measured: All rows of the op.
-        standing: The claims of all bullets.
-    """
-    claim = next(iter(entry_of(where, f"* :func:`{op}`").claims), None)
-    if claim is None or not claim.parsed:
-        return NO_WORDS
-    directions = {one.row.row.direction for one in rows}
-    claim = replace(claim, device=device, direction="backward" if directions == {"backward"} else "any")
-    evidence: Rows = [(one.row.row, one.behaviour) for one in measured if one.behaviour]
-    shared = _shared(claim, rows)
-    each = [replace(claim, conditions=(condition,)) for condition in shared.conditions]
-    alone = [one for one in each if _fitting(one, rows, evidence, standing) == one]
-    attempts = (claim, *(alone if len(alone) == 1 else ()), shared)
-    found = next((one for it in attempts if (one := _fitting(it, rows, evidence, standing))), None)
-    if found is None or where == "raises":
-        return found or NO_WORDS
-    # Those that did not differ and could have, and those that hardly could, of which nothing is said where words can.
-    still = [
-        one
-        for one in measured
-        if one.row.row.provokes and one.row.row.direction in directions and matches(one.row.row, found)
-    ]
-    same = [one for one in still if one.behaviour == "nothing"]
-    weak = [one for one in still if one.behaviour is None and one.shows_little]
-    for some in filter(None, (same, *([one] for one in weak))):
-        narrow = _apart(found, rows, some)
-        narrow = narrow and _fitting(narrow, rows, evidence, standing)
-        if some is same and narrow is None:
-            ids = first_of([one.row.row.id for one in same], _NAMED)
-            seen = f"{several(len(rows), 'row')} differed and {len(same)} did not ({ids})"
-            return f"{seen}, and no single condition that the lists have words for tells them apart"
-        found = narrow or found
-    return found
 
 
 def _apart(claim: Claim, rows: Sequence[Evidence], still: Sequence[Evidence]) -> Claim | None:
@@ -384,3 +352,245 @@ def _swallows(claim: Claim, other: Claim) -> bool:
             for condition in claim.conditions
         )
     )
+
+
+# --- Bullets in their own lines, and bullets written in the docstring's own words
+
+
+ListName = Literal["deterministic", "raises"]
+
+DEVICES = ("cpu", "cuda", "mps")  # all that the lists speak of, in their order
+HEADINGS: dict[ListName, str] = {
+    "deterministic": "    The following normally-nondeterministic operations will act\n"
+    "    deterministically when ``mode=True``:\n",
+    "raises": "    The following normally-nondeterministic operations will throw a\n"
+    "    :class:`RuntimeError` when ``mode=True``:\n",
+}
+INDENT = " " * 8
+_WIDTH = 98  # columns, indentation included; some of the docstring's own lines have more
+_LONG = 3  # values from which on they make a list of their own
+
+# Traits that are neither keyword arguments nor anything that a release has words for.
+_WORDLESS = frozenset({"dims", "memory_format", "output_size"})
+_DTYPES = {"floating": "floating point"}
+_BARE = re.compile(r"True|False|None|\d+")
+# What a value may be, of a condition and of a keyword argument: "2-D" describes one, and is none.
+_SPOKEN = (re.compile(r"\w[\w -]*", re.ASCII), re.compile(r"[A-Za-z_]\w*|\d+", re.ASCII))
+_GRAD = "requires grad"
+_Slot = Literal["having", "when", "call", "end"]  # "with …", "when …", what it is called on, the last words
+
+
+def role_of(target: str, text: str = "") -> str:
+    """Return an op with its role, the one it has in *text* if it is there: ``:func:`torch.bmm```."""
+    found = re.search(rf":(\w+):`~?{re.escape(target)}`", text)
+    last = target.rpartition(".")[2]
+    role = found[1] if found else "class" if last[:1].isupper() else "func"
+    return f":{role}:`{target}`"
+
+
+def write(claim: Claim, text: str = "", devices: Sequence[str] | None = None) -> str | None:
+    """Return the lines of a bullet, or ``None`` if the lists have no words for it.
+
+    Args:
+        claim: What to say.
+        text: The bullet it is made from, whose roles are kept.
+        devices: Of which to say it, if not of the claim's own; none: of any.
+    """
+    if devices is None:
+        devices = () if claim.device == "any" else (claim.device,)
+    said = _words(claim, devices, text)
+    if said is None:
+        return None
+    words, items = said
+    lines = textwrap.wrap(
+        f"* {words}",
+        _WIDTH - len(INDENT),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if items:
+        lines += ["", *(f"  - ``{item}``" for item in items)]
+    source = "\n".join(lines)
+    return source if _reads_back(claim, devices, source) else None
+
+
+def lists(entries: dict[ListName, Sequence[str]]) -> str:
+    """Return both lists with their headings, indented as in the docstring."""
+    parts = []
+    for name, heading in HEADINGS.items():
+        bullets = "\n".join(entries[name])
+        parts.append(heading + (f"\n{textwrap.indent(bullets, INDENT)}\n" if bullets else ""))
+    return "\n".join(parts)
+
+
+def _reads_back(claim: Claim, devices: Sequence[str], source: str) -> bool:
+    """Tell whether a bullet is read as what it was to say."""
+    where, facts = list_of(claim), _facts(claim.conditions)
+    read = parse_claims(f"{HEADINGS[where]}\n{textwrap.indent(source, INDENT)}\n")
+    meant = {(where, frozenset(claim.targets), it, claim.direction, facts) for it in devices or ("any",)}
+    return all(claim.parsed for claim in read) and meant == {
+        (claim.section, frozenset(claim.targets), claim.device, claim.direction, _facts(claim.conditions))
+        for claim in read
+    }
+
+
+def _facts(conditions: Iterable[Condition]) -> frozenset[tuple[str, str, frozenset[str]]]:
+    return frozenset(
+        (condition.kind, condition.name, frozenset(condition.values)) for condition in conditions
+    )
+
+
+def _words(claim: Claim, devices: Sequence[str], text: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return a bullet's sentence and its nested list, or ``None`` if there are no words for it."""
+    nested = next(
+        (one for one in claim.conditions if one.kind == "keyword" and len(one.values) >= _LONG), None
+    )
+    said: dict[_Slot, list[str]] = {"having": [], "when": [], "call": [], "end": []}
+    for condition in claim.conditions:
+        phrase = _PHRASES.get(condition.kind)
+        if (
+            phrase is None
+            or condition.name in _WORDLESS
+            or "none" in condition.values
+            or not all(map(_SPOKEN[condition.kind == "keyword"].fullmatch, condition.values))
+        ):
+            return None
+        if condition is not nested:
+            slot, words = phrase(condition.name, condition.values)
+            said[slot].append(words)
+    call = _call(claim, devices, said["call"])
+    when = [*([call] if call else []), *said["when"]]
+    if nested:
+        when.append(f"one of the following {nested.name}s is used:")
+    *others, last = (role_of(target, text) for target in claim.targets)
+    comma = "," * (len(others) > 1)
+    parts = [
+        f"{', '.join(others)}{comma} and {last}" if others else last,
+        *([f"with {' and '.join(said['having'])}"] if said["having"] else []),
+        *([f"when {' and '.join(when)}"] if when else []),
+        *said["end"],
+    ]
+    return " ".join(parts), nested.values if nested else ()
+
+
+def _call(claim: Claim, devices: Sequence[str], said: Sequence[str]) -> str:
+    """Return "called on a CUDA tensor", "attempting to differentiate a CPU or CUDA tensor" or nothing."""
+    names = _either([device.upper() for device in devices])
+    on = f"{'an' if names.startswith('M') else 'a'} {names} tensor" if names else ""
+    if _GRAD in said:
+        return f"called on {on} that {_GRAD}" if on else _GRAD
+    if said:
+        return f"called on {said[0]} {names} tensors"
+    if claim.direction == "backward":
+        return f"attempting to differentiate {on}".rstrip()
+    return f"called on {on}" if on else ""
+
+
+def _input(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
+    if name == "requires_grad":
+        return "call", _GRAD
+    return (
+        "when",
+        f"called with a {'quantized tensor' if list(values) == ['True'] else 'tensor that is not quantized'}",
+    )
+
+
+def _argument(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
+    match values:
+        case ["given"]:
+            return "when", f"``{name}`` tensor is given"
+        case ["list of tensors"]:
+            return "when", f"the {name} is a list of tensors"
+    return "when", f"`{name}` type is {_either(values)}"
+
+
+def _either(words: Sequence[str]) -> str:
+    """Return "a", "a or b", "a, b or c"."""
+    return " or ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
+
+
+# What each kind of condition says, and where in the sentence. What uninitialised memory is filled with is in none.
+_PHRASES: dict[Kind, Callable[[str, Sequence[str]], tuple[_Slot, str]]] = {
+    "keyword": lambda name, values: (
+        "having",
+        " or ".join(f"``{name}={value if _BARE.fullmatch(value) else repr(value)}``" for value in values),
+    ),
+    "output": lambda _, values: ("having", f"{_either(values)} output"),
+    "layout": lambda _, values: ("call", _either(values)),
+    "input": _input,
+    "dtype": lambda _, values: (
+        "when",
+        f"dtype is {_either([_DTYPES.get(value, value) for value in values])}",
+    ),
+    "argument": _argument,
+    "unspecified": lambda *_: ("end", "in some cases"),
+}
+
+
+# --- The lists as bullets in their own lines
+
+OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
+
+Entries = dict[ListName, list["ListEntry"]]
+
+
+class ListEntry(Struct, kw_only=True):
+    """A bullet of a list, in its own lines."""
+
+    source: str
+    claims: tuple[Claim, ...]
+    loose: bool  # a blank line sets it off from the next one
+
+
+def entries_of(claims: Iterable[Claim]) -> Entries:
+    """Return the bullets of the two lists.
+
+    Raises:
+        UsageError: A claim does not hold the docstring's lines.
+    """
+    entries: Entries = {"deterministic": [], "raises": []}
+    listed = [claim for claim in claims if claim.section in OTHER]
+    for _, group in groupby(listed, key=lambda claim: claim.order):
+        of_bullet = tuple(group)
+        source = of_bullet[0].source
+        if source is None:
+            raise UsageError(
+                "these claims do not hold the docstring's lines, so that the lists cannot be written again; scan a "
+                "torch that has docstrings, or choose --format md or json"
+            )
+        entry = ListEntry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
+        entries[list_of(of_bullet[0])].append(entry)
+    return entries
+
+
+def text_of(entries: Entries) -> str:
+    """Return both lists with their headings, as in the docstring."""
+    return lists({name: list(sources(some)) for name, some in entries.items()})
+
+
+def insert(entries: Entries, entry: ListEntry, where: ListName) -> None:
+    """Put a bullet behind the last one of its list that names one of its ops, or at the end."""
+    some = entries[where]
+    targets = set(entry.claims[0].targets)
+    near = [place for place, one in enumerate(some) if not targets.isdisjoint(one.claims[0].targets)]
+    some.insert(near[-1] + 1 if near else len(some), entry)
+
+
+def list_of(claim: Claim) -> ListName:
+    """Return the list that a claim stands in."""
+    return "raises" if claim.section == "raises" else "deterministic"
+
+
+def entry_of(where: ListName, source: str) -> ListEntry:
+    """Return a bullet of a list by its lines."""
+    claims = parse_claims(lists({"deterministic": [], "raises": [], where: [source]}))
+    return ListEntry(source=source, claims=claims, loose="\n\n" in source)
+
+
+def sources(entries: Sequence[ListEntry]) -> Iterator[str]:
+    """Yield the lines of each bullet, with the blank line behind it."""
+    for place, entry in enumerate(entries):
+        last = place == len(entries) - 1
+        # A nested list needs a blank line before the next bullet.
+        yield entry.source + ("\n" if (entry.loose or "\n\n" in entry.source) and not last else "")

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.rows import chosen_view
-from detmatrix.reports.render import View
+from detmatrix.reports.render import View, grouped
 from detmatrix.scanner.invariance import HEADS, POSITIONS, PROPERTIES, Property
 from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Row
@@ -337,16 +337,12 @@ def values_words(values: Sequence[str], tried: Sequence[str]) -> str:
     pairs = [value.partition(" ") for value in values]
     if not all(rest for _, _, rest in pairs):
         return ", ".join(values)
-    by_first: dict[str, list[str]] = {}
-    for first, _, rest in pairs:
-        by_first.setdefault(first, []).append(rest)
-    all_of: dict[str, set[str]] = {}
-    for first, _, rest in (value.partition(" ") for value in tried):
-        all_of.setdefault(first, set()).add(rest)
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for first, rests in by_first.items():
-        places = set(rests) == set(POSITIONS) == all_of.get(first)
-        groups.setdefault(("anywhere",) if places else tuple(rests), []).append(first)
+    by_first = grouped((first, rest) for first, _, rest in pairs)
+    all_of = grouped((first, rest) for first, _, rest in (value.partition(" ") for value in tried))
+    groups = grouped(
+        (("anywhere",) if {*rests} == {*POSITIONS} == {*all_of.get(first, ())} else tuple(rests), first)
+        for first, rests in by_first.items()
+    )
     return ", ".join(f"{', '.join(firsts)} ({', '.join(rests)})" for rests, firsts in groups.items())
 
 

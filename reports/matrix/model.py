@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.selected import selected_rows
-from detmatrix.scanner.claims.matching import matches, names_of
+from detmatrix.scanner.claims.matching import device_kind, matches, names_of
 from detmatrix.scanner.claims.tables import documented_claims, documented_notes
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations import versions
@@ -55,6 +55,21 @@ class Matrix(Struct, frozen=True, kw_only=True):
     distrust: tuple[
         str, ...
     ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
+
+    @property
+    def torch(self) -> str:
+        """The build that was scanned."""
+        return self.run.header.environment.torch
+
+    @property
+    def release(self) -> str:
+        """The release of torch, without the build."""
+        return versions.release(self.torch)
+
+    @property
+    def kind(self) -> str:
+        """The kind of device it is of: those of one kind are compared."""
+        return device_kind(self.run.header.settings.device)
 
     @property
     def planned(self) -> int:

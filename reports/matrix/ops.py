@@ -23,12 +23,12 @@ from detmatrix.reports.matrix.model import (
     sections,
 )
 from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, times
-from detmatrix.reports.render import View, fields_of
+from detmatrix.reports.render import View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
-from detmatrix.scanner.claims.matching import claimed_kind, device_kind, names_of
+from detmatrix.scanner.claims.matching import claimed_kind, names_of
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.records import Claim, Row
-from detmatrix.scanner.plurals import several
+from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.cells import USABLE, Cell
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING, NO_SIGN, VERDICT, WORST_FIRST, Finding
@@ -72,10 +72,7 @@ class _Lists:
         ]
         self._notes = [claim for claim in self.claims if claim.section == "note"]
         self._unparsed = [claim for claim in self.claims if not claim.parsed]
-        self._of: dict[str, list[Claim]] = {}
-        for claim in self.claims:
-            for name in claim.targets if claim.parsed else ():
-                self._of.setdefault(name, []).append(claim)
+        self._of = grouped((it, claim) for claim in self.claims if claim.parsed for it in claim.targets)
 
     def about(self, row: Row) -> list[Claim]:
         """Return the claims that could be about a row."""
@@ -89,12 +86,10 @@ class _Lists:
 def ops_view(matrices: Sequence[Matrix]) -> View:
     """Return the ops of these runs that have a row to show, the worst first, then in the order of the runs."""
     columns, lists = _columns(matrices), [_Lists(one) for one in matrices]
-    scanned: dict[str, list[RunRow]] = {}
-    shown: dict[str, list[RunRow]] = {}
-    for number, one in enumerate(matrices):
-        for rows, of in ((one.scanned, scanned), (one.rows, shown)):
-            for row in rows:
-                of.setdefault(row.row.spec, []).append((number, row))
+    scanned, shown = (
+        grouped((row.row.spec, (number, row)) for number, rows in enumerate(some) for row in rows)
+        for some in ((one.scanned for one in matrices), (one.rows for one in matrices))
+    )
     short = _short_names(scanned)
     further = telling(all_columns(matrices), [row.row for one in matrices for row in one.scanned])
     every = [
@@ -117,7 +112,6 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
     unmeasured = _unmeasured(matrices, lists, shown, columns, narrowed=narrowed)
     acting, clean = [op for op in ops if not op.is_clean], [op for op in ops if op.is_clean]
     doubted = [op["short"] for op in clean if op["doubts"]]
-    more = f" and {len(doubted) - _NAMED} more" if len(doubted) > _NAMED else ""
     weak = "Weak evidence: every forward (or backward) row ran on one thread or could not have shown a race"
     simulated = " SIMULATED," * any(column["device"] == "simulated" for column in columns)
     return View(
@@ -143,7 +137,7 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
         # What a short report has lines for: the ops asked for, or the first with something to do.
         listed=ops if narrowed else acting[:MOST],
         left_out=[] if narrowed else acting[MOST:],
-        doubted_words=f"{weak}: {', '.join(doubted[:_NAMED])}{more}." if doubted else None,
+        doubted_words=f"{weak}: {first_of(doubted, _NAMED)}." if doubted else None,
         unmeasured_words=[
             f"{_DEVICES.get(device, device).upper()}{simulated * (device == 'cuda')} NOT MEASURED: "
             f"{several(count, 'documented claim')}"
@@ -183,7 +177,7 @@ def _unmeasured(
 ) -> dict[str, int]:
     """Return the kinds of devices that no run is on, and how many claims of the latest lists are about them."""
     places = range(len(matrices))
-    latest = max(places, key=lambda place: versions.key(_release(matrices[place])), default=None)
+    latest = max(places, key=lambda place: versions.key(matrices[place].release), default=None)
     told = [] if latest is None else lists[latest].claims
     # Whoever scanned some ops, or own ones alone, asked about no others.
     own = all(row.row.source in {"own", "instead"} for some in shown.values() for _, row in some)
@@ -198,9 +192,7 @@ def _unmeasured(
 
 def _by_device(ops: Sequence[View]) -> dict[str, dict[str, int]]:
     """Count the ops of each kind of device by what it shows, the worst first; empty if there is one kind."""
-    found: dict[str, list[View]] = {}
-    for it in (it for op in ops for it in op.devices):
-        found.setdefault(it.label, []).append(it)
+    found = grouped((it.label, it) for op in ops for it in op.devices)
     counted: dict[str, dict[str, int]] = {}
     for label, those in found.items():
         counts = Counter(it["finding"] for it in those)
@@ -226,15 +218,9 @@ def _endings(name: str) -> list[str]:
     return [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
-def _release(one: Matrix) -> str:
-    return versions.release(one.run.header.environment.torch)
-
-
 def _columns(matrices: Sequence[Matrix]) -> list[View]:
     """Return a column for each release on each kind of device, the oldest release first."""
-    runs: dict[tuple[str, str], list[int]] = {}
-    for number, one in enumerate(matrices):
-        runs.setdefault((device_kind(one.run.header.settings.device), _release(one)), []).append(number)
+    runs = grouped(((one.kind, one.release), number) for number, one in enumerate(matrices))
     return [
         View(
             {
@@ -268,12 +254,9 @@ def _op(
     kinds, elsewhere = dict.fromkeys(column["device"] for column in columns), _elsewhere(latest, judged)
     many, none = len(kinds) > 1, FINDING["deterministic"].action
     quiet = "none seen" if many else f"none seen on {label_of(next(iter(kinds)))}" if elsewhere else none
-    devices = [
-        _device(kind, cells[latest[kind]], [row for _, row in of[latest[kind]]], further, quiet)
-        if kind in latest
-        else _unscanned(kind)
-        for kind in kinds
-    ]
+    scans: dict[str, tuple[View | None, list[MatrixRow]]] = dict.fromkeys(kinds, (None, []))
+    scans |= {kind: (cells[place], [row for _, row in of[place]]) for kind, place in latest.items()}
+    devices = [_device(kind, *scan, further, quiet) for kind, scan in scans.items()]
     told = [cell_of(column, rows) for column in further]
     finding = _worst(cell["finding"] for cell in judged)
     counts = sum((Counter(it["counts"]) for it in devices), Counter[Finding]())
@@ -322,18 +305,41 @@ def _worst(findings: Iterable[Finding | None]) -> Finding:
     return min((it for it in findings if it), key=lambda it: FINDING[it].rank)
 
 
-def _device(kind: str, cell: View, rows: Sequence[MatrixRow], further: Sequence[Column], quiet: str) -> View:
-    """Return what the latest release of one kind of devices shows of an op; *quiet* is what to do where no row differed."""
-    weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]]
-    told = [cell_of(column, rows) for column in further]
-    counts = {it: cell["counts"][it] for it in WORST_FIRST if it in cell["counts"]}
-    beside = beside_counts(row.beside for row in rows)
+def _device(
+    kind: str, cell: View | None, rows: Sequence[MatrixRow], further: Sequence[Column], quiet: str
+) -> View:
+    """Return what the latest release of one kind of devices shows of an op, and what to do.
+
+    Args:
+        kind: Of device.
+        cell: What its runs show; ``None``: none scanned the op.
+        rows: Of these runs.
+        further: The further columns, of which the action names one to look at.
+        quiet: What to do where no row differed.
+    """
+    weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]] if cell else []
+    told, finding = [cell_of(column, rows) for column in further], cell["finding"] if cell else None
+    counts = {it: cell["counts"][it] for it in WORST_FIRST if it in cell["counts"]} if cell else {}
+    unlike, beside = (
+        sum(bool(row.unlike_reference) for row in rows),
+        beside_counts(row.beside for row in rows),
+    )
+    own, see = UNSCANNED if cell is None else None, None
+    if finding and (finding == "deterministic" or outranking(finding, further, told)):
+        see = pointer(further, told)
+    if beside:
+        worst = next(iter(beside))
+        own = f"{BESIDE[worst].phrase}: {several(beside[worst], 'row')}"
+    elif unlike:
+        own = f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}"
+    elif finding and (see is None or finding != "deterministic"):
+        own = _of_flag(finding, rows, weak, quiet)
     return View(
         {
             "device": kind,
-            "finding": cell["finding"],
-            "action": _action(cell["finding"], rows, weak, quiet, told, further),
-            "listed": _listed([kind], [cell]),
+            "finding": finding,
+            "action": "; ".join(filter(None, (own, see))),
+            "listed": _listed([kind], [cell]) if cell else NONE_LISTED,
             "counts": counts,
             "beside": beside,
         },
@@ -341,13 +347,6 @@ def _device(kind: str, cell: View, rows: Sequence[MatrixRow], further: Sequence[
         counts_words=counts_words(beside, counts),
         doubts=weak,
     )
-
-
-def _unscanned(kind: str) -> View:
-    """Return the same of a kind of devices on which no run scanned the op."""
-    none: dict[str, int] = {}
-    fields = {"device": kind, "finding": None, "action": UNSCANNED, "listed": NONE_LISTED, "counts": none}
-    return View(fields | {"beside": none}, label=label_of(kind), counts_words=counts_words({}, {}), doubts=())
 
 
 def counts_words(beside: Mapping[str, int], findings: Mapping[Finding, int]) -> str:
@@ -457,37 +456,8 @@ def _mark(cell: Cell | None, *, other_bits: bool = False) -> View:
     )
 
 
-def _action(
-    finding: Finding,
-    rows: Sequence[MatrixRow],
-    weak: Iterable[str],
-    quiet: str,
-    told: Sequence[View],
-    further: Sequence[Column],
-) -> str:
-    """Return what to do about an op, and which further column to look at.
-
-    Args:
-        finding: The worst.
-        rows: Of the latest release.
-        weak: Why a direction shows little.
-        quiet: What to do where no row differed.
-        told: What the further columns say.
-        further: These columns.
-    """
-    unlike = sum(bool(row.unlike_reference) for row in rows)
-    see = pointer(further, told) if finding == "deterministic" or outranking(finding, further, told) else None
-    own = f"{UNLIKE_REFERENCE}: {several(unlike, 'row')}" if unlike else None
-    if beside := beside_counts(row.beside for row in rows):
-        worst = next(iter(beside))
-        own = f"{BESIDE[worst].phrase}: {several(beside[worst], 'row')}"
-    if own is None and (see is None or finding != "deterministic"):
-        own = _of_flag(finding, rows, weak, quiet)
-    return "; ".join(filter(None, (own, see)))
-
-
 def _of_flag(finding: Finding, rows: Sequence[MatrixRow], weak: Iterable[str], quiet: str) -> str:
-    """Return what to do about an op, by its worst rows with the flag off and on; arguments are those of ``_action``."""
+    """Return what to do about an op, by its worst rows with the flag off and on; *weak* says why a direction shows little."""
     of = [row for row in rows if row.finding == finding]
     raising = sum(row.on.verdict == "raises" for row in rows)
     fixed = sum(row.finding in _FIXED for row in rows)

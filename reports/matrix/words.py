@@ -25,7 +25,6 @@ from detmatrix.scanner.observations.records import (
     Environment,
     Header,
     Row,
-    Sentinel,
 )
 from detmatrix.scanner.observations.settings import SETTINGS, Setting, Settings
 from detmatrix.scanner.perturbations import PERTURBATIONS
@@ -72,10 +71,12 @@ def sentinels_words(one: Matrix) -> str:
         return "no sentinel: schedules are chosen, so the machine cannot hide a difference"
     if not seen:
         return "no sentinel: nothing shows whether anything could race while the rows ran"
-    lowest, median = _shares(seen)
+    # The first execution of each never can differ.
+    shares = [it.differing / (it.executions - 1) if it.executions > 1 else 0.0 for it in seen]
+    weak = sum(not has_power(it) for it in seen)
     return (
-        f"{len(seen)} checks of {', '.join(dict.fromkeys(it.op for it in seen))}: {median} of the executions differed "
-        f"in the median, {lowest} at the lowest; {_weak(seen)} without power (below {100 * POWER_SHARE:g} %)"
+        f"{len(seen)} checks of {', '.join(dict.fromkeys(it.op for it in seen))}: {percent(statistics.median(shares))} of the executions differed "
+        f"in the median, {percent(min(shares))} at the lowest; {weak} without power (below {100 * POWER_SHARE:g} %)"
     )
 
 
@@ -118,17 +119,6 @@ def library_words(one: Matrix) -> str | None:
     )
     rows = ", ".join(f"{name} {several(count, 'row')}" for name, count in called.most_common())
     return f"Not run, because they call a library that is not simulated: {rows}." if rows else None
-
-
-def _shares(found: Sequence[Sentinel]) -> tuple[str, str]:
-    """Return the lowest and the median share of executions that differed; the first of each never can."""
-    shares = [it.differing / (it.executions - 1) if it.executions > 1 else 0.0 for it in found]
-    return f"{100 * min(shares):.3g} %", f"{100 * statistics.median(shares):.3g} %"
-
-
-def _weak(found: Sequence[Sentinel]) -> int:
-    """Count the checks that leave the rows beside them without power."""
-    return sum(not has_power(it) for it in found)
 
 
 def meaning_of(perturbation: str) -> str:
@@ -406,6 +396,10 @@ def _environment(header: Header, environment: Environment, closing: Closing | No
 def settings_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the settings and the circumstances of the scan as (label, text)."""
     header, closing = one.run.header, one.run.closing
+    # Cells that differ, by the weakest class of schedules that shows it by itself.
+    known = (cell.simulated for row in one.rows for cell in row.shown.values())
+    weakest = Counter(it.schedule.name for it in known if it and it.schedule)
+    counts = ", ".join(f"{name} {weakest[name]}" for name in FREEDOMS if weakest[name]) or NONE
     return [
         ("run file", one.name),
         *([("shards of the plan", shards)] if (shards := shard_words(header)) else []),
@@ -427,18 +421,11 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
             for it in header.enumerated
         ),
         ("sentinels", sentinels_words(one)),
-        *([("weakest schedules that show a difference", _weakest_schedules(one))] if one.simulated else []),
+        *([("weakest schedules that show a difference", counts)] if one.simulated else []),
         ("started (UTC)", header.started),
         ("wall time", f"{closing.seconds:.1f} s" if closing else _UNFINISHED),
         ("scanned by", f"detmatrix {header.tool}, run file format {header.format}"),
     ]
-
-
-def _weakest_schedules(one: Matrix) -> str:
-    """Count the cells that differ by the weakest class of schedules that shows it by itself."""
-    shown = (cell.simulated for row in one.rows for cell in row.shown.values())
-    counts = Counter(it.schedule.name for it in shown if it and it.schedule)
-    return ", ".join(f"{name} {counts[name]}" for name in FREEDOMS if counts[name]) or NONE
 
 
 def rerun_options(settings: Settings) -> str:

@@ -7,6 +7,7 @@ row when the row is. jinja2 escapes all of it, data included, and a content secu
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
@@ -21,10 +22,9 @@ from detmatrix.reports.libraries import libraries_told
 from detmatrix.reports.matrix.columns import Column
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import LISTED_MEANING, RunRow
-from detmatrix.reports.matrix.rows import cost_words, differences, duration, memory, row_view, timed
+from detmatrix.reports.matrix.rows import cost_words, differences, duration, memory, row_view, timed, times
 from detmatrix.reports.matrix.words import bound_words, percent, serial_word
-from detmatrix.reports.render import Tables, View, page_pieces
-from detmatrix.reports.report import pictures
+from detmatrix.reports.render import Tables, View, grouped, page_pieces
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.modes import MODE_TABLE
@@ -75,8 +75,8 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
         tiles=_tiles(report),
-        rates=pictures.rates([run.matrix for run in report.runs]),
-        dear=pictures.costs(report["ops"]),
+        rates=rates([run.matrix for run in report.runs]),
+        dear=costs(report["ops"]),
         families=families,
         family_devices=devices,
         address=lambda name: f"#q={quote(name)}",
@@ -126,7 +126,7 @@ def _limit_words(matrices: Sequence[Matrix], report: View) -> str | None:
 
 def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
     """Return what the script knows of an op, with the places of its rows."""
-    rows = sum(op["counts"].values())
+    rows, instead = sum(op["counts"].values()), instead_of({row.row.spec for _, row in op.rows})
     found = [f"{number} {name}" for name, number in op["beside"].items()]
     found += [f"{number} {name}" for name, number in op["counts"].items() if name != "deterministic"]
     counts = f"{', '.join(found)} of {several(rows, 'row')}" if found else several(rows, "row")
@@ -139,25 +139,23 @@ def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
         ),
         "rows": [_row(it, report, tables) for it in _worst_first(op.rows)],
         **({"notable": notable} if notable is not None else {}),
-        **({"instead": instead} if (instead := _instead(op)) else {}),
+        # What may be written instead of it: what is known of each spelling, and its code.
+        **({"instead": [([it["note"], *it.words], it["code"]) for it in instead]} if instead else {}),
     }
-
-
-def _instead(op: View) -> list[tuple[list[str], str]]:
-    """Return what may be written instead of an op: what is known of each spelling, and its code."""
-    found = instead_of({row.row.spec for _, row in op.rows})
-    return [([one["note"], *one.words], one["code"]) for one in found]
 
 
 def _lists(op: View) -> tuple[tuple[str, str], ...]:
     """Return what each release documents of each kind of device, the same of several releases once."""
-    said: dict[str, list[str]] = {}
-    for cell in op["cells"]:
-        if cell["documented"] is not None:
-            words = (
-                f"{kind.upper()} {' and '.join(of) or 'none'}" for kind, of in cell["documented"].items()
-            )
-            said.setdefault(", ".join(sorted(words)), []).append(cell["torch"])
+    said = grouped(
+        (
+            ", ".join(
+                sorted(f"{kind.upper()} {' and '.join(of) or 'none'}" for kind, of in documented.items())
+            ),
+            cell["torch"],
+        )
+        for cell in op["cells"]
+        if (documented := cell["documented"]) is not None
+    )
     return tuple((", ".join(dict.fromkeys(torches)), words) for words, torches in said.items())
 
 
@@ -344,3 +342,78 @@ def _short(value: float, digits: int) -> float:
     """Round to some digits, and to an integer where that reads the same."""
     rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() else rounded
+
+
+# --- What the page draws of measured rows: how often each differed and how far, by family, and what the flag costs each op
+
+
+_WIDTH, _HEIGHT = 720, 220
+_DECADES = 7  # of ULPs; those beyond stand at the upper edge
+_BELOW = 40  # below the axis: where rows stand that differ by no ULP that is known
+_SIZE = 14  # of a point
+_COLOURS = 7  # of families; their letters tell them apart without
+_BARS, _DEAR = 15, 1.1  # ops, and the ratio from which one is drawn
+
+
+def rates(matrices: Sequence[Matrix]) -> View | None:
+    """Return points of the rows that differed on a real device, by mode, and the letters of families; ``None`` if none did.
+
+    Rows of a family in one place are one point, which leads to the first. A simulated GPU says nothing of how often.
+    """
+    found = [
+        (number, row, mode, cell)
+        for number, one in enumerate(matrices)
+        for row in (() if one.simulated else one.rows)
+        for mode, cell in row.shown.items()
+        if cell.differing
+    ]
+    if not found:
+        return None
+    families = Counter(row.row.family for _, row, _, _ in found)
+    letters = {name: _letter(place) for place, (name, _) in enumerate(families.most_common())}
+    points = dict[tuple[int, int, str], dict[str, object]]()
+    there, hidden = dict[tuple[int, int], dict[str, None]](), Counter[tuple[int, int, str]]()
+    for number, row, mode, cell in found:
+        ulp = max((it.severity.max_ulp or 0 for it in cell.outputs if it.severity), default=0)
+        level = _HEIGHT * (1 - min(math.log10(ulp), _DECADES) / _DECADES) if ulp else _HEIGHT + _BELOW
+        anchor = f"@{number + 1}" if len(matrices) > 1 else ""
+        far = f"up to {ulp} ULP" if ulp else "by no number of ULP"
+        x, y = round(_WIDTH * cell.differing / cell.runs), round(level)
+        place = (x // _SIZE, y // _SIZE)
+        if (*place, row.row.family) in points:
+            hidden[(*place, row.row.family)] += 1
+            continue
+        # Families that meet in one place stand beside one another.
+        beside = there.setdefault(place, {})
+        beside.setdefault(row.row.family)
+        points[(*place, row.row.family)] = {
+            "x": x - _SIZE * [*beside].index(row.row.family),
+            "y": y,
+            "letter": letters[row.row.family],
+            "colour": [*letters].index(row.row.family) % _COLOURS,
+            "address": f"#{row.row.id}{anchor}",
+            "text": f"{row.row.id}, {mode}: {cell.differing} of {cell.runs}, {far} ({row.row.family}, {row.finding})",
+        }
+    for point, more in hidden.items():
+        points[point]["text"] = f"{points[point]['text']}, and {several(more, 'row')} more of its family"
+    key = [(letters[name], place % _COLOURS, name, families[name]) for place, name in enumerate(letters)]
+    size = {"width": _WIDTH, "height": _HEIGHT, "below": _BELOW}
+    return View({"points": [*points.values()], "key": key}, **size, decades=range(_DECADES + 1))
+
+
+def _letter(place: int) -> str:
+    """Return A to Z, and from there on AA, AB."""
+    first, last = divmod(place, 26)
+    return f"{_letter(first - 1) if first else ''}{chr(ord('A') + last)}"
+
+
+def costs(ops: Iterable[View]) -> list[tuple[str, str, int]]:
+    """Return the ops whose dearest row takes longer with the flag on, each with its ratio and a width in percent, on a log scale."""
+    dear = sorted(
+        ((op["cost"]["high"], op["name"]) for op in ops if op["cost"] and op["cost"]["high"] >= _DEAR),
+        reverse=True,
+    )[:_BARS]
+    return [
+        (name, times(ratio), max(round(100 * math.log(ratio) / math.log(dear[0][0])), 1))
+        for ratio, name in dear
+    ]

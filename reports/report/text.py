@@ -15,11 +15,9 @@ from typing import NamedTuple
 import click
 
 from detmatrix.reports.matrix.columns import NOTHING, Column
-from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import MISSING
 from detmatrix.reports.matrix.rows import timed
 from detmatrix.reports.render import NARROW, View, fitted, wrapped
-from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.errors import one_line, safe_lines
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.plurals import several
@@ -40,22 +38,15 @@ class Screen(NamedTuple):
     width: int  # in columns
 
 
-def render(
-    matrices: Sequence[Matrix], *, whole: bool = False, colour: bool = False, width: int = NARROW
-) -> Iterator[str]:
+def shown(report: View, *, whole: bool = False, colour: bool = False, width: int = NARROW) -> Iterator[str]:
     """Yield the report, line by line.
 
     Args:
-        matrices: At least one.
+        report: What all formats read.
         whole: List every op, those with nothing to do too.
         colour: Whether whoever reads it sees colours.
         width: Columns that a line may take.
     """
-    return shown(report_view(matrices), whole=whole, colour=colour, width=width)
-
-
-def shown(report: View, *, whole: bool = False, colour: bool = False, width: int = NARROW) -> Iterator[str]:
-    """Yield the same of a report that is made already."""
     to = Screen(click.style if colour else lambda text, **_: text, width)
     for line in _lines(report, whole=whole, to=to):
         yield f"{line.rstrip()}\n"
@@ -347,7 +338,7 @@ def following(report: View) -> str:
         # One run says what to do; all of them are a line that nobody reads.
         latest = max(
             (matrices[run] for run, _ in first.rows),
-            key=lambda one: versions.key(versions.release(one.run.header.environment.torch)),
+            key=lambda one: versions.key(one.release),
         ).run.path
         commands.append(f"detmatrix explain {shlex.quote(first.short)} {shlex.quote(latest)}")
     commands.append(f"detmatrix report {runs} --open")

@@ -35,20 +35,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": ("scanner.cli.merge:command", "Join run files that hold shards of one plan."),
     "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
     "locate": (
-        "reports.cli.locate:locate",
+        "reports.locate:locate",
         "Run your program; say which of its ops are not reproducible, and where.",
     ),
     "env": (
-        "reports.cli.locate:env",
+        "reports.locate:env",
         "Say what is set that decides whether bits repeat, and what to write instead.",
     ),
     "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
     "explain": (
-        "reports.cli.explain:explain",
+        "reports.explain:explain",
         "Say all that is known of one op: documented, measured, why, what to do.",
     ),
     "libraries": (
-        "reports.cli.tables:libraries",
+        "reports.libraries:libraries",
         "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
     ),
     "repro": (
@@ -56,13 +56,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write a script that needs only torch and shows what a row showed.",
     ),
     "docs": ("reports.cli.docs:docs", "Check the documented lists against run files, and regenerate them."),
-    "coverage": ("reports.cli.tables:coverage", "Which of PyTorch's overloads the rows of run files reach."),
+    "coverage": ("reports.coverage:coverage", "Which of PyTorch's overloads the rows of run files reach."),
     "cudnn": (
-        "reports.cli.tables:cudnn",
+        "reports.cudnn:cudnn",
         "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
     ),
     "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
-    "site": ("reports.cli.site:command", "Make a folder of web pages of run files, with a page for each op."),
+    "site": ("reports.site:command", "Make a folder of web pages of run files, with a page for each op."),
 }
 
 

@@ -17,6 +17,7 @@ from detmatrix.reports.render import check_place, write_report, write_to_stdout,
 from detmatrix.scanner.cli.options import form_of, format_option, output_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 
+DEFAULT_RUN = Path("detmatrix.jsonl")
 CHECK_WITHOUT_INTO = "--check says whether the block in a file is stale; name the file with --into"
 
 Renderers = Mapping[str, Callable[[Any], Iterable[str]]]
@@ -90,14 +91,13 @@ def writes(
 
 
 def command_words(command: str, paths: Iterable[str], options: Sequence[str]) -> str:
-    """Return a command as its marker shows it: its name, the files it reads, and its options."""
-    text = " ".join(shlex.join(["detmatrix", command, *map(shown, paths), *options]).split())
+    """Return a command as its marker shows it: its name, the files it reads, and its options.
+
+    Of an absolute path, which names a machine, it shows the last part.
+    """
+    shown = [PurePath(path).name if PurePath(path).is_absolute() else path for path in paths]
+    text = " ".join(shlex.join(["detmatrix", command, *shown, *options]).split())
     return text.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
-
-
-def shown(path: str) -> str:
-    """Return a path as a marker shows it: of an absolute one, which names a machine, the last part."""
-    return PurePath(path).name if PurePath(path).is_absolute() else path
 
 
 def is_rst(path: Path, name: str) -> bool:
