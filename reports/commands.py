@@ -123,22 +123,8 @@ def update(
     Raises:
         UsageError: The file cannot be read or written, or does not hold exactly one such block.
     """
-    before, after = _replaced(path, name, command, body)
-    if before == after:
-        return EXIT_DONE
-    if check:
-        click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
-        return EXIT_CHECK_FAILED
-    mode = path.stat().st_mode
-    write_whole(path, [after], runs)
-    path.chmod(mode)
-    return EXIT_DONE
-
-
-def _replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]:
-    """Return the text of a file as it is and with its block regenerated."""
-    text = _read(path)
-    lines = text.splitlines(keepends=True)
+    before = _read(path)
+    lines = before.splitlines(keepends=True)
     begin, end = _place(path, name, lines)
     indent, rst = _marker(name, "begin", lines[begin]) or ("", False)
     made = [
@@ -156,7 +142,16 @@ def _replaced(path: Path, name: str, command: str, body: str) -> tuple[str, str]
     block = newline.join(indent + line if line else "" for line in made)
     # What ended the end marker's line stays, and so does a file without a last newline.
     tail = lines[end][len(lines[end].rstrip("\r\n")) :]
-    return text, "".join([*lines[:begin], block, tail, *lines[end + 1 :]])
+    after = "".join([*lines[:begin], block, tail, *lines[end + 1 :]])
+    if before == after:
+        return EXIT_DONE
+    if check:
+        click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
+        return EXIT_CHECK_FAILED
+    mode = path.stat().st_mode
+    write_whole(path, [after], runs)
+    path.chmod(mode)
+    return EXIT_DONE
 
 
 def _read(path: Path) -> str:

@@ -99,14 +99,20 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
                 reached.setdefault(name, []).append((row.finding, row.row.id))
             for alert in dict.fromkeys(alert for mode in dispatch.modes.values() for alert in mode.alerts):
                 raised.setdefault(alert, []).append(row.row.id)
-    executed = [
-        _executed(
-            listed.get(name) or _overload(name, "new", None), rows, [it for it, by in raised if by == name]
-        )
-        for name, rows in sorted(reached.items())
-    ]
+    executed: list[dict[str, Any]] = []
+    for name, rows in sorted(reached.items()):
+        worst = min((finding for finding, _ in rows), key=FINDINGS.index)
+        seen = {
+            "rows": len(rows),
+            "worst": worst,
+            "evidence": [*dict.fromkeys(identity for finding, identity in rows if finding == worst)],
+            "alerts": [*dict.fromkeys(caller for caller, by in raised if by == name)],
+        }
+        executed.append((listed.get(name) or _overload(name, "new", None)) | seen)
     never = [one for name, one in sorted(listed.items()) if one["kernel"] in RUNNABLE and name not in reached]
     groups = _groups(executed, never)
+    aten = [one for one in groups if one["namespace"] == "aten"]
+    core = [one for one in aten if one["sort"] not in _VARIANTS]
     # Alerts that rows met, by the caller they name; without overloads: raised above the recorder.
     rows_of = grouped((caller, it) for (caller, _), ids in raised.items() for it in ids)
     raisers = grouped((caller, by) for caller, by in raised if by is not None)
@@ -128,7 +134,17 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         "not_recorded": None if listed else "; ".join(unknown) or _CUT,
         "planned": sum(one.planned for one in matrices),
         "recorded": recorded,
-        "aten": _shares(groups) if listed else None,
+        # Executed and all overloads of ATen with a kernel of the device, or one for all; also without variants.
+        "aten": {
+            f"{kernel}{which}": {
+                "executed": sum(one["executed"][kernel] for one in some),
+                "of": sum(one["total"][kernel] for one in some),
+            }
+            for kernel in ("device", "composite")
+            for which, some in (("", aten), ("_without_variants", core))
+        }
+        if listed
+        else None,
         "groups": groups,
         "decomposed": sum(one["kernel"] == "decomposed" for one in listed.values()),
         "alerts": alerts,
@@ -141,6 +157,14 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         "never": never if recorded else [],
     }
     namespaces = {"aten", *(one["namespace"] for one in executed)}
+    # Executed of all by kernel; of namespaces that nothing reached there is one line.
+    counts = [
+        (one["namespace"], one["sort"], *(_of(one["executed"][it], one["total"][it]) for it in RUNNABLE))
+        for one in groups
+        if one["namespace"] in namespaces
+    ]
+    others = [one["total"] for one in groups if one["namespace"] not in namespaces]
+    unreached = (_OTHERS, "all", *(_of(0, sum(it[kernel] for it in others)) for kernel in RUNNABLE))
     return View(
         found,
         states=[(it.name, state) for it in matrices for _, state in states(it)],
@@ -148,7 +172,7 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         label=label_of(device),
         unseen=unseen,
         summary=_summary(found),
-        count_lines=_count_lines(groups, namespaces),
+        count_lines=[*counts, unreached] if others else counts,
         alert_lines=[
             (one["caller"], ", ".join(one["overloads"]) or unseen, len(one["rows"])) for one in alerts
         ],
@@ -164,20 +188,6 @@ def _overload(name: str, writes: Writes, kernel: Kernel | None) -> dict[str, Any
         "namespace": name.partition("::")[0],
         "sort": sort_of(name, writes),
         "kernel": kernel,
-    }
-
-
-def _executed(
-    overload: dict[str, Any], rows: Sequence[tuple[Finding, str]], callers: Iterable[str]
-) -> dict[str, Any]:
-    """Return an overload with the rows that reach it: how many, their worst finding, and which have it."""
-    worst = min((finding for finding, _ in rows), key=FINDINGS.index)
-    evidence = dict.fromkeys(identity for finding, identity in rows if finding == worst)
-    return overload | {
-        "rows": len(rows),
-        "worst": worst,
-        "evidence": [*evidence],
-        "alerts": [*dict.fromkeys(callers)],
     }
 
 
@@ -216,20 +226,6 @@ def _groups(executed: Iterable[dict[str, Any]], never: Iterable[dict[str, Any]])
     return [group for _, group in sorted(found.items())]
 
 
-def _shares(groups: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return executed and all overloads of ATen with a kernel of the device, or one for all; also without variants."""
-    aten = [one for one in groups if one["namespace"] == "aten"]
-    core = [one for one in aten if one["sort"] not in _VARIANTS]
-    return {
-        f"{kernel}{which}": {
-            "executed": sum(one["executed"][kernel] for one in some),
-            "of": sum(one["total"][kernel] for one in some),
-        }
-        for kernel in ("device", "composite")
-        for which, some in (("", aten), ("_without_variants", core))
-    }
-
-
 def _summary(found: dict[str, Any]) -> str:
     """Say what share of the overloads was executed."""
     if found["aten"] is None:
@@ -246,18 +242,6 @@ def _summary(found: dict[str, Any]) -> str:
         f"{found['recorded']} of {found['planned']} rows. Of those with one kernel for all devices, {composite} of "
         f"{composite_of}; {found['decomposed']} more are replaced by their parts before the recorder sees them, and are not counted."
     )
-
-
-def _count_lines(groups: Sequence[dict[str, Any]], namespaces: set[str]) -> list[tuple[str, ...]]:
-    """Return namespace, sort, and executed of all by kernel; what nothing reached is one line."""
-    known = [one for one in groups if one["namespace"] in namespaces]
-    others = [one for one in groups if one["namespace"] not in namespaces]
-    lines = [
-        (one["namespace"], one["sort"], *(_of(one["executed"][it], one["total"][it]) for it in RUNNABLE))
-        for one in known
-    ]
-    totals = (sum(one["total"][kernel] for one in others) for kernel in RUNNABLE)
-    return [*lines, (_OTHERS, "all", *(_of(0, total) for total in totals))] if others else lines
 
 
 def _of(executed: int, total: int) -> str:

@@ -166,8 +166,7 @@ def view(table: EngineTable) -> View:
     engines, figures, layers = accepted_engines(table, gpus), _figures(table), tried(table)
     return View(
         {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
-        places=(found := places(layers)),
-        place_lines=[list(one.values()) for one in found],
+        place_lines=[list(one.values()) for one in places(layers)],
         engine_lines=[
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
         ],

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import groupby, product
 from typing import Any
 
 import click
 
 from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
-from detmatrix.reports.instead import instead_of
 from detmatrix.reports.libraries import called_by_name, libraries_of
 from detmatrix.reports.matrix.columns import (
     NOTHING,
@@ -31,12 +31,13 @@ from detmatrix.reports.matrix.model import (
     recorded,
 )
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
-from detmatrix.reports.matrix.rows import row_view
+from detmatrix.reports.matrix.rows import row_view, times
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
 from detmatrix.reports.matrix.words import span as span_of
 from detmatrix.reports.render import View, grouped, json_of, markdown_pieces, page_pieces, text_pieces
 from detmatrix.scanner.accelerators import label_of
-from detmatrix.scanner.cases.known import KnownOp, op_called
+from detmatrix.scanner.cases.known import KnownOp, op_called, spellings_of
+from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions
 from detmatrix.scanner.cli.options import complete_op
 from detmatrix.scanner.observations import versions
@@ -107,7 +108,16 @@ def explained(
     libraries = libraries_of(op.names)
     by_op = ops_view(matrices)
     ops = by_op.ops
-    latest = _latest(by_op)
+    # The worst finding of each release on each kind of device, and the runs of the latest that there is anything of.
+    history: dict[str, dict[str, Finding | None]] = {}
+    runs: dict[str, tuple[int, ...]] = {}
+    for place, column in enumerate(by_op.columns):
+        findings = [it.cells[place].finding for it in ops if it.cells[place].finding]
+        found = history.setdefault(label_of(column["device"]), defaultdict(lambda: None))
+        found[column["torch"]] = min(findings, key=WORST_FIRST.index, default=None)
+        if findings:
+            runs[column.device] = column.runs
+    latest = [row for it in ops for run, row in it.rows if any(run in some for some in runs.values())]
     cells = [cell_of(column, latest) for column in by_op.further]
     measured = list(_measured(matrices, paths))
     views = [row_view(row, one.torch) for one in matrices for row in one.rows]
@@ -139,19 +149,9 @@ def explained(
         meaning=FINDING_MEANING[worst] if worst else None,
         actions=actions,
         releases_words=span(list(lists), list(lists)),
-        history=history(by_op),
+        history=history,
         history_releases=sorted({column.torch for column in by_op.columns}, key=versions.key),
     )
-
-
-def history(by_op: View) -> dict[str, dict[str, Finding | None]]:
-    """Return the worst finding of each release on each kind of device, by the device's name."""
-    found: dict[str, dict[str, Finding | None]] = {}
-    for place, column in enumerate(by_op.columns):
-        findings = [op.cells[place].finding for op in by_op.ops if op.cells[place].finding]
-        worst = min(findings, key=WORST_FIRST.index, default=None)
-        found.setdefault(label_of(column["device"]), defaultdict(lambda: None))[column["torch"]] = worst
-    return found
 
 
 def _advices(
@@ -253,16 +253,6 @@ def _documented_advice(libraries: Sequence[View]) -> Iterator[str]:
             )
             where = f", {one['condition']}" if one["condition"] else ""
             yield f"Unknown here: no run has it. Documented{where}:{told}"
-
-
-def _latest(by_op: View) -> list[MatrixRow]:
-    """Return the rows of the latest release on each kind of device, of all runs that are of it."""
-    latest: dict[str, tuple[int, ...]] = {}
-    for place, column in enumerate(by_op.columns):
-        if any(op.cells[place].finding for op in by_op.ops):
-            latest[column.device] = column.runs
-    runs = {run for some in latest.values() for run in some}
-    return [row for op in by_op.ops for run, row in op.rows if run in runs]
 
 
 def _named(rows: Iterable[MatrixRow]) -> str:
@@ -523,3 +513,99 @@ def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
         runs = (runs if found else {}) | {path: read_run(path) for path in whole}
         matrices = narrowed([*runs], [*runs.values()], known.is_about)
     return (tuple(runs), matrices) if any(one.rows for one in matrices) else ((), [])
+
+
+# --- What may be written instead of an op: the code of each spelling, and what runs of it showed
+
+
+NOT_RUN = "It was not run."
+
+
+def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) -> list[View]:
+    """Return what may be written instead of the op of these specs.
+
+    Args:
+        specs: Their names.
+        runs: Those that have rows of spellings, each with the path of its file; they stand for the recorded ones of their kinds
+            of devices.
+    """
+    found = []
+    for one in spellings_of(specs):
+        seen = [*_seen(one.spec, runs)]
+        covered = {claimed_kind(run["device"]) for run in seen}
+        seen += (
+            run for run in _seen(one.spec, recorded_runs()) if claimed_kind(run["device"]) not in covered
+        )
+        found.append(
+            View(
+                {"code": one.code, "note": one.note, "cases": list(one.cases), "runs": seen},
+                words=[*_told(seen), *(run.words for run in seen)] or [NOT_RUN],
+            )
+        )
+    return found
+
+
+def recorded_runs() -> list[tuple[str, Matrix]]:
+    """Return the recorded runs of spellings, each with its path from here."""
+    return [*zip(recorded(of="instead"), _recorded_runs(), strict=True)]
+
+
+@cache
+def _recorded_runs() -> tuple[Matrix, ...]:
+    paths = recorded(of="instead")
+    return tuple(narrowed(paths, [read_run(path) for path in paths], lambda row: row.source == "instead"))
+
+
+def _told(seen: Sequence[View]) -> Iterator[str]:
+    """Say in which cases a spelling was executed, and whether it is for CUDA alone."""
+    cases = dict.fromkeys(case for run in seen for case in run["cases"])
+    if cases:
+        yield f"executed in the cases {', '.join(cases)}"
+    on_cpu = [run["finding"] for run in seen if run["device"] == "cpu"]
+    if len(on_cpu) < len(seen) and any(finding != "deterministic" for finding in on_cpu):
+        yield "for CUDA: on the CPU it differs"
+
+
+def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
+    """Yield what each run showed of a spelling."""
+    for path, one in runs:
+        rows = [row for row in one.rows if row.row.spec == spec]
+        if not rows:
+            continue
+        torch = one.torch
+        finding = min((it.finding for it in rows), key=WORST_FIRST.index)
+        compared, (cost, slowest) = _compared(rows), _cost(rows)
+        head = one.device if one.simulated else f"{label_of(one.run.header.settings.device)}, measured"
+        ratios = " to ".join(dict.fromkeys(map(times, cost)))
+        took = [f"takes {ratios} ({slowest}) the op's time with the flag off"] if cost else []
+        told = [f"{finding} in {several(len(rows), 'row')}", compared["values"], *took, *proof_words(rows)]
+        yield View(
+            {
+                "run": path,
+                "torch": torch,
+                "device": one.run.header.settings.device,
+                "finding": finding,
+                "rows": [row.row.id for row in rows],
+                "cases": list(dict.fromkeys(row.row.case for row in rows)),
+                **compared,
+                "cost": cost,
+                "slowest": slowest,
+            },
+            words=f"{head}, torch {torch}: {'; '.join(told)}",
+        )
+
+
+def _compared(rows: Sequence[MatrixRow]) -> dict[str, Any]:
+    """Return how far the rows are from the op."""
+    seen = [it.instead for row in rows for it in row.observations if it.instead is not None]
+    wrong = next((it.words for it in seen if not it.agrees), None if seen else "not compared with the op")
+    largest = max((it.largest for it in seen if it.largest is not None), default=None)
+    distance = f" to within {largest:.1e} of the largest" if largest else ""
+    return {"agrees": wrong is None, "largest": largest, "values": wrong or f"the op's values{distance}"}
+
+
+def _cost(rows: Sequence[MatrixRow]) -> tuple[list[float], str | None]:
+    """Return the least and the most that a row takes of the op's time with the flag off, and the case that takes most."""
+    timed = [(row.row.case, row.cost) for row in rows if row.cost is not None]
+    ratios = [(it.off.median / it.op.median, case) for case, it in timed if it.off and it.op and it.op.median]
+    return ([min(ratios)[0], max(ratios)[0]], max(ratios)[1]) if ratios else ([], None)

@@ -112,7 +112,7 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
     # The recorded runs of the release: on the GPU that was used, or all there are.
     release = located.torch.partition("+")[0]
     recordings = recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
-    simulated = [one for one in load(runs or recordings) if one.run.header.environment.simulated]
+    simulated = [one for one in load(runs or recordings) if one.simulated]
     rows = _simulated_rows(simulated, load(recorded_run(located.torch)))
     shown = []
     for site, calls in located.called:
@@ -141,11 +141,8 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
         shown.append((rank, -calls, view))
     roots = [one for *_, one in sorted(shown, key=lambda one: one[:2])]
     hanging = [one for one in roots if one.hangs]
-    where = ", ".join(
-        f"{one.name} ({one.run.header.environment.simulated.name})"
-        for one in simulated
-        if one.run.header.environment.simulated
-    )
+    gpus = ((one.name, one.run.header.environment.simulated) for one in simulated)
+    where = ", ".join(f"{name} ({gpu.name})" for name, gpu in gpus if gpu)
     said = f"{len(hanging)} of {several(len(roots), 'call site')} hang on the order of execution where CUDA was simulated"
     summary = f"{said}: {several(located.ops, 'op')}, each executed once (torch {one_line(located.torch)})."
     notes = [

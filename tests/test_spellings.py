@@ -9,7 +9,7 @@ import pytest
 
 from detmatrix.opspecs.model import Call, Case, OpSpec, call
 from detmatrix.opspecs.spellings import SPELLINGS, code_of
-from detmatrix.reports.instead import recorded_runs
+from detmatrix.reports.explain import recorded_runs
 
 torch = pytest.importorskip("torch")
 

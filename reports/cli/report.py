@@ -16,7 +16,7 @@ from detmatrix.reports.commands import CHECK_WITHOUT_INTO, command_words, delive
 from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
 from detmatrix.reports.render import columns, open_option, place_of, write_report, write_to_stdout
 from detmatrix.reports.report import page, text
-from detmatrix.reports.report.view import markdown, render_csv, render_json, render_ops_csv, report_view
+from detmatrix.reports.report.view import markdown, render_csv, render_json, report_view
 from detmatrix.scanner.cli.options import (
     block_check_option,
     form_of,
@@ -138,7 +138,7 @@ def report(
         command = command_words("report", runs, [*options, "--into", Path(into).name])
         body = "".join(markdown(matrices, whole=whole, excerpt=True))
         return update(Path(into), BLOCK, command, body, runs, check=check)
-    render = render_ops_csv if level == "ops" else (LONG if whole else RENDERERS)[form]
+    render = partial(render_csv, level=level) if level else (LONG if whole else RENDERERS)[form]
     if form in FOR_CI and fail_on:
         render = partial(FOR_CI[form], fails=fail_on)
     if output is None and form == "text":

@@ -295,7 +295,13 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Jud
     """Judge what a row does in a chosen mode, which is not what it did; an alert is proof, and so is a refusal."""
     before, after = _verdict(old), _verdict(new)
     if not {before, after} <= _RANK_ON.keys():
-        return _without_result(mode, old, new)
+        # One of the runs has no result: what that is, and why, is told.
+        words = [
+            it.finding if it.finding == "not_compiled" or it.refused else it.verdict for it in (old, new)
+        ]
+        reasons = [f"{side}: {it.reason}" for side, it in (("before", old), ("after", new)) if it.reason]
+        detail = "; ".join([f"{mode}: {' → '.join(map(str, words))}", *reasons])
+        return doubted("not_comparable", "no_verdict", detail)
     carried: tuple[Mode, ...] = (mode,) if old.verdict != new.verdict else ()
     # Where off has no verdict the mode finds nothing, and differs all the same.
     same = old.finding == new.finding
@@ -315,16 +321,6 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Jud
         if not any(test.differ for test in decisive):
             return doubted(kind, "too_few_executions", text, carried)
     return JudgedRow(kind=kind, confirmed=False, detail=text, carried=carried)
-
-
-def _without_result(mode: Mode, old: Cell, new: Cell) -> JudgedRow:
-    """Judge a mode in which one of the runs has no result: what that is, and why, is told."""
-    words = [
-        one.finding if one.finding == "not_compiled" or one.refused else one.verdict for one in (old, new)
-    ]
-    reasons = [f"{side}: {one.reason}" for side, one in (("before", old), ("after", new)) if one.reason]
-    detail = "; ".join([f"{mode}: {' → '.join(map(str, words))}", *reasons])
-    return doubted("not_comparable", "no_verdict", detail)
 
 
 def _of_reference(old: MatrixRow, new: MatrixRow) -> Iterator[JudgedRow]:

@@ -198,6 +198,12 @@ def render(comparison: Comparison) -> Iterator[str]:
     report = _for_people(comparison)
     rows = [row for table in report.tables for row in table.rows]
     counts = Counter(chain.from_iterable(row.choices for row in rows))
+    # What an address names each row by: its id, numbered where several kinds of device have it.
+    known, anchors = Counter[str](), dict[tuple[object, str], str]()
+    for row in (one.row.row for one in rows):
+        name = re.sub(r"\s+", "_", row.id)
+        known[name] += 1
+        anchors[row.key, row.device] = name if known[name] == 1 else f"{name}@{known[name]}"
     phrases = [dict([*words.environment_words(it), *words.settings_words(it)]) for it in comparison.matrices]
     return page_pieces(
         "compare",
@@ -209,7 +215,7 @@ def render(comparison: Comparison) -> Iterator[str]:
             matrices=comparison.matrices,
             rows=len(rows),
             bits_compared=sum(any(one.bits for one in row.changes if one) for row in rows),
-            anchors=_anchors(rows),
+            anchors=anchors,
             choices=[
                 (choice, meaning, counts[choice])
                 for choice, meaning in _CHOICES.items()
@@ -270,16 +276,6 @@ def _op(name: str, rows: Sequence[TimelineRow]) -> View:
 def _rank(change: Change) -> tuple[int, bool]:
     """Return how bad a change is; what only seems to be one stands behind those that are."""
     return CLASS[change.judged.seeming].rank, change.judged.apparent is not None
-
-
-def _anchors(rows: Iterable[TimelineRow]) -> dict[tuple[object, str], str]:
-    """Return what an address names each row by: its id, numbered where several kinds of device have it."""
-    known, anchors = Counter[str](), dict[tuple[object, str], str]()
-    for row in (one.row.row for one in rows):
-        name = re.sub(r"\s+", "_", row.id)
-        known[name] += 1
-        anchors[row.key, row.device] = name if known[name] == 1 else f"{name}@{known[name]}"
-    return anchors
 
 
 _FACTS = ("family", "spec", "op", "case", "direction", "dtype", "device", "provokes", "why")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -251,7 +250,18 @@ def _pair(pair: Pair) -> View:
             for key, (old, new) in (pair.again.rows.items() if pair.again else ())
         ],
         changes=((kind, [_row(pair, it) for it in pair.of(kind)]) for kind in MOVES if pair.of(kind)),
-        only_one=_only_one(pair),
+        # The ops of which one run alone planned rows: how many each did, and the worst that they show.
+        only_one=[
+            View(
+                {},
+                op=op,
+                counts=[sum(it.kind == kind for it in some) for kind in ("added", "removed")],
+                worst=min((it.row.finding for it in some), key=WORST_FIRST.index),
+            )
+            for op, some in grouped(
+                (it.row.row.spec, it) for it in (*pair.of("added"), *pair.of("removed"))
+            ).items()
+        ],
         doubts=(
             _doubt(pair, reason, some)
             for reason in REASON_MEANING
@@ -425,18 +435,3 @@ def _lead(pair: Pair) -> str:
     dear = f"the flag's cost may have changed in {several(len(costs), 'row')}" if costs else ""
     also = "".join(f"; {text}" for text in (may, lists, other, dear) if text)
     return f"{device}, torch {old} → {new}: {'; '.join(named) or still}{more}{also}."
-
-
-def _only_one(pair: Pair) -> list[View]:
-    """Return the ops of which one run alone planned rows: how many each did, and the worst that they show."""
-    ops = grouped((change.row.row.spec, change) for change in (*pair.of("added"), *pair.of("removed")))
-    found = ((op, some, Counter(it.kind for it in some)) for op, some in ops.items())
-    return [
-        View(
-            {},
-            op=op,
-            counts=[counts["added"], counts["removed"]],
-            worst=min((it.row.finding for it in some), key=WORST_FIRST.index),
-        )
-        for op, some, counts in found
-    ]

@@ -107,7 +107,17 @@ class RegeneratedLists:
     def _decide(self, claim: Claim, source: str) -> tuple[list[Claim], list[Claim], str]:
         """Return what of a claim stays, what goes to the other list, and why."""
         evidence = self._speaking(claim)
-        rows = [(_provoking(one), one.behaviour) for one in evidence if one.behaviour]
+        rows = [
+            # One whose threads are proved never to be in conflict shows as much as one that provokes a difference.
+            (
+                replace(one.row.row, provokes=one.row.row.provokes or PROVED)
+                if (known := one.row.off.simulated) and known.race_free
+                else one.row.row,
+                one.behaviour,
+            )
+            for one in evidence
+            if one.behaviour
+        ]
         action = action_of(claim, rows)
         what = f"{claim.targets[0]} on {claim.device}"
         there = OTHER[claim.section]
@@ -178,12 +188,17 @@ class RegeneratedLists:
     def _written(self, parts: Sequence[Claim], entry: ListEntry) -> list[ListEntry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
         written = []
-        for claim, devices in _together(parts):
-            anywhere = entry.claims[0].device == "any" and devices == DEVICES
-            source = write(claim, entry.source, () if anywhere else devices)
-            if source is None:
-                return None
-            written.append(entry_of(list_of(claim), source))
+        for same in grouped(((one.section, one.direction, one.conditions), one) for one in parts).values():
+            of_targets = grouped((part.targets[0], part) for part in same)
+            # Ops of which the same is said on the same devices.
+            together = grouped((tuple(one.device for one in some), some[0]) for some in of_targets.values())
+            for devices, some in together.items():
+                claim = replace(some[0], targets=tuple(part.targets[0] for part in some))
+                anywhere = entry.claims[0].device == "any" and devices == DEVICES
+                source = write(claim, entry.source, () if anywhere else devices)
+                if source is None:
+                    return None
+                written.append(entry_of(list_of(claim), source))
         return written
 
     # --- Bullets that are missing
@@ -252,26 +267,10 @@ class RegeneratedLists:
         return found
 
 
-def _provoking(one: Evidence) -> Row:
-    """Return a row; one whose threads are proved never to be in conflict shows as much as one that provokes a difference."""
-    known = one.row.off.simulated
-    proved = known is not None and known.race_free
-    return replace(one.row.row, provokes=PROVED) if proved and not one.row.row.provokes else one.row.row
-
-
 def witness_words(evidence: Sequence[Evidence]) -> str:
     """Name the witness of a simulated row that a change rests on; nothing of what was measured."""
     some = [one for one in evidence if one.simulated]
     return f" {SIMULATED}{strongest(some).witness}]" if some else ""
-
-
-def _together(parts: Sequence[Claim]) -> Iterator[tuple[Claim, tuple[str, ...]]]:
-    """Yield what parts of one bullet say, ops of which the same is said together, and the devices."""
-    for same in grouped(((one.section, one.direction, one.conditions), one) for one in parts).values():
-        of_targets = grouped((part.targets[0], part) for part in same)
-        together = grouped((tuple(one.device for one in some), some[0]) for some in of_targets.values())
-        for devices, some in together.items():
-            yield replace(some[0], targets=tuple(part.targets[0] for part in some)), devices
 
 
 NO_WORDS = "no words for it fit these rows and leave out all others"
@@ -412,27 +411,19 @@ def write(claim: Claim, text: str = "", devices: Sequence[str] | None = None) ->
     if items:
         lines += ["", *(f"  - ``{item}``" for item in items)]
     source = "\n".join(lines)
-    return source if _reads_back(claim, devices, source) else None
-
-
-def lists(entries: dict[ListName, Sequence[str]]) -> str:
-    """Return both lists with their headings, indented as in the docstring."""
-    parts = []
-    for name, heading in HEADINGS.items():
-        bullets = "\n".join(entries[name])
-        parts.append(heading + (f"\n{textwrap.indent(bullets, INDENT)}\n" if bullets else ""))
-    return "\n".join(parts)
-
-
-def _reads_back(claim: Claim, devices: Sequence[str], source: str) -> bool:
-    """Tell whether a bullet is read as what it was to say."""
+    # It has to be read as what it was to say.
     where, facts = list_of(claim), _facts(claim.conditions)
-    read = parse_claims(f"{HEADINGS[where]}\n{textwrap.indent(source, INDENT)}\n")
+    read = _read(where, source)
     meant = {(where, frozenset(claim.targets), it, claim.direction, facts) for it in devices or ("any",)}
-    return all(claim.parsed for claim in read) and meant == {
-        (claim.section, frozenset(claim.targets), claim.device, claim.direction, _facts(claim.conditions))
-        for claim in read
+    found = {
+        (one.section, frozenset(one.targets), one.device, one.direction, _facts(one.conditions))
+        for one in read
     }
+    return source if all(one.parsed for one in read) and meant == found else None
+
+
+def _read(where: ListName, source: str) -> tuple[Claim, ...]:
+    return parse_claims(f"{HEADINGS[where]}\n{textwrap.indent(source, INDENT)}\n")
 
 
 def _facts(conditions: Iterable[Condition]) -> frozenset[tuple[str, str, frozenset[str]]]:
@@ -565,8 +556,12 @@ def entries_of(claims: Iterable[Claim]) -> Entries:
 
 
 def text_of(entries: Entries) -> str:
-    """Return both lists with their headings, as in the docstring."""
-    return lists({name: list(sources(some)) for name, some in entries.items()})
+    """Return both lists with their headings, indented as in the docstring."""
+    bullets = {name: "\n".join(sources(some)) for name, some in entries.items()}
+    return "\n".join(
+        HEADINGS[name] + (f"\n{textwrap.indent(text, INDENT)}\n" if text else "")
+        for name, text in bullets.items()
+    )
 
 
 def insert(entries: Entries, entry: ListEntry, where: ListName) -> None:
@@ -584,7 +579,7 @@ def list_of(claim: Claim) -> ListName:
 
 def entry_of(where: ListName, source: str) -> ListEntry:
     """Return a bullet of a list by its lines."""
-    claims = parse_claims(lists({"deterministic": [], "raises": [], where: [source]}))
+    claims = _read(where, source)
     return ListEntry(source=source, claims=claims, loose="\n\n" in source)
 
 

@@ -469,6 +469,7 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
             input_elements(one.row) or math.inf,
         ),
     )
+    cell = best.row.on if best.behaviour == "differs" else best.row.off
     kind, cpu = kind or str(best.behaviour), best.row.on.simulated and best.row.on.simulated.cpu
     unlisted = ", ".join(
         f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in undocumented
@@ -482,7 +483,9 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
         shown=f"with the flag on {cpu.words}, and with it off they are"
         if kind == "wrong" and cpu
         else shown_words(best),
-        standing=_standing(best),
+        # Where it was shown, and by which schedule: none of what host code does, whatever the order of threads.
+        one=best,
+        schedule=cell.simulated.schedule if cell.simulated else None,
         table=[
             *(
                 (one.claim.text, lists.changes.get(one.claim.order, "stays"), f"{one.label}: {one.reason}")
@@ -530,19 +533,6 @@ def pull_requests(
             yield from markdown_pieces("docs_pr", view)
         elif ops:
             raise UsageError(f"--op: what was seen of {op} changes no list; detmatrix docs says why")
-
-
-def _standing(one: Evidence) -> str:
-    """Say how it was seen, in the words that go to a maintainer."""
-    if not one.simulated:
-        return f"Measured on {one.device.upper()}."
-    cell = one.row.on if one.behaviour == "differs" else one.row.off
-    schedule = cell.simulated and cell.simulated.schedule
-    gpu = one.gpu.partition(" ")[0]
-    if one.wrong:
-        return f"Shown on {gpu} code in simulation, in the canonical order of threads; not observed on a GPU."
-    by = f", class *{schedule.name}*" if schedule else ", by host code, whatever the order of threads"
-    return f"{'CUDA permits this; s' if schedule else 'S'}hown on {gpu} code in simulation{by}; not observed on a GPU."
 
 
 def _code(source: InputSource) -> list[str]:

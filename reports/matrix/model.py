@@ -11,11 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from detmatrix.reports.render import grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.selected import selected_rows
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
@@ -283,11 +285,38 @@ _HANDS_OUT = re.compile(r"[._](?:empty|resize)|\.new$")
 UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode", "uninitialized")
 
 
-class RunLists(Struct, frozen=True):
+class RunLists(Struct, frozen=True, dict=True):
     """What the lists of one run's torch say, and where they come from if not from the run."""
 
     claims: tuple[Claim, ...]
     note: str | None = None
+
+    @cached_property
+    def _of(self) -> dict[str, list[Claim]]:
+        """The claims that were understood, by the ops that they are about."""
+        return grouped((it, claim) for claim in self.claims if claim.parsed for it in claim.targets)
+
+    @cached_property
+    def _unparsed(self) -> list[Claim]:
+        return [claim for claim in self.claims if not claim.parsed]
+
+    def about(self, row: Row) -> list[Claim]:
+        """Return the claims that could be about a row."""
+        return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
+
+    def lack(self, row: MatrixRow) -> bool:
+        """Tell whether there are lists, a row raises or differs, and no claim is, or may be, about it."""
+        names = names_of(row.row)
+        return (
+            bool(self.claims)
+            and row.finding in UNDOCUMENTED
+            and not is_filled(row)
+            and names[0].startswith("torch.")
+            and not is_noted(row.row, self.claims)
+            and not any(
+                matches(row.row, it) or (not it.parsed and is_about(it, names)) for it in self.about(row.row)
+            )
+        )
 
 
 def lists_of(one: Matrix) -> RunLists:
@@ -344,20 +373,6 @@ def is_filled(row: MatrixRow) -> bool:
 def hands_out(op: str) -> bool:
     """Tell whether an op is to return memory that nobody wrote, as ``torch.empty`` and ``torch.Tensor.resize_`` are."""
     return _HANDS_OUT.search(op) is not None
-
-
-def is_missing(row: MatrixRow, claims: Iterable[Claim]) -> bool:
-    """Tell whether a row of a scan that can be trusted raises or differs, and no claim is, or may be, about it."""
-    names = names_of(row.row)
-    return (
-        row.finding in UNDOCUMENTED
-        and not is_filled(row)
-        and names[0].startswith("torch.")
-        and not is_noted(row.row, claims)
-        and not any(
-            matches(row.row, claim) or (not claim.parsed and is_about(claim, names)) for claim in claims
-        )
-    )
 
 
 def is_about(claim: Claim, names: Iterable[str]) -> bool:

@@ -16,18 +16,17 @@ from detmatrix.reports.matrix.columns import Column, all_columns, cell_of, outra
 from detmatrix.reports.matrix.model import (
     SECTION_WORDS,
     Matrix,
+    RunLists,
     beside_counts,
     is_filled,
-    is_missing,
     lists_of,
     sections,
 )
 from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, times
 from detmatrix.reports.render import View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
-from detmatrix.scanner.claims.matching import claimed_kind, names_of
+from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.observations import versions
-from detmatrix.scanner.observations.records import Claim, Row
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.cells import USABLE, Cell
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
@@ -62,30 +61,9 @@ _FIXED = ("fixed_by_mode", "uninitialized")  # findings that the flag mends
 RunRow = tuple[int, MatrixRow]  # a row, and the place of its run among those of the report
 
 
-class _Lists:
-    """The claims of a run by the ops that they are about."""
-
-    def __init__(self, matrix: Matrix) -> None:
-        self.claims = list(lists_of(matrix).claims)
-        self.devices = [
-            kind for kind in ("cpu", "cuda", "mps") if any(it.device == kind for it in self.claims)
-        ]
-        self._notes = [claim for claim in self.claims if claim.section == "note"]
-        self._unparsed = [claim for claim in self.claims if not claim.parsed]
-        self._of = grouped((it, claim) for claim in self.claims if claim.parsed for it in claim.targets)
-
-    def about(self, row: Row) -> list[Claim]:
-        """Return the claims that could be about a row."""
-        return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
-
-    def lack(self, row: MatrixRow) -> bool:
-        """Tell whether there are lists, and none speaks of a row that raises or differs."""
-        return bool(self.claims) and is_missing(row, [*self.about(row.row), *self._notes])
-
-
 def ops_view(matrices: Sequence[Matrix]) -> View:
     """Return the ops of these runs that have a row to show, the worst first, then in the order of the runs."""
-    columns, lists = _columns(matrices), [_Lists(one) for one in matrices]
+    columns, lists = _columns(matrices), [lists_of(one) for one in matrices]
     scanned, shown = (
         grouped((row.row.spec, (number, row)) for number, rows in enumerate(some) for row in rows)
         for some in ((one.scanned for one in matrices), (one.rows for one in matrices))
@@ -169,7 +147,7 @@ def _legend(
 
 def _unmeasured(
     matrices: Sequence[Matrix],
-    lists: Sequence[_Lists],
+    lists: Sequence[RunLists],
     shown: Mapping[str, Sequence[RunRow]],
     columns: Sequence[View],
     *,
@@ -245,7 +223,7 @@ def _op(
     shown: Sequence[RunRow],
     columns: Sequence[View],
     further: Sequence[Column],
-    lists: Sequence[_Lists],
+    lists: Sequence[RunLists],
 ) -> View:
     of = [[(run, row) for run, row in scanned if run in column["runs"]] for column in columns]
     cells = [_cell(records, column, lists) for records, column in zip(of, columns, strict=True)]
@@ -297,7 +275,12 @@ def _op(
         counts_words="; ".join(
             f"{it.label}: {it.counts_words}" if many else it.counts_words for it in devices
         ),
-        cost_words=_cost_words(cost, fill, [it["action"] for it in devices]),
+        # Of an op that only the fill cures that of the fill; of others it says where that is high.
+        cost_words=(f"fill {_range_words(fill)}" if fill else NONE_LISTED)
+        if any(it["action"].startswith(FINDING["uninitialized"].action) for it in devices)
+        else (
+            f"{_range_words(cost)}{FILL if fill and fill['high'] >= SLOW else ''}" if cost else NONE_LISTED
+        ),
     )
 
 
@@ -356,7 +339,7 @@ def counts_words(beside: Mapping[str, int], findings: Mapping[Finding, int]) -> 
     return f"{', '.join(counts) or 'none'} of {sum(findings.values())}"
 
 
-def _cell(records: Sequence[RunRow], column: View, lists: Sequence[_Lists]) -> View:
+def _cell(records: Sequence[RunRow], column: View, lists: Sequence[RunLists]) -> View:
     """Return what the runs of a column show of an op."""
     rows = [row for _, row in records]
     finding = _worst(row.finding for row in rows) if rows else None
@@ -376,7 +359,7 @@ def _cell(records: Sequence[RunRow], column: View, lists: Sequence[_Lists]) -> V
 
 
 def _documented(
-    records: Sequence[RunRow], worst: Sequence[RunRow], device: str, lists: Sequence[_Lists]
+    records: Sequence[RunRow], worst: Sequence[RunRow], device: str, lists: Sequence[RunLists]
 ) -> dict[str, list[str]] | None:
     """Return what the lists say: of the device of the runs, for the worst rows; of others for all rows.
 
@@ -387,7 +370,8 @@ def _documented(
         return None
     found: dict[str, list[str]] = {}
     measured = claimed_kind(device)
-    for kind in dict.fromkeys([measured, *(kind for run in runs for kind in lists[run].devices)]):
+    listed = {claim.device for run in runs for claim in lists[run].claims}
+    for kind in dict.fromkeys([measured, *(kind for kind in ("cpu", "cuda", "mps") if kind in listed)]):
         words = (
             _SHORT[section]
             for run, record in (worst if kind == measured else records)
@@ -524,16 +508,6 @@ def _docs_words(listed: str, elsewhere: str | None, devices: Sequence[View]) -> 
         )
         return ", ".join(f"{label_of(claimed_kind(it['device']))}: {it['listed']}" for it in told)
     return elsewhere if elsewhere and listed == NONE_LISTED else listed
-
-
-def _cost_words(
-    cost: Mapping[str, float] | None, fill: Mapping[str, float] | None, actions: Iterable[str]
-) -> str:
-    """Return the cost of the flag; of an op that only the fill cures, that of the fill. Of others it says where that is high."""
-    if any(text.startswith(FINDING["uninitialized"].action) for text in actions):
-        return f"fill {_range_words(fill)}" if fill else NONE_LISTED
-    high = FILL if fill and fill["high"] >= SLOW else ""
-    return f"{_range_words(cost)}{high}" if cost else NONE_LISTED
 
 
 def _range_words(ratios: Mapping[str, float]) -> str:

@@ -97,20 +97,6 @@ def timed(row: MatrixRow) -> Timed | None:
     return Timed(cost.off, cost.on, cost.unfilled, cost)
 
 
-def cost_view(cost: Cost | None) -> View | None:
-    """Return a row's timings with their ratios as JSON has them; ``None`` if it has no record of any."""
-    if cost is None:
-        return None
-    return View(
-        {
-            "ratio": ratio_of(cost),
-            "unfilled_ratio": _over(cost.unfilled, cost.off),
-            **fields_of(cost, "outcome", "message", "samples", "calls", "off", "on", "unfilled"),
-            **fields_of(cost, "off_memory", "on_memory"),
-        }
-    )
-
-
 def ratio_of(cost: Cost | None) -> float | None:
     """Return the median time with the flag on over that with it off; ``None`` without timings."""
     return _over(cost.on, cost.off) if cost is not None else None
@@ -196,7 +182,7 @@ def row_view(row: MatrixRow, torch: str = "", machine: str | None = None) -> Vie
         torch: The build; where it is given, with the engines of cuDNN that the row may meet.
         machine: Of a merged run, what the row ran on.
     """
-    planned = row.row
+    planned, cost = row.row, row.cost
     modes = {
         mode: chosen_view(cell)
         for mode, cell in row.chosen.items()
@@ -238,7 +224,14 @@ def row_view(row: MatrixRow, torch: str = "", machine: str | None = None) -> Vie
             "provoked": planned.provoked or None,
             "recipe": planned.enlargement or None,
             "samples": planned.samples or None,
-            "cost": cost_view(row.cost),
+            # Timings with their ratios; none of a row that has no record of any.
+            "cost": cost
+            and {
+                "ratio": ratio_of(cost),
+                "unfilled_ratio": _over(cost.unfilled, cost.off),
+                **fields_of(cost, "outcome", "message", "samples", "calls", "off", "on", "unfilled"),
+                **fields_of(cost, "off_memory", "on_memory"),
+            },
             **{name: it for name, it in asked.items() if it},
         },
         row,
@@ -299,20 +292,15 @@ def differences(row: MatrixRow) -> Iterator[tuple[Mode, tuple[str, ...], str, tu
                 mode,
                 (counted, cell.under, cell.where or "none", first),
                 output.name if output else "not known",
-                distance(output, NOT_MEASURED if output else alone),
+                _distance(output, NOT_MEASURED if output else alone),
             )
 
 
-def distance(output: Output | None, unknown: str = NOT_MEASURED) -> tuple[str, ...]:
-    """Say how far an output was from the first.
+def _distance(output: Output | None, unknown: str) -> tuple[str, ...]:
+    """Say how far an output was from the first, or what is *unknown* of one that was measured nowhere.
 
-    Args:
-        output: ``None`` stands for one that was measured nowhere.
-        unknown: What is said of that one.
-
-    Returns:
-        How many of the differing executions were examined, the elements that differ, and the largest absolute,
-        relative and ULP distance, V_ermv and V_c.
+    How many of the differing executions were examined, the elements that differ, and the largest absolute, relative and ULP
+    distance, V_ermv and V_c.
     """
     severity = output.severity if output else None
     if output is None or severity is None:
@@ -322,11 +310,10 @@ def distance(output: Output | None, unknown: str = NOT_MEASURED) -> tuple[str, .
     return (
         f"{severity.examined} of {output.differing}",
         f"{severity.differing_elements} of {severity.elements} ({share})",
-        _number(severity.max_abs, none),
-        _number(severity.max_rel, none),
-        _number(severity.max_ulp, none),
-        _number(severity.v_ermv, none),
-        _number(severity.v_c, none),
+        *(
+            _number(getattr(severity, name), none)
+            for name in ("max_abs", "max_rel", "max_ulp", "v_ermv", "v_c")
+        ),
     )
 
 

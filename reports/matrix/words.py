@@ -411,12 +411,7 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
         *(
             (
                 f"database of {_DATABASES.get(it.source, it.source)}",
-                "; ".join(
-                    (
-                        f"{it.entries} entries with {it.samples} samples, {it.taken} taken",
-                        f"{it.enlarged} enlarged, {it.refused} could not be",
-                    )
-                ),
+                f"{it.entries} entries with {it.samples} samples, {it.taken} taken; {it.enlarged} enlarged, {it.refused} could not be",
             )
             for it in header.enumerated
         ),

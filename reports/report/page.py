@@ -11,13 +11,12 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Any
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from detmatrix.reports.coverage import coverages
-from detmatrix.reports.instead import instead_of
+from detmatrix.reports.explain import instead_of
 from detmatrix.reports.libraries import libraries_told
 from detmatrix.reports.matrix.columns import Column
 from detmatrix.reports.matrix.model import Matrix
@@ -59,12 +58,16 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     ops = [_op(op, report, tables) for op in report["ops"]]
     overloads = [_overloads(one, tables) for one in covered if one["aten"]]
     families, devices = squares(report)
+    every, most = (sum(len(one.rows) for one in some) for some in (matrices, report.runs))
     titles = {tuple(column["runs"]): column.title for column in report["columns"]}
     yield from page_pieces(
         "report",
         report=report,
         rows=ops,
-        limit=_limit_words(matrices, report),
+        limit=f"A page holds {most} rows at most: these are {most} of {every}, those with the worst findings. Choose others "
+        f"with --only and --rows; the reports in Markdown, CSV and JSON have all of them."
+        if every != most
+        else None,
         coverages=covered,
         overloads=overloads,
         tables=tables.columns(),
@@ -111,17 +114,6 @@ def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
     kept = set(sorted(range(len(ranks)), key=ranks.__getitem__)[:MOST_ROWS])
     place = count()
     return [replace(one, rows=tuple(row for row in one.rows if next(place) in kept)) for one in matrices]
-
-
-def _limit_words(matrices: Sequence[Matrix], report: View) -> str | None:
-    """Say that rows were left out because there are too many."""
-    rows, most = (sum(len(one.rows) for one in matrices), sum(len(run.rows) for run in report.runs))
-    if rows == most:
-        return None
-    return (
-        f"A page holds {most} rows at most: these are {most} of {rows}, those with the worst findings. Choose others "
-        f"with --only and --rows; the reports in Markdown, CSV and JSON have all of them."
-    )
 
 
 def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
@@ -298,11 +290,6 @@ def _cell(mode: Mode, cell: Cell, row: MatrixRow, tables: Tables) -> int:
 
 def _process(one: Observation, tables: Tables) -> int:
     """Return what one process saw; counts of one that never ran a row are none."""
-    counts: dict[str, Any] = {
-        "distinct": len(one.digests),
-        "first": one.first_differing,
-        "forward": one.forward_differing,
-    }
     ran = one.executions > 0
     return tables.place(
         "processes",
@@ -310,7 +297,9 @@ def _process(one: Observation, tables: Tables) -> int:
         process=one.process,
         outcome=one.outcome,
         executions=one.executions or None,
-        **{name: value if ran else None for name, value in counts.items()},
+        distinct=len(one.digests) if ran else None,
+        first=one.first_differing if ran else None,
+        forward=one.forward_differing if ran else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from detmatrix.scanner.observations.parts import in_common, shard_words
 from detmatrix.scanner.observations.records import MODES, Environment
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.controls import check_controls
-from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.simulated import CONFLICT_MEANING
 from detmatrix.scanner.verdicts.vocabulary import (
     BESIDE,
@@ -86,6 +85,12 @@ def _run(number: int, one: Matrix) -> View:
     """Return one run: under its keys all that JSON says of it but its rows, which are many."""
     header, closing, rows = one.run.header, one.run.closing, one.rows
     by_op = grouped(((row.row.family, row.row.spec), row) for row in rows)
+    failures = (
+        (cell.failure, (row.row.id, str(mode)))
+        for row in rows
+        for mode, cell in row.shown.items()
+        if cell.failure is not None and mode in ("off", "on", *header.settings.modes)
+    )
     asked, planned = all_columns([one]), [row.row for row in one.scanned]
     further, idle = telling(asked, planned), idle_words(asked, planned)
     columns = {
@@ -153,20 +158,11 @@ def _run(number: int, one: Matrix) -> View:
         },
         # Why rows are of low power, the most frequent reason of the scan first, and the ids of those shown.
         weak={reason: [row.row.id for row in rows if row.weak == reason] for reason in one.weak},
-        reasons=_reasons(rows, ("off", "on", *header.settings.modes)),
+        # Why there is no usable verdict: the row's id and the mode, none where it is for what both say together.
+        reasons=grouped(
+            (*failures, *((row.joint_reason, (row.row.id, "")) for row in rows if row.joint_reason))
+        ),
     )
-
-
-def _reasons(rows: Iterable[MatrixRow], modes: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return why there is no usable verdict: the row's id and the mode, none where it is for what both say together."""
-    of_modes = (
-        (cell.failure, (row.row.id, str(mode)))
-        for row in rows
-        for mode, cell in row.shown.items()
-        if cell.failure is not None and mode in modes
-    )
-    joint = ((row.joint_reason, (row.row.id, "")) for row in rows if row.joint_reason)
-    return grouped((*of_modes, *joint))
 
 
 def markdown(matrices: Sequence[Matrix], *, whole: bool = False, excerpt: bool = False) -> Iterator[str]:
@@ -275,16 +271,6 @@ def _views(one: Matrix) -> Iterator[View]:
         yield row_view(row, header.environment.torch, machine)
 
 
-def render_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
-    """Yield the flat table of rows."""
-    return _csv(*_rows(matrices))
-
-
-def render_ops_csv(matrices: Sequence[Matrix]) -> Iterator[str]:
-    """Yield the flat table of ops: a line for each op in each release on each kind of device."""
-    return _csv(*_ops(matrices))
-
-
 def frames(matrices: Sequence[Matrix]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tables of rows and of ops; what a cell does not have is ``<NA>``, and counts with gaps stay integers."""
     (names, rows), (op_names, ops) = _rows(matrices), _ops(matrices)
@@ -304,7 +290,9 @@ def _frame(names: Sequence[str], lines: Sequence[Mapping[str, object]]) -> pd.Da
     return pd.DataFrame({name: column([line[name] for line in lines]) for name in names})
 
 
-def _csv(names: Sequence[str], lines: Iterator[Mapping[str, object]]) -> Iterator[str]:
+def render_csv(matrices: Sequence[Matrix], *, level: str = "rows") -> Iterator[str]:
+    """Yield the flat table of rows, or of ops: a line for each op in each release on each kind of device."""
+    names, lines = _ops(matrices) if level == "ops" else _rows(matrices)
     yield ",".join(names) + "\n"
     while some := list(islice(lines, _AT_ONCE)):
         frame = _frame(names, some)
