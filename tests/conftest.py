@@ -48,7 +48,7 @@ def _recorded_runs_are_read_once() -> Iterator[None]:
         return replace(kept[place], path=str(path))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("matrix.model", "cli.explain"):
+        for module in ("matrix.model", "explain"):
             patch.setattr(f"detmatrix.reports.{module}.read_run", read)
         yield
 
