@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import struct
 from functools import cache
-from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from detmatrix.scanner.gpu import sass
 from detmatrix.scanner.gpu.cubin import Cubin, cubins
-from detmatrix.scanner.gpu.engine import Conflict, Orders, Result, launch
+from detmatrix.scanner.gpu.engine import Conflict, Orders, Result
+from tests.gpu_machine import DATA
+from tests.gpu_machine import run as execute
 
-DATA = Path(__file__).parent / "data" / "gpu"
 FLOATS = [1.0, 1e7, -1e7, 0.5, 3.25, 1e-3, 7.0, -2.5]
 REVERSED, FIRST_LAST = 1, 3
 
@@ -38,25 +39,12 @@ def run(
     start: float = 0.0,
 ) -> tuple[bytes, Result]:
     """Launch a kernel with a few floats, and return what it left in its first argument."""
-    out = (ctypes.c_float * max(64, grid))(start)
-    given = (ctypes.c_float * len(values))(*values)
-    kernel = module().kernel(name)
-    edges = sorted(
-        (ctypes.addressof(one), ctypes.addressof(one) + ctypes.sizeof(one)) for one in (out, given)
-    )
-    result = launch(
-        kernel,
-        sass.instructions(kernel.code, 80),
-        (grid, 1, 1),
-        (block, 1, 1),
-        struct.pack("<2Q", ctypes.addressof(out), ctypes.addressof(given)),
-        ranges=struct.pack("<4Q", *(edge for one in edges for edge in one)),
-        orders=orders,
-        log=log,
-        swap=swap,
-        watch=watch,
-    )
-    return bytes(out), result
+    out = np.zeros(max(64, grid), np.float32)
+    out[0] = start
+    where: dict[str, Any] = {"grid": (grid, 1, 1), "block": (block, 1, 1), "orders": orders._asdict()}
+    given = np.array(values, np.float32)
+    result = execute(module(), name, out, given, **where, log=log, swap=swap, watch=watch)
+    return out.tobytes(), result
 
 
 @pytest.mark.parametrize(
