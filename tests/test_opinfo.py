@@ -110,16 +110,19 @@ def test_second_gradients_are_rows_of_their_own(folder: Path, rows: list[dict[st
 
 
 def test_second_gradients_are_those_of_the_formula() -> None:
-    """Of x³ with upstream gradients u and v: 6xuv for x, 3x²v for u, of as many numbers as the output has."""
+    """Of x³ with upstream gradients u and v: 6xuv for x, 3x²v for u, of as many numbers as the output has; zeros of a sum for x."""
     x = torch.tensor([1.0, 2.0, 4.0])
     u = v = torch.tensor([0.5, 1.0, 1.5])
 
     of_x, of_u = gradgrad(torch.pow, (0,), x, 3)
+    zeros, _ = gradgrad(torch.cumsum, (0,), x, 0)
     with pytest.raises(MissingError, match="there is no second gradient"):
         gradgrad(torch.round, (0,), x)
 
     assert torch.allclose(of_x, 6 * x * u * v)
     assert torch.allclose(of_u, 3 * x**2 * v)
+    # A formula that knows that it is zero, and one that does not, have the same results.
+    assert torch.equal(zeros, torch.zeros(3))
 
 
 # Going on, listing, and what a user can get wrong

@@ -17,13 +17,16 @@ _WHY = "The second gradient of an entry of PyTorch's operator database: double b
 
 
 def gradgrad(op: Callable[..., Any], places: Sequence[int], *args: Any, **kwargs: Any) -> list[Any]:
-    """Return the second gradients of an op, for what takes a gradient and for the upstream gradients.
+    """Return the second gradients of an op, one for each input that takes a gradient and each upstream gradient.
 
     Args:
         op: It.
         places: Of the tensors that take a gradient, among the leaves of ``(args, kwargs)``.
         args: What the op is called with.
         kwargs: What it is called with by name.
+
+    Raises:
+        MissingError: No first gradient depends on anything.
     """
     import torch  # noqa: PLC0415
     from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten  # noqa: PLC0415
@@ -50,10 +53,13 @@ def gradgrad(op: Callable[..., Any], places: Sequence[int], *args: Any, **kwargs
         second = torch.autograd.grad(
             first, [*inputs, *upstreams], [upstream(one) for one in first], allow_unused=True
         )
-    found = [one for one in second if one is not None]
-    if not found:
+    if all(one is None for one in second):
         raise MissingError("there is no second gradient: the first is constant")
-    return found
+    # One that is constant on one way of computing it, and zero on another, is as much a result on both.
+    return [
+        torch.zeros_like(given) if one is None else one
+        for one, given in zip(second, [*inputs, *upstreams], strict=True)
+    ]
 
 
 def _samples(entry: Entry, device: str, dtype: str, _: bool) -> Iterator[Sample]:
