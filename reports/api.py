@@ -33,7 +33,7 @@ from detmatrix.reports.explain import view_of as view_of_op
 from detmatrix.reports.locate import RENDERERS as OF_PROGRAMS
 from detmatrix.reports.locate import view_of as view_of_program
 from detmatrix.reports.matrix.model import Matrix, load, parse_findings
-from detmatrix.reports.report.view import frames
+from detmatrix.reports.report.view import table_of
 from detmatrix.scanner.cli.options import form_of
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, UsageError, one_line
 from detmatrix.scanner.located import Located
@@ -99,18 +99,14 @@ class Runs(Answer):
         self.matrices = tuple(matrices)
 
     @cached_property
-    def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        return frames(self.matrices)
-
-    @property
     def rows(self) -> pd.DataFrame:
         """A line for each row of each run: the finding, and what each mode showed."""
-        return self._tables[0]
+        return table_of(self.matrices, "rows")
 
-    @property
+    @cached_property
     def ops(self) -> pd.DataFrame:
         """A line for each op in each release on each kind of device: its worst case, and what to do."""
-        return self._tables[1]
+        return table_of(self.matrices, "ops")
 
     @property
     def distrust(self) -> list[str]:

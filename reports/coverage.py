@@ -5,6 +5,7 @@ Runs of one build on one kind of device are joined. Nothing is said of a run tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -211,19 +212,22 @@ def _left_out(one: Matrix) -> str:
 
 def _groups(executed: Iterable[dict[str, Any]], never: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Count executed overloads and all by namespace, sort and kernel, ATen first."""
-    found: dict[tuple[bool, str, int], dict[str, Any]] = {}
-    for one in (*executed, *never):
-        if one["kernel"] in RUNNABLE:
-            namespace, sort = one["namespace"], one["sort"]
-            none = {
-                "namespace": namespace,
-                "sort": sort,
-                **{name: dict.fromkeys(RUNNABLE, 0) for name in ("executed", "total")},
-            }
-            group = found.setdefault((namespace != "aten", namespace, _SORTS.index(sort)), none)
-            group["total"][one["kernel"]] += 1
-            group["executed"][one["kernel"]] += "rows" in one
-    return [group for _, group in sorted(found.items())]
+    counts = Counter(
+        (one["namespace"], one["sort"], one["kernel"], "rows" in one)
+        for one in (*executed, *never)
+        if one["kernel"] in RUNNABLE
+    )
+    return [
+        {
+            "namespace": namespace,
+            "sort": sort,
+            "executed": {it: counts[namespace, sort, it, True] for it in RUNNABLE},
+            "total": {it: sum(counts[namespace, sort, it, ran] for ran in (True, False)) for it in RUNNABLE},
+        }
+        for _, namespace, _, sort in sorted(
+            {(it[0] != "aten", it[0], _SORTS.index(it[1]), it[1]) for it in counts}
+        )
+    ]
 
 
 def _summary(found: dict[str, Any]) -> str:

@@ -108,8 +108,11 @@ def first_lines(layers: Layers, gpus: Sequence[str]) -> list[list[str]]:
     ]
 
 
-def places(layers: Layers) -> list[dict[str, Any]]:
-    """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries, and where."""
+def places(layers: Layers) -> list[list[str | int]]:
+    """Return how often a nondeterministic engine comes first, later, or not, in the order that PyTorch tries, and where.
+
+    A line has operation, GPU, dtype, the counts of ``PLACES``, and the places.
+    """
     found = grouped(
         ((operation, gpu, dtype), one)
         for (_, operation, gpu), every in layers.items()
@@ -117,14 +120,8 @@ def places(layers: Layers) -> list[dict[str, Any]]:
         for (dtype, _), one in every.items()
     )
     return [
-        {
-            "operation": operation,
-            "gpu": gpu,
-            "dtype": dtype,
-            **{place: sum(one.place == place for one in some) for place in PLACES},
-            "ranks": _ranks(some),
-        }
-        for (operation, gpu, dtype), some in found.items()
+        [*key, *(sum(one.place == place for one in some) for place in PLACES), _ranks(some)]
+        for key, some in found.items()
     ]
 
 
@@ -166,7 +163,7 @@ def view(table: EngineTable) -> View:
     engines, figures, layers = accepted_engines(table, gpus), _figures(table), tried(table)
     return View(
         {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
-        place_lines=[list(one.values()) for one in places(layers)],
+        place_lines=places(layers),
         engine_lines=[
             [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
         ],

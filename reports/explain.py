@@ -574,11 +574,21 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
             continue
         torch = one.torch
         finding = min((it.finding for it in rows), key=WORST_FIRST.index)
-        compared, (cost, slowest) = _compared(rows), _cost(rows)
+        # How far the rows are from the op.
+        seen = [it.instead for row in rows for it in row.observations if it.instead is not None]
+        wrong = next((it.words for it in seen if not it.agrees), None if seen else "not compared with the op")
+        largest = max((it.largest for it in seen if it.largest is not None), default=None)
+        values = wrong or f"the op's values{f' to within {largest:.1e} of the largest' if largest else ''}"
+        # What a row takes of the op's time with the flag off, and its case.
+        timed = ((row.cost, row.row.case) for row in rows if row.cost)
+        taken = [
+            (it.off.median / it.op.median, case) for it, case in timed if it.off and it.op and it.op.median
+        ]
+        cost, slowest = ([min(taken)[0], max(taken)[0]], max(taken)[1]) if taken else ([], None)
         head = one.device if one.simulated else f"{label_of(one.run.header.settings.device)}, measured"
         ratios = " to ".join(dict.fromkeys(map(times, cost)))
         took = [f"takes {ratios} ({slowest}) the op's time with the flag off"] if cost else []
-        told = [f"{finding} in {several(len(rows), 'row')}", compared["values"], *took, *proof_words(rows)]
+        told = [f"{finding} in {several(len(rows), 'row')}", values, *took, *proof_words(rows)]
         yield View(
             {
                 "run": path,
@@ -587,25 +597,11 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
                 "finding": finding,
                 "rows": [row.row.id for row in rows],
                 "cases": list(dict.fromkeys(row.row.case for row in rows)),
-                **compared,
+                "agrees": wrong is None,
+                "largest": largest,
+                "values": values,
                 "cost": cost,
                 "slowest": slowest,
             },
             words=f"{head}, torch {torch}: {'; '.join(told)}",
         )
-
-
-def _compared(rows: Sequence[MatrixRow]) -> dict[str, Any]:
-    """Return how far the rows are from the op."""
-    seen = [it.instead for row in rows for it in row.observations if it.instead is not None]
-    wrong = next((it.words for it in seen if not it.agrees), None if seen else "not compared with the op")
-    largest = max((it.largest for it in seen if it.largest is not None), default=None)
-    distance = f" to within {largest:.1e} of the largest" if largest else ""
-    return {"agrees": wrong is None, "largest": largest, "values": wrong or f"the op's values{distance}"}
-
-
-def _cost(rows: Sequence[MatrixRow]) -> tuple[list[float], str | None]:
-    """Return the least and the most that a row takes of the op's time with the flag off, and the case that takes most."""
-    timed = [(row.row.case, row.cost) for row in rows if row.cost is not None]
-    ratios = [(it.off.median / it.op.median, case) for case, it in timed if it.off and it.op and it.op.median]
-    return ([min(ratios)[0], max(ratios)[0]], max(ratios)[1]) if ratios else ([], None)

@@ -113,12 +113,19 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
     release = located.torch.partition("+")[0]
     recordings = recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
     simulated = [one for one in load(runs or recordings) if one.simulated]
-    rows = _simulated_rows(simulated, load(recorded_run(located.torch)))
+    # Their rows by the overloads that they reach, which runs on the CPU have recorded.
+    by_case = grouped(
+        ((it.row.spec, it.row.case, it.row.direction), it) for one in simulated for it in one.rows
+    )
+    reached: dict[str, dict[str, MatrixRow]] = {}
+    for name, _, _, one in _reaching(load(recorded_run(located.torch))):
+        for it in by_case.get((one.row.spec, one.row.case, one.row.direction), ()):
+            reached.setdefault(name, {})[it.row.id] = it
     shown = []
     for site, calls in located.called:
         direction = "backward" if site.phase == "backward" else "forward"
         rank, verdict, row = _verdict(
-            site.op, [one for one in rows.get(site.op, ()) if one.row.direction == direction]
+            site.op, [it for it in reached.get(site.op, {}).values() if it.row.direction == direction]
         )
         cells = [
             verdict,
@@ -199,18 +206,6 @@ def _plain(name: str) -> str:
     """Return the name of an op without what tells its kinds apart: of ``aten::embedding_dense_backward`` embedding."""
     name = name.rpartition("::")[2].partition(".")[0] if "::" in name else name.rpartition(".")[2]
     return re.sub(r"^_+|_+$|(_dense|_data)?_backward(_data)?$|_forward$", "", name.lower())
-
-
-def _simulated_rows(simulated: Sequence[Matrix], named: Sequence[Matrix]) -> dict[str, list[MatrixRow]]:
-    """Return the rows of simulated runs by the overloads that they reach, which runs on the CPU have recorded."""
-    rows = grouped(
-        ((row.row.spec, row.row.case, row.row.direction), row) for one in simulated for row in one.rows
-    )
-    found: dict[str, dict[str, MatrixRow]] = {}
-    for name, _, _, one in _reaching(named):
-        for row in rows.get((one.row.spec, one.row.case, one.row.direction), ()):
-            found.setdefault(name, {})[row.row.id] = row
-    return {name: list(one.values()) for name, one in found.items()}
 
 
 def _reaching(matrices: Iterable[Matrix]) -> Iterator[tuple[str, int, Matrix, MatrixRow]]:

@@ -230,9 +230,10 @@ def _markdown() -> jinja2.Environment:
     return environment
 
 
-def _environment(**options: Any) -> jinja2.Environment:
-    """Return what templates are rendered with, those of Markdown as those of pages."""
-    environment = jinja2.Environment(  # noqa: S701 - the options say what escapes
+def _environment(*, autoescape: bool = True, **options: Any) -> jinja2.Environment:
+    """Return what templates are rendered with: those of pages escape everything for HTML."""
+    environment = jinja2.Environment(
+        autoescape=autoescape,  # noqa: S701 - Markdown is escaped by ``finalize``
         loader=jinja2.PackageLoader("detmatrix.reports"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -297,7 +298,7 @@ def page_pieces(
         script: Whether the page has one.
         context: What the template shows.
     """
-    environment = _environment(autoescape=True)
+    environment = _environment()
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals |= {
@@ -320,7 +321,7 @@ def page_pieces(
 
 def still_pieces(name: str, **context: object) -> Iterator[str]:
     """Yield a page that has no script, in pieces; arguments are those of ``page_pieces``."""
-    environment = _environment(autoescape=True)
+    environment = _environment()
     style = _joined(environment, "css")
     yield from environment.get_template(f"{name}.html.j2").generate(style=style, **context)
 

@@ -135,7 +135,7 @@ FAULTS: dict[str, Fault] = {
     "weak evidence": Fault("reports/docs/judge.py", 'if behaviour in {"acts", "nothing"} and not doubt:', 'if behaviour in {"acts"} and not doubt:', "docs"),
     "bars in code spans": Fault("reports/render.py", 'text = one_line(text).replace("|", "\\\\|")', "text = one_line(text)", "reports"),
     "backticks in code spans": Fault("reports/render.py", 'max((len(run) for run in re.findall("`+", text)), default=0)', 'min((len(run) for run in re.findall("`+", text)), default=0)', "reports"),
-    "autoescape": Fault("reports/render.py", "autoescape=True", "autoescape=False", "goldens"),
+    "autoescape": Fault("reports/render.py", "autoescape: bool = True", "autoescape: bool = False", "goldens"),
     "control characters": Fault("scanner/errors.py", "c if c.isprintable() else c.encode", 'c if c.isprintable() or c > "\\x7f" else c.encode', "reports"),
     "names that read alike": Fault("reports/render.py", "text if counts[text] == 1 else one_line(name)", "text", "reports"),
     "size of an unpacked file": Fault("scanner/observations/files.py", "if size > most:", "if size > most and False:", "runfile"),

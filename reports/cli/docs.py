@@ -17,9 +17,9 @@ from detmatrix.reports.docs.view import (
     patch_lines,
     pull_requests,
     read_source,
-    state_lines,
 )
 from detmatrix.reports.matrix.model import load, recorded
+from detmatrix.reports.matrix.words import states
 from detmatrix.reports.render import literal, write_to_stdout
 from detmatrix.scanner.cli.options import form_of, format_option, into_option, output_option, python_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
@@ -112,7 +112,11 @@ def docs(
         pieces = list(RENDERERS[form](joined)) if checkout is None else patch_lines(checkout, joined)
     if form == "patch" and not pieces:
         click.echo(one_line(f"{source}: nothing to change"), err=True)
-    state = [f"{one_line(line)}\n" for line in state_lines(joined)] if check else []
+    state = [
+        f"{one_line(f'{state}: {one.name}: {text}')}\n"
+        for one in (joined.matrices if check else ())
+        for state, text in states(one)
+    ]
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
         place, body = Path(into), "".join(pieces)

@@ -84,9 +84,8 @@ class JudgedRow(Struct, frozen=True, kw_only=True):
     apparent: Kind | None = None  # what the findings alone would make of a row that is not comparable
     tests: tuple[RateTest, ...] = ()  # where a run saw it differ
     of_flag: Kind | None = None  # the class that the flag off and on alone give; None: the same one
-    carried: tuple[
-        Mode, ...
-    ] = ()  # the modes whose verdicts carry it: those of the flag, or one that was chosen
+    # The modes whose verdicts carry it: those of the flag, or one that was chosen.
+    carried: tuple[Mode, ...] = ()
 
     @property
     def seeming(self) -> Kind:

@@ -67,9 +67,8 @@ class TimelineRow(Struct, frozen=True, dict=True):
     matrices: Sequence[Matrix]
     lists: Sequence[RunLists]
     cells: Sequence[MatrixRow | None]  # by run; None: not planned
-    changes: Sequence[
-        Change | None
-    ]  # from the run before; None: in the first run, and where neither planned it
+    # From the run before; None: in the first run, and where neither planned it.
+    changes: Sequence[Change | None]
 
     @property
     def row(self) -> MatrixRow:

@@ -85,13 +85,6 @@ def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
     return rests, beside + row.doubt_words(trusted=not one.distrust)
 
 
-def cell_words(cell: Cell) -> str:
-    """Return a cell: its verdict, and k of n or the alert's caller."""
-    if cell.verdict in COMPARED:
-        return f"{cell.verdict}, {cell.counted}"
-    return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
-
-
 def caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
@@ -311,7 +304,13 @@ def _row(pair: Pair, change: Change) -> View:
 
 def _modes(old: MatrixRow, new: MatrixRow) -> list[str]:
     """Return what both modes of a row showed and show."""
-    return [arrow(*(cell_words(row.cell(mode)) for row in (old, new))) for mode in MODES]
+
+    def told(cell: Cell) -> str:
+        if cell.verdict in COMPARED:
+            return f"{cell.verdict}, {cell.counted}"
+        return f"{cell.verdict} ({cell.alert})" if cell.alert else cell.verdict
+
+    return [arrow(*(told(row.cell(mode)) for row in (old, new))) for mode in MODES]
 
 
 def _seen(row: MatrixRow) -> dict[str, object]:

@@ -147,11 +147,6 @@ class Split(Struct, frozen=True, kw_only=True):
     own: bool  # the claim has this condition already
     values: dict[Action, tuple[str | None, ...]]
 
-    @property
-    def fails(self) -> tuple[str | None, ...]:
-        """The values for which the claim is false."""
-        return (*self.values["move"], *self.values["drop"])
-
 
 def behaviour_of(row: MatrixRow) -> Behaviour | None:
     """Return what a row shows, or ``None`` if it is inconclusive."""

@@ -146,9 +146,8 @@ class Docs(Struct, frozen=True, kw_only=True):
     note: str | None  # where the claims come from, if not from the runs
     judged: tuple[JudgedClaim, ...]
     undocumented: tuple[Undocumented, ...]
-    unread: tuple[
-        Undocumented, ...
-    ]  # the same of ops that an unparsed bullet names: it may be about these rows
+    # The same of ops that an unparsed bullet names: it may be about these rows.
+    unread: tuple[Undocumented, ...]
     # Rows of uninitialised memory that the flag has filled: torch.utils.deterministic.fill_uninitialized_memory documents
     # those of ops that are to return such memory; what another op reads of it is a bug. No bullet is missing for either.
     filled: tuple[Evidence, ...]
@@ -442,7 +441,7 @@ def split_words(split: Split) -> str:
     """Say for which values of a condition a claim fails, and for which it holds."""
     fails, holds = (
         ", ".join("unstated" if value is None else value for value in values)
-        for values in (split.fails, split.values["keep"])
+        for values in ((*split.values["move"], *split.values["drop"]), split.values["keep"])
     )
     return f"{split.name} (fails for {fails}{f', not for {holds}' if holds else ''})"
 

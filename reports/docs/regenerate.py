@@ -478,15 +478,6 @@ def _call(claim: Claim, devices: Sequence[str], said: Sequence[str]) -> str:
     return f"called on {on}" if on else ""
 
 
-def _input(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
-    if name == "requires_grad":
-        return "call", _GRAD
-    return (
-        "when",
-        f"called with a {'quantized tensor' if list(values) == ['True'] else 'tensor that is not quantized'}",
-    )
-
-
 def _argument(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
     match values:
         case ["given"]:
@@ -509,7 +500,14 @@ _PHRASES: dict[Kind, Callable[[str, Sequence[str]], tuple[_Slot, str]]] = {
     ),
     "output": lambda _, values: ("having", f"{_either(values)} output"),
     "layout": lambda _, values: ("call", _either(values)),
-    "input": _input,
+    "input": lambda name, values: (
+        ("call", _GRAD)
+        if name == "requires_grad"
+        else (
+            "when",
+            f"called with a {'quantized tensor' if [*values] == ['True'] else 'tensor that is not quantized'}",
+        )
+    ),
     "dtype": lambda _, values: (
         "when",
         f"dtype is {_either([_DTYPES.get(value, value) for value in values])}",

@@ -268,12 +268,6 @@ def render_diff(docs: Docs) -> Iterator[str]:
     )
 
 
-def state_lines(docs: Docs) -> Iterator[str]:
-    """Yield what a reader must know of the runs before believing any of it."""
-    for one in docs.matrices:
-        yield from (f"{state}: {one.name}: {text}" for state, text in states(one))
-
-
 def drift_lines(docs: Docs) -> Iterator[str]:
     """Yield a line for all that is contradicted, undocumented, self-contradictory, not understood or not covered."""
 
@@ -419,26 +413,12 @@ def patch_lines(source: DocumentedSource, docs: Docs) -> list[str]:
 # --- Reports for PyTorch's maintainers, one an op
 
 
-def ops_of(docs: Docs) -> list[str]:
-    """Return the ops of which something may be reported, in alphabetical order."""
-    drifting = [
-        one
-        for judged in docs.judged
-        for one in judged.evidence
-        if one.effect == "contradicts" and not one.held
-    ]
-    wrong = [one for one in docs.rows if one.wrong]
-    return sorted(
-        {names_of(one.row.row)[0] for one in (*drifting, *wrong)} | {one.op for one in docs.undocumented}
-    )
-
-
 def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn) -> View | None:
     """Return what is reported of an op; ``None`` if nothing changes a list, and nothing is silent or wrong.
 
     Args:
         docs: What the runs say.
-        asked: An op, as ``ops_of`` has it, and behind a colon the case that shows it, if not the smallest.
+        asked: An op, and behind a colon the case that shows it, if not the smallest.
         source: The file that the patch changes; without it the patch has the lines of the docstring alone, which git finds.
         drawn: Says how the inputs of a row are made.
     """
@@ -524,7 +504,14 @@ def pull_requests(
     Raises:
         UsageError: There is nothing to report of an op.
     """
-    known = ops_of(docs)
+    drifting = [
+        one
+        for judged in docs.judged
+        for one in judged.evidence
+        if one.effect == "contradicts" and not one.held
+    ]
+    found = (*drifting, *(one for one in docs.rows if one.wrong))
+    known = sorted({names_of(one.row.row)[0] for one in found} | {one.op for one in docs.undocumented})
     if strange := [op for op in ops if op.partition(":")[0] not in known]:
         told = f"there is of: {', '.join(known)}" if known else "nor of any other op"
         raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")

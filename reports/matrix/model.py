@@ -51,12 +51,10 @@ class Matrix(Struct, frozen=True, kw_only=True):
     serial: int  # rows of the whole scan that did not differ and that one thread did alone
     serial_provoking: int  # those of them whose inputs provoke a difference
     serial_unknown: int  # rows of the whole scan that did not differ, and of which nobody counted the threads
-    sampled: (
-        str | None
-    )  # what the rows of PyTorch's databases are worth, over the whole scan; None: there are none
-    distrust: tuple[
-        str, ...
-    ]  # why the scan cannot be trusted: what it says itself, then what it shows besides
+    # What the rows of PyTorch's databases are worth, over the whole scan; None: there are none.
+    sampled: str | None
+    # Why the scan cannot be trusted: what it says itself, then what it shows besides.
+    distrust: tuple[str, ...]
 
     @property
     def torch(self) -> str:

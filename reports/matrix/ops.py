@@ -291,14 +291,9 @@ def _worst(findings: Iterable[Finding | None]) -> Finding:
 def _device(
     kind: str, cell: View | None, rows: Sequence[MatrixRow], further: Sequence[Column], quiet: str
 ) -> View:
-    """Return what the latest release of one kind of devices shows of an op, and what to do.
+    """Return what the latest release of one kind of devices shows of an op, and what to do; no *cell*: no run scanned it.
 
-    Args:
-        kind: Of device.
-        cell: What its runs show; ``None``: none scanned the op.
-        rows: Of these runs.
-        further: The further columns, of which the action names one to look at.
-        quiet: What to do where no row differed.
+    *quiet* is what to do where no row differed.
     """
     weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]] if cell else []
     told, finding = [cell_of(column, rows) for column in further], cell["finding"] if cell else None

@@ -122,13 +122,8 @@ def library_words(one: Matrix) -> str | None:
 
 
 def meaning_of(perturbation: str) -> str:
-    """Say what a perturbation does."""
-    return PERTURBATIONS[kind_of(perturbation)].meaning
-
-
-def kind_of(perturbation: str) -> str:
-    """Return the name by which a perturbation is asked for, "threads" of "threads=1"."""
-    return perturbation.partition("=")[0]
+    """Say what a perturbation does, "threads=1" what "threads" does."""
+    return PERTURBATIONS[perturbation.partition("=")[0]].meaning
 
 
 def ran_words(one: Matrix) -> str:
@@ -139,7 +134,7 @@ def ran_words(one: Matrix) -> str:
     counts = [group for row in one.rows for mode in WORKER_MODES for group in row.cell(mode).groups]
     if not counts:
         return f"no perturbation of theirs is on record (asked for: {', '.join(asked)})."
-    ran = {kind_of(group.perturbation) for group in counts if group.executions}
+    ran = {group.perturbation.partition("=")[0] for group in counts if group.executions}
     *others, last = [
         f"{name} ({meaning_of(name)})"
         for name in dict.fromkeys((*asked, *PERTURBATIONS))

@@ -56,8 +56,25 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
     """Yield the page in pieces."""
     report, covered, tables = (report_view(_most(matrices)), coverages(matrices), Tables())
     ops = [_op(op, report, tables) for op in report["ops"]]
-    overloads = [_overloads(one, tables) for one in covered if one["aten"]]
+    # The overloads of a build: those that were executed, with the op that shows the worst, and those that never were.
+    overloads = [
+        {
+            "title": f"torch {one['torch']} on {one['device']}",
+            "executed": [
+                tables.place(
+                    "overloads",
+                    **{name: it[name] for name in ("name", "sort", "kernel", "rows", "worst")},
+                    op=it["evidence"][0].rsplit(":", 3)[0],
+                )
+                for it in one.by_finding
+            ],
+            "never": one.never_lists,
+        }
+        for one in covered
+        if one["aten"]
+    ]
     families, devices = squares(report)
+    beside = sum((Counter(run.matrix.beside) for run in report.runs), Counter[str]())
     every, most = (sum(len(one.rows) for one in some) for some in (matrices, report.runs))
     titles = {tuple(column["runs"]): column.title for column in report["columns"]}
     yield from page_pieces(
@@ -77,7 +94,18 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         bounds=[bound_words(one) for one in matrices],
         simulated=all(one.simulated for one in matrices),
         worst_first=WORST_FIRST,
-        tiles=_tiles(report),
+        # What switches a finding: its name and meaning, how many ops have it, and how many rows.
+        tiles=[
+            *(
+                (name, report.beside_meanings[name], number, several(beside[name], "row"))
+                for name, number in report.ops.beside.items()
+            ),
+            *(
+                (name, report.findings[name], report.ops.counts[name], several(report.counts[name], "row"))
+                for name in WORST_FIRST
+                if report.ops.counts[name]
+            ),
+        ],
         rates=rates([run.matrix for run in report.runs]),
         dear=costs(report["ops"]),
         families=families,
@@ -88,22 +116,6 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         listed_meaning=LISTED_MEANING,
         styles=("ops",),
     )
-
-
-def _tiles(report: View) -> list[tuple[str, str, int, str]]:
-    """Return what switches a finding: its name and meaning, how many ops have it, and how many rows."""
-    beside = sum((Counter(run.matrix.beside) for run in report.runs), Counter[str]())
-    found = [name for name in WORST_FIRST if report.ops.counts[name]]
-    return [
-        *(
-            (name, report.beside_meanings[name], number, several(beside[name], "row"))
-            for name, number in report.ops.beside.items()
-        ),
-        *(
-            (name, report.findings[name], report.ops.counts[name], several(report.counts[name], "row"))
-            for name in found
-        ),
-    ]
 
 
 def _most(matrices: Sequence[Matrix]) -> Sequence[Matrix]:
@@ -163,22 +175,6 @@ def documented_words(op: View) -> str:
         parts = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
         turned += [" → ".join(parts)] if len(parts) > 1 else []
     return " · ".join([op.docs_words, *turned])
-
-
-def _overloads(one: View, tables: Tables) -> dict[str, object]:
-    """Return the overloads of a build: those that were executed, with the op that shows the worst, and those that never were."""
-    return {
-        "title": f"torch {one['torch']} on {one['device']}",
-        "executed": [
-            tables.place(
-                "overloads",
-                **{name: it[name] for name in ("name", "sort", "kernel", "rows", "worst")},
-                op=it["evidence"][0].rsplit(":", 3)[0],
-            )
-            for it in one.by_finding
-        ],
-        "never": one.never_lists,
-    }
 
 
 def _worst_first(rows: Iterable[RunRow]) -> list[RunRow]:

@@ -271,10 +271,10 @@ def _views(one: Matrix) -> Iterator[View]:
         yield row_view(row, header.environment.torch, machine)
 
 
-def frames(matrices: Sequence[Matrix]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the tables of rows and of ops; what a cell does not have is ``<NA>``, and counts with gaps stay integers."""
-    (names, rows), (op_names, ops) = _rows(matrices), _ops(matrices)
-    return _frame(names, list(rows)), _frame(op_names, list(ops))
+def table_of(matrices: Sequence[Matrix], level: str) -> pd.DataFrame:
+    """Return the table of rows or of ops; what a cell does not have is ``<NA>``, and counts with gaps stay integers."""
+    names, lines = _ops(matrices) if level == "ops" else _rows(matrices)
+    return _frame(names, [*lines])
 
 
 def _frame(names: Sequence[str], lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
