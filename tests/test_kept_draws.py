@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from detmatrix.opspecs import serial
-from detmatrix.opspecs.draws import POOL, KeptDraws
+from detmatrix.opspecs import draws, serial
+from detmatrix.opspecs.draws import KeptDraws
 from detmatrix.opspecs.inputs import Inputs, UpstreamGradients
 from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.opspecs.registry import SPECS
@@ -17,6 +17,12 @@ from detmatrix.scanner.worker import observe as observing
 
 KEY = "key"
 ACCELERATOR = "cuda:0"
+
+
+@pytest.fixture(autouse=True)
+def _small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw fewer numbers than fill the pool of a GPU, which takes seconds; still more than what is drawn each time."""
+    monkeypatch.setattr(draws, "POOL", 1 << 20)
 
 
 class Counted:
@@ -116,7 +122,7 @@ def test_large_draws_of_an_accelerator_are_windows_of_one_pool(
 
     def drawn(key: str) -> list[Any]:
         t = Inputs(key, dtype=dtype, device=ACCELERATOR, direction="forward", kept=kept)
-        return [t.normal(1 << 9, 1 << 8), t.normal(1 << 17), t.index(1 << 17, high=7), t.normal(POOL)]
+        return [t.normal(1 << 9, 1 << 8), t.normal(1 << 17), t.index(1 << 17, high=7), t.normal(draws.POOL)]
 
     monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
     ones = drawn("a")
