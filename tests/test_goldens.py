@@ -24,7 +24,7 @@ from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests.goldens import APPROVED, LINES, NAMES, Goldens
 
-# They run code, or print nothing of what they write; tests/test_site.py holds the pages of a site.
+# They run code, or print nothing of what they write; tests/test_explain.py holds the pages of a site.
 NOT_READ_ONLY = {"scan", "merge", "check", "locate", "env", "site"}
 # Fields of files that go on, or that are merged, which tests of `merge` and `--resume` read.
 NOT_SHOWN = {

@@ -104,7 +104,7 @@ FAULTS: dict[str, Fault] = {
     "racing invariance": Fault("scanner/verdicts/invariance.py", "elif racing and not varies:", "elif racing:", "invariance"),
     "catalog at resume": Fault("scanner/observations/merge.py", "None if one.plan == other.plan else", "None if True else", "resume"),
     "other build at resume": Fault("scanner/observations/merge.py", "for name in BUILD]", "for name in ()]", "resume"),
-    "settings at resume": Fault("scanner/run/resume.py", "if name in plan.said and not setting.resumes(now, then):", "if False:", "defaults"),
+    "settings at resume": Fault("scanner/run/resume.py", "if name in plan.said and not setting.resumes(now, then):", "if False:", "cli"),
     "torn header": Fault("scanner/run/resume.py", 'return b"\\n" not in data and data.startswith', "return False and data.startswith", "resume"),
     "machine of a GPU": Fault("scanner/run/resume.py", "on_gpu = now.environment.gpu is not None and now.environment.simulated is None", "on_gpu = True", "resume"),
     "torn last line": Fault("scanner/observations/runfile.py", 'if line.endswith(b"\\n"):\n                yield line[:-1]', "if line:\n                yield line.rstrip()", "runfile"),
