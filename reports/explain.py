@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
-from detmatrix.reports.libraries import called_by_name, libraries_of
+from detmatrix.reports.libraries import documented_libraries, libraries_of
 from detmatrix.reports.matrix.columns import (
     NOTHING,
     Column,
@@ -84,7 +84,10 @@ def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
     """
     targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
     rows = [row for run in runs for row in run.header.planned]
-    return op_called(op, rows, [*targets, *called_by_name()])
+    # The ops that the table of libraries names, without those that a pattern stands for.
+    called = (name for call in documented_libraries().calls for name in call.ops)
+    named = (name for name in called if "*" not in name and "[" not in name)
+    return op_called(op, rows, [*targets, *named])
 
 
 def explained(

@@ -86,16 +86,6 @@ def _is_by(call: View, names: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for name in names for pattern in call.ops)
 
 
-def called_by_name() -> list[str]:
-    """Return the ops that the table names, without those that a pattern stands for."""
-    return [
-        name
-        for call in documented_libraries().calls
-        for name in call.ops
-        if "*" not in name and "[" not in name
-    ]
-
-
 def libraries_view(asked: Sequence[str]) -> View:
     """Return what is said of the libraries asked for, whose capitals do not matter, or of all.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -38,12 +38,6 @@ FOR_CI = {"junit": render_junit, "github": render_github}
 RENDERERS: dict[str, Callable[..., Iterator[str]]] = {**FOR_PEOPLE, **FOR_CI}
 
 
-def _kinds(names: Sequence[str]) -> tuple[Kind, ...]:
-    """Return classes of changes in the order in which checks tell them."""
-    asked = {kind for name in names for kind in FAILS[name]}
-    return tuple(kind for kind in CHANGES if kind in asked)
-
-
 @click.command()
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
 @format_option(
@@ -52,7 +46,10 @@ def _kinds(names: Sequence[str]) -> tuple[Kind, ...]:
 )
 @click.option(
     "--fail-on",
-    type=Names("class", FAILS, _kinds),
+    # In the order in which checks tell them.
+    type=Names(
+        "class", FAILS, lambda names: tuple(it for it in CHANGES if any(it in FAILS[one] for one in names))
+    ),
     metavar="CLASS,...",
     help=f"Exit 1 when a row is of one of these classes, and print those rows first, one line each: {', '.join(FAILS)}, "
     "where change is any of them; also when two runs could not be compared in any row. Unconfirmed changes count. So do "

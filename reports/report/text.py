@@ -94,24 +94,20 @@ def _lines(report: View, *, whole: bool, to: Screen) -> Iterator[str]:
             yield from _flowing(to, ((text, None) for text in (f"{label}: {first}", *texts)), dim=True)
         for place, column in enumerate(ops.further if alone or ops.narrowed else ()):
             cells = [op.further[place] for op in listed if alone]
-            yield from _flowing(to, ((text, None) for text in _column_legend(column, cells)), dim=True)
+            seen = {cell.finding for cell in cells}
+            texts = [
+                f"{column.head} {column.name}: {column.meaning}",
+                *(f"{_sign(it)} {it}" for it in column.findings if it in seen),
+                *[f"{NO_SIGN} {NOTHING}"] * (None in seen),
+                *["k/n k of n rows compiled"] * any(it.finding and it.compiled is not None for it in cells),
+            ]
+            yield from _flowing(to, ((text, None) for text in texts), dim=True)
     pairs = (f"{it.row.id}, {one}" for op in listed * whole for _, it in op.rows for one in it.witnesses)
     for text in chain(pairs, report.limits):
         yield from wrapped(text, width=to.width)
     where = "" if ops.narrowed else " (detmatrix docs RUN lists them)"
     unmeasured = (line for text in ops.unmeasured_words for line in wrapped(f"{text}{where}", width=to.width))
     yield from (to.paint(line, bold=True) for line in unmeasured)
-
-
-def _column_legend(column: Column, cells: Sequence[View]) -> list[str]:
-    """Return what a further column is, and what the signs in these cells of it mean."""
-    seen = {cell.finding for cell in cells}
-    return [
-        f"{column.head} {column.name}: {column.meaning}",
-        *(f"{_sign(it)} {it}" for it in column.findings if it in seen),
-        *[f"{NO_SIGN} {NOTHING}"] * (None in seen),
-        *["k/n k of n rows compiled"] * any(cell.finding and cell.compiled is not None for cell in cells),
-    ]
 
 
 def _flowing(
