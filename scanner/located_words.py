@@ -197,8 +197,9 @@ def advice(root: Root) -> str:
         return f"call {' and '.join(f'{one}.seed(0)' for one in names)} at the start: it was drawn from, and not seeded alike"
     if root.cause == "input" and " against " in (root.argument or ""):
         return "look at what gives another number or shape there: settings, data, releases"
-    if root.cause in _DO:
-        return _DO[root.cause]
+    cause = "order" if root.site.op.startswith("triton::") else root.cause
+    if cause in _DO:
+        return _DO[cause]
     return _DO_WITH_FLAG.get(root.flag, f"try {_SET}")
 
 
@@ -291,7 +292,7 @@ def notes(located: Located) -> list[str]:
             f"{several(located.race_free, 'op')} had no two accesses in conflict there: no order changes their bits, given these inputs."
         )
     found += sentinel_words(located)
-    if located.launches:
+    if located.launches and not located.simulated:
         found.append(
             f"{several(located.launches, 'launch', 'es')} of Triton kernels ran in Triton's interpreter, with their "
             f"programs in {located.replays} other orders, which a GPU may or may not take."

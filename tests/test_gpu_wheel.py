@@ -266,6 +266,24 @@ def test_a_triton_kernel(kernels: Path, function: str, finding: str, shown: str 
     assert (known.witness.kernel if known.witness else None) == ("add_up" if finding == "silent" else None)
 
 
+def test_launches_of_triton_are_located(kernels: Path) -> None:
+    """That of the atomic additions alone, with the weakest class; what it gave is as the program goes on with it."""
+    text = "import kernels\nkernels.atomic()\nkernels.products()\nkernels.rows()\n"
+    (kernels / "train.py").write_text(text, encoding="utf-8")
+
+    done = command_in(kernels)(
+        *("locate", "--simulate", "sm_80", "--python", PYTHON, "--format", "json", "train.py")
+    )
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+
+    assert [(root["site"]["op"], root["cause"], root["origin"]) for root in told["roots"]] == [
+        ("triton::add_up", "schedule", "resident blocks")
+    ]
+    assert told["launches"] == 3
+    assert told["ended"] is None
+
+
 COMPILED = (
     "torch.index_add:few_indices:forward:float32",
     "torch.sum:everything:forward:float32",

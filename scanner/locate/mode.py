@@ -237,12 +237,22 @@ class LocateMode(TorchDispatchMode):
         return key
 
     def root_of_launch(
-        self, key: SiteKey, given: list[torch.Tensor], differing: Sequence[torch.Tensor]
+        self,
+        key: SiteKey,
+        given: list[torch.Tensor],
+        differing: Sequence[torch.Tensor],
+        schedule: str,
+        executions: int,
     ) -> Root:
-        """Return the root of a launch that gave other bits in another order, a call more of which differed."""
-        root = self.roots.get((key, "order")) or self._root(key, "order", given)
+        """Return the root of a launch that gave other bits in another order, a call more of which differed.
+
+        *schedule* is the order in words, of a simulated GPU.
+        """
+        cause: Cause = "schedule" if schedule else "order"
+        root = self.roots.get((key, cause)) or self._root(key, cause, given)
+        root.origin = root.origin or schedule or None
         root.differing_calls += 1
-        root.executions += self.replays
+        root.executions += executions
         self._downstream.begin(root, differing)
         return root
 

@@ -76,7 +76,8 @@ class Session:
         self._undo += self._elsewhere.begin()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
-        if launch_orders.asked() and find_spec("triton") and self.mode.recorder is None:
+        looked_at = launch_orders.asked() or simulated.active()
+        if looked_at and find_spec("triton") and self.mode.recorder is None:
             launches = LaunchReplay(self.mode)
             launches.start()
             self._undo.append(launches.stop)

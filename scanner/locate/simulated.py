@@ -46,7 +46,7 @@ _CPU_OPS: dict[str, Any] = {
 
 
 class SimulatedOp:
-    """Executes one call of an op: first in the canonical order, then in orders of the classes that can change anything.
+    """Executes one call of an op, or of a kernel that is none: first in the canonical order, then in orders of the classes that can change anything.
 
     Attributes:
         times: Further executions that are asked for.
@@ -56,7 +56,7 @@ class SimulatedOp:
         unjudged: Why further executions would tell nothing.
     """
 
-    def __init__(self, func: Any, op: KnownOverload, replays: int) -> None:
+    def __init__(self, func: Any, op: KnownOverload | None, replays: int) -> None:
         self._func, self._op = func, op
         self.times, self.schedule, self.unjudged = replays, CANONICAL, ""
         self._called = self.ordered = self.race_free = False
@@ -86,7 +86,8 @@ class SimulatedOp:
         return result
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        before = {id(one): one.to("cpu", copy=True) for one in self._op.changed(args, kwargs) if _on_gpu(one)}
+        changed = self._op.changed(args, kwargs) if self._op else ()
+        before = {id(one): one.to("cpu", copy=True) for one in changed if _on_gpu(one)}
         _begin(log=True)
         raised, result = None, None
         try:
@@ -97,7 +98,8 @@ class SimulatedOp:
         _begin()
         if report.libraries or report.faults:
             self.unjudged = _LIBRARY if report.libraries else _FAULT
-            return self._on_cpu(args, kwargs, before, report)
+            if self._op:
+                return self._on_cpu(self._op, args, kwargs, before, report)
         if raised is not None:
             raise raised
         self.ordered = bool(report.launches)
@@ -117,6 +119,7 @@ class SimulatedOp:
 
     def _on_cpu(
         self,
+        op: KnownOverload,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         before: Mapping[int, torch.Tensor],
@@ -132,12 +135,12 @@ class SimulatedOp:
         moved = [_on_cpu(one) for one in substituted(tuple(args), copies)]
         named = {key: _on_cpu(one) for key, one in substituted(dict(kwargs), copies).items()}
         try:
-            result = _CPU_OPS.get(self._op.base, self._func)(*moved, **named)
+            result = _CPU_OPS.get(op.base, self._func)(*moved, **named)
         except Exception as error:  # noqa: BLE001 - whatever it is, the program asked for something else
             what = ", ".join(report.libraries or [text for _, text in report.faults])[:_MOST_TEXT]
-            advice = next((said for word, said in _ADVICE.items() if word in f"{self._op.name} {what}"), "")
+            advice = next((said for word, said in _ADVICE.items() if word in f"{op.name} {what}"), "")
             raise RuntimeError(
-                f"{self._op.name}: the simulated GPU cannot execute it ({what}), nor can the CPU "
+                f"{op.name}: the simulated GPU cannot execute it ({what}), nor can the CPU "
                 f"({type(error).__name__}){advice}"
             ) from None
         for number in before:
