@@ -15,8 +15,9 @@ PLACES = frozenset({"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC
 # Further executions of an op that are enough where the sentinel differs half of the time, the most that are chosen, and how
 # probable it may be that a race as frequent as the sentinel's shows in none of them.
 FEW_REPLAYS, MOST_REPLAYS, MISSED = 4, 16, 0.05
-# In a record: what is not compared, what begins the digest of a generator's state, and of what was written to without an op.
-NOT_COMPARED, GENERATOR, CHANGED = "-", "g", "c"
+# In a record: what is not compared, what begins the digest of a generator's state, of what was written to without an op, and of the
+# part of a tensor that was written, with a digest of which part that is, a dot between the two.
+NOT_COMPARED, GENERATOR, CHANGED, PART = "-", "g", "c", "p"
 # What the names of compiled regions begin with, and the origin of one that differs where only one of the runs compiled it.
 REGION, COMPILED_IN_ONE = "compiled::", "compiled in one of the runs only"
 # How a root was found.

@@ -168,6 +168,26 @@ def test_a_compiled_region_may_be_given_memory_that_nothing_wrote(recorded: Reco
     assert [root.site.op for root in found.roots] == ["aten::full"]
 
 
+class _Bend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, by: float) -> Any:
+        ctx.by = by
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient + ctx.by, None
+
+
+class _Bent(torch.nn.Module):
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.by = (by,)
+
+    def forward(self, x: Any) -> Any:
+        return _Bend.apply(x, *self.by)
+
+
 class _Outer(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -238,12 +258,23 @@ def _loaded(number: float) -> None:
     torch.ones(3).copy_(torch.load(kept)["weight"]).sum()
 
 
+def _cached(number: float) -> None:
+    cache, x = torch.empty(4, 8), torch.full((8,), number)
+    _compiled(lambda cache, x: cache[1].copy_(x))(cache, x)
+    _compiled(lambda cache: cache[1].sum())(cache)
+
+
 @pytest.mark.parametrize(
     ("program", "roots"),
-    [(_partly_written, []), (_trained, ["aten::mul_.Tensor"]), (_loaded, ["aten::mul.Tensor"])],
+    [
+        (_partly_written, []),
+        (_cached, ["aten::full"]),
+        (_trained, ["aten::mul_.Tensor"]),
+        (_loaded, ["aten::mul.Tensor"]),
+    ],
 )
 def test_what_comes_of_a_region_or_a_file_is_no_root(tmp_path: Path, program: Any, roots: list[str]) -> None:
-    """Memory that a region left unwritten, what it kept for its backward phase, and tensors that were saved and loaded."""
+    """Memory that a region wrote in part, what it kept for its backward phase, and tensors that were saved and loaded."""
     for number in (2.0, 3.0):
         torch.manual_seed(0)
         with record(str(tmp_path / str(number))):
@@ -251,3 +282,38 @@ def test_what_comes_of_a_region_or_a_file_is_no_root(tmp_path: Path, program: An
     found = hold([str(tmp_path / "2.0"), str(tmp_path / "3.0")])
 
     assert [root.site.op for root in found.roots] == roots, text(found)
+
+
+def test_the_line_of_a_gradient_is_that_of_its_region(tmp_path: Path) -> None:
+    """Where a backward phase alone gives other bits, another region before and behind it is no root."""
+    for name in ("one", "other"):
+        torch.manual_seed(0)
+        with record(str(tmp_path / name)):
+            first, last = _compiled(torch.nn.Linear(4, 4)), _compiled(torch.nn.Linear(4, 1))
+            middle = _compiled(_Bent(float(name == "other")))
+            last(middle(first(torch.ones(2, 4)))).sum().backward()
+    (root,) = hold([str(tmp_path / "one"), str(tmp_path / "other")]).roots
+
+    assert root.site.phase == "backward"
+    assert root.site.line is not None
+    assert (root.site.module, root.site.line.function) == (
+        "_Bent",
+        "test_the_line_of_a_gradient_is_that_of_its_region",
+    )
+
+
+def test_a_lazy_parameter_is_not_compared(tmp_path: Path) -> None:
+    """It holds nothing until its module is called, and the program goes on."""
+    with record(str(tmp_path / "run")):
+        given = _compiled(torch.nn.LazyLinear(2))(torch.ones(3, 4))
+
+    assert given.shape == (3, 2)
+
+
+def test_a_tensor_keeps_nothing_of_a_record(tmp_path: Path) -> None:
+    """What told the record of numbers is gone behind it."""
+    before = dict(vars(torch.Tensor))
+    with record(str(tmp_path / "run")):
+        torch.ones(2).tolist()
+
+    assert dict(vars(torch.Tensor)) == before

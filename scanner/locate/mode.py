@@ -360,7 +360,7 @@ class LocateMode(TorchDispatchMode):
                 self.unwritten.reads(op, function, args, kwargs, given, region=True)
                 recorder.begin(op, args, kwargs, given, key, used)
                 blank = [(one, one.clone()) for one in given if id(one) in self.unwritten.given_open]
-            with self.places.unfollowed(), recorder.drawing():
+            with self.places.unfollowed(key), recorder.drawing():
                 result = function(*args, **kwargs)
             with torch.no_grad():
                 for one, before in blank:

@@ -136,13 +136,17 @@ class CallPlaces:
         self._hooks = []
 
     @contextmanager
-    def unfollowed(self) -> Iterator[None]:
-        """Follow no modules within the block, which the compiler would trace."""
+    def unfollowed(self, key: SiteKey) -> Iterator[None]:
+        """Follow no modules within the block, which the compiler would trace; what it makes a node for belongs to this call site."""
+        _, _, *place, _ = key
+        first = _sequence()
         self.stop()
         try:
             yield
         finally:
             self.start()
+            for number in range(first, _sequence()):
+                self._remember(number, *place)
 
     def _enter(self, module: torch.nn.Module, _: Any) -> None:
         if self._stack:
@@ -171,7 +175,8 @@ class CallPlaces:
         line, library, recomputed = _frames(backward=node is not None)
         if node is None or recomputed:
             module = self._stack[-1][1] if self._stack else None
-            self._remember(line, library, module)
+            # Later ops that make no node find its number taken.
+            self._remember(_sequence() - 1, line, library, module)
             return op, "recomputed" if recomputed else "forward", line, library, module, None
         name = node.name()
         known = self._forward.get(node._sequence_nr())  # noqa: SLF001 - has no public name
@@ -180,12 +185,12 @@ class CallPlaces:
         # A backward function or a hook of the user's own has a line of its own.
         return (op, "backward", line, library, known[2], name) if line else (op, "backward", *known, name)
 
-    def _remember(self, line: Any, library: Any, module: str | None) -> None:
-        """Keep the place of the op that has just made a node; later ops that make none find its number taken."""
-        self._forward.setdefault(_sequence() - 1, (line, library, module))
+    def _remember(self, number: int, line: Any, library: Any, module: str | None) -> None:
+        """Keep the place of the op that has made this node."""
+        self._forward.setdefault(number, (line, library, module))
         if len(self._forward) > _MOST_FORWARD:
-            for number in list(self._forward)[: _MOST_FORWARD // 2]:
-                del self._forward[number]
+            for oldest in list(self._forward)[: _MOST_FORWARD // 2]:
+                del self._forward[oldest]
 
 
 def original(module: torch.nn.Module) -> torch.nn.Module:

@@ -24,7 +24,7 @@ from detmatrix.scanner.locate.places import SiteKey, call_site
 from detmatrix.scanner.locate.replay import generators
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse
-from detmatrix.scanner.located import CHANGED, GENERATOR, NOT_COMPARED
+from detmatrix.scanner.located import CHANGED, GENERATOR, NOT_COMPARED, PART
 from detmatrix.scanner.worker.bits import parts
 
 # Ops that are written at once; digests stay on their device until then.
@@ -151,9 +151,7 @@ class RunRecorder:
         )
         if used and used.numbers:
             line.used = self._text(", ".join(f"{name}={one!r}" for name, one in used.numbers.items()))
-        hidden = self._unwritten.given_open
-        if overwritten := op.overwritten(args, kwargs):
-            hidden = hidden | set(map(id, overwritten))
+        hidden, opened = set(map(id, op.overwritten(args, kwargs))), self._unwritten.given_open
         for one in given:
             memory = self._memory.get(one)
             if memory is None:
@@ -162,7 +160,13 @@ class RunRecorder:
                 memory = _Memory(self._outside)
                 self._memory.set(one, memory)
             line.writers.append(memory.writer)
-            line.before.append(_HIDDEN if id(one) in hidden else self._known(one, memory))
+            line.before.append(
+                _HIDDEN
+                if id(one) in hidden
+                else self._part(one)
+                if id(one) in opened
+                else self._known(one, memory)
+            )
         if op.random and op.aten:
             line.before += [self._digest(one.get_state(), CPU, GENERATOR) for one in generators(kwargs)]
         self._line = line
@@ -179,9 +183,14 @@ class RunRecorder:
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
         """Digest what it gave, but for the places of outputs that it leaves unwritten."""
         for place, one in enumerate(written):
-            hidden = place in opened or self._unwritten.has(one)
             memory = self._written(one)
-            self._line.behind.append(_HIDDEN if hidden else self._known(one, memory))
+            self._line.behind.append(
+                _HIDDEN
+                if place in opened
+                else self._part(one)
+                if self._unwritten.has(one)
+                else self._known(one, memory)
+            )
         if not all(one.number for one in self._line.behind):  # or it is not known yet
             self._line.gave = self._text(", ".join(words(written)))
         self._ended()
@@ -213,6 +222,14 @@ class RunRecorder:
             number = self._texts[text] = len(self._texts)
             self._note({"text": text})
         return number
+
+    def _part(self, tensor: torch.Tensor) -> _Digest:
+        """Digest what was written of a tensor."""
+        found = self._unwritten.part_of(tensor)
+        if found is None:
+            return _HIDDEN
+        content, opened = (int(digest(one.contiguous())) for one in found)
+        return _Digest(content, f"{PART}{opened}.")
 
     def _known(self, tensor: torch.Tensor, memory: _Memory) -> _Digest:
         """Digest a tensor, and keep what it is known by: something else than an op may write to it."""

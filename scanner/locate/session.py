@@ -161,8 +161,10 @@ class Session:
                     recorder.handed(tensor, saved=_method.__name__ == "__reduce_ex__")
                 return _method(tensor, *args, **kwargs)
 
+            own = name in vars(torch.Tensor)
             setattr(torch.Tensor, name, noted)
-            self._undo.append(functools.partial(setattr, torch.Tensor, name, method))
+            restored = functools.partial(setattr, torch.Tensor, name, method)
+            self._undo.append(restored if own else functools.partial(delattr, torch.Tensor, name))
 
     def stop(self, ended: str | None = None) -> None:
         """End; ask the sentinel of each kind of device that was used.

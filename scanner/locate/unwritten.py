@@ -94,6 +94,14 @@ class UnwrittenMemory:
             return False
         return bool(_like(blank.open, tensor).any())
 
+    def part_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return a tensor with zeros where nothing is known to have written, and where that is; ``None`` where nothing has, or it is unknown."""
+        blank = self._blank_of(tensor)
+        if blank is None or _resized(tensor, blank) or sort_of(tensor) != CPU:
+            return None
+        opened = _like(blank.open, tensor)
+        return None if bool(opened.all()) else (tensor.masked_fill(opened, 0), opened)
+
     def untouched(self, tensor: torch.Tensor) -> bool:
         """Tell whether nothing has written to the memory of a tensor: what stands there is what was left of another one."""
         blank = self._blank_of(tensor)

@@ -15,6 +15,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from detmatrix.scanner.locate.places import OURS, TORCH
 
@@ -67,7 +68,9 @@ class RegionUse:
 
     def _within(self, path: str, one: Any) -> _Found:
         if isinstance(one, torch.Tensor):
-            self.tensors[id(one)] = (path, one)
+            # A lazy parameter holds nothing until its module has been called.
+            if not is_lazy(one):
+                self.tensors[id(one)] = (path, one)
         elif isinstance(one, (tuple, list, Mapping)):
             for place, item in enumerate(islice(one, _MOST_ITEMS)):
                 # Other keys than these, such as the parameters of an optimizer's state, are no words.

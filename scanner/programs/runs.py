@@ -19,6 +19,7 @@ from detmatrix.scanner.located import (
     COMPILED_IN_ONE,
     GENERATOR,
     NOT_COMPARED,
+    PART,
     REGION,
     Cause,
     CodeLine,
@@ -522,7 +523,11 @@ def _against(one: str, other: str) -> str | None:
 
 
 def _unlike(one: RecordedDigest, other: RecordedDigest) -> bool:
-    return one != other and NOT_COMPARED not in {one, other}
+    if one == other or NOT_COMPARED in {one, other}:
+        return False
+    # Of another part nothing is known.
+    which = [str(it).partition(".")[0] for it in (one, other) if _begins(it, PART)]
+    return not which or which[1:] == which[:1]
 
 
 def _begins(digest: RecordedDigest, sign: str) -> bool:
