@@ -43,6 +43,7 @@ from detmatrix.scanner.located_words import (
     table,
     text,
 )
+from detmatrix.scanner.observations import versions
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.programs.process import ProgramSettings, observe_program, of_all_ranks, program_of
 from detmatrix.scanner.programs.runs import hold
@@ -107,25 +108,14 @@ _SUSPECT_HEADS = ["on CUDA, simulated", "op", "line", "module", "phase", "calls"
 def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
     """Return the report of a program whose ops were only counted: each beside what a simulated GPU showed of it.
 
-    Without *runs* on a simulated GPU those recorded of its release are read.
+    Without *runs* on a simulated GPU those recorded of its release, or of the nearest, are read.
     """
-    # The recorded runs of the release: on the GPU that was used, or all there are.
-    release = located.torch.partition("+")[0]
-    recordings = recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
-    simulated = [one for one in load(runs or recordings) if one.simulated]
-    # Their rows by the overloads that they reach, which runs on the CPU have recorded.
-    by_case = grouped(
-        ((it.row.spec, it.row.case, it.row.direction), it) for one in simulated for it in one.rows
-    )
-    reached: dict[str, dict[str, MatrixRow]] = {}
-    for name, _, _, one in _reaching(load(recorded_run(located.torch))):
-        for it in by_case.get((one.row.spec, one.row.case, one.row.direction), ()):
-            reached.setdefault(name, {})[it.row.id] = it
+    simulated, own, others = _simulated(located, runs)
     shown = []
     for site, calls in located.called:
         direction = "backward" if site.phase == "backward" else "forward"
         rank, verdict, row = _verdict(
-            site.op, [it for it in reached.get(site.op, {}).values() if it.row.direction == direction]
+            own.get(site.op, []), [it for it in others.get(site.op, ()) if it.row.direction == direction]
         )
         cells = [
             verdict,
@@ -155,7 +145,7 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
     notes = [
         f"The verdicts are of {where}; simulated, with other inputs than the program's, and nothing of them was measured on a GPU."
         if simulated
-        else f"There is no recorded simulation of torch {one_line(located.torch)}; give a run file with --matrix.",
+        else "No run of a simulated GPU is among those that --matrix names.",
         *([f"The program used {located.device}."] if located.device else []),
         *([f"The program ended early: {one_line(located.ended)}."] if located.ended else []),
     ]
@@ -175,31 +165,74 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
     )
 
 
-def _verdict(op: str, rows: Sequence[MatrixRow]) -> tuple[int, str, MatrixRow | None]:
+def _simulated(
+    located: Located, runs: Sequence[str]
+) -> tuple[list[Matrix], dict[str, list[MatrixRow]], dict[str, list[MatrixRow]]]:
+    """Return runs of a simulated GPU, and by overload the rows of its op and those of other ops that tell something of it."""
+    # Those recorded of the release, or else of the newest that is not newer, or of the oldest.
+    release = versions.release(located.torch)
+    known = [Path(path).name.split("-")[1] for path in recorded(what="simulated-*")]
+    release = [*known[:1], *(one for one in known if versions.key(one) <= versions.key(release))][-1]
+    # On the GPU that was used, or on all there are.
+    recordings = recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
+    simulated = [one for one in load(runs or recordings) if one.simulated]
+    # Their rows by the overloads that they reach, which runs on the CPU have recorded; those first that reach the fewest.
+    by_case = grouped(
+        ((it.row.spec, it.row.case, it.row.direction), it) for one in simulated for it in one.rows
+    )
+    reached: dict[str, dict[str, MatrixRow]] = {}
+    overloads: dict[str, set[str]] = {}
+    for name, _, _, one in sorted(_reaching(load(recorded_run(release))), key=lambda one: one[1]):
+        for it in by_case.get((one.row.spec, one.row.case, one.row.direction), ()):
+            reached.setdefault(name, {})[it.row.id] = it
+            overloads.setdefault(it.row.id, set()).add(name)
+    own = {name: _own(name, rows.values()) for name, rows in reached.items()}
+    # Where a row reaches an overload that hangs by rows of its own, it says nothing of what else it reaches.
+    hanging = {name for name, rows in own.items() if any(it.finding in _HANGS for it in rows)}
+    others = {
+        name: [
+            it for it in rows.values() if it not in own[name] and not hanging & overloads[it.row.id] - {name}
+        ]
+        for name, rows in reached.items()
+    }
+    return simulated, own, others
+
+
+def _own(op: str, rows: Iterable[MatrixRow]) -> list[MatrixRow]:
+    """Return the rows of an op that has the name of an overload; one of a backward phase has those rows."""
+    direction = "backward" if "backward" in op else "forward"
+    return [
+        one
+        for one in rows
+        if one.row.direction == direction
+        and _plain(op) in {_plain(one.row.op), _plain("_".join(one.row.op.split(".")[-2:]))}
+    ]
+
+
+def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int, str, MatrixRow | None]:
     """Return how an op ranks among suspects, what a simulated GPU showed of it, and the row that does.
 
-    A row is of an op that has its name; another one that reaches it may hang on what else it reaches.
+    Args:
+        own: Its rows.
+        others: Rows of other ops that reach it, those first that reach the fewest; they may hang on what else they reach.
     """
-    hangs = sorted((one for one in rows if one.finding in _HANGS), key=lambda one: _HANGS.index(one.finding))
-    own = [one for one in rows if _plain(one.row.op) == _plain(op)]
-    if found := next((one for one in hangs if one in own), None):
-        return _HANGS.index(found.finding), found.finding, found
-    judged = [one for one in rows if one.off.verdict not in {"not_run", "error"}]
-    if own and (found := next((one for one in own if one in judged), None)):
-        return len(_HANGS) + 3, found.finding, found
-    if hangs:
-        return len(_HANGS), f"part of {hangs[0].row.spec}: {hangs[0].finding}", hangs[0]
-    if not rows:
+    for rows in (own, others):
+        hangs = sorted(
+            (one for one in rows if one.finding in _HANGS), key=lambda one: _HANGS.index(one.finding)
+        )
+        judged = [one for one in rows if one.off.verdict not in {"not_run", "error"}]
+        for one in [*hangs, *judged][:1]:
+            part = "" if rows is own else f"part of {one.row.spec}: "
+            rank = len(_HANGS) + 3 if not hangs else len(_HANGS) if part else _HANGS.index(one.finding)
+            return rank, f"{part}{one.finding}", one
+    if not own and not others:
         return len(_HANGS) + 2, "no row", None
-    rows = sorted(rows, key=lambda one: (one.off.verdict != "not_run", one not in own))
-    if rows[0] in judged:
-        return len(_HANGS) + 3, rows[0].finding, rows[0]
-    libraries = re.findall(r"\((cu[A-Z]\w+)\)", rows[0].off.reason or "")
-    why = ", ".join(dict.fromkeys(libraries)) or (
-        "cuBLAS" if "matrix products" in (rows[0].off.reason or "") else "error"
-    )
-    why += "" if rows[0] in own else f", part of {rows[0].row.spec}"
-    return len(_HANGS) + 1, f"not judged: {why}", rows[0]
+    row = (own or others)[0]
+    reasons = " ".join(one.off.reason or "" for one in own or [row])
+    libraries = ["cuBLAS"] if "matrix products" in reasons else []
+    libraries += re.findall(r"\((cu[A-Z]\w+)\)", reasons)
+    why = (", ".join(dict.fromkeys(libraries)) or "error") + ("" if own else f", part of {row.row.spec}")
+    return len(_HANGS) + 1, f"not judged: {why}", row
 
 
 def _plain(name: str) -> str:
@@ -221,7 +254,8 @@ def _reaching(matrices: Iterable[Matrix]) -> Iterator[tuple[str, int, Matrix, Ma
 def matrix_words(place: dict[str, Any]) -> str:
     """Say what the matrix shows of an op."""
     where = "In the matrix, with other arguments" if place["other_case"] else "In the matrix"
-    said = f"{where}: {place['finding']} ({place['row']})"
+    where += ", by its arguments" if len(place["cases"]) > 1 else ""
+    said = f"{where}: {', '.join(f'{finding} ({row})' for finding, row in place['cases'].items())}"
     if place["alerts"]:
         said += f", alert caller {', '.join(place['alerts'])}"
     said += f". {place['why']}"
@@ -256,11 +290,18 @@ class OverloadIndex:
             ),
         )
         claims = (bullet_words(claim) for claim in matrix.run.header.claims if matches(row.row, claim))
+        # What the flag does was not seen: the first row of each other finding that differs may be that of the call, too.
+        cases = {row.finding: row.row.id}
+        for *_, one in sorted(found, key=lambda one: one[:3]) if seen is None else ():
+            same = (one.row.spec, one.row.direction) == (row.row.spec, row.row.direction)
+            if same and one.finding in _HANGS:
+                cases.setdefault(one.finding, one.row.id)
         return {
             "run": matrix.name,
             "row": row.row.id,
             "spec": row.row.spec,
             "finding": row.finding,
+            "cases": cases,
             "other_case": seen is not None and row.finding != seen,
             "why": row.row.why,
             "alerts": row.alerts,
