@@ -279,6 +279,9 @@ def notes(located: Located) -> list[str]:
             f"Run 1 and run {parting.run} part: run 1 calls {first}, run {parting.run} {second} ({parting.only_first} and "
             f"{parting.only_second} ops without their like)."
         )
+    calls = [{it.op.partition("::")[0] for it in (one.first, one.second) if it} for one in located.partings]
+    if any("compiled" in one and len(one) > 1 for one in calls):
+        found.append("One of them calls compiled code: record the other with --eager, of the same program.")
     if more := located.partings[_MOST_PARTINGS:]:
         found.append(f"Runs part at {several(len(more), 'more place')}.")
     if located.simulated:
