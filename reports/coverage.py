@@ -6,7 +6,7 @@ Runs of one build on one kind of device are joined. Nothing is said of a run tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import click
@@ -85,43 +85,25 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
     reached: dict[str, list[tuple[Finding, str]]] = {}
     raised: dict[tuple[str, str | None], list[str]] = {}
     missing: dict[str, list[str]] = {}
-    recorded = 0
     for one in matrices:
         known = {dispatch.key: dispatch for dispatch in one.run.dispatches}
         for row in one.rows:
-            dispatch = known.get(row.row.key)
+            dispatch, name = known.get(row.row.key), row.row.id
+            alerts: Iterable[tuple[str, str | None]] = ((caller, None) for caller in row.alerts)
             if dispatch is None or dispatch.outcome != "ran":
-                missing.setdefault(_why(one, dispatch), []).append(row.row.id)
-                for caller in row.alerts:
-                    raised.setdefault((caller, None), []).append(row.row.id)
-                continue
-            recorded += 1
-            for name in {name for mode in dispatch.modes.values() for name in mode.overloads}:
-                reached.setdefault(name, []).append((row.finding, row.row.id))
-            for alert in dict.fromkeys(alert for mode in dispatch.modes.values() for alert in mode.alerts):
-                raised.setdefault(alert, []).append(row.row.id)
-    executed: list[dict[str, Any]] = []
-    for name, rows in sorted(reached.items()):
-        worst = min((finding for finding, _ in rows), key=FINDINGS.index)
-        seen = {
-            "rows": len(rows),
-            "worst": worst,
-            "evidence": [*dict.fromkeys(identity for finding, identity in rows if finding == worst)],
-            "alerts": [*dict.fromkeys(caller for caller, by in raised if by == name)],
-        }
-        executed.append((listed.get(name) or _overload(name, "new", None)) | seen)
+                missing.setdefault(_why(one, dispatch), []).append(name)
+            else:
+                alerts = (alert for mode in dispatch.modes.values() for alert in mode.alerts)
+                for it in {it for mode in dispatch.modes.values() for it in mode.overloads}:
+                    reached.setdefault(it, []).append((row.finding, name))
+            for alert in dict.fromkeys(alerts):
+                raised.setdefault(alert, []).append(name)
+    recorded = sum(len(one.rows) for one in matrices) - sum(map(len, missing.values()))
+    executed, alerts_met = _executed(reached, raised, listed), _alerts(raised)
     never = [one for name, one in sorted(listed.items()) if one["kernel"] in RUNNABLE and name not in reached]
     groups = _groups(executed, never)
     aten = [one for one in groups if one["namespace"] == "aten"]
     core = [one for one in aten if one["sort"] not in _VARIANTS]
-    # Alerts that rows met, by the caller they name; without overloads: raised above the recorder.
-    rows_of = grouped((caller, it) for (caller, _), ids in raised.items() for it in ids)
-    raisers = grouped((caller, by) for caller, by in raised if by is not None)
-    alerts: list[dict[str, Any]] = [
-        {"caller": caller, "overloads": sorted(raisers.get(caller, ())), "rows": [*dict.fromkeys(ids)]}
-        for caller, ids in sorted(rows_of.items())
-    ]
-    met = {one["caller"] for one in alerts}
     compiled = sorted({name for one in matrices if one.run.kernels for name in one.run.kernels.alerts or ()})
     # Why no overload of the build is known.
     left = [_left_out(one) for one in matrices if not one.run.header.settings.overloads]
@@ -148,9 +130,9 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         else None,
         "groups": groups,
         "decomposed": sum(one["kernel"] == "decomposed" for one in listed.values()),
-        "alerts": alerts,
+        "alerts": alerts_met,
         "compiled_alerts": compiled,
-        "never_met": [name for name in compiled if name not in met],
+        "never_met": [name for name in compiled if name not in {one["caller"] for one in alerts_met}],
         "missing": missing,
         "sorts": SORT_MEANING,
         "kernels": KERNEL_MEANING,
@@ -158,14 +140,6 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         "never": never if recorded else [],
     }
     namespaces = {"aten", *(one["namespace"] for one in executed)}
-    # Executed of all by kernel; of namespaces that nothing reached there is one line.
-    counts = [
-        (one["namespace"], one["sort"], *(_of(one["executed"][it], one["total"][it]) for it in RUNNABLE))
-        for one in groups
-        if one["namespace"] in namespaces
-    ]
-    others = [one["total"] for one in groups if one["namespace"] not in namespaces]
-    unreached = (_OTHERS, "all", *(_of(0, sum(it[kernel] for it in others)) for kernel in RUNNABLE))
     return View(
         found,
         states=[(it.name, state) for it in matrices for _, state in states(it)],
@@ -173,13 +147,45 @@ def _coverage(torch: str, device: str, matrices: Sequence[Matrix]) -> View:
         label=label_of(device),
         unseen=unseen,
         summary=_summary(found),
-        count_lines=[*counts, unreached] if others else counts,
+        count_lines=_count_lines(groups, namespaces),
         alert_lines=[
-            (one["caller"], ", ".join(one["overloads"]) or unseen, len(one["rows"])) for one in alerts
+            (one["caller"], ", ".join(one["overloads"]) or unseen, len(one["rows"])) for one in alerts_met
         ],
         by_finding=sorted(executed, key=lambda one: (FINDINGS.index(one["worst"]), one["name"])),
         never_lists=_lists(found["never"], namespaces),
     )
+
+
+def _executed(
+    reached: Mapping[str, Sequence[tuple[Finding, str]]],
+    raised: Iterable[tuple[str, str | None]],
+    listed: Mapping[str, dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return the overloads that rows reach, each with the rows that show the worst."""
+    executed = []
+    for name, rows in sorted(reached.items()):
+        worst = min((finding for finding, _ in rows), key=FINDINGS.index)
+        seen = {
+            "rows": len(rows),
+            "worst": worst,
+            "evidence": [*dict.fromkeys(identity for finding, identity in rows if finding == worst)],
+            "alerts": [*dict.fromkeys(caller for caller, by in raised if by == name)],
+        }
+        executed.append((listed.get(name) or _overload(name, "new", None)) | seen)
+    return executed
+
+
+def _alerts(raised: Mapping[tuple[str, str | None], Iterable[str]]) -> list[dict[str, Any]]:
+    """Return the alerts that rows met, by the caller they name; without overloads: raised above the recorder."""
+    rows_of = grouped((caller, it) for (caller, _), ids in raised.items() for it in ids)
+    return [
+        {
+            "caller": caller,
+            "overloads": sorted(by for name, by in raised if name == caller and by),
+            "rows": [*dict.fromkeys(ids)],
+        }
+        for caller, ids in sorted(rows_of.items())
+    ]
 
 
 def _overload(name: str, writes: Writes, kernel: Kernel | None) -> dict[str, Any]:
@@ -228,6 +234,18 @@ def _groups(executed: Iterable[dict[str, Any]], never: Iterable[dict[str, Any]])
             {(it[0] != "aten", it[0], _SORTS.index(it[1]), it[1]) for it in counts}
         )
     ]
+
+
+def _count_lines(groups: Iterable[dict[str, Any]], namespaces: set[str]) -> list[tuple[str, ...]]:
+    """Return how many were executed of all, by kernel; namespaces that nothing reached have one line."""
+    lines, others = [], Counter[str]()
+    for one in groups:
+        if one["namespace"] in namespaces:
+            counts = (_of(one["executed"][it], one["total"][it]) for it in RUNNABLE)
+            lines.append((one["namespace"], one["sort"], *counts))
+        else:
+            others.update(one["total"])
+    return [*lines, *[(_OTHERS, "all", *(_of(0, others[it]) for it in RUNNABLE))] * bool(others)]
 
 
 def _summary(found: dict[str, Any]) -> str:

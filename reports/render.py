@@ -335,8 +335,6 @@ def _joined(environment: jinja2.Environment, suffix: str, *names: str) -> str:
 
 # --- Where reports go: a file that is replaced whole or not at all, standard output, a web browser
 
-_PIECE = 1 << 16  # bytes per write, roughly
-
 
 def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
     """Write a report through a temporary file beside it, so that a failure leaves what was there before.
@@ -397,16 +395,7 @@ def write_to_stdout(pieces: Iterable[str]) -> None:
 
 
 def _write(file: IO[bytes], pieces: Iterable[str]) -> None:
-    """Write *pieces* in larger ones."""
-    waiting: list[str] = []
-    size = 0
-    for piece in pieces:
-        waiting.append(piece)
-        size += len(piece)
-        if size >= _PIECE:
-            file.write("".join(waiting).encode())
-            waiting, size = [], 0
-    file.write("".join(waiting).encode())
+    file.writelines(piece.encode() for piece in pieces)
     file.flush()
 
 

@@ -175,12 +175,9 @@ def test_rows_of_one_run_alone(few: dict[str, Any], many: dict[str, Any], detail
     ("plan", "lacks"),
     [
         ({"shard": 2, "shards": 3}, "shard 1 of 3"),
-        # A file that continues another, as earlier releases wrote them, has later rows alone.
-        ({"shard": 1, "shards": 3, "file": 2}, "shard 1 of 3"),
-        ({"file": 2}, "the whole plan"),
-        ({"shards": 3, "parts": ((2, 1), (3, 1))}, "shard 1 of 3"),
+        ({"shards": 3, "parts": (2, 3)}, "shard 1 of 3"),
         ({"shard": 1, "shards": 3}, None),
-        ({"shards": 3, "parts": ((1, 1), (2, 1))}, None),
+        ({"shards": 3, "parts": (1, 2)}, None),
     ],
 )
 def test_rows_of_parts_that_a_file_lacks_are_not_removed(plan: dict[str, Any], lacks: str | None) -> None:
@@ -188,8 +185,8 @@ def test_rows_of_parts_that_a_file_lacks_are_not_removed(plan: dict[str, Any], l
     put = shows("raises", row("torch.Tensor.put_"))
     whole, few = run_of(OTHER, put, name="whole"), run_of(OTHER, name="few")
     if "parts" in plan:
-        part = Part(shard=1, file=1, started="", environment=ENVIRONMENT, workers=1, closing=None)
-        parts = tuple(replace(part, shard=shard, file=file) for shard, file in plan["parts"])
+        part = Part(shard=1, started="", environment=ENVIRONMENT, workers=1, closing=None)
+        parts = tuple(replace(part, shard=shard) for shard in plan["parts"])
         plan = {**plan, "parts": parts}
     header = replace(few.run.header, groups={put[0].spec: 1, OTHER[0].spec: 2}, **plan)
     few = replace(few, run=replace(few.run, header=header))

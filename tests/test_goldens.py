@@ -35,6 +35,7 @@ NOT_SHOWN = {
     "Invariance.worker",
     "Output.sample",  # tests/test_comparison.py holds what compare tells of it
     "Part.began",
+    "Part.file",
     "Row.part",
 }
 

@@ -129,7 +129,6 @@ def _other(in_shards: Path, tmp_path: Path, **fields: Any) -> Path:
 
 
 RECORDED = str(Path(__file__).parent.parent / "reports" / "runs" / "torch-2.11.0-cpu.jsonl.gz")
-CONTINUES = {"file": 2, "continues": "run.jsonl", "began": ["2026-01-02T03:04:05Z"]}
 
 
 @pytest.mark.parametrize(
@@ -143,8 +142,6 @@ CONTINUES = {"file": 2, "continues": "run.jsonl", "began": ["2026-01-02T03:04:05
             ({"tool": "9"}, "detmatrix is 9, not "),
             ({"plan": "f" * 64}, "the catalogs or files of specs were not the same"),
         )),
-        # Earlier releases went on on another machine so: reports name what is missing, and to join takes a scan of the shard.
-        (CONTINUES, 2, "scan that shard again"),
         # A file that says it is another shard than its rows are of is damaged.
         ({"shard": 3}, 3, "is in shard 2 of the plan, not in 3"),
         (shard_name(1), 2, f"has shard 1 of 8, and so has {shard_name(1)}; give one of them"),
@@ -278,21 +275,9 @@ def test_a_shard_goes_on_as_the_shard_that_it_is(in_shards: Path, tmp_path: Path
 # What is a part of a plan alone says so wherever it is shown, and a run of several machines names them.
 
 
-@pytest.fixture(params=["shard", "second file"])
-def lone(request: pytest.FixtureRequest, in_shards: Path, tmp_path: Path) -> tuple[Path, str]:
-    """Return a complete file that holds a part of its plan, and what it lacks."""
-    if request.param == "shard":
-        return in_shards / shard_name(3), "shards 1-2, 4-8 of 8 are missing"
-    path = Path(shutil.copy(in_shards / "whole.jsonl", tmp_path / "run.2.jsonl"))
-    changed(path, **CONTINUES)
-    return path, "its beginning is in another file"
-
-
-def test_machines_are_told_what_is_missing(
-    detmatrix: Command, in_shards: Path, lone: tuple[Path, str]
-) -> None:
+def test_machines_are_told_what_is_missing(detmatrix: Command, in_shards: Path) -> None:
     """The file is whole, what it is of is not: in the reports of one run, of lists, and of changes."""
-    path, missing = lone
+    path, missing = in_shards / shard_name(3), "shards 1-2, 4-8 of 8 are missing"
     whole = in_shards / "whole.jsonl"
 
     report = json.loads(detmatrix("report", path, "--format", "json").stdout)
@@ -301,9 +286,7 @@ def test_machines_are_told_what_is_missing(
     compared = json.loads(detmatrix("compare", whole, path, "--format", "json").stdout)
 
     assert (report["complete"], report["missing"]) == (False, missing)
-    assert (report["shard"], report["shards"], report["file"]) == (
-        (3, 8, 1) if "shards" in missing else (1, 1, 2)
-    )
+    assert (report["shard"], report["shards"], report["file"]) == (3, 8, 1)
     assert f"Incomplete: {missing}" in told[0]
     assert f"{path.name}: Incomplete: {missing}" in told[1]
     assert [run["complete"] for run in docs["runs"]] == [False]

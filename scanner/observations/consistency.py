@@ -49,11 +49,9 @@ class Check:
         self._settings = header.settings
         self._header = header
         self._workers = len(machines(header))
-        ids = [(part.shard, part.file) for part in header.parts]
-        beyond = header.shard > header.shards or any(shard > header.shards for shard, _ in ids)
-        if beyond or ids != sorted({*ids}):
+        self._shards = [part.shard for part in parts_of(header)]
+        if max(header.shard, *self._shards) > header.shards or self._shards != sorted({*self._shards}):
             raise self._refused(1, "parts are out of order, or of no shard of the plan - at `$.parts`")
-        self._shards = {part.shard for part in parts_of(header)}
         # Controls have places below zero.
         self._planned = {row.key: -1 - place for place, row in enumerate(header.controls)}
         if len(self._planned) < len(header.controls):

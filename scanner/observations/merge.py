@@ -57,10 +57,6 @@ class _Source:
             raise UsageError(f"{path}: names no plan, an earlier detmatrix wrote it; scan again to merge")
         if header.parts:
             raise UsageError(f"{path}: is a merged file; give the files that it was made of")
-        if header.file > 1:
-            raise UsageError(
-                f"{path}: continues what another machine began, which is not joined any more; scan that shard again"
-            )
         self.kernels: BuildOverloads | None = None
         closing: Closing | None = None
         self.entries: dict[str, EnumeratedEntry] = {}

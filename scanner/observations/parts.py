@@ -18,12 +18,10 @@ def parts_of(header: Header, closing: Closing | None = None) -> tuple[Part, ...]
     return header.parts or (
         Part(
             shard=header.shard,
-            file=header.file,
             started=header.started,
             environment=header.environment,
             workers=header.settings.workers,
             closing=closing,
-            began=header.began,
         ),
     )
 
@@ -78,8 +76,7 @@ def foreign(header: Header, group: str, here: Collection[int]) -> str | None:
 def part_without(header: Header, row: Row) -> str | None:
     """Name the shard of its plan in which a row would be and which a file lacks; ``None`` if it lacks none of them."""
     shard = header.groups.get(row.spec)
-    # What continues a scan of an earlier release has its later rows alone.
-    there = shard is None or any((part.shard, part.file) == (shard, 1) for part in parts_of(header))
+    there = shard is None or any(part.shard == shard for part in parts_of(header))
     return None if there else part_name(shard or 1, header.shards)
 
 
@@ -89,33 +86,21 @@ def part_name(shard: int, shards: int) -> str:
 
 
 def missing_words(header: Header, parts: Sequence[Part]) -> str:
-    """Say which shards of a plan are missing or not finished; empty if it is whole.
-
-    Earlier releases wrote several files of one shard, which then has several parts.
-    """
-    files: dict[int, list[Part]] = {}
-    for part in parts:
-        files.setdefault(part.shard, []).append(part)
-    absent = [shard for shard in range(1, header.shards + 1) if shard not in files]
-    begun = [shard for shard, of in files.items() if [one.file for one in of] != [*range(1, len(of) + 1)]]
-    unfinished = [shard for shard, of in files.items() if of[-1].closing is None]
+    """Say which shards of a plan are missing or not finished; empty if it is whole."""
+    there = {part.shard for part in parts}
+    absent = [shard for shard in range(1, header.shards + 1) if shard not in there]
+    unfinished = [part.shard for part in parts if part.closing is None]
     if header.shards == 1:
-        return "; ".join(
-            ["its beginning is in another file"] * bool(begun)
-            + ["the scan did not finish"] * bool(unfinished)
-        )
-    said = ((absent, "missing"), (begun, "begun in another file"), (unfinished, "not finished"))
+        return "the scan did not finish" if unfinished else ""
+    said = ((absent, "missing"), (unfinished, "not finished"))
     return "; ".join(_are(shards, header.shards, what) for shards, what in said if shards)
 
 
 def shard_words(header: Header) -> str:
     """Say which shards of a plan a file holds; empty of a file that is the whole plan."""
     if header.parts:
-        return (
-            f"{len({part.shard for part in header.parts})} of {header.shards}, in {len(header.parts)} files"
-        )
-    later = f", file {header.file}" if header.file > 1 else ""
-    return f"{header.shard} of {header.shards}{later}" if header.shards > 1 or later else ""
+        return f"{len(header.parts)} of {header.shards}, in {len(header.parts)} files"
+    return f"{header.shard} of {header.shards}" if header.shards > 1 else ""
 
 
 def ranges(numbers: Sequence[int]) -> str:

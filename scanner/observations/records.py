@@ -306,16 +306,16 @@ class Closing(Record, frozen=True, tag="closing", tag_field="kind"):
     distrust: tuple[str, ...] = ()  # why the scan cannot be trusted; empty if it can
 
 
-# When each of the files that another continues was started, the first one first: they tell attempts at a shard apart.
-Began = Annotated[tuple[str, ...], Meta(max_length=MOST_SHARDS)]
+# Retired: earlier releases went on on another machine in a further file, of which nobody has kept one.
+Began = Annotated[tuple[str, ...], Meta(max_length=0)]
+Alone = Literal[1]
 
 
-class Part(Record, frozen=True):
+class Part(Record, frozen=True, kw_only=True):
     """What one scan wrote of a plan, and the machine it ran on; a merged file has several."""
 
     shard: Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
-    # Of the files of a shard, for another machine goes on in a file of its own.
-    file: Annotated[int, Meta(ge=1, le=MOST_SHARDS)]
+    file: Alone = 1
     started: str  # UTC, ISO 8601
     environment: Environment
     # Side by side. Those of the first part come first where observations and sentinels name a worker, and so on.
@@ -338,8 +338,7 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     ] = ()  # what the docstring of the scanned torch says of its ops
     controls: tuple[Row, ...] = ()  # rows whose answer is known; observed in every process of every mode
     enumerated: tuple[Enumerated, ...] = ()  # by database
-    # The file of a scan that another machine began: what that had not observed whole is planned here, and reports join them.
-    continues: str = ""
+    continues: Literal[""] = ""
     began: Began = ()
     plan: str = ""  # digest of what was planned, the same for all shards; empty in older files
     groups: dict[
@@ -347,10 +346,8 @@ class Header(Record, frozen=True, tag="header", tag_field="kind"):
     ] = {}  # spec, in planned order -> the shard that has its rows
     shards: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # of the plan
     shard: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # that this file holds
-    file: Annotated[int, Meta(ge=1, le=MOST_SHARDS)] = 1  # of the shard: more than 1 if it continues another
-    parts: Annotated[
-        tuple[Part, ...], Meta(max_length=MOST_SHARDS)
-    ] = ()  # of a merged file, by shard and file
+    file: Alone = 1
+    parts: Annotated[tuple[Part, ...], Meta(max_length=MOST_SHARDS)] = ()  # of a merged file, by shard
 
 
 class EnumeratedEntry(Record, frozen=True, tag="entry", tag_field="kind"):

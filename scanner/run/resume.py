@@ -88,10 +88,6 @@ def _check_file(plan: Plan, header: Header) -> None:
     """Refuse to go on in a merged file, or with another shard or other settings."""
     if header.parts:
         raise UsageError(f"{plan.output}: is a merged file; go on with the files that it was made of")
-    if header.file > 1:
-        raise UsageError(
-            f"{plan.output}: continues {header.continues}, from another machine; this version does not go on so: scan the shard again"
-        )
     shard = Shard(header.shard, header.shards)
     if plan.shard is not None and plan.shard != shard:
         raise not_resumable(plan, f"--shard {_other(str(plan.shard), str(shard))}")
