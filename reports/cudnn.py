@@ -17,11 +17,20 @@ import msgspec
 
 from detmatrix.reports.commands import Place, writes
 from detmatrix.reports.render import View, grouped, json_of, markdown_pieces, page_pieces
-from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
 from detmatrix.scanner.cli.options import Names
-from detmatrix.scanner.cudnn.gpus import ASSUMED, GPUS, PRESENT, SOURCES
 from detmatrix.scanner.cudnn.probe import DATA_TYPES
-from detmatrix.scanner.cudnn.problems import CONVOLUTIONS, LayerKind, Operation, cudnn_operation
+from detmatrix.scanner.cudnn.problems import (
+    ASSUMED,
+    CONVOLUTIONS,
+    GPUS,
+    PRESENT,
+    SOURCES,
+    LayerKind,
+    Operation,
+    cudnn_operation,
+    is_convolution,
+    layer_of,
+)
 from detmatrix.scanner.cudnn.record import (
     TF32,
     EngineCell,

@@ -533,15 +533,15 @@ def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) 
             of devices.
     """
     found = []
-    for one in spellings_of(specs):
-        seen = [*_seen(one.spec, runs)]
+    for spec, code in spellings_of(specs):
+        seen = [*_seen(spec.name, runs)]
         covered = {claimed_kind(run["device"]) for run in seen}
         seen += (
-            run for run in _seen(one.spec, recorded_runs()) if claimed_kind(run["device"]) not in covered
+            run for run in _seen(spec.name, recorded_runs()) if claimed_kind(run["device"]) not in covered
         )
         found.append(
             View(
-                {"code": one.code, "note": one.note, "cases": list(one.cases), "runs": seen},
+                {"code": code.lines, "note": code.note, "cases": list(spec.cases), "runs": seen},
                 words=[*_told(seen), *(run.words for run in seen)] or [NOT_RUN],
             )
         )

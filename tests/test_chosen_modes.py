@@ -17,8 +17,7 @@ from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.processes.process import WorkerEndedError
-from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.processes.process import WorkerEndedError, worker_environment
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.findings import MatrixRow

@@ -21,7 +21,7 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Compiled, Observation, Row
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.processes.process import worker_environment
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, chosen_cell, matrix
 from tests.commands import Command

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from detmatrix.reports.cudnn import changes, expected_engines
 from detmatrix.scanner.cases.catalog import load_catalog
-from detmatrix.scanner.cases.convolutions import is_convolution, layer_of
 from detmatrix.scanner.cases.rows import known_rows
 from detmatrix.scanner.cudnn import take as taking
-from detmatrix.scanner.cudnn.problems import PROBLEMS, Problem
+from detmatrix.scanner.cudnn.problems import PROBLEMS, Problem, is_convolution, layer_of
 from detmatrix.scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
 from detmatrix.scanner.errors import BuildError
 from detmatrix.scanner.observations.records import Direction, Row

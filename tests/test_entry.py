@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor
-from detmatrix.scanner.processes.variables import packages_for
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor, packages_for
 from tests import tied
 from tests.conftest import refused
 

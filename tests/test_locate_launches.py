@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from detmatrix.scanner.locate import launches
-from detmatrix.scanner.locate.launches import LaunchReplay
-from detmatrix.scanner.locate.memory.given import given_to
+from detmatrix.scanner.locate.launches import LaunchReplay, given_to
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 
 Kernel = Callable[..., None]

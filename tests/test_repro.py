@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.processes.process import worker_environment
 from detmatrix.scanner.repro.script import InputSource, script
 from detmatrix.scanner.verdicts.cells import GroupCount
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from detmatrix.reports.render import grouped
 from detmatrix.scanner.accelerators import label_of
-from detmatrix.scanner.cases.selected import selected_rows
+from detmatrix.scanner.cases.known import selected_rows
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
 from detmatrix.scanner.claims.tables import documented_claims, documented_notes
 from detmatrix.scanner.errors import UsageError

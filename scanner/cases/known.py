@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from detmatrix.opspecs.patterns import OpNames, called, near, op_names, recorded_names
+from detmatrix.opspecs.model import OpSpec
+from detmatrix.opspecs.patterns import OpNames, called, near, op_names, ops_of, recorded_names, rows_of
 from detmatrix.opspecs.registry import names_of
-from detmatrix.opspecs.spellings import SPELLINGS, code_of
+from detmatrix.opspecs.spellings import SPELLINGS, Code, code_of
 from detmatrix.scanner.cases.catalog import load_catalog, with_installed
-from detmatrix.scanner.cases.selected import names_of_row
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import Row
 
@@ -34,21 +34,11 @@ class KnownOp(Struct, frozen=True):
         return row.spec in self.specs
 
 
-class Spelling(Struct, frozen=True):
-    """What may be written instead of an op."""
-
-    spec: str
-    note: str
-    code: str
-    cases: tuple[str, ...]
-
-
-def spellings_of(specs: Collection[str]) -> Iterator[Spelling]:
+def spellings_of(specs: Collection[str]) -> Iterator[tuple[OpSpec, Code]]:
     """Yield what may be written instead of the op of these specs."""
     for one in SPELLINGS:
         if one.instead_of and one.instead_of.name in specs:
-            code = code_of(one.op_name.rpartition(".")[2])
-            yield Spelling(one.name, code.note, code.lines, tuple(one.cases))
+            yield one, code_of(one.op_name.rpartition(".")[2])
 
 
 def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownOp:
@@ -104,3 +94,39 @@ def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownO
 def _documented(op: OpNames) -> frozenset[str]:
     """Return by which names lists would speak of an op, its own among them."""
     return frozenset((op.name, *op.documented))
+
+
+def names_of_row(row: Row) -> OpNames:
+    """Return what the op of a row is called."""
+    return op_names(row.spec, row.family, row.op, row.documented)
+
+
+def selected_rows(
+    patterns: Sequence[str], rows: Sequence[Row], where: str, scanned: Sequence[Row] = ()
+) -> set[str]:
+    """Return the ids of the rows that patterns select; *scanned* is what there is besides.
+
+    Raises:
+        UsageError: A pattern selects nothing, which *where* begins to say; near matches are named.
+    """
+    # A row is planned once for each run that has it.
+    named = list(dict.fromkeys((names_of_row(row), row.id) for row in rows))
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = rows_of(pattern, named)
+        if not matching:
+            close = near(pattern, named)
+            hint = f"did you mean {' or '.join(close)}?" if close else "detmatrix report shows what there is"
+            there = [*(op for op, _ in named), *map(names_of_row, scanned)]
+            if not ops_of(pattern, there) and ops_of(pattern, _known()):
+                hint = "that is an op which was not scanned here"
+            raise UsageError(f"{where} {pattern!r}; {hint}")
+        found |= matching
+    return found
+
+
+def _known() -> list[OpNames]:
+    """Return the ops of the catalog and of PyTorch's databases."""
+    from detmatrix.opspecs.registry import SPECS, names_of  # noqa: PLC0415 - only a name that selects nothing needs it
+
+    return [*map(names_of, SPECS), *recorded_names()]

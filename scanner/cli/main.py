@@ -61,7 +61,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "reports.cudnn:cudnn",
         "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
     ),
-    "compare": ("reports.cli.compare:compare", "Compare runs: what improved, regressed, changed."),
+    "compare": ("reports.compare.page:command", "Compare runs: what improved, regressed, changed."),
     "site": ("reports.site:command", "Make a folder of web pages of run files, with a page for each op."),
 }
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from detmatrix.opspecs.functions import file_of, resolved
 from detmatrix.scanner.accelerators import ACCELERATORS, kind_of
 from detmatrix.scanner.cases.catalog import named_files
-from detmatrix.scanner.cases.selected import selected_rows
+from detmatrix.scanner.cases.known import selected_rows
 from detmatrix.scanner.cli.options import python_option, specs_option, tell
 from detmatrix.scanner.errors import EXIT_DONE, UntrustedScanError, UsageError
 from detmatrix.scanner.invariance import PROPERTIES, Property

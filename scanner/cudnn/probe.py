@@ -22,8 +22,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.scanner.cudnn.gpus import PRESENT, Description
-from detmatrix.scanner.cudnn.problems import Operation, Problem, cudnn_operation
+from detmatrix.scanner.cudnn.problems import PRESENT, Description, Operation, Problem, cudnn_operation
 from detmatrix.scanner.cudnn.record import Engine, EngineCell, Loaded, Request
 
 

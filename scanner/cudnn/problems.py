@@ -1,10 +1,13 @@
-"""What cuDNN is asked about: operations with the shapes of real networks."""
+"""What cuDNN is asked about: operations with the shapes of real networks, on which GPUs; and which layer a case of ours is."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import re
+from functools import cache
+from typing import Literal, NamedTuple, TypeVar, cast
 
-from detmatrix.scanner.observations.records import Record
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.scanner.observations.records import Record, Row
 
 Operation = Literal[
     "forward",
@@ -144,3 +147,200 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("GPT-2", "attention", 4, 64, (1024,), heads=12),
     Problem("ViT-B/16", "attention", 32, 64, (197,), heads=12),
 )
+
+
+# --- GPUs described to cuDNN in its JSON, each figure with the place that it is from
+
+
+# What cuDNN reads of a GPU, by the names of its JSON.
+Description = dict[str, int | str | tuple[int, ...]]
+
+# The GPU that is there, which cuDNN asks itself.
+PRESENT = "present"
+
+_ARCHITECTURES = "cuda/__device/arch_traits.h of NVIDIA's wheel nvidia-cuda-cccl 13.3.5"
+_PRODUCTS = "xla/backends/gpu/target_config/specs of OpenXLA, as CUDA reports the GPU"
+_PCI = "pci.ids of the PCI ID project"
+# What nothing public was found to say.
+ASSUMED = "assumed"
+
+# Where each figure is from, by the name that cuDNN's JSON gives it.
+SOURCES: dict[str, str] = {
+    "deviceName": _PRODUCTS,
+    "pciDeviceId": _PCI,
+    "deviceVer": _PRODUCTS,
+    "multiProcessorCount": _PRODUCTS,
+    "smClockRateKHz": _PRODUCTS,
+    "memClockRateKHz": f"{_PRODUCTS}; of A100 from its memory_bandwidth and its bus",
+    "memoryBusWidth": f"{_PRODUCTS}, from memory_bandwidth and the memory's clock; of A100 deviceQuery",
+    "l2CacheSize": _PRODUCTS,
+    "totalGlobalMem": _PRODUCTS,
+    "driverVer": f"{_PRODUCTS}; of A100 {ASSUMED}",
+    **dict.fromkeys(
+        (
+            *("maxSharedMemoryPerSM", "maxSharedMemoryPerBlock", "maxSharedMemoryPerBlockOptin"),
+            *("reservedSharedMemoryPerBlock", "maxGridSize", "maxBlockSize", "regsPerBlock"),
+            *("maxRegistersPerSM", "warpSize", "maxCtasPerSM", "maxThreadsPerBlock", "maxThreadsPerSM"),
+        ),
+        _ARCHITECTURES,
+    ),
+    **dict.fromkeys(
+        (
+            "cudaDeviceId",
+            "smCountOrigin",
+            "oversizedSharedMemoryPerBlock",
+            "isTccDriver",
+            "supportCoopLaunch",
+        ),
+        ASSUMED,
+    ),
+}
+
+# What cuDNN asks for and all of them share.
+_COMMON: Description = {
+    "cudaDeviceId": 0,
+    "driverVer": 13000,
+    "maxGridSize": (2147483647, 65535, 65535),
+    "maxBlockSize": (1024, 1024, 64),
+    "regsPerBlock": 65536,
+    "smCountOrigin": 0,
+    "warpSize": 32,
+    "maxSharedMemoryPerBlock": 49152,
+    "oversizedSharedMemoryPerBlock": 0,
+    "maxRegistersPerSM": 65536,
+    "maxCtasPerSM": 32,
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerSM": 2048,
+    "isTccDriver": 0,
+    "supportCoopLaunch": 1,
+}
+
+
+def _gpu(
+    name: str,
+    pci: int,
+    capability: int,
+    sms: int,
+    shared: tuple[int, int],
+    l2: int,
+    bus: int,
+    clocks: tuple[int, int],
+    memory: int,
+) -> Description:
+    """Describe a GPU: its capability times 100, shared memory of a multiprocessor and what CUDA reserves in each block, clocks in kHz."""
+    return _COMMON | {
+        "deviceName": name,
+        "pciDeviceId": pci,
+        "deviceVer": capability,
+        "multiProcessorCount": sms,
+        "maxSharedMemoryPerBlockOptin": shared[0] - shared[1],
+        "maxSharedMemoryPerSM": shared[0],
+        "reservedSharedMemoryPerBlock": shared[1],
+        "l2CacheSize": l2,
+        "memoryBusWidth": bus,
+        "smClockRateKHz": clocks[0],
+        "memClockRateKHz": clocks[1],
+        "totalGlobalMem": memory,
+    }
+
+
+GPUS: dict[str, Description] = {
+    "V100": _gpu("Tesla V100-SXM2-16GB", 0x1DB1, 700, 80, (98304, 0), 6291456, 4096,
+                 (1530000, 877000), 16935682048),
+    "A100": _gpu("NVIDIA A100-SXM4-80GB", 0x20B2, 800, 108, (167936, 1024), 41943040, 5120,
+                 (1410000, 1593000), 85100068864),
+    "H100": _gpu("NVIDIA H100 80GB HBM3", 0x2330, 900, 132, (233472, 1024), 52428800, 5120,
+                 (1980000, 2619000), 84942979072),
+    "B200": _gpu("NVIDIA B200", 0x2901, 1000, 148, (233472, 1024), 132644864, 7680,
+                 (1965000, 3996000), 191514411008),
+}  # fmt: skip
+
+
+# --- Which layer a case of a convolution is
+#
+# Its generator is called with shapes in the place of tensors, so that it draws nothing. What a layer is described by (groups, stride,
+# dilation, which tensor's gradient is asked for) is thereby what the op is called with on CUDA, and no second table of it.
+
+
+T = TypeVar("T")
+_OP = re.compile(r"(?:^|\.)conv(?P<transposed>_?transpose)?[123]d$", re.IGNORECASE)
+# By the place of the argument that is a leaf; that of the bias is a sum over positions, which no engine computes.
+_GRADIENTS: dict[int, Operation] = {0: "data gradient", 1: "weight gradient"}
+
+
+class CaseLayer(NamedTuple):
+    """A case of a convolution as cuDNN is asked about it."""
+
+    problem: Problem
+    layout: str
+    gradients: tuple[Operation, ...]  # that the backward direction computes
+
+
+class _Shape(NamedTuple):
+    """Stands for a tensor."""
+
+    dimensions: tuple[int, ...]
+    layout: str = "contiguous"
+    leaf: bool = False
+
+
+class _Shapes:
+    """Stands for the ``Inputs`` of a case on CUDA, as far as convolutions draw from them."""
+
+    def size(self, *, cpu: object, cuda: T, simulated: object = None) -> T:  # noqa: ARG002 - cases name them
+        return cuda
+
+    def normal(self, *shape: int) -> _Shape:
+        return _Shape(shape)
+
+    def channels_last(self, tensor: _Shape) -> _Shape:
+        return tensor._replace(layout="channels_last")
+
+    def leaf(self, tensor: _Shape) -> _Shape:
+        return tensor._replace(leaf=True)
+
+
+def is_convolution(row: Row) -> bool:
+    """Tell whether the op of a row is one of PyTorch's convolutions."""
+    return _OP.search(row.op) is not None
+
+
+def layer_of(row: Row) -> CaseLayer | None:
+    """Return the layer that the case of a convolution is; ``None`` of a case that the catalog does not have.
+
+    Of other cases, as those of PyTorch's databases, a row holds no stride, dilation or groups.
+    """
+    return _layer(row.spec, row.case, row.op) if row.source == "documented" else None
+
+
+@cache
+def _layer(name: str, case: str, op: str) -> CaseLayer | None:
+    # Reports load the catalog only for rows that ask for it.
+    from detmatrix.scanner.cases.catalog import load_catalog  # noqa: PLC0415
+
+    spec = next((one for one in load_catalog(()) if (one.name, one.op_name) == (name, op)), None)
+    found = _OP.search(op)
+    if spec is None or found is None or case not in spec.cases:
+        return None
+    called = spec.cases[case].inputs(cast("Inputs", _Shapes()))
+    data, weight = called.args[:2]
+    batch, channels, *size = data.dimensions
+    outer, inner, kernel, *_ = weight.dimensions
+    options = {word: called.kwargs.get(word, 1) for word in ("stride", "dilation", "groups")}
+    transposed = found["transposed"] is not None
+    return CaseLayer(
+        Problem(
+            name,
+            case,
+            batch,
+            channels,
+            tuple(size),
+            inner * options["groups"] if transposed else outer,
+            kernel,
+            padding=called.kwargs.get("padding", 0),
+            transposed=transposed,
+            **options,
+        ),
+        "channels_last" if "channels_last" in {data.layout, weight.layout} else "contiguous",
+        tuple(_GRADIENTS[place] for place, one in enumerate(called.args) if one.leaf and place in _GRADIENTS),
+    )

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from detmatrix.scanner.cudnn.gpus import Description
-from detmatrix.scanner.cudnn.problems import Operation, Problem
+from detmatrix.scanner.cudnn.problems import Description, Operation, Problem
 from detmatrix.scanner.errors import BuildError
 from detmatrix.scanner.observations.files import RecordKind, read_record
 from detmatrix.scanner.observations.records import Count, Record

@@ -9,15 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.scanner.cudnn.gpus import GPUS, PRESENT
-from detmatrix.scanner.cudnn.problems import ATTENTIONS, PROBLEMS, Problem
-from detmatrix.scanner.cudnn.record import Driver, EngineCell, EngineTable, Loaded, Place, Request
+from detmatrix.scanner.cudnn.problems import ATTENTIONS, GPUS, PRESENT, PROBLEMS, Problem
+from detmatrix.scanner.cudnn.record import EngineCell, EngineTable, Loaded, Place, Request
 from detmatrix.scanner.errors import BuildError, UsageError, one_line, signal_name
 from detmatrix.scanner.processes.environment import tool_version
 
@@ -121,17 +120,13 @@ def take(
     there = driver_is_there()
     if PRESENT in gpus and not there:
         raise UsageError("cudnn: there is no NVIDIA driver here; name described GPUs with --arch")
-    driver: Driver = "present" if there else "stub"
-    if there:
-        loaded, cells = _ask(library, None, gpus, places(gpus, problems, dtypes, layouts), problems)
-    else:
-        with stub(progress) as path:
-            progress(f"asking {library}")
-            loaded, cells = _ask(library, path, gpus, places(gpus, problems, dtypes, layouts), problems)
+    with nullcontext() if there else stub(progress) as path:
+        progress(f"asking {library}")
+        loaded, cells = _ask(library, path, gpus, places(gpus, problems, dtypes, layouts), problems)
     return EngineTable(
         tool=f"detmatrix {tool_version()}",
         cudnn=version_text(loaded.version),
-        driver=driver,
+        driver="present" if there else "stub",
         gpus=loaded.gpus,
         descriptions={name: GPUS[name] for name in gpus if name in GPUS},
         problems=tuple(problems),

@@ -18,8 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import sampler
 
 from detmatrix.scanner.locate.dispatching import eval_frame, not_compiled
-from detmatrix.scanner.locate.memory.downstream import Downstream
-from detmatrix.scanner.locate.memory.outside import OutsideWrites
+from detmatrix.scanner.locate.memory.storages import Downstream, OutsideWrites
 from detmatrix.scanner.locate.overloads import (
     EFFECTS,
     FAKE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.modes import FURTHER_MODES
-from detmatrix.scanner.observations.parts import foreign, machines, misplaced, parts_of
+from detmatrix.scanner.observations.parts import foreign, misplaced, part_by_worker, parts_of
 from detmatrix.scanner.observations.records import (
     MODES,
     WORKER_MODES,
@@ -48,7 +48,7 @@ class Check:
         self._path = path
         self._settings = header.settings
         self._header = header
-        self._workers = len(machines(header))
+        self._workers = len(part_by_worker(header))
         self._shards = [part.shard for part in parts_of(header)]
         if max(header.shard, *self._shards) > header.shards or self._shards != sorted({*self._shards}):
             raise self._refused(1, "parts are out of order, or of no shard of the plan - at `$.parts`")

@@ -37,14 +37,9 @@ def in_common(header: Header, name: str) -> object:
     return values[0] if values.count(values[0]) == len(values) else None
 
 
-def machines(header: Header) -> list[Environment]:
-    """Return where each worker ran, by the number that observations and sentinels have."""
-    return [part.environment for part in parts_of(header) for _ in range(part.workers)]
-
-
-def part_by_worker(header: Header) -> list[int]:
-    """Return which part each worker belongs to, likewise."""
-    return [place for place, part in enumerate(parts_of(header)) for _ in range(part.workers)]
+def part_by_worker(header: Header) -> list[Part]:
+    """Return which part each worker belongs to, by the number that observations and sentinels have."""
+    return [part for part in parts_of(header) for _ in range(part.workers)]
 
 
 def common_settings(settings: Settings) -> Settings:

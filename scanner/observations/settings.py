@@ -58,11 +58,6 @@ def _said_device(device: str) -> str | None:
     return None if device == SIMULATED else device
 
 
-def _said_architecture(architecture: str) -> str | None:
-    """Return what ``--simulate`` says."""
-    return architecture or None
-
-
 def _said_perturbations(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return what ``--perturb`` says; schedules follow from ``--simulate``."""
     return tuple(name for name in names if name in OFFERED)
@@ -100,7 +95,7 @@ class Setting(Struct, frozen=True, kw_only=True):
         if isinstance(value, bool):
             return [self.option if value else self.negated]
         least = self.limits.ge if self.limits else None
-        if value is None or (least is not None and value < least):
+        if value in {None, ""} or (least is not None and value < least):
             return []
         items = value if self.several else [value] * (value != ())
         return [word for item in items for word in (self.option, written(item))]
@@ -144,7 +139,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             help="Simulate a GPU of this architecture, such as sm_80: an interpreter executes the kernels of a CUDA build of "
             "torch, in orders that are drawn. No GPU is needed, and none is used. The defaults are then --runs 8, "
             "--processes 1 and --timeout 300.",
-            said=_said_architecture,
             reruns=True,
             empty="none",
         ),

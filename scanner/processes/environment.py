@@ -16,8 +16,7 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import modes_on
 from detmatrix.scanner.observations.records import Environment, SimulatedDevice
 from detmatrix.scanner.observations.settings import MOST_WORKERS
-from detmatrix.scanner.processes.process import WorkerBuild
-from detmatrix.scanner.processes.variables import worker_environment
+from detmatrix.scanner.processes.process import WorkerBuild, worker_environment
 
 # Bytes of a device that a process must have for the widest rows.
 _LEAST_MEMORY = 4 << 30

@@ -254,16 +254,12 @@ def _run(
             stdout=sys.stderr if settings.quiet else None,
             check=False,
             pass_fds=descriptors,
-            preexec_fn=_interruptible,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ).returncode
     except OSError as error:
         raise UsageError(f"--python {settings.python}: cannot be started ({error.strerror})") from error
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _interruptible() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _environment(settings: ProgramSettings) -> dict[str, str]:

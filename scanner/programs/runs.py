@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -174,7 +174,7 @@ class RecordedRun:
             (one.op, one.phase, one.module, one.node, _code(one.line), _code(one.library))
             for one in self.sites
         ]
-        by_module = [(one.op, one.phase, one.module, one.node, *_functions(one)) for one in self.sites]
+        by_module = [(*known[:4], *(code and code[-1] for code in known[4:])) for known in by_line]
         by_op = [(one.op, one.phase, one.module) for one in self.sites]
         return [
             [(by_line[one.site], self.texts[one.shapes]) for one in self.ops],
@@ -195,12 +195,8 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 _OP, _NAMED = msgspec.json.Decoder(RecordedOp), msgspec.json.Decoder(_Named)
 
 
-def _code(line: CodeLine | None) -> Hashable:
-    return line and (line.source or line.file, line.line, line.function)
-
-
-def _functions(site: OpSite) -> tuple[str | None, ...]:
-    return tuple(one.function if one else None for one in (site.line, site.library))
+def _code(line: CodeLine | None) -> tuple[str, int, str] | None:
+    return (line.source or line.file, line.line, line.function) if line else None
 
 
 def align_runs(first: RecordedRun, second: RecordedRun, steps: Steps = ALL_STEPS) -> Alignment:
@@ -309,7 +305,7 @@ class _Judge:
             self._hand(self._marks.get(writer, _NONE), excused=writer in self._excused)
         while self._savings and self._savings[0][0] <= i:
             self._saved |= self._marks.get(self._savings.popleft()[1], _NONE)
-        marks = self._inputs(i, mine, its)
+        marks, name = self._inputs(i, mine, its), self._one.sites[mine.site].op
         self._see([mine], [its])
         digests = [*zip(mine.before, its.before, strict=False), *zip(mine.behind, its.behind, strict=False)]
         self.compared += not digests or any(NOT_COMPARED not in both for both in digests)
@@ -317,7 +313,7 @@ class _Judge:
         differs |= any(_unlike(x, y) for x, y in zip(mine.behind, its.behind, strict=False))
         if marks is not None:
             self.propagated += 1
-        elif differs and self._is_ignored(mine):
+        elif differs and self._ignored & {name, name.partition(".")[0]}:
             marks = _NONE
         elif differs:
             # Compiled code rounds otherwise than eager code, whatever numbers it is given.
@@ -326,7 +322,7 @@ class _Judge:
                 marks = self._root(i, "runs", mine, used)
             else:
                 marks = self._of_python(i, mine, used)
-        if marks and self._one.sites[mine.site].op.startswith(REGION):
+        if marks and name.startswith(REGION):
             self._regions |= marks
         for place in range(len(mine.writers), len(mine.before) if marks else 0):
             self._draws[self._generator(mine, place)] |= marks or _NONE
@@ -370,10 +366,6 @@ class _Judge:
             self._excused.add(i)
         elif op.behind and self._equal.issuperset(op.older):
             self._equal.add(i)
-
-    def _is_ignored(self, op: RecordedOp) -> bool:
-        name = self._one.sites[op.site].op
-        return bool(self._ignored & {name, name.partition(".")[0]})
 
     def _inputs(self, i: int, mine: RecordedOp, its: RecordedOp) -> _Marks | None:
         """Return the roots of inputs that differ; ``None`` if none does."""

@@ -76,7 +76,7 @@ def check_controls(header: Header, observations: Iterable[Observation]) -> list[
             digest = next(iter(observation.digests))
             # One output for the whole scan: its modes and processes are held against one another too. Other machines may
             # have other kernels.
-            first_digest = first_digests.setdefault(part_of[observation.worker], digest)
+            first_digest = first_digests.setdefault(part_of[observation.worker].shard, digest)
             seen = seen if digest == first_digest else "other bits than in the first process"
         checks.append(
             ControlCheck(
@@ -216,6 +216,6 @@ def invariance_distrust(run: Run) -> Iterator[str]:
         return
     part_of = part_by_worker(run.header)
     # Those of one machine vouch for no other.
-    answered = {(part_of[one.worker], one.what) for one in controls}
-    asked = {(part_of[one.worker], one.what) for one in run.invariances}
+    answered = {(part_of[one.worker].shard, one.what) for one in controls}
+    asked = {(part_of[one.worker].shard, one.what) for one in run.invariances}
     yield from (f"no control was asked of {what}" for _, what in sorted(asked - answered))

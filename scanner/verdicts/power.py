@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec import Struct
 
 from detmatrix.scanner.modes import LEAST_RUNS
-from detmatrix.scanner.observations.parts import machines
+from detmatrix.scanner.observations.parts import part_by_worker
 from detmatrix.scanner.observations.records import Header, Mode, Observation, Sentinel
 from detmatrix.scanner.verdicts.bound import executed_words
 from detmatrix.scanner.verdicts.cells import Cell
@@ -127,7 +127,9 @@ class PowerCheck:
         self._simulates = bool(header.settings.simulate)
         on_cpu = header.settings.device == "cpu"
         self._one_thread = {
-            worker for worker, machine in enumerate(machines(header)) if on_cpu and machine.threads == 1
+            worker
+            for worker, part in enumerate(part_by_worker(header))
+            if on_cpu and part.environment.threads == 1
         }
         self._around: defaultdict[tuple[Mode, int, int], list[Sentinel]] = defaultdict(list)
         for sentinel in sentinels:

@@ -170,7 +170,7 @@ def picked(tensor: torch.Tensor, axis: int, places: torch.Tensor) -> torch.Tenso
 
 def _layouts(execution: Execution) -> Variants:
     tried = [
-        _layout(execution, layout, name, tensor)
+        Variant(f"{layout} {name}", partial(_with_layout, execution, tensor, layout))
         for name, tensor in _laid_out(execution)
         for layout in LAYOUTS
         if _relaid(tensor, layout) is not None
@@ -180,12 +180,9 @@ def _layouts(execution: Execution) -> Variants:
     return Variants(execution, "the inputs as drawn", (), tried)
 
 
-def _layout(execution: Execution, layout: str, name: str, tensor: torch.Tensor) -> Variant:
-    def prepare() -> Execution:
-        other = _relaid(tensor, layout)
-        return execution.changed({} if other is None else {id(tensor): other})
-
-    return Variant(f"{layout} {name}", prepare)
+def _with_layout(execution: Execution, tensor: torch.Tensor, layout: str) -> Execution:
+    other = _relaid(tensor, layout)
+    return execution.changed({} if other is None else {id(tensor): other})
 
 
 def _laid_out(execution: Execution) -> Iterator[tuple[str, torch.Tensor]]:
@@ -244,7 +241,8 @@ def _measure(what: Property, variants: Variants, deadline: float) -> dict[str, A
     baseline = variants.baseline
     baseline.reseed()
     fresh = baseline.random_state()
-    value = _value(baseline)
+    output, gradients = baseline()
+    value = gradients if baseline.backward else output  # what is compared
     drew = any(not torch.equal(old, new) for old, new in zip(fresh, baseline.random_state(), strict=True))
     if drew and what == "batch":
         raise NotAskedError("it draws random numbers, and which item gets which depends on the batch")
@@ -307,9 +305,3 @@ def _compared(variant: Variant, baseline: Execution, value: Any) -> dict[str, An
 def _executed(execution: Execution) -> list[bits.Part]:
     execution.reseed()
     return execution.parts(*execution())[1]
-
-
-def _value(execution: Execution) -> Any:
-    """Execute once, and return what is compared: the output, or the gradients."""
-    output, gradients = execution()
-    return gradients if execution.backward else output

@@ -18,9 +18,15 @@ from detmatrix.scanner.modes import ExecutionKind
 from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS, CaseContext, shares
 from detmatrix.scanner.schedules import CANONICAL, DIRECTED, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
 from detmatrix.scanner.worker import bits, global_state, perturb, simulated
-from detmatrix.scanner.worker.agreement import CpuReference, NotComparedError
+from detmatrix.scanner.worker.agreement import (
+    CpuReference,
+    NotComparedError,
+    Prepare,
+    exactness,
+    real_size,
+    rests_on_approximations,
+)
 from detmatrix.scanner.worker.comparison import OutputComparison
-from detmatrix.scanner.worker.evidence import Prepare, exactness, real_size, rests_on_approximations
 from detmatrix.scanner.worker.execution import (
     DRAWS,
     Execution,

@@ -16,7 +16,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from detmatrix.scanner.perturbations import CaseContext
@@ -38,21 +39,11 @@ _PAUSE = 0.015
 
 # Called before each execution with its number.
 Before = Callable[[int], None]
+Start = Callable[[CaseContext], AbstractContextManager[Before]]
 
 
 def _nothing(_: int) -> None:
     """Leave the execution as it is."""
-
-
-@contextlib.contextmanager
-def _quiet(_: CaseContext) -> Iterator[Before]:
-    yield _nothing
-
-
-@contextlib.contextmanager
-def _pause(_: CaseContext) -> Iterator[Before]:
-    """Let the op's threads fall asleep, so that those which are woken begin later than the one that calls the op."""
-    yield lambda _: time.sleep(_PAUSE)
 
 
 @contextlib.contextmanager
@@ -170,8 +161,7 @@ def _shift(site: CaseContext) -> Iterator[Before]:
         held.clear()
 
 
-@contextlib.contextmanager
-def _poison(site: CaseContext) -> Iterator[Before]:
+def _poison(site: CaseContext) -> AbstractContextManager[Before]:
     """Fill memory and free it before each execution, with another byte each time."""
     import torch  # noqa: PLC0415
 
@@ -185,7 +175,7 @@ def _poison(site: CaseContext) -> Iterator[Before]:
             else:
                 block.fill_(value)
 
-    yield before
+    return nullcontext(before)
 
 
 @contextlib.contextmanager
@@ -198,19 +188,15 @@ def _order(_: CaseContext) -> Iterator[Before]:
         orders.begin(NATURAL)
 
 
-def _schedule(name: str) -> Callable[[CaseContext], AbstractContextManager[Before]]:
-    @contextlib.contextmanager
-    def start(site: CaseContext) -> Iterator[Before]:
-        # The first canonical execution is behind us.
-        numbers = itertools.count(int(name == CANONICAL))
-        # Looking for conflicts takes time, and they are the same in every execution of that order.
-        log = name == CANONICAL
-        yield lambda _: simulated.begin(name, next(numbers), site.seed, site.deadline, log=log)
-
-    return start
+def _schedule(name: str, site: CaseContext) -> AbstractContextManager[Before]:
+    # The first canonical execution is behind us.
+    numbers = itertools.count(int(name == CANONICAL))
+    # Looking for conflicts takes time, and they are the same in every execution of that order.
+    log = name == CANONICAL
+    return nullcontext(lambda _: simulated.begin(name, next(numbers), site.seed, site.deadline, log=log))
 
 
-def _threads(count: int) -> Callable[[CaseContext], AbstractContextManager[Before]]:
+def _threads(count: int) -> Start:
     @contextlib.contextmanager
     def start(_: CaseContext) -> Iterator[Before]:
         import torch  # noqa: PLC0415
@@ -225,15 +211,15 @@ def _threads(count: int) -> Callable[[CaseContext], AbstractContextManager[Befor
     return start
 
 
-Start = Callable[[CaseContext], AbstractContextManager[Before]]
 _STARTS: dict[str, Start] = {
-    "quiet": _quiet,
+    "quiet": lambda _: nullcontext(_nothing),
     "stress": _stress,
-    "pause": _pause,
+    # The op's threads fall asleep, so that those which are woken begin later than the one that calls the op.
+    "pause": lambda _: nullcontext(lambda _: time.sleep(_PAUSE)),
     "shift": _shift,
     "poison": _poison,
     "order": _order,
-    **{name: _schedule(name) for name in SCHEDULES},
+    **{name: partial(_schedule, name) for name in SCHEDULES},
 }
 
 

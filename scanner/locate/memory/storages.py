@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, NOTHING, sort_of
+from detmatrix.scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
+from detmatrix.scanner.located import Root
 
 T = TypeVar("T")
 # Entries beyond which those of memory that is gone are removed.
@@ -100,3 +102,108 @@ def substituted(value: Any, new: dict[int, torch.Tensor]) -> Any:
 
 def _items(values: Any, new: dict[int, torch.Tensor]) -> Iterator[Any]:
     return (substituted(one, new) for one in values)
+
+
+# --- How many later ops are given something that came of a root
+
+
+class Downstream:
+    """Follows memory that roots, or what was made of them, have written."""
+
+    def __init__(self) -> None:
+        self._marks: StorageTable[frozenset[int]] = StorageTable()
+        self._roots: list[Root] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._roots)
+
+    def begin(self, root: Root, written: Sequence[torch.Tensor]) -> None:
+        """Mark what a root has written."""
+        number = next((place for place, one in enumerate(self._roots) if one is root), None)
+        if number is None:
+            number = len(self._roots)
+            self._roots.append(root)
+        self.mark(frozenset({number}), written)
+
+    def reach(
+        self, given: Sequence[torch.Tensor], overwritten: Sequence[torch.Tensor] = ()
+    ) -> frozenset[int]:
+        """Count an op for the roots that reached it, and return their numbers.
+
+        Args:
+            given: To the op.
+            overwritten: Those of it that the op is about to write wholly, and does not read: no root has reached it by them.
+        """
+        reached: frozenset[int] = frozenset()
+        unread = set(map(id, overwritten))
+        for one in given:
+            found = self._marks.get(one)
+            if found is not None and found is not reached and id(one) not in unread:
+                reached |= found
+        for one in overwritten:
+            # Of a part of its memory the rest stays as it is.
+            if self._marks.get(one) is not None and covers(one):
+                self._marks.remove(one)
+        for number in reached:
+            self._roots[number].reached += 1
+        return reached
+
+    def mark(self, reached: frozenset[int], written: Sequence[torch.Tensor]) -> None:
+        """Mark what an op has written that these roots reached."""
+        for one in written:
+            known = self._marks.get(one)
+            if known is None:
+                self._marks.set(one, reached)
+            elif not reached <= known:
+                self._marks.set(one, known | reached)
+
+
+# --- Memory that changes between two ops, of which nobody knows whether it would do so again: numpy or a kernel wrote to it
+#
+# While ops are executed again a few bytes of the memory that each has written are kept, and looked at when an op reads it. Only
+# memory of the CPU is looked at: on another device one would have to wait for it. Two runs compare all of it.
+
+
+# Bytes that are looked at, at the beginning, in the middle and at the end.
+_BYTES = 64
+
+
+class OutsideWrites:
+    """Counts ops that were given memory which something else than an op had written to."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.first: Any = None  # the call site of the first of these
+        self._samples: StorageTable[bytes] = StorageTable()
+
+    def look(self, given: Sequence[torch.Tensor], key: Any) -> None:
+        """Before an op is called: see whether the memory that it is given is as ops have left it."""
+        changed = False
+        for one in given:
+            known = self._samples.get(one) if sort_of(one) == CPU else None
+            if known is not None and known != _sample(one):
+                changed = True
+                self._samples.remove(one)
+        if changed:
+            self.seen += 1
+            self.first = self.first or key
+
+    def written(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Keep what stands in memory that an op has written."""
+        for one in tensors:
+            if sort_of(one) == CPU:
+                self._samples.set(one, _sample(one))
+
+    def forget(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Forget memory that is written to without being looked at."""
+        for one in tensors:
+            self._samples.remove(one)
+
+
+def _sample(tensor: torch.Tensor) -> bytes:
+    storage = tensor.untyped_storage()
+    begin, size = storage.data_ptr(), storage.nbytes()
+    if size <= 3 * _BYTES:
+        return ctypes.string_at(begin, size) if begin else b""
+    places = (0, (size - _BYTES) // 2, size - _BYTES)
+    return b"".join([ctypes.string_at(begin + place, _BYTES) for place in places])
