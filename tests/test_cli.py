@@ -100,7 +100,7 @@ REFUSED = {
     "scan --simulate sm_80 --cost": "--simulate and --cost: give one of them",
     "scan --simulate sm_80 --ray local": "--ray scans devices of its nodes",
     "scan --simulate sm_80 --runs 3": "--runs 3: a simulated scan takes 4 executions or more",
-    "scan --simulate sm_12": "--simulate sm_12: cannot be simulated; sm_80, sm_90 can",
+    "scan --simulate sm_12": "--simulate sm_12: cannot be simulated; sm_80, sm_90, sm_100 can",
     "scan --multiprocessors 4": "--multiprocessors applies to a simulated GPU; add --simulate sm_80",
     "scan --simulate sm_80 --python ./none": "--python ./none: is no interpreter that can be executed",
     "scan --perturb lanes": "unknown perturbation 'lanes'",

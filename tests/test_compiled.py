@@ -301,7 +301,8 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
     from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    # Read from the environment when it was loaded, which an earlier test of this process may have done.
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     assert failure("cpu") is None
     specs = [
         _spec("sin", "torch.sin", lambda t: call(t.leaf(t.normal(100_000))), "forward"),
@@ -395,7 +396,8 @@ def test_masked_convolutions_are_compiled(
     from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    # Read from the environment when it was loaded, which an earlier test of this process may have done.
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     (spec,) = (one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
     where: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
     torch.use_deterministic_algorithms(flag)

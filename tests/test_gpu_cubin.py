@@ -226,6 +226,8 @@ OCCUPANCY = [
     (90, 168, 0, 232448, 384, 7, 1),
     (90, 96, 49152, 0, 160, 2, 4),
     (90, 48, 0, 15360, 96, 0, 13),
+    (100, 40, 0, 0, 128, 16, 4),
+    (100, 168, 0, 232448, 384, 7, 1),
     (80, 37, 132, 0, 1, 16, 32),
 ]
 
@@ -244,10 +246,10 @@ def test_occupancy(
 
 def test_the_table_of_a_device() -> None:
     """What a table has is that of the device; what it does not have is an error."""
-    a100, h100 = device(80), device(90)
+    a100, h100, b200 = device(80), device(90), device(100)
 
-    assert (a100["MultiProcessorCount"], h100["MultiProcessorCount"]) == (108, 132)
-    assert (a100["ComputeCapabilityMajor"], h100["ComputeCapabilityMajor"]) == (8, 9)
+    assert [one["MultiProcessorCount"] for one in (a100, h100, b200)] == [108, 132, 148]
+    assert [one["ComputeCapabilityMajor"] for one in (a100, h100, b200)] == [8, 9, 10]
     assert a100.with_multiprocessors(8)["MultiProcessorCount"] == 8
     assert all(
         len({number for number, _ in one.attributes.values()}) == len(one.attributes)
@@ -255,5 +257,5 @@ def test_the_table_of_a_device() -> None:
     )
     with pytest.raises(DeviceError, match="the table has no cudaDevAttrClusters"):
         a100["Clusters"]
-    with pytest.raises(DeviceError, match="sm_75: cannot be simulated; sm_80, sm_90 can"):
+    with pytest.raises(DeviceError, match="sm_75: cannot be simulated; sm_80, sm_90, sm_100 can"):
         device(75)

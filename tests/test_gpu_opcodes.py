@@ -73,7 +73,8 @@ def test_the_recorded_opcodes_are_those_of_the_table() -> None:
     for architecture in ARCHITECTURES:
         assert recorded("opcodes", architecture)[0] == gpu_opcodes.ptx()
         assert recorded("programs", architecture)[0] == gpu_programs.ptx()
-    assert recorded("newer", 90)[0] == gpu_programs.newer()
+    for architecture in gpu_programs.NEWER:
+        assert recorded("newer", architecture)[0] == gpu_programs.newer(architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -86,7 +87,7 @@ def test_an_operation_gives_what_python_says(of: Case, architecture: int) -> Non
 def test_every_opcode_and_modifier_is_tested() -> None:
     """What the engine claims to have occurs in the recorded code."""
     seen: Counter[str] = Counter()
-    for one in [*product(("opcodes", "programs"), ARCHITECTURES), ("newer", 90)]:
+    for one in [*product(("opcodes", "programs"), ARCHITECTURES), *product(["newer"], gpu_programs.NEWER)]:
         _, cubin = recorded(*one)
         for kernel, lines in instructions(cubin).items():
             for mnemonic in (line[4] for line in lines):

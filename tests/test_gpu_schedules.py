@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detmatrix.scanner.gpu.engine import orders_of
+from detmatrix.scanner.gpu.engine import LaunchError, orders_of
 from tests.gpu_machine import recorded, run
 from tests.gpu_numbers import THREADS, added, decoded, encoded, inputs, multiplied
 from tests.gpu_opcodes import BLOCK, groups
+from tests.gpu_programs import NEWER
 
 _, PROGRAMS = recorded("programs")
 FREE = ("resident-blocks", "warps", "both", "any-blocks", "lanes", "divergence")
@@ -230,15 +231,21 @@ def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
     assert not [ptx for ptx in changed if ".approx" not in ptx and ".full" not in ptx]
 
 
-def test_packed_bfloat16() -> None:
-    """The H100 adds and multiplies pairs of them, each rounded once."""
-    _, programs = recorded("newer", 90)
+@pytest.mark.parametrize("architecture", NEWER)
+def test_packed_bfloat16(architecture: int) -> None:
+    """The H100 and the B200 add and multiply pairs of them, each rounded once."""
+    _, programs = recorded("newer", architecture)
     given = np.random.default_rng(46).integers(0, 1 << 32, (256, 2), np.uint64).astype(np.uint32)
-    found = np.zeros((256, 4), np.uint32)
+    found, below = np.zeros((256, 4), np.uint32), np.zeros(256, np.uint32)
 
-    run(programs, "bfloats", given, np.zeros(1), found, grid=(1, 1, 1), block=(256, 1, 1))
+    run(programs, "bfloats", given, below, found, grid=(1, 1, 1), block=(256, 1, 1))
 
     first, second = decoded(given[:, 0], "bf16x2"), decoded(given[:, 1], "bf16x2")
+    less = [
+        sum((a < b) << place for place, (a, b) in enumerate(zip(*both, strict=True)))
+        for both in zip(first, second, strict=True)
+    ]
+    assert below.tolist() == less
     for both, bits in zip(zip(first, second, strict=True), found.tolist(), strict=True):
         numbers = [
             (added(a, b, "bf16"), multiplied(a, b, "bf16"), added(a, -b, "bf16"), added(a, a, "bf16"))
@@ -247,9 +254,29 @@ def test_packed_bfloat16() -> None:
         assert bits == [encoded(pair, "bf16x2") for pair in zip(*numbers, strict=True)]
 
 
-def test_atomic_additions_of_vectors() -> None:
-    """The H100 adds up to four words by one instruction, each by itself, in any order of the threads."""
-    _, programs = recorded("newer", 90)
+def test_256_bits_and_the_least_of_three() -> None:
+    """The B200 reads and writes twice as much, held against what is allocated and aligned to its size; a NaN counts if it is asked to."""
+    _, programs = recorded("newer", 100)
+    memory = np.zeros((2, 64 * 8 + 8), np.float32)
+    given, found = (one[-one.ctypes.data % 32 // 4 :][: 64 * 8].reshape(64, 8) for one in memory)
+    given[:] = np.random.default_rng(46).normal(size=(64, 8))
+    given[3, 1], given[4, :3], given[5, 4] = np.nan, np.nan, np.nan
+
+    run(programs, "wide", given, found, 0, block=(64, 1, 1))
+
+    assert np.array_equal(found[:, 0], np.fmin.reduce(given[:, :3], axis=1), equal_nan=True)
+    assert np.array_equal(found[:, 1], np.maximum.reduce(given[:, 3:6], axis=1), equal_nan=True)
+    assert np.array_equal(found[:, 2:], given[:, 2:], equal_nan=True)
+    with pytest.raises(LaunchError, match=r"32 bytes at global address .* are not aligned"):
+        run(programs, "wide", given.reshape(-1)[4:], found, 0, block=(1, 1, 1))
+    with pytest.raises(LaunchError, match=r"32 bytes at .* are no memory of the device"):
+        run(programs, "wide", given.reshape(-1)[:4], found, 0, block=(1, 1, 1))
+
+
+@pytest.mark.parametrize("architecture", NEWER)
+def test_atomic_additions_of_vectors(architecture: int) -> None:
+    """The H100 and the B200 add up to four words by one instruction, each by itself, in any order of the threads."""
+    _, programs = recorded("newer", architecture)
     given = np.random.default_rng(46).normal(size=(8, 4)).astype(np.float32)
     halves = given.view(np.float16)
     with np.errstate(all="ignore"):
@@ -274,9 +301,10 @@ def test_atomic_additions_of_vectors() -> None:
             assert packed.tobytes() == np.concatenate([by_halves, by_halves[:4]]).tobytes()
 
 
-def test_additions_of_what_shared_memory_holds() -> None:
-    """The H100 copies to shared memory and adds to global memory by itself; blocks do so in any order."""
-    _, programs = recorded("newer", 90)
+@pytest.mark.parametrize("architecture", NEWER)
+def test_additions_of_what_shared_memory_holds(architecture: int) -> None:
+    """The H100 and the B200 copy to shared memory and add to global memory by themselves; blocks do so in any order."""
+    _, programs = recorded("newer", architecture)
     random = np.random.default_rng(46)
     given = random.normal(size=(3, 128)).astype(np.float32)
     start = random.normal(size=128).astype(np.float32)

@@ -80,7 +80,7 @@ def matrix(rows: int, columns: int, kind: str, spread: int) -> Array:
 @pytest.mark.parametrize("spread", [2, 30])
 @pytest.mark.parametrize(("depth", "kind", "added"), PRODUCTS)
 def test_products_of_tensor_cores(architecture: int, depth: int, kind: str, added: str, spread: int) -> None:
-    """Bit for bit what was published of the A100 and the H100."""
+    """Bit for bit what was published of the A100, the H100 and the B200."""
     of = "f32" if kind == "tf32" else kind
     a, b, c = (matrix(*shape, spread) for shape in ((16, depth, kind), (depth, 8, kind), (16, 8, added)))
 
@@ -94,7 +94,7 @@ def test_products_of_tensor_cores(architecture: int, depth: int, kind: str, adde
 
 
 def test_what_tensor_cores_cut_off(architecture: int) -> None:
-    """One bit below the last of the result on an A100, two on an H100, which adds sixteen products at once; and no number is made canonical."""
+    """One bit below the last of the result on an A100, two on an H100 or a B200, which adds sixteen products at once; and no number is made canonical."""
     ones, tiny = np.full((16, 16), 0x3C00, np.uint16), np.zeros((16, 8), np.uint16)
     c = np.full((16, 8), 0x3F800000, np.uint32)
     tiny[[0, 1], 0] = tiny[[0, 8], 1] = 1  # each 2^-24
@@ -104,7 +104,7 @@ def test_what_tensor_cores_cut_off(architecture: int) -> None:
 
     assert found[0].tolist() == [
         0x3F800001,
-        0x3F800001 if architecture == 90 else 0x3F800000,
+        0x3F800001 if architecture >= 90 else 0x3F800000,
         *[0x3F800000] * 6,
     ]
     assert found[1].tolist() == [0x7F800000, 0x7F800000, *[0x7FFFFFFF] * 6]

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from detmatrix.scanner.errors import DetmatrixError
 
-# Number and name of each ``cudaDevAttr...`` of CUDA's runtime API, and its value on the A100 and the H100 (one value: on
-# both). The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and
-# its table of throughputs; the rest is what deviceQuery prints on them. That the device is on bus 1 is our choice.
+# Number and name of each ``cudaDevAttr...`` of CUDA's runtime API, and its value on the A100, the H100 and the B200 (one value: on
+# all). The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and
+# its table of throughputs; the rest is what deviceQuery prints on them, of the B200 what https://github.com/pytorch/ao/pull/4002
+# shows; its copy engines nobody shows. That the device is on bus 1 is our choice.
 _PUBLISHED = """
   1 MaxThreadsPerBlock                     1024
   2 MaxBlockDimX                           1024
@@ -27,10 +28,10 @@ _PUBLISHED = """
  10 WarpSize                               32
  11 MaxPitch                               2147483647
  12 MaxRegistersPerBlock                   65536
- 13 ClockRate                              1410000    1980000
+ 13 ClockRate                              1410000    1980000    1965000
  14 TextureAlignment                       512
  15 GpuOverlap                             1
- 16 MultiProcessorCount                    108        132
+ 16 MultiProcessorCount                    108        132        148
  17 KernelExecTimeout                      0
  18 Integrated                             0
  19 CanMapHostMemory                       1
@@ -39,25 +40,25 @@ _PUBLISHED = """
  32 EccEnabled                             1
  33 PciBusId                               1
  34 PciDeviceId                            0
- 36 MemoryClockRate                        1593000    2619000
- 37 GlobalMemoryBusWidth                   5120
- 38 L2CacheSize                            41943040   52428800
+ 36 MemoryClockRate                        1593000    2619000    3996000
+ 37 GlobalMemoryBusWidth                   5120       5120       7680
+ 38 L2CacheSize                            41943040   52428800   132644864
  39 MaxThreadsPerMultiProcessor            2048
  40 AsyncEngineCount                       3
  41 UnifiedAddressing                      1
  50 PciDomainId                            0
- 75 ComputeCapabilityMajor                 8          9
+ 75 ComputeCapabilityMajor                 8          9          10
  76 ComputeCapabilityMinor                 0
- 81 MaxSharedMemoryPerMultiprocessor       167936     233472
+ 81 MaxSharedMemoryPerMultiprocessor       167936     233472     233472
  82 MaxRegistersPerMultiprocessor          65536
  83 ManagedMemory                          1
  87 SingleToDoublePrecisionPerfRatio       2
  90 ComputePreemptionSupported             1
  95 CooperativeLaunch                      1
- 97 MaxSharedMemoryPerBlockOptin           166912     232448
+ 97 MaxSharedMemoryPerBlockOptin           166912     232448     232448
 106 MaxBlocksPerMultiprocessor             32
 111 ReservedSharedMemoryPerBlock           1024
-120 ClusterLaunch                          0          1
+120 ClusterLaunch                          0          1          1
 """
 # Nobody printed these of the two devices: what a driver for Linux is expected to say. They fill ``cudaDeviceProp``, which
 # has no way to refuse; who asks for one of them alone gets an error.
@@ -80,7 +81,7 @@ _ASSUMED = """
 115 MemoryPoolsSupported                   1
 """
 
-# Rules of occupancy that both architectures share: CUDA's ``cuda_occupancy.h``.
+# Rules of occupancy that all architectures share: CUDA's ``cuda_occupancy.h``.
 _REGISTERS_A_WARP = 256  # Registers are given to a warp in units of so many,
 _PARTITIONS = 4  # from the partition of the multiprocessor that the warp lives in;
 _SHARED_UNIT = 128  # shared memory is given to a block in units of so many bytes.
@@ -127,6 +128,7 @@ def _read(column: int) -> dict[str, tuple[int, int]]:
 DEVICES = {
     80: GpuTable(80, "NVIDIA A100-SXM4-80GB", 85_100_068_864, _read(0)),
     90: GpuTable(90, "NVIDIA H100 80GB HBM3", 85_028_896_768, _read(1)),
+    100: GpuTable(100, "NVIDIA B200", 191_514_411_008, _read(2)),
 }
 
 

@@ -29,8 +29,6 @@ MOST_PAIRS = 8
 _FOLDER = Path(__file__).with_name("engine")
 _BANKS = 16
 _SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
-# Bytes of constant bank 0 before the parameters that are known: sizes, and where windows of generic addresses begin.
-_SIZES, _WINDOWS, _STACK = 0x00, 0x18, 0x28
 KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
 _NOWHERE = (1 << 32) - 1  # where no instruction failed
@@ -363,9 +361,15 @@ def _address(content: bytes) -> int | None:
 
 def _bank0(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:
     bank = bytearray(kernel.parameter_base)
-    struct.pack_into("<6I", bank, _SIZES, *block, *grid)
-    struct.pack_into("<2Q", bank, _WINDOWS, _SHARED_WINDOW, _LOCAL_WINDOW)
-    struct.pack_into("<I", bank, _STACK, kernel.local)
+    for places, form, *values in (
+        (sass.BLOCK, "<3I", *block),
+        (sass.GRID, "<3I", *grid),
+        (sass.SHARED_WINDOW, "<Q", _SHARED_WINDOW),
+        (sass.LOCAL_WINDOW, "<Q", _LOCAL_WINDOW),
+        (sass.STACK, "<I", kernel.local),
+    ):
+        if (place := places.get(kernel.architecture)) is not None:
+            struct.pack_into(form, bank, place, *values)
     return bytes(bank) + parameters + bytes(-len(parameters) % 16)
 
 

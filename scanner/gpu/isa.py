@@ -1,16 +1,16 @@
 """The instructions that the machine executes: a table of opcodes, with all the modifiers that each may have.
 
 An opcode or a modifier that stands here is implemented in ``engine/``, and has a test of its own; any other is refused by name.
-Mnemonics are those of nvdisasm, for sm_80 and, where they have other names, sm_90.
+Mnemonics are those of nvdisasm, for sm_80 and, where they have other names, sm_90 and sm_100.
 """
 
 from __future__ import annotations
 
 # Whose instructions stand here.
-ARCHITECTURES = ("sm_80", "sm_90")
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 # Modifiers that change nothing here: caches, scopes of a memory that is always in order, hints to the hardware.
-_HINTS = "E CONSTANT STRONG GPU SYS CTA SM SC ALL EF EL LU BYPASS LTC128B DEFER_BLOCKING NOINC NODEC LUT IVALL RN NTZ MMA PACK_AB"
+_HINTS = "E CONSTANT STRONG GPU SYS CTA SM SC ALL EF EL LU BYPASS LTC128B DEFER_BLOCKING NOINC NODEC LUT IV IVALL RN NTZ MMA PACK_AB RECONVERGENT RELIABLE ENL2"
 _SIZES = "U8 S8 U16 S16 64 128"
 _COMPARED = "LT EQ LE GT NE GE AND OR XOR"
 _UNORDERED = f"{_COMPARED} NUM NAN LTU EQU LEU GTU NEU GEU"
@@ -65,7 +65,7 @@ OPCODES: dict[str, str] = {
     "HMUL2": "BF16_V2",
     "HFMA2": "BF16_V2 RELU SAT",
     "HMNMX2": "BF16_V2 NAN",
-    "HSETP2": _UNORDERED,
+    "HSETP2": f"BF16_V2 {_UNORDERED}",
     "HSET2": "BF AND LT EQ LE GT NE GE NUM NAN LTU EQU LEU GTU NEU GEU",
     "HMMA": "16816 1688 1684 F16 F32 BF16 TF32",
     "F2FP": "F16 BF16 F32 RELU RZ",
@@ -75,20 +75,20 @@ OPCODES: dict[str, str] = {
     "F2IP": "U8 F32 TRUNC",
     "I2F": f"F16 F32 F64 {_ROUNDED} {_INTEGERS} S32",
     # Memory.
-    "LDG": _SIZES,
+    "LDG": f"{_SIZES} 256",
     "LD": _SIZES,
     "LDS": _SIZES,
     "LDL": _SIZES,
     "LDSM": "16 M88 MT88 2 4",
-    "LDC": "U8 S8 U16 S16 64",
-    "STG": _SIZES,
+    "LDC": "U8 S8 U16 S16 64 128",
+    "STG": f"{_SIZES} 256",
     "ST": _SIZES,
     "STS": _SIZES,
     "STL": _SIZES,
     "LDGSTS": "64 128",
     "UBLKCP": "S G",
     "UBLKRED": "G S ADD F32",
-    "SYNCS": "EXCH 64 ARRIVE TRANS64 PHASECHK TRYWAIT",
+    "SYNCS": "EXCH 64 ARRIVE TRANS64 PHASECHK TRYWAIT CCTL",
     "QSPC": "S L D",
     "RED": f"{_REDUCED} V2 V4",
     "ATOM": f"{_REDUCED} EXCH CAS CAST SPIN",
@@ -125,6 +125,9 @@ SAME: dict[str, str] = {
     **dict.fromkeys(["MEMBAR", "ERRBAR", "CGAERRBAR", "DEPBAR", "LDGDEPBAR", "CCTL"], "NOP"),
     **dict.fromkeys(["ENDCOLLECTIVE", "ACQBULK", "PREEXIT", "FENCE", "UTMACMDFLUSH"], "NOP"),
     "S2UR": "S2R",
+    "LDCU": "LDC",
+    "CREDUX": "REDUX",
+    "FMNMX3": "FMNMX",
     "VOTEU": "VOTE",
     "VIMNMX": "IMNMX",
     "I2FP": "I2F",

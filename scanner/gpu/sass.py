@@ -29,7 +29,7 @@ _HEAD = struct.Struct(f"<HBBI{_WORDS}Q")
 SIZE = _HEAD.size + _OPERANDS * _OPERAND.size
 _NONE, _REG, _UREG, _PRED, _UPRED, _CONST, _IMMEDIATE, _ADDRESS, _SPECIAL, _BARRIER, _ALL = range(11)
 _NEGATE, _ABSOLUTE, _INVERT, _LOW, _HIGH, _WIDE, _INDEXED = (1 << place for place in range(7))
-_RZ, _URZ, _PT = 255, 63, 7
+_RZ, _URZ, _PT = 255, 255, 7
 _EMPTY = bytes(_OPERAND.size)
 
 _LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s*(?:@(!?)(U?)P(\w)\s+)?(\S+?)(?:\s+(.*?))?\s*;")
@@ -54,10 +54,19 @@ _VECTORS = {
 _TERM = re.compile(r"(U?)R(\d+|Z)(?:\.(64|U32|X4|X8|X16))?")
 _SCALES = {"X4": 4, "X8": 8, "X16": 16}
 _PACKED = frozenset({"half", "bfloat16"})
-# Where the parameters begin, and what is known of the constants that the driver puts before them: sizes, windows, the stack, a
-# descriptor that nobody reads.
-_PARAMETERS = {80: 0x160, 90: 0x210}
-_DRIVERS = {80: {*range(0x2C), *range(0x118, 0x120)}, 90: {*range(0x2C), *range(0x208, 0x210)}}
+# Where constant bank 0 has the parameters, and what is known of what the driver puts before them: the sizes of blocks and of the grid,
+# where windows of generic addresses begin, the stack; behind them a descriptor that nobody reads.
+PARAMETERS = {80: 0x160, 90: 0x210, 100: 0x380}
+BLOCK = {80: 0x00, 90: 0x00, 100: 0x360}
+GRID = {80: 0x0C, 90: 0x0C, 100: 0x370}
+SHARED_WINDOW = {80: 0x18, 90: 0x18}  # of sm_100 no code was seen that reads it
+LOCAL_WINDOW = {80: 0x20, 90: 0x20, 100: 0x2F8}
+STACK = {80: 0x28, 90: 0x28, 100: 0x37C}
+_DRIVERS = {
+    80: {*range(0x2C), *range(0x118, 0x120)},
+    90: {*range(0x2C), *range(0x208, 0x210)},
+    100: {*range(0x2F8, 0x300), *range(0x358, 0x36C), *range(0x370, 0x380)},
+}
 # Opcodes whose addresses have 64 bits, also where nvdisasm names one register of the pair alone.
 _WIDE_ADDRESSES = frozenset(["LDG", "LD", "STG", "ST", "RED", "ATOM", "ATOMG", "QSPC"])
 # Atomic operations that return what was there, where what follows an instruction cannot be told from its text, and how many registers
@@ -298,7 +307,7 @@ def _constant(found: re.Match[str], flags: int, architecture: int) -> bytes:
             ureg = _URZ if register == "Z" else int(register)
     # Offsets are of 16 bits; nvdisasm shows the upper half of them as negative ones.
     at = int(offset or "0", 16)
-    if bank == "0" and not kind and 0 <= at < _PARAMETERS[architecture] and at not in _DRIVERS[architecture]:
+    if bank == "0" and not kind and 0 <= at < PARAMETERS[architecture] and at not in _DRIVERS[architecture]:
         raise UnknownInstructionError(found[0])
     if kind and at < 0:
         raise UnknownInstructionError(found[0])

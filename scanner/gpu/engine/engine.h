@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { LANES = 32, BARRIERS = 16, PREDICATES = 8, UNIFORMS = 64, RZ = 255, URZ = 63, BANKS = 16 };
+enum { LANES = 32, BARRIERS = 16, PREDICATES = 8, UNIFORMS = 260, RZ = 255, URZ = 255, BANKS = 16 };
 
 /* What an operand is, and what is done to its value; sass.py writes the same numbers. */
 enum Kind { K_NONE, K_REG, K_UREG, K_PRED, K_UPRED, K_CONST, K_IMMEDIATE, K_ADDRESS, K_SPECIAL, K_BARRIER, K_ALL_PREDICATES };

@@ -85,10 +85,12 @@ static double least(double a, double b, bool nan) {
 void op_FMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Floats a, b;
     floats(m, w, i, 1, a);
-    floats(m, w, i, 2, b);
-    uint32_t minimum = predicate(m, w, &i->operand[3]);
+    uint32_t minimum = predicate(m, w, &i->operand[i->operands - 1]);
     bool nan = HAS(i, M_NAN);
-    EACH a[l] = (float)(minimum >> l & 1 ? least(a[l], b[l], nan) : -least(-a[l], -b[l], nan));
+    for (int k = 2; k < i->operands - 1; k++) { /* one more, or (FMNMX3) two */
+        floats(m, w, i, k, b);
+        EACH a[l] = (float)(minimum >> l & 1 ? least(a[l], b[l], nan) : -least(-a[l], -b[l], nan));
+    }
     put_floats(w, i, a, lanes);
 }
 

@@ -311,10 +311,12 @@ void op_SEL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 /* The least or the greatest of numbers. */
 static void extreme(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, int numbers) {
     Vector r, a;
-    source(m, w, &i->operand[1], r);
-    uint32_t least = predicate(m, w, &i->operand[numbers + 1]), flip = HAS(i, M_U32) ? 0 : 0x80000000;
-    if (i->operands != numbers + 2) fail(m, UNKNOWN, "two sorts of extremes");
-    for (int k = 2; k <= numbers; k++) {
+    int first = 1;
+    while (is_predicate(&i->operand[first]) && i->operand[first].reg == PREDICATES - 1) first++; /* that it would tell nobody */
+    if (i->operands != first + numbers + 1) fail(m, UNKNOWN, "two sorts of extremes");
+    source(m, w, &i->operand[first], r);
+    uint32_t least = predicate(m, w, &i->operand[first + numbers]), flip = HAS(i, M_U32) ? 0 : 0x80000000;
+    for (int k = first + 1; k < first + numbers; k++) {
         source(m, w, &i->operand[k], a);
         if (!HAS(i, M_S16X2)) EACH if (((a[l] ^ flip) < (r[l] ^ flip)) == (least >> l & 1)) r[l] = a[l];
         for (int half = 0; half < 32 && HAS(i, M_S16X2); half += 16)

@@ -67,7 +67,7 @@ static uint8_t *place(Machine *m, Warp *w, enum Space space, uint64_t address, i
 }
 
 static int size_of(const Instruction *i) {
-    return HAS(i, M_U8) || HAS(i, M_S8) ? 1 : HAS(i, M_U16) || HAS(i, M_S16) ? 2 : HAS(i, M_64) ? 8 : HAS(i, M_128) ? 16 : 4;
+    return HAS(i, M_U8) || HAS(i, M_S8) ? 1 : HAS(i, M_U16) || HAS(i, M_S16) ? 2 : HAS(i, M_64) ? 8 : HAS(i, M_128) || HAS(i, M_256) ? 16 : 4;
 }
 
 static const Operand *address_of(const Instruction *i) {
@@ -76,10 +76,10 @@ static const Operand *address_of(const Instruction *i) {
     return &i->operand[0];
 }
 
-static void put_loaded(Warp *w, const Instruction *i, int size, uint32_t value[4][LANES], uint32_t lanes) {
+static void put_loaded(Warp *w, const Instruction *i, const Operand *to, int size, uint32_t value[4][LANES], uint32_t lanes) {
     if (HAS(i, M_S8)) EACH value[0][l] = (uint32_t)(int8_t)value[0][l];
     if (HAS(i, M_S16)) EACH value[0][l] = (uint32_t)(int16_t)value[0][l];
-    for (int k = 0; k < (size + 3) / 4; k++) put_word(w, &i->operand[0], k, value[k], lanes);
+    for (int k = 0; k < (size + 3) / 4; k++) put_word(w, to, k, value[k], lanes);
 }
 
 static inline void take(uint32_t value[4][LANES], int lane, const uint8_t *p, int size) {
@@ -128,16 +128,26 @@ static void places(Machine *m, Warp *w, enum Space space, const uint64_t *addres
     else ACTIVE(lanes) at[l] = place(m, w, space, address[l], l, size);
 }
 
-static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
+/* The places of both halves of 256 bits: the second one lies behind the first. */
+static void places_of(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space, int size, uint8_t *at[2][LANES]) {
     Wide address;
-    uint8_t *at[LANES];
-    uint32_t value[4][LANES];
-    int size = size_of(i);
     addresses(m, w, address_of(i), space, address);
-    places(m, w, space, address, lanes, size, at);
-    ACTIVE(lanes) take(value, l, at[l], size);
-    if (NOTES(m)) note(m, w, lanes, NULL, at, size, READS, NULL, NULL, NULL);
-    put_loaded(w, i, size, value, lanes);
+    if (HAS(i, M_256)) places(m, w, space, address, lanes, 32, at[1]);
+    places(m, w, space, address, lanes, size, at[0]);
+    ACTIVE(lanes) at[1][l] = at[0][l] + 16;
+}
+
+/* Of 256 bits the first half goes to the last register that is named. */
+static void load(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
+    uint8_t *at[2][LANES];
+    uint32_t value[4][LANES];
+    int size = size_of(i), halves = HAS(i, M_256) ? 2 : 1;
+    places_of(m, w, i, lanes, space, size, at);
+    for (int k = 0; k < halves; k++) {
+        ACTIVE(lanes) take(value, l, at[k][l], size);
+        if (NOTES(m)) note(m, w, lanes, NULL, at[k], size, READS, NULL, NULL, NULL);
+        put_loaded(w, i, address_of(i) - 1 - k, size, value, lanes);
+    }
 }
 void op_LDG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, GLOBAL); }
 void op_LD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { load(m, w, i, lanes, GENERIC); }
@@ -170,31 +180,32 @@ void op_LDC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     int size = size_of(i);
     memset(value, 0, sizeof value);
     if (!(o->flags & F_INDEXED) && !(o->value % (uint64_t)size)) {
-        uint64_t v = constant(m, o->scale, (uint32_t)o->value, size);
-        EACH value[0][l] = (uint32_t)v, value[1][l] = (uint32_t)(v >> 32);
+        for (int k = 0; k < (size + 3) / 4; k++) {
+            uint32_t v = (uint32_t)constant(m, o->scale, (uint32_t)o->value + 4 * k, size < 4 ? size : 4);
+            EACH value[k][l] = v;
+        }
     } else ACTIVE(lanes) {
         uint64_t at = o->value + (o->flags & F_INDEXED && o->reg != RZ ? w->reg[o->reg][l] : 0);
         if (o->flags & F_INDEXED && o->ureg != URZ) at += w->uniform[o->ureg];
         if (at % (uint64_t)size) fail(m, FAULT, "%d bytes at constant address %#llx are not aligned", size, (unsigned long long)at);
-        uint64_t v = constant(m, o->scale, (uint32_t)at, size);
-        value[0][l] = (uint32_t)v, value[1][l] = (uint32_t)(v >> 32);
+        for (int k = 0; k < (size + 3) / 4; k++)
+            value[k][l] = (uint32_t)constant(m, o->scale, (uint32_t)at + 4 * k, size < 4 ? size : 4);
     }
-    put_loaded(w, i, size, value, lanes);
+    put_loaded(w, i, &i->operand[0], size, value, lanes);
 }
 
 static void store(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
-    Wide address;
     uint32_t value[4][LANES];
-    uint8_t order[LANES], *at[LANES];
-    int size = size_of(i);
-    const Operand *from = &i->operand[i->operands - 1];
-    addresses(m, w, address_of(i), space, address);
-    for (int k = 0; k < (size + 3) / 4; k++) words(m, w, from, k, value[k]);
+    uint8_t order[LANES], *at[2][LANES];
+    int size = size_of(i), halves = HAS(i, M_256) ? 2 : 1;
     lane_order(m, w, order);
     m->writes++;
-    places(m, w, space, address, lanes, size, at);
-    EACH if (lanes >> order[l] & 1) give(at[order[l]], value, order[l], size);
-    if (NOTES(m)) note(m, w, lanes, order, at, size, WRITES, value, NULL, NULL);
+    places_of(m, w, i, lanes, space, size, at);
+    for (int half = 0; half < halves; half++) {
+        for (int k = 0; k < (size + 3) / 4; k++) words(m, w, &i->operand[i->operands - halves + half], k, value[k]);
+        EACH if (lanes >> order[l] & 1) give(at[half][order[l]], value, order[l], size);
+        if (NOTES(m)) note(m, w, lanes, order, at[half], size, WRITES, value, NULL, NULL);
+    }
 }
 void op_STG(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GLOBAL); }
 void op_ST(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { store(m, w, i, lanes, GENERIC); }
@@ -320,7 +331,11 @@ static void atomic_word(Machine *m, Warp *w, const Instruction *i, uint32_t lane
         left[0][lane] = (uint32_t)next, left[1][lane] = (uint32_t)(next >> 32);
     }
     if (NOTES(m)) note(m, w, lanes, order, at_of, size, kind_of(i, result && result->reg != RZ), left, old, value);
-    if (HAS(i, M_SPIN)) EACH old[l] = old[l] == value[l]; /* whether it was swapped */
+    if (HAS(i, M_SPIN)) { /* whether it was swapped */
+        uint32_t swapped = 0;
+        EACH old[l] = old[l] == value[l], swapped |= (uint32_t)old[l] << l;
+        if (is_predicate(&i->operand[0])) put_predicate(w, &i->operand[0], swapped, lanes);
+    }
     if (!result) return;
     if (size == 8) put_wide(w, result, old, lanes);
     else {
@@ -360,6 +375,7 @@ void op_SYNCS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Wide address;
     Vector value;
     uint32_t over = 0;
+    if (HAS(i, M_CCTL)) return; /* a barrier, or all, are not used any more */
     addresses(m, w, at, SHARED, address);
     source(m, w, at + 1, value);
     if (HAS(i, M_EXCH)) lanes &= -lanes; /* of uniform registers, once */
