@@ -66,7 +66,6 @@ _CACHED_ADVICE = (
     "With torch.compile, set the flag, and never reuse a cache that a process filled whose flag was off in its backward phase: "
     "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
-_COLLECTIVES = "torch.distributed."
 Lists = Mapping[str, Sequence[Claim]]  # by release
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
 
@@ -164,14 +163,14 @@ def _advices(
     op = by_op.ops[0]
     devices = grouped((label_of(row.row.device), row) for row in latest)
     kinds = dict.fromkeys(label_of(column["device"]) for column in by_op.columns)
+    # Runs on a CPU say nothing of CUDA, where an op of PyTorch's has other kernels.
+    if [*kinds] == ["CPU"] and any(row.row.source != "own" for row in latest):
+        kinds["CUDA"] = None
     for label in kinds:
         where = "" if [*kinds] == ["CPU"] else f"On {label}"
-        # What helps on one kind of device may not on another.
-        yield from (
-            _advices_on(where, op, devices[label], libraries)
-            if label in devices
-            else [f"{where}: {UNSCANNED}."]
-        )
+        told = " ".join(_documented_advice(libraries)) or "Unknown here: no run has it."
+        unscanned = f"{where}: {told} Scan on a GPU." if label != "CPU" else f"{where}: {UNSCANNED}."
+        yield from _advices_on(where, op, devices[label], libraries) if label in devices else [unscanned]
     yield from further_advice(by_op.further, cells)
 
 
@@ -194,7 +193,7 @@ def _advices_on(where: str, op: View, rows: Sequence[MatrixRow], libraries: Sequ
     unknown = [row for row in rows if row.finding == "inconclusive" and _calls([row])]
     if unknown and worst != "inconclusive":
         yield (
-            f"{within} {_named(unknown)}: unknown, for {', '.join(_calls(unknown))} is called, which is not simulated."
+            f"{within} {_named(unknown)}: unknown, for {' and '.join(_calls(unknown))} is not simulated."
             f"{_settings(libraries)}"
         )
 
@@ -385,7 +384,7 @@ def _commands(
     """Return the commands that show it: a script for the worst row, and for a column that finds worse; or the scan that measures it."""
     if not by_op.ops:
         # A collective needs several processes, which no scan has.
-        return [] if name.startswith(_COLLECTIVES) else [shlex.join(["detmatrix", "scan", name])]
+        return [] if name.startswith("torch.distributed.") else [shlex.join(["detmatrix", "scan", name])]
     op, shown = by_op.ops[0], list[tuple[list[RunRow], list[str]]]()
     if op.finding != "deterministic":
         shown.append(([it for it in op.rows if it[1].finding == op.finding], []))

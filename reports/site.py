@@ -125,9 +125,11 @@ def _front(newest: Sequence[Matrix], **links: Sequence[tuple[str, str]]) -> Iter
     report = report_view(newest)
     families, devices = squares(report)
     found = {name: words for ops in families.values() for name, words in ops}
-    counts = Counter(one for words in found.values() for one in {*words} if one)
-    meanings = FINDING_MEANING | {name: word.meaning for name, word in BESIDE.items()}
-    counted = {name: counts[name] for name in (*BESIDE, *WORST_FIRST) if counts[name]}
+    meanings = {name: word.meaning for name, word in BESIDE.items()} | FINDING_MEANING
+    ranks = {name: rank for rank, name in enumerate((*BESIDE, *WORST_FIRST))}
+    # An op counts once, where its device is that shows the worst of it.
+    worst = {name: min(filter(None, words), key=ranks.__getitem__) for name, words in found.items()}
+    counted = {name: count for name in ranks if (count := [*worst.values()].count(name))}
     yield from page_pieces(
         "site",
         styles=("report", "explain"),
@@ -138,7 +140,8 @@ def _front(newest: Sequence[Matrix], **links: Sequence[tuple[str, str]]) -> Iter
         found=found,
         counted=counted,
         meanings={name: meanings[name] for name in counted},
-        ranks={name: rank for rank, name in enumerate(meanings)},
+        ranks=ranks,
+        worst=worst,
         simulated=any(one.simulated for one in newest),
         links=links,
     )

@@ -116,6 +116,17 @@ def test_of_a_collective_is_told_what_nccl_documents(
     assert (found["finding"], found["measured"], found["commands"]) == (None, [], [])
 
 
+def test_an_op_without_rows_on_cuda_never_reads_as_clean(detmatrix: Command, tmp_path: Path) -> None:
+    """A scan of the CPU alone says so; of somebody's own function nothing is said of CUDA."""
+    rows = [row("torch.einsum"), replace(row("mine.fn"), source="own")]
+    path = write_run(tmp_path / "run.jsonl", [shows("deterministic", one) for one in rows])
+
+    told = explained(detmatrix, "torch.einsum", path)["action"]
+    assert told.startswith("On CPU: Nothing to do")
+    assert "On CUDA: Unknown here: no run has it. Documented, by way of bmm" in told
+    assert "CUDA" not in explained(detmatrix, "mine.fn", path)["action"]
+
+
 def test_a_run_of_ones_own_stands_for_the_recorded_one_of_its_device(
     detmatrix: Command, tmp_path: Path
 ) -> None:
@@ -269,4 +280,10 @@ def test_the_front_of_the_recorded_runs_is_small() -> None:
     front = next(site({path: read_run(path) for path in newest_recorded()}, {}))
 
     assert front[0] == FRONT
-    assert len("".join(front[1]).encode()) < 300_000
+    text = "".join(front[1])
+    assert len(text.encode()) < 300_000
+    # An op counts once, by the worst of all devices, and that which the flag makes wrong goes before all others.
+    counts = [int(count) for count in re.findall(r'class="count">(\d+)', text)]
+    assert sum(counts[1:]) == counts[0]
+    ranks = dict(re.findall(r'data-rank="(\d+)"><b class="f (\w+)"', text))
+    assert ranks["0"] == "wrong_with_flag"

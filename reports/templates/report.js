@@ -229,7 +229,7 @@
     told: (shown) => `${shown} of ${ops.length} ${ops.length === 1 ? "op" : "ops"}`,
   });
   // By the name, by the worst of each kind of device, and by what stands behind these.
-  const worst = Object.keys(signs.f);
+  const worst = [...$("#finding").options].map(({ value }) => value);
   const cells = (op) => [...op.element.rows[0].cells];
   const rank = (cell) => (worst.includes(cell.className) ? worst.indexOf(cell.className) : worst.length);
   const factor = (text) => Number(text.match(/[\d.]+/) || 0);
