@@ -411,6 +411,12 @@ cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%d4], 
 WAITS: mbarrier.try_wait.parity.shared.b64 %p2, [%r5], 0; @!%p2 bra WAITS; mad.lo.u32 %r6, %r0, 4, %r4; ld.shared.u32 %r7, [%r6]; st.global.u32 [%d5], %r7; @%p1 bra DONE;
 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d1], [%r4], 512; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; mbarrier.inval.shared.b64 [%r5]; DONE:"""
     declared = ".shared .align 16 .b8 s[512]; .shared .align 8 .b64 barrier;"
+    warps = """shr.u32 %r4, %r0, 5; and.b32 %r5, %r0, 31; setp.ne.u32 %p1, %r5, 0; mov.u32 %r6, s; mad.lo.u32 %r6, %r4, 128, %r6; mov.u32 %r7, barriers; mad.lo.u32 %r7, %r4, 8, %r7;
+mad.wide.u32 %d3, %r4, 128, %d0; mad.wide.u32 %d5, %r3, 4, %d2; @%p1 bra BEGUN; mbarrier.init.shared.b64 [%r7], 1; fence.proxy.async.shared::cta; BEGUN: bar.sync 0; @%p1 bra WAITS;
+mbarrier.arrive.expect_tx.shared.b64 %d6, [%r7], 128; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%d3], 128, [%r7];
+WAITS: mbarrier.try_wait.parity.shared.b64 %p2, [%r7], 0; @!%p2 bra WAITS; mad.lo.u32 %r8, %r5, 4, %r6; ld.shared.u32 %r9, [%r8]; st.global.u32 [%d5], %r9; @%p1 bra DONE;
+cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d1], [%r6], 128; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE:"""
+    of_warps = ".shared .align 16 .b8 s[512]; .shared .align 8 .b64 barriers[4];"
     packed = """mad.wide.u32 %d3, %r3, 8, %d0; ld.global.v2.u32 {%r4, %r5}, [%d3]; mad.wide.u32 %d4, %r3, 16, %d2;
 add.rn.bf16x2 %r6, %r4, %r5; mul.rn.bf16x2 %r7, %r4, %r5; sub.rn.bf16x2 %r8, %r4, %r5; add.rn.bf16x2 %r9, %r4, %r4; st.global.v4.u32 [%d4], {%r6, %r7, %r8, %r9};
 setp.lt.bf16x2 %p1|%p2, %r4, %r5; selp.b32 %r10, 1, 0, %p1; selp.b32 %r11, 2, 0, %p2; or.b32 %r10, %r10, %r11; mad.wide.u32 %d5, %r3, 4, %d1; st.global.u32 [%d5], %r10;"""
@@ -419,7 +425,12 @@ red.global.v4.f32.add [%d1], {%f0, %f1, %f2, %f3}; red.global.v2.f32.add [%d1+16
 red.global.v4.f16x2.add.noftz [%d2], {%r4, %r5, %r6, %r7}; red.global.v2.f16x2.add.noftz [%d2+16], {%r4, %r5}; atom.acq_rel.gpu.global.v2.f32.add {%f4, %f5}, [%d1+48], {%f0, %f1};"""
     wide = """mad.wide.u32 %d3, %r3, 32, %d0; ld.global.v8.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%d3]; mad.wide.u32 %d4, %r3, 32, %d1;
 min.f32 %f8, %f0, %f1, %f2; max.NaN.f32 %f9, %f3, %f4, %f5; st.global.v8.f32 [%d4], {%f8, %f9, %f2, %f3, %f4, %f5, %f6, %f7};"""
-    bodies = entry("bulk", body, declared) + entry("bfloats", packed) + entry("vectors", vectors)
+    bodies = (
+        entry("bulk", body, declared)
+        + entry("bulk_of_warps", warps, of_warps)
+        + entry("bfloats", packed)
+        + entry("vectors", vectors)
+    )
     bodies += entry("wide", wide) if architecture >= 100 else ""
     return HEAD.replace("sm_80", f"sm_{architecture}").replace("8.0", NEWER[architecture]) + bodies
 

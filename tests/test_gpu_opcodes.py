@@ -23,6 +23,7 @@ UNSEEN = {
     "PREEXIT": "lets the next kernel begin, which waits for the end of this one",
     "BRXU": "BRX of a uniform register",
     "UPLOP3": "PLOP3 of uniform predicates",
+    "UP2UR": "P2R of uniform predicates",
 }
 
 

@@ -319,3 +319,9 @@ def test_additions_of_what_shared_memory_holds(architecture: int) -> None:
         assert result.pairs == (256, 0, 0)
         assert result.conflicts[0].kinds == ("float add", "float add")
         assert result.doubts == ("copies asynchronously",)
+
+    by_warp = given.reshape(-1, 32)[:4]
+    added, copied = start[:32].copy(), np.zeros((4, 32), np.float32)
+    run(programs, "bulk_of_warps", by_warp, added, copied, block=(128, 1, 1))
+    assert (copied == by_warp).all()
+    assert (added == reduce(np.add, by_warp, start[:32])).all()

@@ -22,7 +22,7 @@ _REDUCED = "ADD MIN MAX AND OR XOR INC DEC F32 F64 64 S32 S64 FTZ F16X2"
 OPCODES: dict[str, str] = {
     # Integers, bits and predicates.
     "MOV": "",
-    "R2UR": "",
+    "R2UR": "BROADCAST",
     "S2R": "",
     "CS2R": "32",
     "IADD3": "X",
@@ -127,6 +127,7 @@ SAME: dict[str, str] = {
     "S2UR": "S2R",
     "LDCU": "LDC",
     "CREDUX": "REDUX",
+    "UP2UR": "P2R",
     "FMNMX3": "FMNMX",
     "VOTEU": "VOTE",
     "VIMNMX": "IMNMX",

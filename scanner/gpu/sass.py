@@ -288,8 +288,8 @@ def _named(plain: str) -> tuple[int, int, int] | None:
     """Return kind, register and number of what has a name of its own: predicates, barriers, special registers."""
     if found := _PREDICATE.fullmatch(plain):
         return _UPRED if found[1] else _PRED, _PT if found[2] == "T" else int(found[2]), 0
-    if plain == "PR":
-        return _ALL, 0, 0
+    if plain in {"PR", "UPR"}:
+        return _ALL, int(plain[0] == "U"), 0
     if found := re.fullmatch(r"S?B(\d+)", plain):
         return _BARRIER, 0, int(found[1])
     special = _OTHER_NAMES.get(plain, plain.replace(".", "_"))

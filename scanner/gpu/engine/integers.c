@@ -421,7 +421,8 @@ void op_P2R(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     source(m, w, &i->operand[3], mask);
     EACH {
         uint32_t v = 0;
-        for (int k = 0; k < PREDICATES - 1; k++) v |= (w->predicate[k] >> l & 1) << k;
+        if (i->operand[1].reg) v = w->uniform_predicate;
+        else for (int k = 0; k < PREDICATES - 1; k++) v |= (w->predicate[k] >> l & 1) << k;
         a[l] = (a[l] & ~mask[l]) | (v & mask[l]);
     }
     put(w, &i->operand[0], a, lanes);

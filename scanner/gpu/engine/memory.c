@@ -356,16 +356,16 @@ void op_ATOMS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { atomi
 
 /* ---- what the H100 copies by itself ---- */
 
-/* Barriers in shared memory that wait for threads and for bytes: 64 bits that no program reads. From the lowest on: the phase, how
- * many threads arrive in one, how many have yet to come, and bytes. */
+/* Barriers in shared memory that wait for threads and for bytes: 64 bits that code of sm_100 writes itself. From the second lowest on:
+ * how many threads arrive in a phase, bytes, how many have yet to come, and the phase; threads as 2^20 without them. */
 static void arrive(Machine *m, uint8_t *barrier, uint64_t threads, int64_t bytes) {
     uint64_t v, most = (1 << 20) - 1, phase, expected, left;
     memcpy(&v, barrier, 8);
-    phase = v & 1, expected = v >> 1 & most, left = v >> 21 & most, bytes += (int64_t)v >> 41;
+    phase = v >> 63, expected = -(v >> 1) & most, left = -(v >> 43) & most, bytes += (int64_t)(v << 21) >> 42;
     if (threads > left) fail(m, FAULT, "more threads arrive at a barrier of shared memory than it waits for");
     left -= threads;
     if (!left && !bytes) phase ^= 1, left = expected;
-    v = phase | expected << 1 | left << 21 | (uint64_t)bytes << 41;
+    v = (-expected & most) << 1 | ((uint64_t)bytes & 0x3FFFFF) << 21 | (-left & most) << 43 | phase << 63;
     memcpy(barrier, &v, 8);
     m->writes++;
 }
@@ -374,6 +374,7 @@ void op_SYNCS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     const Operand *at = address_of(i);
     Wide address;
     Vector value;
+    Wide made;
     uint32_t over = 0;
     if (HAS(i, M_CCTL)) return; /* a barrier, or all, are not used any more */
     addresses(m, w, at, SHARED, address);
@@ -381,14 +382,12 @@ void op_SYNCS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     if (HAS(i, M_EXCH)) lanes &= -lanes; /* of uniform registers, once */
     ACTIVE(lanes) {
         uint8_t *p = place(m, w, SHARED, address[l], l, 8);
-        uint64_t v, expected = (1 << 20) - (value[l] >> 1);
-        if (HAS(i, M_EXCH)) {
-            v = expected << 1 | expected << 21;
-            memcpy(p, &v, 8);
-        } else if (HAS(i, M_ARRIVE)) arrive(m, p, 1, value[l]);
+        uint64_t v;
+        if (HAS(i, M_EXCH)) source_wide(m, w, at + 1, made), memcpy(p, &made[l], 8);
+        else if (HAS(i, M_ARRIVE)) arrive(m, p, 1, value[l]);
         else if (HAS(i, M_PHASECHK)) {
             memcpy(&v, p, 8);
-            over |= (uint32_t)((v & 1) != value[l] >> 31) << l;
+            over |= (uint32_t)(v >> 63 != value[l] >> 31) << l;
         } else fail(m, UNKNOWN, "SYNCS of this kind");
     }
     if (!HAS(i, M_PHASECHK)) return;
