@@ -193,7 +193,7 @@ def _advices_on(where: str, op: View, rows: Sequence[MatrixRow], libraries: Sequ
     unknown = [row for row in rows if row.finding == "inconclusive" and _calls([row])]
     if unknown and worst != "inconclusive":
         yield (
-            f"{within} {_named(unknown)}: unknown, for {' and '.join(_calls(unknown))} is not simulated."
+            f"{within} {_named(unknown)}: unknown, as libraries are not simulated ({', '.join(_calls(unknown))})."
             f"{_settings(libraries)}"
         )
 
@@ -207,7 +207,7 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequ
         )
     calls = _calls(rows)
     if worst == "inconclusive" and calls:
-        return f"Unknown: it calls {', '.join(calls)}, which is not simulated.{_settings(libraries)} Scan on a GPU."
+        return f"Unknown, as libraries are not simulated ({', '.join(calls)}).{_settings(libraries)} Scan on a GPU."
     reads = worst == "uninitialized" and all(
         row.row.op.startswith("torch.") and not hands_out(row.row.op) for row in rows if row.finding == worst
     )

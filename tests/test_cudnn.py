@@ -94,7 +94,7 @@ def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("{}", "not a table of engines; give a file that detmatrix cudnn wrote"),
+        ("{}", "not a table of engines (it is JSON of another kind); give a file"),
         ('{"kind": "cudnn", "format": 99}', "written in table of engines format 99"),
         ('{"kind": "cudnn", "format": 1}', "required field"),
         (encode(_table(_cell())).replace('"problem":0', '"problem":7'), "a problem that is not there"),

@@ -104,12 +104,21 @@ _KINDS = {
     "cudnn": "a table of cuDNN's engines; detmatrix cudnn --read reads it",
     "ops": "a record of a program; detmatrix locate --diff reads it",
 }
+# Of files that detmatrix does not read, by their first bytes.
+_OTHERS = {
+    b"PK": "an archive, as torch.save writes",
+    b"<": "a web page",
+    b"{": "JSON of another kind",
+    b"\x89PNG": "a picture",
+}
 
 
 def what_it_is(data: bytes) -> str:
-    """Return, in brackets, what a file of another kind is by its first bytes; nothing of one that detmatrix does not write."""
+    """Return, in brackets, what a file of another kind is by its first bytes; nothing of one that has no sign."""
     said = re.match(rb'\s*\{\s*"kind":\s*"(\w+)"', data)
-    return f" (it is {_KINDS[kind]})" if said and (kind := said[1].decode()) in _KINDS else ""
+    others = (name for start, name in _OTHERS.items() if data.lstrip().startswith(start))
+    name = _KINDS.get(said[1].decode()) if said else next(others, None)
+    return f" (it is {name})" if name else ""
 
 
 def opening_of(data: bytes) -> Opening:
