@@ -296,14 +296,17 @@ class OverloadIndex:
             same = (one.row.spec, one.row.direction) == (row.row.spec, row.row.direction)
             if same and one.finding in _HANGS:
                 cases.setdefault(one.finding, one.row.id)
+        # What calls many ops has a reason of its own.
+        spec = row.row.spec
+        about = "" if _plain(spec.rpartition(":")[2]) == _plain(root.site.op) else f"Of {spec}: "
         return {
             "run": matrix.name,
             "row": row.row.id,
-            "spec": row.row.spec,
+            "spec": spec,
             "finding": row.finding,
             "cases": cases,
             "other_case": seen is not None and row.finding != seen,
-            "why": row.row.why,
+            "why": about + row.row.why,
             "alerts": row.alerts,
             "documented": [*dict.fromkeys(claims)],  # bullets of the lists that speak of the row
         }

@@ -412,7 +412,7 @@ def test_lines_that_are_no_record_are_refused(
         (b'{"kind": "closing"}\n', "no header line"),
         (b'{\n  "rows": []\n}\n', "it is JSON of another kind"),
         (b"spec,case\ntorch.cumsum,small\n", "no header line"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "it is a picture"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no header line"),
         (b'\xef\xbb\xbf{"kind": "header"}\n', "no header line"),
         (b'{"x":' + b"[" * 100_000 + b"\n", "it is JSON of another kind"),
         (b'{"kind":"ops","format":1}\n', "it is a record of a program; detmatrix locate --diff reads it"),

@@ -109,7 +109,6 @@ _OTHERS = {
     b"PK": "an archive, as torch.save writes",
     b"<": "a web page",
     b"{": "JSON of another kind",
-    b"\x89PNG": "a picture",
 }
 
 
