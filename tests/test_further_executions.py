@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detmatrix.scanner.observations.runfile import Run
+from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests.commands import scanned_in
 from tests.conftest import lines
@@ -186,3 +188,17 @@ def test_the_fill_is_not_thanked_before_another_process(tmp_path: Path, hidden: 
     found = _row(run)
     assert (found.finding, found.unfilled.differing, found.weak) == (finding, 50, None)
     assert found.on.runs == 200
+
+
+def test_observations_beyond_those_planned_are_counted_apart() -> None:
+    """Two shares of a scan begin theirs while those of the other still come."""
+    told = io.StringIO()
+    progress = Progress(told)
+    progress.begin(2, 0)
+    for announced, seen in ((0, 2), (3, 1), (2, 4)):
+        progress.further(announced)
+        for _ in range(seen):
+            progress.saw("deterministic")
+    progress.end()
+
+    assert "scan: 2/2 observations; 7 deterministic" in told.getvalue()

@@ -69,8 +69,10 @@ class Progress:
         self._moved()
 
     def further(self, count: int) -> None:
-        """The next so many observations are beyond those that were planned."""
-        self._further, self._of_further = 0, count
+        """So many observations come that are beyond those planned; of another share some may still come."""
+        if self._further == self._of_further:
+            self._further = self._of_further = 0
+        self._of_further += count
 
     def at(self, row: Row, what: str) -> None:
         """This row is being executed: "on, process 1", "cost", "overloads", or "invariance to batch"."""
