@@ -496,9 +496,9 @@ _add(
     _COMPARED,
     failing="--fail-on change --format md",
 )
-_add("compare-runs", "compare weak.jsonl run.jsonl", "md json github")
+_add("compare-runs", "compare weak.jsonl run.jsonl", "text md json github")
 _add("compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json")
-_add("compare-modes", "compare run.jsonl turned.jsonl", "md html json")
+_add("compare-modes", "compare run.jsonl turned.jsonl", "text md html json")
 _add("compare-hostile", f"compare {' '.join(f'hostile-{place}.jsonl' for place in range(4))}", _COMPARED)
 _add("docs-hostile", "docs hostile-1.jsonl", "md html rst diff json", check="--check")
 _add("report-into", "report run.jsonl --only raises --into matrix.md")

@@ -146,7 +146,7 @@ REFUSED = {
     f"coverage {RUN} -o c.html": "c.html: this is not written as html; choose a name that ends in .md or .json, or give --format",
     f"coverage {RUN} -o c.pdf": "c.pdf: this is not written as pdf; choose a name that ends in .md or .json, or give --format",
     f"explain take {RUN} -o e.csv": "e.csv: this is not written as csv; choose a name that ends in .txt or .md or .html or .json, or give --format",
-    f"compare {RUN} {RUN} -o c.csv": "c.csv: this is not written as csv; choose a name that ends in .md or .html or .json or .xml, or give",
+    f"compare {RUN} {RUN} -o c.csv": "c.csv: this is not written as csv; choose a name that ends in .txt or .md or .html or .json or .xml, or give",
     f"report {RUN} -o r.pdf": "this is not written as pdf; choose a name that ends in .txt or .md or .html or .csv or .json or .xml, or give",
     **{
         f"{words} -o run.{form}": f"run.{form}: -o names the run file, which is not written as {form}; choose a name"
@@ -226,7 +226,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "docs": ((SMALL,), "torch.Tensor.put_"),
     "coverage": ((SMALL,), "Overloads are not recorded"),
     "cudnn": (("--read", ENGINES), "data gradient"),
-    "compare": ((SMALL, SMALL), "same"),
+    "compare": ((SMALL, SMALL), "no op changed"),
     "site": ((SMALL, "-o", "site"), ""),
 }
 

@@ -31,24 +31,29 @@ def shown(cell: Cell) -> str:
     return "; ".join([text, *(others(cell.simulated) if cell.simulated and not schedule else ())])
 
 
-def second() -> str:
-    """Return how far two architectures agree on what differs."""
-    one, other = recorded("2.11.0", "sm_80"), recorded("2.11.0", "sm_90")
-    cells = [(row, flag, one[row].cell(flag), other[row].cell(flag)) for row in one for flag in ("off", "on")]
-    differing = [it for it in cells if "nondeterministic" in {it[2].verdict, it[3].verdict}]
+def devices() -> str:
+    """Return how far architectures agree on what differs."""
+    runs = [recorded("2.15.0", one) for one in ("sm_80", "sm_90", "sm_100")]
+    cells = [
+        (row, flag, [one[row].cell(flag) for one in runs])
+        for row in runs[0]
+        if all(row in one for one in runs)
+        for flag in ("off", "on")
+    ]
+    differing = [it for it in cells if any(one.verdict == "nondeterministic" for one in it[2])]
     unlike = [
-        f"* `{row}`, flag {flag}: {shown(x)}; {shown(y)}\n"
-        for row, flag, x, y in differing
-        if shown(x) != shown(y)
+        f"* `{row}`, flag {flag}: {'; '.join(map(shown, on))}\n"
+        for row, flag, on in differing
+        if len({*map(shown, on)}) > 1
     ]
     return (
-        f"Of {len(differing)} cells (a row with the flag off or on) that differ on sm_80 or on sm_90, both of torch 2.11.0, "
-        f"{len(differing) - len(unlike)} differ on both, and in the same class. The others, sm_80 first:\n\n{''.join(unlike)}\n"
+        f"Of {len(differing)} cells in float32 (a row with the flag off or on) that differ on sm_80, sm_90 or sm_100, all of torch 2.15.0, "
+        f"{len(differing) - len(unlike)} differ on all, and in the same class. The others, in this order:\n\n{''.join(unlike)}\n"
     )
 
 
 def table() -> str:
-    """Return the table, with a sentence for each disagreement, and what a second architecture says."""
+    """Return the table, with a sentence for each disagreement, and what other architectures say."""
     rows, alike = recorded("2.15.0", "sm_80"), 0
     lines = ["| what | GPU | flag | published | simulated | row |", "|---|---|---|---|---|---|"]
     for entry in ENTRIES:
@@ -61,7 +66,7 @@ def table() -> str:
             f"| `{entry['row']}` |"
         )
     return "\n".join(
-        ["", *lines, "", f"{alike} of {len(ENTRIES)} agree; the others are explained.", "", second()]
+        ["", *lines, "", f"{alike} of {len(ENTRIES)} agree; the others are explained.", "", devices()]
     )
 
 

@@ -46,6 +46,7 @@ from detmatrix.reports.render import (
     markdown_pieces,
     object_pieces,
     page_pieces,
+    text_pieces,
     write_to_stdout,
 )
 from detmatrix.scanner.cli.options import (
@@ -189,6 +190,13 @@ def _timeline(pairs: Sequence[Pair]) -> View:
 def markdown(comparison: Comparison) -> Iterator[str]:
     """Yield for people what is worse first, then what else changed, then what could not be told."""
     return markdown_pieces("compare", _for_people(comparison))
+
+
+def text(comparison: Comparison) -> Iterator[str]:
+    """Yield for a terminal the answer in sentences, then what changed by op, in bits and in the lists."""
+    report = view_of(comparison)
+    steps = [View(step, **vars(step), ops=by_op(step.record)) for step in report["pairs"]]
+    return text_pieces("compare", View(report, **vars(report), steps=steps))
 
 
 def block(comparison: Comparison) -> Iterator[str]:
@@ -442,6 +450,7 @@ def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
 
 
 RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
+    "text": text,
     "md": markdown,
     "html": render,
     # One row per line.
@@ -464,7 +473,8 @@ FORMATS: dict[str, Callable[..., Iterator[str]]] = {**RENDERERS, **FOR_CI}
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
 @format_option(
     FORMATS,
-    "Tables for people, a web page that works offline, JSON, or what CI systems read: JUnit XML and annotations of GitHub.",
+    "Text for a terminal, Markdown, a web page that works offline, JSON, or what CI systems read: JUnit XML and annotations of GitHub.",
+    default="text",
 )
 @click.option(
     "--fail-on",
@@ -560,15 +570,16 @@ def command(
         tell(f"compare: starting torch: {', '.join(pythons)}")
         again = measure_again(comparison, pythons, executions, rounds, spec_files)
         comparison = compare(matrices, again)
-    for text in build_notes(comparison):
-        click.echo(one_line(f"detmatrix: warning: {text}"), err=True)
+    # Text says it itself.
+    for told in build_notes(comparison) if outputs or form not in {None, "text"} else ():
+        click.echo(one_line(f"detmatrix: warning: {told}"), err=True)
     failed = [f"{one_line(str(one))}\n" for one in failures(comparison, fail_on)] if fail_on else []
     # The failures of a check go first, but to where a machine reads.
     renderers = FORMATS | {
         name: partial(render, kinds=fail_on or FAILS["regression"]) for name, render in FOR_CI.items()
     }
     for output in outputs:
-        chosen = form_of(form, output, renderers)
+        chosen = form_of(form, output, renderers, "text")
         deliver(renderers[chosen](comparison), chosen, output, runs)
     if outputs:
         write_to_stdout(failed)
@@ -576,5 +587,5 @@ def command(
         click.echo("".join(failed), nl=False, err=True)
         write_to_stdout(renderers[form](comparison))
     else:
-        write_to_stdout(chain(failed, ["\n"] if failed else [], renderers["md"](comparison)))
+        write_to_stdout(chain(failed, ["\n"] if failed else [], renderers[form or "text"](comparison)))
     return EXIT_CHECK_FAILED if failed else EXIT_DONE

@@ -425,8 +425,8 @@ def _lead(pair: Pair) -> str:
     may = f"{several(seeming, 'op')} may have changed" if seeming else ""
     lists = f"{several(len(pair.claims), 'bullet')} of the documented lists changed" if pair.claims else ""
     ulps = [one.at_least_ulp for it in pair.changes for one in it.moved.values() if one.at_least_ulp]
-    far = f", by at least {max(ulps)} ULP in one" if ulps else ""
     others, alike = pair.bits
+    far = f", by at least {max(ulps)} ULP in one" if ulps else ", how far was not recorded" if others else ""
     other = f"{others or 'none'} of {several(alike, 'deterministic row')} gave other bits{far}"
     if not others:
         other = "" if not pair.compared else other if alike else "bits not comparable"

@@ -138,7 +138,10 @@ def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str
         of: ``"instead"``: the runs of other spellings of ops.
     """
     here, found = Path.cwd(), sorted(RECORDED.glob(f"{of}-{release}-{what}.jsonl.gz"))
-    found.sort(key=lambda path: versions.key(path.name.split("-")[1]))
+    # Of a release the GPUs as they came: sm_80 before sm_100.
+    found.sort(
+        key=lambda path: (versions.key(path.name.split("-")[1]), len(path.name) if "-sm_" in path.name else 0)
+    )
     return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in found]
 
 
