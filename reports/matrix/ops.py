@@ -157,8 +157,8 @@ def _unmeasured(
     places = range(len(matrices))
     latest = max(places, key=lambda place: versions.key(matrices[place].release), default=None)
     told = [] if latest is None else lists[latest].claims
-    # Whoever scanned some ops, or own ones alone, asked about no others.
-    own = all(row.row.source in {"own", "instead"} for some in shown.values() for _, row in some)
+    # Whoever scanned some ops, own ones or second gradients alone, asked about no others.
+    own = all(row.row.source in {"own", "instead", "gradgrad"} for some in shown.values() for _, row in some)
     if (narrowed or own) and latest is not None:
         rows = (row.row for some in shown.values() for _, row in some)
         about = {id(claim) for row in rows for claim in lists[latest].about(row)}
