@@ -196,7 +196,7 @@ def command(runs: tuple[str, ...], folder: Path) -> int:
         for place in ("ops", "releases", "reports", "runs"):
             (folder / place).mkdir(parents=True, exist_ok=True)
         (folder / _MARK).touch()
-        for path in read:
+        for path in (*read, *(() if runs else recorded(of="instead"))):
             shutil.copyfile(path, folder / "runs" / Path(path).name)
         for place, pieces in site(read, own):
             write_whole(folder / place, pieces, ())

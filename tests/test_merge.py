@@ -128,7 +128,7 @@ def _other(in_shards: Path, tmp_path: Path, **fields: Any) -> Path:
     return other
 
 
-RECORDED = str(Path(__file__).parent.parent / "reports" / "runs" / "torch-2.11.0-cpu.jsonl.gz")
+RECORDED = str(Path(__file__).parent.parent / "reports" / "runs" / "torch-2.1.2-cpu.jsonl.gz")
 
 
 @pytest.mark.parametrize(

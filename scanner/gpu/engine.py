@@ -361,15 +361,16 @@ def _address(content: bytes) -> int | None:
 
 def _bank0(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], parameters: bytes) -> bytes:
     bank = bytearray(kernel.parameter_base)
-    for places, form, *values in (
-        (sass.BLOCK, "<3I", *block),
-        (sass.GRID, "<3I", *grid),
-        (sass.SHARED_WINDOW, "<Q", _SHARED_WINDOW),
-        (sass.LOCAL_WINDOW, "<Q", _LOCAL_WINDOW),
-        (sass.STACK, "<I", kernel.local),
-    ):
+    contents = (
+        (sass.BLOCK, struct.pack("<3I", *block)),
+        (sass.GRID, struct.pack("<3I", *grid)),
+        (sass.SHARED_WINDOW, struct.pack("<Q", _SHARED_WINDOW)),
+        (sass.LOCAL_WINDOW, struct.pack("<Q", _LOCAL_WINDOW)),
+        (sass.STACK, struct.pack("<I", kernel.local)),
+    )
+    for places, content in contents:
         if (place := places.get(kernel.architecture)) is not None:
-            struct.pack_into(form, bank, place, *values)
+            bank[place : place + len(content)] = content
     return bytes(bank) + parameters + bytes(-len(parameters) % 16)
 
 

@@ -24,6 +24,7 @@ from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 # The first release in which the flag has uninitialised memory filled.
 _FILLS_SINCE = (2, 1)
+_SPARES_SINCE = (2, 2)  # and when a program may have it spare them
 
 
 # Of a simulated GPU, with the flag off and with it on: the class of schedules in which a control must be the first to give other
@@ -148,7 +149,8 @@ def _simulated(name: str, observation: Observation) -> tuple[str, str]:
 def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:
     """Memory that nobody wrote must show where it is poisoned, and must not where the flag has it filled."""
     mode = MODE_TABLE[observation.mode]
-    if mode.deterministic and mode.fill and versions.minor(header.environment.torch) >= _FILLS_SINCE:
+    release = versions.minor(header.environment.torch)
+    if mode.deterministic and release >= _FILLS_SINCE and (mode.fill or release < _SPARES_SINCE):
         filled = "filled with NaN" if observation.blank == "nan" else "not filled"
         return f"{_described(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"
     poisoned = [group for group in observation.groups if group.perturbation == "poison"]
