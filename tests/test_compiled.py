@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +293,16 @@ def _observed(spec: OpSpec, *, runs: int) -> dict[str, Any]:
     )
 
 
+@pytest.fixture
+def one_compiler() -> Iterator[None]:
+    """Compile in this process alone: what the environment asks for was read when an earlier test loaded the compiler."""
+    config = pytest.importorskip("torch._inductor.config")
+    with config.patch(compile_threads=1):
+        yield
+
+
 @pytest.mark.nightly
+@pytest.mark.usefixtures("one_compiler")
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
 def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
@@ -301,8 +311,6 @@ def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, 
     from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    # Read from the environment when it was loaded, which an earlier test of this process may have done.
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     assert failure("cpu") is None
     specs = [
         _spec("sin", "torch.sin", lambda t: call(t.leaf(t.normal(100_000))), "forward"),
@@ -386,6 +394,7 @@ def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path)
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("one_compiler")
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
 @pytest.mark.parametrize("flag", [False, True])
 def test_masked_convolutions_are_compiled(
@@ -396,8 +405,6 @@ def test_masked_convolutions_are_compiled(
     from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    # Read from the environment when it was loaded, which an earlier test of this process may have done.
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     (spec,) = (one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
     where: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
     torch.use_deterministic_algorithms(flag)
