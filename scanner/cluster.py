@@ -61,10 +61,8 @@ def scan_shard(words: Sequence[str], variables: dict[str, str | None]) -> tuple[
     """Scan one shard, in a process of Ray's on a node; return the host, the exit code, the last words and the run file.
 
     Ray sends this function by value, so that a node finds nothing of ours but the detmatrix that is installed there: it uses the
-    standard library alone. Whatever ends this process ends all that it started. A variable that is ``None`` must not be set.
-
-    Raises:
-        InterruptedError: A signal ended the scan.
+    standard library alone. Whatever ends this process ends all that it started, and a signal is raised as ``InterruptedError``. A
+    variable that is ``None`` must not be set.
     """
     host = platform.node()
     installed = importlib.util.find_spec("detmatrix")
@@ -92,11 +90,7 @@ def scan_shard(words: Sequence[str], variables: dict[str, str | None]) -> tuple[
 
 
 def scan_on_cluster(plan: Plan, address: str, shards: int | None, progress: Progress) -> Run:
-    """Scan each shard of a plan as a task, and return what the run file then holds.
-
-    Raises:
-        DetmatrixError: What was asked cannot be done, or not on a node; the shards that were complete by then stay.
-    """
+    """Scan each shard of a plan as a task, and return what the run file then holds; complete shards stay, whatever fails."""
     # Opened first, for it is also the lock.
     with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
         folder = ending.enter_context(_shards_folder(plan))

@@ -142,7 +142,7 @@ FAULTS: dict[str, Fault] = {
     "newer format": Fault("scanner/observations/files.py", "if isinstance(written, int) and written > newest:", "if isinstance(written, int) and written > newest + 1:", "runfile"),
     "file replaced while writing": Fault("scanner/observations/writer.py", "same = (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)", "same = True", "resume"),
     "ambiguous op": Fault("scanner/cases/known.py", "found = direct or found", "found = found", "explain"),
-    "replaced names": Fault("scanner/worker/global_state.py", "now is not value\n", "now != value and False\n", "global_state"),
+    "replaced names": Fault("scanner/worker/global_state.py", "new[owner].get(name)) is not value\n", "new[owner].get(name)) is not value and False\n", "global_state"),
     "CPU tolerance": Fault("scanner/worker/agreement.py", "step, relative = precision**0.5, precision**0.75", "step, relative = precision**0.5, precision**0.25", "comparison"),
     "forward of a node": Fault("scanner/locate/places.py", "self._forward.setdefault(_sequence() - 1, (line, library, module))", "self._forward[_sequence() - 1] = (line, library, module)", "locate_programs"),
     "directed orders": Fault("scanner/gpu/engine.py", "how = _DIRECTED[number] if number < DIRECTED else", "how = _DIRECTED[number] if number < 1 else", "gpu_schedules"),

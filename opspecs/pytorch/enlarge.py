@@ -57,7 +57,7 @@ def mapped(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
             if id(tree) not in made:
                 made[id(tree)] = change(tree)
             return made[id(tree)]
-        if isinstance(tree, dict):
+        if isinstance(tree, Mapping):
             return {key: within(value) for key, value in tree.items()}
         if isinstance(tree, tuple) and hasattr(tree, "_fields"):
             return type(tree)(*map(within, tree))

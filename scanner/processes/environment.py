@@ -26,11 +26,7 @@ _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def resolve_device(asked: str, build: WorkerBuild) -> str:
-    """Return ``"cpu"`` or ``"cuda:N"`` for what the user asked of the scanned build.
-
-    Raises:
-        UsageError: There is no such device.
-    """
+    """Return ``"cpu"`` or ``"cuda:N"`` for what the user asked of the scanned build; refuse what is not there."""
     if asked == "auto":
         return f"{build['devices'][0]['kind']}:0" if build["devices"] else "cpu"
     if asked == "cpu":

@@ -49,11 +49,6 @@ class ImportSandbox(contextlib.ExitStack):
         (self.path / _PACKAGE.name).symlink_to(_PACKAGE, target_is_directory=True)
 
 
-def cache_folder(sandbox: Path) -> Path:
-    """Return a new folder in the sandbox for what one worker compiles."""
-    return Path(tempfile.mkdtemp(prefix="compiled-", dir=sandbox))
-
-
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
 
@@ -125,35 +120,22 @@ class WorkerProcess:
         perturb: Sequence[str] = (),
         simulation: StandIns | None = None,
     ) -> None:
-        """Start it in a mode and wait for its hello; all else is as its supervisor has it.
-
-        Raises:
-            UntrustedScanError: It did not start.
-            UsageError: A perturbation needs a package that is not there.
-        """
+        """Start it in a mode and wait for its hello; all else is as its supervisor has it."""
+        _refuse_missing(python)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        self._compiled = cache_folder(sandbox) if MODE_TABLE[mode].compiles else None
-        caches = {} if self._compiled is None else {"TORCHINDUCTOR_CACHE_DIR": str(self._compiled)}
+        # Removed with the worker: the next one of the mode compiles anew.
+        self._compiled = tempfile.TemporaryDirectory("-compiled", dir=sandbox, ignore_cleanup_errors=True)
+        caches = {"TORCHINDUCTOR_CACHE_DIR": self._compiled.name} if MODE_TABLE[mode].compiles else {}
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()
-        command = [
-            sys.executable,
-            "-ISB",
-            str(_GUARDIAN),
-            python,
-            "-m",
-            "detmatrix.scanner.worker",
-            "--mode",
-            mode,
-        ]
-        command += ["--requests", str(requests), "--replies", str(replies)]
+        command = [sys.executable, "-ISB", str(_GUARDIAN), python, "-m", "detmatrix.scanner.worker"]
+        command += ["--mode", mode, "--requests", str(requests), "--replies", str(replies)]
         for path in spec_files:
             command += ["--specs", path]
         descriptors = [requests, replies]
         self._gpu = None
         try:
-            _refuse_missing(python)
             if simulation is not None:
                 self._gpu = GpuProcess(simulation)
                 command += ["--simulate", str(simulation.folder)]
@@ -173,11 +155,7 @@ class WorkerProcess:
             )
         except OSError as error:
             self._close()
-            self._forget_compiled()
-            if Path(python).is_dir():
-                raise UntrustedScanError(
-                    f"{python}: is a folder; give the interpreter itself, such as {Path(python, 'bin', 'python')}"
-                ) from error
+            self._compiled.cleanup()
             raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
         finally:
             for descriptor in (*descriptors, alive):
@@ -186,29 +164,28 @@ class WorkerProcess:
         self._stopped = False
         self._started = False
         try:
-            hello = msgspec.convert(self.ask({"do": "start"}, START_SECONDS), _Hello)
-        except msgspec.ValidationError as error:
+            self.build = self._hello(python)
+        except BaseException:
+            # Also Ctrl-C while it imports torch: nobody else knows of it yet.
             self.stop()
-            raise UntrustedScanError(f"{python}: no worker could be started ({_NO_REPLY})") from error
+            raise
+        self._started = True
+
+    def _hello(self, python: str) -> WorkerBuild:
+        """Return what a worker says of its torch; raise why it cannot work."""
+        try:
+            hello = msgspec.convert(self.ask({"do": "start"}, START_SECONDS), _Hello)
+        except msgspec.ValidationError:
+            hello = _Hello()
         except WorkerEndedError as error:
             _refuse_old(python)
             raise UntrustedScanError(f"{python}: no worker could be started ({error})") from error
-        except BaseException:
-            # Ctrl-C while it imports torch: nobody else knows of it yet.
-            self.stop()
-            raise
         if hello.build is None or hello.failed is not None:
-            self.stop()
             raise _refusal(python, hello.failed or _NO_REPLY)
-        self.build = hello.build
-        self._started = True
+        return hello.build
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Send a request and wait for the reply.
-
-        Raises:
-            WorkerEndedError: The worker ended, or took longer than *timeout* seconds and was stopped.
-        """
+        """Send a request and return the reply; raise how the worker ended, or was stopped for taking longer than *timeout*."""
         if self._readable(0):
             # The end of it, or what it was not asked for: of an earlier row, or of a fork that lives on.
             if os.read(self._replies, 1):
@@ -302,12 +279,7 @@ class WorkerProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=30)
-        self._forget_compiled()
-
-    def _forget_compiled(self) -> None:
-        """Remove what was compiled: the next process of the mode compiles anew."""
-        if self._compiled is not None:
-            shutil.rmtree(self._compiled, ignore_errors=True)
+        self._compiled.cleanup()
 
     def _close(self) -> None:
         os.close(self._alive)
@@ -328,10 +300,15 @@ def _refusal(python: str, reason: str) -> Exception:
 
 
 def _refuse_missing(python: str) -> None:
-    """Say of an interpreter that cannot be executed what the system would say."""
-    if shutil.which(python) is None:
-        code = errno.EACCES if Path(python).exists() else errno.ENOENT
-        raise OSError(code, os.strerror(code))
+    """Refuse an interpreter that cannot be executed."""
+    if shutil.which(python) is not None:
+        return
+    if Path(python).is_dir():
+        raise UntrustedScanError(
+            f"{python}: is a folder; give the interpreter itself, such as {Path(python, 'bin', 'python')}"
+        )
+    why = os.strerror(errno.EACCES if Path(python).exists() else errno.ENOENT)
+    raise UntrustedScanError(f"{python}: no worker could be started ({why})")
 
 
 def _refuse_old(python: str) -> None:
@@ -395,12 +372,7 @@ class WorkerSupervisor:
         return self._worker
 
     def first(self, mode: Mode) -> WorkerProcess:
-        """Start the worker that says which torch there is.
-
-        Raises:
-            UntrustedScanError: It did not start.
-            UsageError: It did not start in an interpreter that the user named.
-        """
+        """Start the worker that says which torch there is; where none starts, an interpreter that the user named is refused."""
         try:
             return self.start(mode)
         except UntrustedScanError as error:
@@ -414,12 +386,7 @@ class WorkerSupervisor:
             self.retire()
 
     def ask(self, mode: Mode, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Send a request to the worker in service, or to a fresh one, and return its answer.
-
-        Raises:
-            UntrustedScanError: No worker could start.
-            WorkerEndedError: The worker ended, took longer than *timeout* seconds, or made no sense.
-        """
+        """Send a request to the worker in service, or to a fresh one, and return its answer; without one it is retired."""
         worker = self._worker or self.start(mode)
         self._used = True
         try:

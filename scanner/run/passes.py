@@ -92,17 +92,6 @@ def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool 
     return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)
 
 
-def compared_within(settings: Settings, perturb: Iterable[str]) -> tuple[list[str], float]:
-    """Return what more executions than were asked for are made under, and the seconds that they may take.
-
-    Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the row what
-    is known of it.
-    """
-    limit = settings.timeout / 2
-    compared = [name for name in perturb if not PERTURBATIONS[name].apart]
-    return compared, limit if settings.max_time is None else min(limit, settings.max_time)
-
-
 # A sentinel runs after so many rows, or after so many seconds.
 _SENTINEL_ROWS = 24
 _SENTINEL_SECONDS = 2.0
@@ -131,14 +120,9 @@ class PassRunner:
     ) -> None:
         """Nothing is observed yet.
 
-        Args:
-            header: What is planned, and under which settings.
-            progress: Is told of each row.
-            write: Is given each record as it comes.
-            text: Stands before the mode in the progress.
-            number: Of the share of the rows that is observed here, where workers run side by side.
-            stress_once: Whether the first process of a mode alone executes rows under stress, on the CPU: nearly all that
-                it shows one process shows, and it takes time. Not where each process is an event.
+        *text* stands before the mode in the progress; *number* is that of the share of the rows, where workers run side by side.
+        *stress_once*: on the CPU the first process of a mode alone executes rows under stress, which takes time, and one
+        process shows nearly all. Not where each process is an event.
         """
         self._header, self._settings = header, header.settings
         self._progress = progress
@@ -328,7 +312,10 @@ class PassRunner:
             if settings.device == "cpu" and threads != 1 and "pause" not in perturb:
                 perturb.append("pause")
         if further is not None or runs > settings.runs:
-            perturb, more["max_time"] = compared_within(settings, perturb)
+            # Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the
+            # row what is known of it.
+            perturb = [name for name in perturb if not PERTURBATIONS[name].apart]
+            more["max_time"] = min(settings.timeout / 2, settings.max_time or math.inf)
         return self._observe(row, perturb, settings.timeout, **more)
 
     def _threads(self, row: Row, mode: Mode) -> int | None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import product
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,11 +61,7 @@ class Side(Struct, frozen=True):
 
 
 def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
-    """Return what an interpreter is, here and now, which has the torch of a run.
-
-    Raises:
-        UsageError: It cannot run a worker, has another torch, or no device like that of the run.
-    """
+    """Return what an interpreter is, here and now; refuse one without the torch of a run, or a device like that of the run."""
     device, perturb = run.header.settings.device, run.header.settings.perturb
     if run.header.settings.simulate:
         raise UsageError(
@@ -145,9 +142,6 @@ def measure(
 
     *rows* are as either run planned them, the same keys in the same order; *rounds* are processes of each run in each mode.
     Executions per process are by default as many as the scans had, the larger of both, or more.
-
-    Raises:
-        UsageError: A worker that started before does not any more.
     """
     old, new = (side.run.header.settings for side in sides)
     if runs is None:
@@ -173,13 +167,9 @@ def measure(
         if rows[0]:
             progress.begin(sum(map(len, rows)) * rounds * len(MODES), 0)
             stack.callback(progress.end)
-        numbers = range(rounds if rows[0] else 0)
+        passes = product(range(rounds if rows[0] else 0), modes)
         # Which rows the flag cures is known when all rounds of the other modes have been made.
-        last = [mode for mode in modes if MODE_TABLE[mode].concern == "cured"]
-        for mode, number in (
-            *((mode, number) for number in numbers for mode in modes if mode not in last),
-            *((mode, number) for number in numbers for mode in last),
-        ):
+        for number, mode in sorted(passes, key=lambda one: MODE_TABLE[one[1]].concern == "cured"):
             for part in parts:
                 part.make(mode, number)
     return parts[0].run(), parts[1].run()

@@ -16,12 +16,7 @@ from detmatrix.scanner.observations.settings import SETTINGS
 
 
 def begun(plan: Plan) -> Run | None:
-    """Return the scan to go on with, or ``None`` to start anew.
-
-    Raises:
-        UsageError: The file holds something unfinished or foreign, or settings that are not those asked for.
-        RunFileError: The file to resume is damaged.
-    """
+    """Return the scan to go on with, or ``None`` to start anew; refuse a file that is neither to go on with nor to be kept."""
     path = plan.output
     if plan.force or path.stat().st_size == 0:
         return None
@@ -56,11 +51,7 @@ def observations_made(run: Run) -> int:
 
 
 def continued(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan of a scan that goes on, with what its rows were planned from in the beginning.
-
-    Raises:
-        UsageError: Specs of the user's own belong to it, and the command line names none.
-    """
+    """Return the plan of a scan that goes on, with what its rows were planned from; its own files of specs must be named."""
     specs = named_files(plan.settings.specs, settings.specs, f"{plan.output}: the scan has specs of its own")
     return msgspec.structs.replace(plan, settings=msgspec.structs.replace(settings, specs=specs))
 
@@ -70,11 +61,7 @@ _BESIDE_A_GPU = {"cpu", "cores", "threads", "affinity", "os"}
 
 
 def check_header(plan: Plan, then: Header, now: Header) -> None:
-    """Refuse to add to a scan what another plan would add, or another machine.
-
-    Raises:
-        UsageError: Names what differs. Of a scan on a GPU the machine around it may.
-    """
+    """Refuse to add to a scan what another plan would add, or another machine: of a GPU the machine around it may be another."""
     if (text := difference(then, now)) is not None:
         raise not_resumable(plan, text)
     on_gpu = now.environment.gpu is not None and now.environment.simulated is None

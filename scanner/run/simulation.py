@@ -37,12 +37,7 @@ def simulation_for(settings: Settings, python: str, progress: Progress) -> Stand
 def simulated_gpu(
     architecture: str, python: str, progress: Progress | None = None, *, multiprocessors: int = 0
 ) -> StandIns:
-    """Prepare a simulated GPU for the torch of an interpreter.
-
-    Raises:
-        UsageError: This machine, or that build, cannot have one.
-        DetmatrixError: No device of the architecture is known.
-    """
+    """Prepare a simulated GPU for the torch of an interpreter; refuse a machine or a build that cannot have one."""
     if sys.platform != "linux" or platform.machine() not in {"x86_64", "AMD64"}:
         here = f"{platform.system()} on {platform.machine()}"
         raise UsageError(

@@ -91,23 +91,13 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
         # The first compilation takes as long as many others, and no row shall pay for it.
         if (why := failure("cuda" if simulated.active() else "cpu")) is not None:
             return {"failed": f"torch.compile does not work there: {why}"}
-    specs: Specs = {
-        spec.name: spec
-        for spec in (
-            *SPECS,
-            *SPELLINGS,
-            *CONTROLS,
-            *SIMULATED_CONTROLS,
-            *INVARIANCE_CONTROLS,
-            *SENTINELS.values(),
-        )
-    }
+    specs = [*SPECS, *SPELLINGS, *CONTROLS, *SIMULATED_CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values()]
     try:
         for path in spec_files:
-            specs.update({spec.name: spec for spec in load_specs(path)})
+            specs += load_specs(path)
     except SpecFileError as error:
         return {"failed": str(error)}
-    return {"specs": specs, "build": _build()}
+    return {"specs": {spec.name: spec for spec in specs}, "build": _build()}
 
 
 def _build() -> dict[str, Any]:

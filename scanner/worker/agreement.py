@@ -22,9 +22,10 @@ import torch
 
 from detmatrix.opspecs.inputs import RealSizeInputs, WholeInputs
 from detmatrix.opspecs.model import Call
+from detmatrix.opspecs.pytorch.enlarge import mapped
 from detmatrix.scanner.schedules import CANONICAL
 from detmatrix.scanner.worker import bits, global_state, simulated
-from detmatrix.scanner.worker.execution import Execution, first_line, mapped, on_host, tensors_in
+from detmatrix.scanner.worker.execution import Execution, first_line, on_host, tensors_in
 
 _SAMPLES, _MORE = 4, 12
 # Of an element that is rounding alone, in the largest that the CPU made.
@@ -51,11 +52,7 @@ class CpuReference:
     """What the CPU computes of a case, and how far a result may be off."""
 
     def __init__(self, execution: Execution) -> None:
-        """Compute.
-
-        Raises:
-            NotComparedError: The CPU cannot.
-        """
+        """Compute; raise why the CPU cannot."""
         self._execution = execution
         self._source = next(
             iter(tensors_in(on_host([execution.call.args, dict(execution.call.kwargs)]))), None
@@ -337,11 +334,7 @@ _SETS_UP = re.compile(r"Device\w*InitKernel\b")
 def exactness(
     prepare: Prepare, schedule: dict[str, Any], witness: dict[str, Any] | None, deadline: float
 ) -> dict[str, Any]:
-    """Execute a case again with small integers, canonically and under the schedule that gave other bits.
-
-    Returns:
-        Fields of ``records.Simulation``.
-    """
+    """Execute a case again with small integers, canonically and as it differed; return fields of ``records.Simulation``."""
     digests, told, rounds = set(), None, False
     try:
         whole = prepare(drawn=WholeInputs)
@@ -388,10 +381,9 @@ def rests_on_approximations(
 
 
 def real_size(prepare: Prepare, launched: dict[str, int], seed: int) -> dict[str, Any]:
-    """Let host code choose kernels for the size that a case has on a GPU, execute none, and tell which were not executed here.
+    """Return, as fields of ``records.Simulation``, which kernels the size of a case on a real GPU takes that were not executed here.
 
-    Returns:
-        Fields of ``records.Simulation``.
+    Host code chooses them, and none is executed.
     """
     simulated.begin(CANONICAL, 0, seed, time.perf_counter() + _SECONDS, skip=True)
     try:

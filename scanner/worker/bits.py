@@ -50,16 +50,8 @@ def parts(value: Any, name: str, *, skip_others: bool = False) -> list[Part]:
     """Flatten what an op returned into strided tensors, each with the name a reader finds it by.
 
     Tuples, lists and mappings are walked; numbers become 0-d tensors; sparse, quantized and nested tensors
-    are split into the tensors they consist of; conjugate and negative views are resolved. ``None`` is left out.
-
-    Args:
-        value: What the op returned, or its arguments.
-        name: What to call it.
-        skip_others: Leave out objects that have no bits to compare, instead of refusing them.
-
-    Raises:
-        TypeError: There is such an object: left out in silence it could differ unseen.
-        ValueError: A tensor has no memory.
+    are split into the tensors they consist of; conjugate and negative views are resolved. ``None`` is left out. Objects without
+    bits are refused, for left out in silence they could differ unseen; *skip_others*, for arguments, leaves them out.
     """
     found: list[Part] = []
     for place, leaf in leaves(value, name):

@@ -10,8 +10,6 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,43 +54,27 @@ def measure(spec: OpSpec, case: str, *, max_seconds: float, **drawn: Any) -> dic
     raises, with the flag off or on, has a message in place of timings. All samples together take *max_seconds*; the fewest
     that quartiles need are taken even if that takes longer.
     """
-    with _filled():
-        return attempt(lambda execution: _measured(execution, max_seconds), spec, case, **drawn)
 
+    def use(execution: Execution) -> dict[str, Any]:
+        try:
+            return _measure(execution, max_seconds)
+        finally:
+            _OFF.set()
 
-@contextmanager
-def _filled() -> Iterator[None]:
-    """Have the flag fill memory in the block, as it does by default, and let no garbage be collected within it."""
-    fill = _FILLS and torch.utils.deterministic.fill_uninitialized_memory
-    if _FILLS:
-        torch.utils.deterministic.fill_uninitialized_memory = True
-    collects = gc.isenabled()
     # A collection would be charged to the sample that made the one object too many.
     gc.disable()
     try:
-        yield
+        return attempt(use, spec, case, **drawn)
     finally:
-        if collects:
-            gc.enable()
-        if _FILLS:
-            torch.utils.deterministic.fill_uninitialized_memory = fill
-
-
-def _measured(execution: Execution, max_seconds: float) -> dict[str, Any]:
-    """Return the timings, and leave no variant set."""
-    try:
-        return _measure(execution, max_seconds)
-    finally:
-        _OFF.set()
+        gc.enable()
 
 
 def _measure(execution: Execution, max_seconds: float) -> dict[str, Any]:
     timed = dict.fromkeys(_VARIANTS, execution)
-    for variant in _VARIANTS:
-        _warm_up(execution, variant)
     if (op := execution.of_op()) is not None:
         timed[_OP] = op
-        _warm_up(op, _OP)
+    for variant, one in timed.items():
+        _warm_up(one, variant)
     once = [_sample(one, variant, calls=1) for variant, one in timed.items()]
     # Enough executions for the fastest variant, unless the slowest would then outlast its share.
     enough = math.ceil(_SAMPLE_SECONDS / min(once))

@@ -17,7 +17,7 @@ import torch
 from detmatrix.opspecs.draws import KeptDraws
 from detmatrix.opspecs.inputs import Inputs, SimulatedInputs
 from detmatrix.opspecs.model import Call, MissingError, OpSpec
-from detmatrix.opspecs.pytorch import enlarge
+from detmatrix.opspecs.pytorch.enlarge import mapped
 from detmatrix.opspecs.user import place_of
 from detmatrix.scanner.worker import accelerator, bits, global_state, simulated
 
@@ -51,17 +51,6 @@ def on_host(value: Any) -> Any:
     return mapped(value, lambda tensor: tensor.detach().cpu()) if simulated.active() else value
 
 
-def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return nested tensors, each changed."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (tuple, list)):
-        return [mapped(item, change) for item in value]
-    if isinstance(value, Mapping):
-        return {key: mapped(item, change) for key, item in value.items()}
-    return value
-
-
 class Execution:
     """A case on one device, in one direction and dtype, ready to be called again and again."""
 
@@ -79,9 +68,7 @@ class Execution:
     ) -> None:
         """Draw the inputs, with numbers of *kept* draws, and by *drawn* in place of what draws for the device.
 
-        Raises:
-            NotRunnableError: The scanned torch lacks the op or the dtype.
-            InvalidCaseError: The inputs could not be drawn, or backward has no leaf.
+        What the scanned torch lacks is not run; a case whose inputs cannot be drawn, or backward without a leaf, is invalid.
         """
         self.op = resolve(spec.op)
         if not hasattr(torch, dtype):
@@ -175,7 +162,7 @@ class Execution:
         new = {key: one.requires_grad_() if key in known else one for key, one in tensors.items()}
         other = copy.copy(self)
         given = (self.call.args, dict(self.call.kwargs))
-        other.call = Call(*enlarge.mapped(given, lambda tensor: new.get(id(tensor), tensor)))
+        other.call = Call(*mapped(given, lambda tensor: new.get(id(tensor), tensor)))
         other.leaves = [new.get(id(leaf), leaf) for leaf in wanted]
         names = dict(zip(map(id, self.leaves), self.leaf_names, strict=True))
         other.leaf_names = [names[id(leaf)] for leaf in wanted]
@@ -243,11 +230,7 @@ class Execution:
         return gradients
 
     def upstream(self, output: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return the outputs to differentiate, and the gradient of each, drawn once.
-
-        Raises:
-            InvalidCaseError: There is none.
-        """
+        """Return the outputs to differentiate, of which there must be one, and the gradient of each, drawn once."""
         differentiable = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
         if self._grad_outputs is None:
             if not differentiable:
@@ -359,11 +342,7 @@ def describe(spec: OpSpec, case: str, *, device: str, seed: int) -> dict[str, An
 
 
 def resolve(op: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Look up a dotted path below torch.
-
-    Raises:
-        NotRunnableError: The scanned torch has no such op.
-    """
+    """Look up a dotted path below torch; say where the scanned torch has no such op."""
     if not isinstance(op, str):
         return op
     root, *names = op.split(".")

@@ -41,31 +41,52 @@ class CompiledExecution(Execution):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Draw the inputs, and forget what was compiled before: each case is compiled for its own shapes."""
+        from torch._dynamo.utils import counters  # noqa: PLC0415 - loads the compiler, which eager workers need not
+        from torch._inductor import metrics  # noqa: PLC0415
+
         super().__init__(*args, **kwargs)
-        self._compiler = _Compiler()
-        self._eager = self.op
-        self.op = self._compiler.compiled(self.op)
+        torch._dynamo.reset()  # noqa: SLF001 - the package has no public name
+        counters.clear()
+        metrics.reset()
+        self._counters, self._metrics = counters, metrics
+        self._graphs = 0
+        self._calls = 0  # of their forward phases
+        eager = self._eager = self.op
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return eager(*args, **kwargs)
+
+        # The shapes of a case never change, and those of another case are none of its business.
+        self.op = torch.compile(call, backend=self._backend, dynamic=False)
+
+    def _backend(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile a graph as ``torch.compile`` does by default, and count its calls."""
+        compiled = torch._dynamo.lookup_backend("inductor")(graph, inputs)  # noqa: SLF001
+        self._graphs += 1
+
+        def counted(*args: Any) -> Any:
+            self._calls += 1
+            return compiled(*args)
+
+        return counted
 
     def __call__(
         self, args: tuple[Any, ...] | None = None, around: Around = called
     ) -> tuple[Any, tuple[torch.Tensor, ...]]:
-        """Execute once.
-
-        Raises:
-            NotRunnableError: Nothing of the op was compiled: it ran eagerly.
-            InvalidCaseError: It ran eagerly this time, and not before.
-            RuntimeError: PyTorch's alert, which the compiler meets as it traces the op, and wraps.
-        """
-        before = self._compiler.calls
+        """Execute once; refuse what ran eagerly, and raise an alert as it is: the compiler meets it as it traces, and wraps it."""
+        before = self._calls
         try:
             executed = super().__call__(args, around)
         except Exception as error:
             if (alert := _alert_in(error)) is not None:
                 raise alert from error
             raise
-        if not self._compiler.graphs:
-            raise NotRunnableError(f"not compiled: {self._compiler.reason}")
-        if self._compiler.calls == before:
+        if not self._graphs:
+            # The first line of what the compiler says of the first graph break.
+            said = next(iter(self._counters["graph_break"]), "").strip().split("\n", 1)[0][:300]
+            reason = said or "torch.compile found no tensor operation in it"
+            raise NotRunnableError(f"not compiled: {reason}")
+        if self._calls == before:
             raise InvalidCaseError("compiled code ran in some executions, and not in all")
         return executed
 
@@ -78,7 +99,9 @@ class CompiledExecution(Execution):
 
     def facts(self) -> dict[str, Any]:
         """Return what was compiled, as fields of an observation."""
-        return {"compiled": self._compiler.result()}
+        breaks = sum(self._counters["graph_break"].values())
+        kernels = self._metrics.generated_kernel_count
+        return {"compiled": {"graphs": self._graphs, "breaks": breaks, "kernels": kernels}}
 
 
 def _alert_in(error: BaseException | None) -> BaseException | None:
@@ -86,55 +109,6 @@ def _alert_in(error: BaseException | None) -> BaseException | None:
     while error is not None and alert_caller(type(error).__name__, str(error)) is None:
         error = error.__cause__ or error.__context__
     return error
-
-
-class _Compiler:
-    """Compiles one op, and counts what it does."""
-
-    def __init__(self) -> None:
-        from torch._dynamo.utils import counters  # noqa: PLC0415 - loads the compiler, which eager workers need not
-        from torch._inductor import metrics  # noqa: PLC0415
-
-        torch._dynamo.reset()  # noqa: SLF001 - the package has no public name
-        counters.clear()
-        metrics.reset()
-        self._counters, self._metrics = counters, metrics
-        self.graphs = 0
-        self.calls = 0  # of their forward phases
-
-    def compiled(self, op: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return op(*args, **kwargs)
-
-        # The shapes of a case never change, and those of another case are none of its business.
-        compiled: Callable[..., Any] = torch.compile(call, backend=self._backend, dynamic=False)
-        return compiled
-
-    def _backend(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compile a graph as ``torch.compile`` does by default, and count its calls."""
-        inductor = torch._dynamo.lookup_backend("inductor")  # noqa: SLF001
-        compiled = inductor(graph, inputs)
-        self.graphs += 1
-
-        def counted(*args: Any) -> Any:
-            self.calls += 1
-            return compiled(*args)
-
-        return counted
-
-    @property
-    def reason(self) -> str:
-        """Why nothing was compiled: the first line of what the compiler says of the first graph break."""
-        said = next(iter(self._counters["graph_break"]), "")
-        return said.strip().split("\n", 1)[0][:300] or "torch.compile found no tensor operation in it"
-
-    def result(self) -> dict[str, int]:
-        """Return the counts, as fields of ``records.Compiled``."""
-        return {
-            "graphs": self.graphs,
-            "breaks": sum(self._counters["graph_break"].values()),
-            "kernels": self._metrics.generated_kernel_count,
-        }
 
 
 def failure(device: str) -> str | None:

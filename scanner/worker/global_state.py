@@ -98,16 +98,14 @@ def _patched(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> 
     PyTorch adds modules and classes of its own when they are first used; that is no replacement. ``torch.Storage``
     stands for the default dtype, which is read by itself.
     """
-    found = []
-    for owner, names in old.items():
-        for name, value in names.items():
-            now = new[owner].get(name)
-            if (
-                now is not value
-                and (owner, name) != ("torch", "Storage")
-                and not _wrapped_by_torch(now, value)
-            ):
-                found.append(f"{owner}.{name}")
+    found = [
+        f"{owner}.{name}"
+        for owner, names in old.items()
+        for name, value in names.items()
+        if (now := new[owner].get(name)) is not value
+        and (owner, name) != ("torch", "Storage")
+        and not _wrapped_by_torch(now, value)
+    ]
     found += [
         f"torch.Tensor.{name}"
         for name in new["torch.Tensor"].keys() - old["torch.Tensor"].keys()

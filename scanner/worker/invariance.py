@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from detmatrix.opspecs.model import Batch, OpSpec
+from detmatrix.opspecs.pytorch.enlarge import mapped
 from detmatrix.scanner.invariance import (
     EXECUTIONS,
     EXECUTIONS_IF_OTHER,
@@ -35,7 +36,6 @@ from detmatrix.scanner.worker.execution import (
     NotRunnableError,
     attempt,
     first_line,
-    mapped,
     tensors_in,
 )
 
@@ -67,11 +67,7 @@ class Variants(NamedTuple):
 
 
 def variants_of(what: Property, execution: Execution, batch: Batch | None) -> Variants:
-    """Return the values at which a case is tried.
-
-    Raises:
-        NotAskedError: There are none.
-    """
+    """Return the values at which a case is tried; raise why it cannot be asked."""
     if what == "threads":
         return _threads(execution)
     return _layouts(execution) if what == "layout" else _batches(execution, batch)

@@ -47,11 +47,7 @@ class LaunchOrders:
     """Decides in which order programs run, and lanes write; there is one in a process, since there is one interpreter."""
 
     def __init__(self) -> None:
-        """Take the place of what the interpreter calls; nothing changes until an order is begun.
-
-        Raises:
-            ImportError: There is no Triton.
-        """
+        """Take the place of what the interpreter calls, if there is a Triton; nothing changes until an order is begun."""
         interpreter: Any = importlib.import_module("triton.runtime.interpreter")
         self._interpreter, self._np = interpreter, interpreter.np
         self._number = NATURAL

@@ -60,11 +60,7 @@ class Report(NamedTuple):
 
 
 def load(folder: str, socket: int, memory: int) -> None:
-    """Load the stand-ins for all to see, before torch: a library whose name is loaded is not searched again.
-
-    Raises:
-        OSError: They cannot be loaded, or the memory not be mapped.
-    """
+    """Load the stand-ins for all to see, before torch: a library whose name is loaded is not searched again."""
     # What the caching allocator hands out again holds what was there before, which host code would read.
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     # Triton links a helper with libcuda, and asks ldconfig for one otherwise.
@@ -98,9 +94,6 @@ def begin(schedule: str, number: int, seed: int, deadline: float, **asked: bool)
     ``log``: look for accesses that nothing orders; ``skip``: execute no kernel, and only write down which are launched;
     ``moved``: let results of MUFU have another last bit; ``shifted``: let allocations lie at other addresses; ``traced``:
     look at what each kernel leaves in memory.
-
-    Raises:
-        SimulationError: The interpreter knows no such class.
     """
     kind = _KINDS[number % len(_KINDS)] if schedule == "memory" else _BLANK if asked.get("skip") else _NAN
     _libraries[0].gpu_fill(kind, (seed << 20 ^ number) & (1 << 64) - 1, _SHIFT if asked.get("shifted") else 0)

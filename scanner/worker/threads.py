@@ -31,9 +31,7 @@ _in_vain: list[float] = []
 def working_threads(execute: Callable[[], T]) -> tuple[T, int | None]:
     """Call *execute*; return what it returns, and how many threads worked meanwhile, the calling one included.
 
-    Returns:
-        ``None`` for the number where it cannot be told: the system has no such clocks, or other threads of the
-        process were busy before.
+    ``None`` where that cannot be told: the system has no such clocks, or other threads of the process were busy before.
     """
     before = _asleep()
     if before is None:
