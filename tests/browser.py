@@ -18,7 +18,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.render import write_report
-from tests import tied
+from detmatrix.scanner.processes import guardian
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>{{ 7 * 7 }}'\"&"
@@ -73,10 +73,9 @@ def start(profile: Path) -> webdriver.Chrome:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = profile.with_name(f"{profile.name}.driver")
-    # Killed with the tests, neither driver nor browser would end by themselves.
-    driver.write_text(
-        f'#!/bin/sh\nexec {shlex.join([sys.executable, tied.__file__, str(CHROMEDRIVER)])} "$@"\n'
-    )
+    # Killed with the tests, neither driver nor browser would end by themselves. Whoever ends the guardian closes its input too.
+    command = shlex.join([sys.executable, guardian.__file__, str(CHROMEDRIVER)])
+    driver.write_text(f'#!/bin/sh\ntrap "" TERM\nexec {command} "$@"\n')
     driver.chmod(0o755)
     service = Service(str(driver), env=os.environ | {"SE_OFFLINE": "true"})
     return webdriver.Chrome(options=options, service=service)

@@ -2,169 +2,117 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
+import platform
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from detmatrix.scanner.alerts import alert_caller
+from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, alert_caller
 from detmatrix.scanner.worker.execution import first_line
 from tests import tied
 
 torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from detmatrix.opspecs.model import Case, OpSpec, call  # noqa: E402 - what follows needs torch
 from detmatrix.scanner.worker import global_state  # noqa: E402
 from detmatrix.scanner.worker.observe import observe  # noqa: E402
 
-Undo = Callable[[], object]
+
+@contextlib.contextmanager
+def _between(do: Callable[[], object], undo: Callable[[], object]) -> Iterator[None]:
+    do()
+    try:
+        yield
+    finally:
+        undo()
 
 
-def _entered(context: AbstractContextManager[Any]) -> Undo:
-    context.__enter__()
-    return lambda: context.__exit__(None, None, None)
+def _patched(owner: Any, name: str) -> AbstractContextManager[Any]:
+    return mock.patch.object(owner, name, lambda *args, **_: args[0])
 
 
-def _rounding(direction: int) -> Undo:
+def _rounding() -> AbstractContextManager[None]:
     library = ctypes.CDLL(ctypes.util.find_library("m"))
-    library.fesetround(direction)
-    return lambda: library.fesetround(0)
+    return _between(partial(library.fesetround, 0xC00), partial(library.fesetround, 0))
 
 
-def _patched(owner: Any, name: str) -> Undo:
-    had, before = name in vars(owner), getattr(owner, name)
-    setattr(owner, name, lambda *args, **_: args[0])
-    return lambda: setattr(owner, name, before) if had else delattr(owner, name)
+def _setting(name: str, value: object, usual: object) -> Callable[[], AbstractContextManager[None]]:
+    change = getattr(torch, name)
+    return lambda: _between(partial(change, value), partial(change, usual))
 
 
-def _handler() -> Undo:
-    before = signal.signal(signal.SIGUSR1, lambda *_: None)
-    return lambda: signal.signal(signal.SIGUSR1, before)
-
-
-def _thread() -> Undo:
+@contextlib.contextmanager
+def _thread() -> Iterator[None]:
     end = threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)
     thread.start()
-
-    def undo() -> None:
-        end.set()
-        thread.join()
-
-    return undo
+    yield
+    end.set()
+    thread.join()
 
 
-def _strict_warnings() -> Undo:
-    before = warnings.filters[:]
-    warnings.simplefilter("error", ResourceWarning)
-
-    def undo() -> None:
-        warnings.filters[:] = before  # type: ignore[index]
-
-    return undo
-
-
-def _flushed() -> Undo:
-    if not torch.set_flush_denormal(True):
-        pytest.skip("this processor cannot flush denormals")
-    return lambda: torch.set_flush_denormal(False)
-
-
-def _device() -> Undo:
-    torch.set_default_device("meta")
-    return lambda: torch.set_default_device(None)
-
-
-def _dtype() -> Undo:
-    torch.set_default_dtype(torch.float64)
-    return lambda: torch.set_default_dtype(torch.float32)
-
-
-def _threads() -> Undo:
-    before = torch.get_num_threads()
-    torch.set_num_threads(before + 1)
-    return lambda: torch.set_num_threads(before)
-
-
-def _debug_mode() -> Undo:
-    torch.set_deterministic_debug_mode("error")
-    return lambda: torch.set_deterministic_debug_mode("default")
-
-
-def _traced() -> Undo:
-    before = sys.getprofile()
-    sys.setprofile(lambda *_: None)
-    return lambda: sys.setprofile(before)
-
-
-def _mode() -> Undo:
-    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
-
-    return _entered(TorchDispatchMode())
+def _handler(handler: Any) -> Callable[[], object]:
+    return partial(signal.signal, signal.SIGUSR1, handler)
 
 
 X86 = pytest.mark.skipif(
-    sys.platform != "linux" or "x86" not in __import__("platform").machine(),
-    reason="other numbers for rounding",
+    sys.platform != "linux" or "x86" not in platform.machine(),
+    reason="other numbers for rounding, and denormals may stay",
 )
-LEFT: dict[str, tuple[Callable[[], Undo], str]] = {
-    "rounding": (lambda: _rounding(0xC00), "rounding: to nearest -> towards zero"),
-    "flush": (_flushed, "denormals flushed"),
-    "saved_tensors": (
-        lambda: _entered(torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)),
-        "saved tensor hooks",
-    ),
+THREADS = torch.get_num_threads()
+LEFT: dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]] = {
+    "rounding": (_rounding, "rounding: to nearest -> towards zero"),
+    "flush": (_setting("set_flush_denormal", True, False), "denormals flushed"),
+    "saved_tensors": (lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x), "saved tensor hooks"),
     "multiplication": (lambda: _patched(torch.Tensor, "__mul__"), "replaced torch.Tensor.__mul__"),
     "comparison": (lambda: _patched(torch, "equal"), "replaced torch.equal"),
-    "flag": (
-        lambda: _patched(torch, "use_deterministic_algorithms"),
-        "replaced torch.use_deterministic_algorithms",
-    ),
-    "handler": (_handler, "signal handlers: SIGUSR1"),
-    "device": (_device, "default device"),
-    "dtype": (_dtype, "default dtype: torch.float32 -> torch.float64"),
-    "threads": (_threads, "thread count"),
+    "flag": (lambda: _patched(torch, "use_deterministic_algorithms"), "replaced torch.use_deterministic_algorithms"),
+    "handler": (lambda: _between(_handler(lambda *_: None), _handler(signal.SIG_DFL)), "signal handlers: SIGUSR1"),
+    "device": (_setting("set_default_device", "meta", None), "default device"),
+    "dtype": (_setting("set_default_dtype", torch.float64, torch.float32), "default dtype: torch.float32 -> torch.float64"),
+    "threads": (_setting("set_num_threads", THREADS + 1, THREADS), "thread count"),
     # The other interface of the flag.
-    "debug_mode": (_debug_mode, "use_deterministic_algorithms: False -> True"),
-    "dispatch_mode": (_mode, "dispatch modes: 0 -> 1"),
-    "function_mode": (lambda: _entered(torch.overrides.TorchFunctionMode()), "function modes: 0 -> 1"),
-    "autocast": (lambda: _entered(torch.autocast("cpu")), "autocast"),
+    "debug_mode": (_setting("set_deterministic_debug_mode", "error", "default"), "use_deterministic_algorithms: False -> True"),
+    "dispatch_mode": (TorchDispatchMode, "dispatch modes: 0 -> 1"),
+    "function_mode": (torch.overrides.TorchFunctionMode, "function modes: 0 -> 1"),
+    "autocast": (lambda: torch.autocast("cpu"), "autocast"),
     "thread": (_thread, "Python threads"),
-    "warnings": (_strict_warnings, "warnings that raise"),
-    "profile": (_traced, "trace functions"),
-}
+    "warnings": (lambda: warnings.catch_warnings(action="error", category=ResourceWarning), "warnings that raise"),
+    "profile": (lambda: _between(partial(sys.setprofile, print), partial(sys.setprofile, sys.getprofile())), "trace functions"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=X86 if name == "rounding" else ()) for name in LEFT]
+    "name", [pytest.param(name, marks=X86 if name in {"rounding", "flush"} else ()) for name in LEFT]
 )
 def test_what_an_op_leaves_behind_is_an_error_of_its_row(name: str) -> None:
     """Whatever a later op or our own comparison would inherit makes the row an error that names it."""
     leave, words = LEFT[name]
-    undo: list[Undo] = []
     results = []
-
-    def op(x: Any) -> Any:
-        results.append(x + 1)
-        # Warnings of the first execution are recorded, and what it does to them put back.
-        if len(results) == 2:
-            undo.append(leave())
-        return results[-1]
-
-    try:
-        answer = _observed(op)
-    finally:
-        for one in undo:
-            one()
+    with contextlib.ExitStack() as left:
         # A mode that is left entered keeps the flag of gradients from being put back.
-        torch.set_grad_enabled(True)
+        left.callback(torch.set_grad_enabled, True)
+
+        def op(x: Any) -> Any:
+            results.append(x + 1)
+            # Warnings of the first execution are recorded, and what it does to them put back.
+            if len(results) == 2:
+                left.enter_context(leave())
+            return results[-1]
+
+        answer = _observed(op)
 
     assert answer["outcome"] == "invalid"
     assert answer["message"].startswith("changed global state (")
@@ -201,29 +149,14 @@ def _observed(op: Callable[..., Any]) -> dict[str, Any]:
 
 # The alert is recognised by PyTorch's own texts, and nothing else is.
 
-
-torch = pytest.importorskip("torch")
-
 # What a backward says that was compiled while the flag was off, and is run while it is on.
 _COMPILED = (
     "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was "
     "previously generated during the forward function while torch.use_deterministic_algorithms(False) was set."
 )
-_REST = (
-    " does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
-    "can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
-    "acceptable for your application. You can also file an issue at https://github.com/pytorch/pytorch/issues to "
-    "help us prioritize adding deterministic support for this operation."
-)
-# alertCuBLASConfigNotDeterministic in aten/src/ATen/Context.cpp of older builds with CUDA, raised where
-# CUBLAS_WORKSPACE_CONFIG was not set. Builds for the CPU do not hold it.
+_REST = f" {ALERT})'. You can turn off determinism just for this operation"
 _CUBLAS = (
-    "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or "
-    "`at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because it uses "
-    "CuBLAS and you have CUDA >= 10.2. To enable deterministic behavior in this case, you must set an environment "
-    "variable before running your PyTorch application: CUBLAS_WORKSPACE_CONFIG=:4096:8 or "
-    "CUBLAS_WORKSPACE_CONFIG=:16:8. For more information, go to "
-    "https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility"
+    f"{CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic"
 )
 
 
@@ -285,9 +218,10 @@ def test_alerts_of_the_installed_torch_are_recognised(op: Any, caller: str) -> N
         ("RuntimeError", "deterministic indexing backward not implemented"),
         ("RuntimeError", "CUDA error: an illegal memory access was encountered"),
         ("RuntimeError", "This operation is not deterministic because it uses CuBLAS"),
-        ("RuntimeError", "Error: " + _CUBLAS),
+        ("RuntimeError", "Error: " + _CUBLAS + " because it uses CuBLAS"),
+        ("RuntimeError", _CUBLAS),
         ("RuntimeError", _COMPILED),
-        ("AssertionError", _CUBLAS),
+        ("AssertionError", _CUBLAS + " because it uses CuBLAS"),
     ],
 )  # fmt: skip
 def test_lookalikes_are_no_alert(exception: str | None, message: str | None) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import os
-import select
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def run(command: Sequence[object], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -44,35 +39,3 @@ def _tied(options: dict[str, Any]) -> dict[str, Any]:
             before()
 
     return options | {"preexec_fn": prepare}
-
-
-def main() -> int:
-    """Run a command, and end it and all that it started when standard input ends or the command does.
-
-    For programs that know nothing of pipes: ``python tests/tied.py chromedriver --port=9515``.
-    """
-    # Whatever loses its parent below becomes a child of this process, wherever it has put itself.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Whoever ends it closes its input too.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL) as process:
-        while process.poll() is None and not select.select([0], [], [], 0.2)[0]:
-            pass
-        while children := _children():
-            for child in children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(-1, 0)
-    return 0
-
-
-def _children() -> list[int]:
-    return [
-        int(pid)
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-    ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
