@@ -68,10 +68,10 @@ def sort_of(name: str, writes: Writes) -> Sort:
         return "out variant"
     if op.startswith(("_foreach_", "_fused_", "_amp_")):
         return "foreach and fused"
-    if op.startswith("_") and not op.startswith("__"):
-        return "internal" if "backward" not in op else "backward"
     if "backward" in op:
         return "backward"
+    if op.startswith("_") and not op.startswith("__"):
+        return "internal"
     return "in place" if writes == "in_place" else "op"
 
 
@@ -274,20 +274,16 @@ def _lists(never: Iterable[dict[str, Any]], namespaces: set[str]) -> dict[str, l
     """Return the overloads that were never reached under what they have in common, ATen first."""
 
     def place(one: dict[str, Any]) -> tuple[bool, str, int, int]:
-        known = one["namespace"] in namespaces
-        sort = _SORTS.index(one["sort"]) if known else -1
-        return (
-            one["namespace"] != "aten",
-            one["namespace"] if known else _OTHERS,
-            sort,
-            RUNNABLE.index(one["kernel"]),
-        )
+        namespace, kernel = one["namespace"], RUNNABLE.index(one["kernel"])
+        if namespace in namespaces:
+            return namespace != "aten", namespace, _SORTS.index(one["sort"]), kernel
+        return True, _OTHERS, -1, kernel
 
-    def title(one: dict[str, Any]) -> str:
-        _, namespace, sort, kernel = place(one)
-        return f"{namespace}{f', {_SORTS[sort]}' if sort >= 0 else ''}, kernel: {RUNNABLE[kernel]}"
-
-    return grouped((title(one), one["name"]) for one in sorted(never, key=place))
+    places = grouped((place(one), one["name"]) for one in never)
+    return {
+        f"{namespace}{f', {_SORTS[sort]}' if sort >= 0 else ''}, kernel: {RUNNABLE[kernel]}": names
+        for (_, namespace, sort, kernel), names in sorted(places.items())
+    }
 
 
 def _json(ones: Sequence[View]) -> Iterator[str]:

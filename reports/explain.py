@@ -549,13 +549,13 @@ def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) 
 
 def recorded_runs() -> list[tuple[str, Matrix]]:
     """Return the recorded runs of spellings, each with its path from here."""
-    return [*zip(recorded(of="instead"), _recorded_runs(), strict=True)]
+    return _spelled(tuple(recorded(of="instead")))
 
 
 @cache
-def _recorded_runs() -> tuple[Matrix, ...]:
-    paths = recorded(of="instead")
-    return tuple(narrowed(paths, [read_run(path) for path in paths], lambda row: row.source == "instead"))
+def _spelled(paths: tuple[str, ...]) -> list[tuple[str, Matrix]]:
+    matrices = narrowed(paths, [read_run(path) for path in paths], lambda row: row.source == "instead")
+    return [*zip(paths, matrices, strict=True)]
 
 
 def _told(seen: Sequence[View]) -> Iterator[str]:

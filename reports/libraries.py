@@ -126,8 +126,7 @@ def _called(entry: View, table: Libraries) -> View:
     fields = {name: value for name, value in entry.items() if name != "library"}
     return View(
         fields | {"called_by": calls},
-        when=entry.when,
-        said=entry.said,
+        entry,
         setting_words=entry.setting or "none",
         ops_words="; ".join(f"{device}: {', '.join(some)}" for device, some in ops.items()),
     )

@@ -7,7 +7,7 @@ conditions would do, none is known to decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -126,18 +126,13 @@ def held_back(row: MatrixRow, behaviour: Behaviour | None) -> str:
     known = [cell.simulated for cell in cells if cell.simulated]
     if behaviour in {None, "raises"} or not known:
         return ""
-    if wrong := [name for name in row.beside if name in BESIDE]:
-        return BESIDE[wrong[0]].phrase
-    doubts = [one.contradiction for one in known if one.contradiction]
+    doubts = [BESIDE[name].phrase for name in row.beside]
+    doubts += [one.contradiction for one in known if one.contradiction]
     doubts += [f"other kernel at real size: {one.other_kernels[0]}" for one in known if one.other_kernels]
-    if doubts:
-        return doubts[0]
-    if behaviour == "nothing":
-        return ""
     schedule = known[0].schedule
-    if schedule is None:
-        return "no schedule showed a difference"
-    return "" if schedule.name in UPSTREAM else f"shown by {schedule.name} alone"
+    if behaviour != "nothing" and (schedule is None or schedule.name not in UPSTREAM):
+        doubts.append(f"shown by {schedule.name} alone" if schedule else "no schedule showed a difference")
+    return doubts[0] if doubts else ""
 
 
 class Split(Struct, frozen=True, kw_only=True):
@@ -145,7 +140,7 @@ class Split(Struct, frozen=True, kw_only=True):
 
     name: str  # "op", "direction", "dtype", or a trait
     own: bool  # the claim has this condition already
-    values: dict[Action, tuple[str | None, ...]]
+    values: dict[Action, list[str | None]]
 
 
 def behaviour_of(row: MatrixRow) -> Behaviour | None:
@@ -223,25 +218,21 @@ def _features(claim: Claim, row: Row) -> dict[str, str]:
 
 
 def _split(
-    claim: Claim, name: str, rows: Rows, fate_of_rows: Callable[[Claim, Rows], Action | None], *, own: bool
+    claim: Claim, name: str, rows: Rows, fate: Callable[[Claim, Rows], Action | None], *, own: bool
 ) -> Split | None:
     """Return how the values of one feature separate the rows, or ``None`` if they do not."""
     shown = grouped((_features(claim, row).get(name), (row, behaviour)) for row, behaviour in rows)
-    values: dict[Action, list[str | None]] = {"keep": [], "move": [], "drop": []}
-    actions = {value: fate_of_rows(claim, some) for value, some in shown.items()}
-    apart = len(set(actions.values())) > 1
-    for value, action in actions.items():
-        if action is None:
-            return None
-        values[action].append(value)
+    fates = {value: fate(claim, some) for value, some in shown.items()}
     # What was not measured stays as it is, where it is known what else there could be.
     left = [value for value in _unmeasured(claim, name, shown) if value not in shown]
-    if not apart and not (own and left):
-        return None
+    apart = len({*fates.values()}) > 1 or (own and left)
+    values: dict[Action, list[str | None]] = {
+        action: [value for value, one in fates.items() if one == action] for action in get_args(Action)
+    }
     values["keep"] += left
-    if None in values["keep"] or None in values["move"]:
+    if not apart or None in fates.values() or None in [*values["keep"], *values["move"]]:
         return None
-    return Split(name=name, own=own, values={action: tuple(text) for action, text in values.items()})
+    return Split(name=name, own=own, values=values)
 
 
 def _unmeasured(claim: Claim, name: str, measured: Iterable[str | None]) -> tuple[str, ...]:

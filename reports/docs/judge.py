@@ -130,11 +130,10 @@ class Undocumented(Struct, frozen=True, kw_only=True):
         return self.evidence[0].place
 
     @property
-    def smallest(self) -> tuple[Evidence, int | None]:
-        """The row with the fewest elements in its inputs, the first of them, and how many those are if known."""
-        sizes = [input_elements(one.row) for one in self.evidence]
-        place = min(range(len(sizes)), key=lambda i: (sizes[i] is None, sizes[i] or 0))
-        return self.evidence[place], sizes[place]
+    def smallest(self) -> MatrixRow:
+        """The row whose inputs have the fewest elements, as far as that is known."""
+        rows = [one.row for one in self.evidence]
+        return min(rows, key=lambda row: ((size := input_elements(row)) is None, size or 0))
 
 
 class Docs(Struct, frozen=True, kw_only=True):
@@ -168,7 +167,7 @@ def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) ->
 
     Raises:
         UsageError: The runs are not of one torch release, or hold different claims, or there are none; or one is
-            given twice.
+            given twice, or simulates what another measured.
     """
     torch = _release(matrices)
     claims, note = _claims(matrices, torch) if claims is None else (claims, None)
@@ -195,11 +194,7 @@ def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) ->
 
 
 def _release(matrices: Sequence[Matrix]) -> str:
-    """Return the release of torch of runs that can be joined.
-
-    Raises:
-        UsageError: A run is there twice, one simulates what another measured, or they are of several releases.
-    """
+    """Return the release of torch of runs that can be joined."""
     for other, one in combinations(matrices, 2):
         header, theirs = one.run.header, other.run.header
         if parts_of(header) == parts_of(theirs) and header.settings == theirs.settings:
@@ -231,15 +226,13 @@ def _claims(matrices: Sequence[Matrix], torch: str) -> tuple[tuple[Claim, ...], 
     if having:
         return with_notes(having[0].run.header.claims, torch), None
     try:
-        tabled = documented_claims(torch)
+        tabled = with_notes(documented_claims(torch), torch)
     except UsageError as error:
         raise UsageError(
             f"{matrices[0].name}: holds no claims (was its torch stripped of docstrings, or the file written by an "
             f"early detmatrix?), and {error}"
         ) from error
-    return with_notes(
-        tabled, torch
-    ), f"The runs hold no claims; those tabled for torch {torch} stand in for them."
+    return tabled, f"The runs hold no claims; those tabled for torch {torch} stand in for them."
 
 
 def _texts(one: Matrix) -> list[tuple[object, ...]]:
@@ -381,11 +374,8 @@ def shown_words(evidence: Evidence) -> str:
             return f"differs with the flag on and nothing is raised ({row.on.counted})"
         case "raises":
             return f"the alert is raised ({row.off.counted} with the flag off)"
-        case "fixed_by_mode" | "uninitialized":
-            return (
-                f"acts deterministically ({row.off.counted} with the flag off, {row.on.counted} with it on)"
-            )
-    return f"neither raises nor differs ({row.off.counted} with the flag off, {row.on.counted} with it on)"
+    shown = _SHOWN["acts" if row.finding in {"fixed_by_mode", "uninitialized"} else "nothing"]
+    return f"{shown} ({row.off.counted} with the flag off, {row.on.counted} with it on)"
 
 
 def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:

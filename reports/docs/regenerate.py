@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.evidence import (
@@ -31,7 +29,7 @@ from detmatrix.reports.render import grouped
 from detmatrix.scanner.claims.matching import matches, names_of
 from detmatrix.scanner.claims.tables import overlap, parse_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations.records import Claim, Condition, Kind, Row
+from detmatrix.scanner.observations.records import Claim, Row, Section
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.simulated import PROVED
 
@@ -74,18 +72,18 @@ class RegeneratedLists:
 
     # --- Bullets that are there
 
-    def _revise(self, entry: ListEntry) -> None:
+    def _revise(self, entry: Entry) -> None:
         """Move, narrow or remove an entry as the evidence on its parts says."""
-        first = entry.claims[0]
-        here = list_of(first)
+        first = entry[0]
+        here, source = first.section, first.source or ""
         # What is said of one op on one device is a claim of its own.
         parts = [
             replace(claim, targets=(target,), device=device)
-            for claim in (entry.claims if first.parsed else ())
+            for claim in (entry if first.parsed else ())
             for device in (DEVICES if claim.device == "any" else (claim.device,))
             for target in claim.targets
         ]
-        decided = [self._decide(part, entry.source) for part in parts]
+        decided = [self._decide(part, source) for part in parts]
         kept = [one for stay, _, _ in decided for one in stay]
         moved = [one for _, go, _ in decided for one in go]
         lines = [why for *_, why in decided if why]
@@ -96,13 +94,13 @@ class RegeneratedLists:
         place = self._entries[here].index(entry)
         whole = [replace(part, section=here) for part in moved] == parts
         left = [] if whole else self._written(kept, entry)
-        arriving = [entry_of(OTHER[here], entry.source)] if whole else self._written(moved, entry)
+        arriving = [_read(OTHER[here], source)] if whole else self._written(moved, entry)
         if left is None or arriving is None:
             self.changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
             return
         self._entries[here][place : place + 1] = left
         for one in arriving:
-            insert(self._entries, one, OTHER[here])
+            insert(self._entries, one)
 
     def _decide(self, claim: Claim, source: str) -> tuple[list[Claim], list[Claim], str]:
         """Return what of a claim stays, what goes to the other list, and why."""
@@ -185,7 +183,7 @@ class RegeneratedLists:
         rows = [one for one in self._docs.rows if one.device == device and op in names_of(one.row.row)]
         return sorted((one for one in rows if one.fault), key=lambda one: not one.wrong)
 
-    def _written(self, parts: Sequence[Claim], entry: ListEntry) -> list[ListEntry] | None:
+    def _written(self, parts: Sequence[Claim], entry: Entry) -> list[Entry] | None:
         """Put parts together into as few bullets as say the same, or return ``None`` if one has no words."""
         written = []
         for same in grouped(((one.section, one.direction, one.conditions), one) for one in parts).values():
@@ -194,18 +192,18 @@ class RegeneratedLists:
             together = grouped((tuple(one.device for one in some), some[0]) for some in of_targets.values())
             for devices, some in together.items():
                 claim = replace(some[0], targets=tuple(part.targets[0] for part in some))
-                anywhere = entry.claims[0].device == "any" and devices == DEVICES
-                source = write(claim, entry.source, () if anywhere else devices)
-                if source is None:
+                anywhere = entry[0].device == "any" and devices == DEVICES
+                one = write(claim, entry[0].source or "", () if anywhere else devices)
+                if one is None:
                     return None
-                written.append(entry_of(list_of(claim), source))
+                written.append(one)
         return written
 
     # --- Bullets that are missing
 
     def _add(self, op: str, device: str, evidence: Sequence[Evidence]) -> Iterator[str]:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
-        wanted: tuple[tuple[ListName, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
+        wanted: tuple[tuple[Section, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
         for where, behaviour in wanted:
             rows = [one for one in evidence if one.behaviour == behaviour]
             if not rows:
@@ -214,19 +212,18 @@ class RegeneratedLists:
                 yield f"not added to the list {where!r}: {faults[0].fault}"
                 continue
             claim = self._addition(op, device, where, rows)
-            source = None if isinstance(claim, str) else write(claim)
-            if source is None:
+            entry = None if isinstance(claim, str) else write(claim)
+            if entry is None:
                 yield f"not added to the list {where!r}: {claim if isinstance(claim, str) else NO_WORDS}"
                 continue
-            entry = entry_of(where, source)
-            insert(self._entries, entry, where)
+            insert(self._entries, entry)
             # Runs of today tell them apart: what the fill cures is no "fixed_by_mode" there.
             cured = any(one.behaviour == "acts" and one.row.unfilled.verdict == "not_run" for one in rows)
-            yield f"added to the list {where!r}: {entry.claims[0].text}{_UNTOLD if cured else ''}{witness_words(rows)}"
+            yield f"added to the list {where!r}: {entry[0].text}{_UNTOLD if cured else ''}{witness_words(rows)}"
         if differing := [one for one in evidence if one.behaviour == "differs"]:
             yield f"in neither list: it differs with the flag on, and nothing is raised{witness_words(differing)}"
 
-    def _addition(self, op: str, device: str, where: ListName, rows: Sequence[Evidence]) -> Claim | str:
+    def _addition(self, op: str, device: str, where: Section, rows: Sequence[Evidence]) -> Claim | str:
         """Return what a list is to say of rows that no bullet speaks to and that show what the list says, or why nothing."""
         measured = [
             one
@@ -234,8 +231,8 @@ class RegeneratedLists:
             if (one.behaviour or one.shows_little) and op in names_of(one.row.row)
             if where == "raises" or not one.held
         ]
-        standing = [one for entries in self._entries.values() for entry in entries for one in entry.claims]
-        claim = next(iter(entry_of(where, f"* :func:`{op}`").claims), None)
+        standing = [one for entries in self._entries.values() for entry in entries for one in entry]
+        claim = next(iter(_read(where, f"* :func:`{op}`")), None)
         if claim is None or not claim.parsed:
             return NO_WORDS
         directions = {one.row.row.direction for one in rows}
@@ -356,10 +353,8 @@ def _swallows(claim: Claim, other: Claim) -> bool:
 # --- Bullets in their own lines, and bullets written in the docstring's own words
 
 
-ListName = Literal["deterministic", "raises"]
-
 DEVICES = ("cpu", "cuda", "mps")  # all that the lists speak of, in their order
-HEADINGS: dict[ListName, str] = {
+HEADINGS: dict[str, str] = {
     "deterministic": "    The following normally-nondeterministic operations will act\n"
     "    deterministically when ``mode=True``:\n",
     "raises": "    The following normally-nondeterministic operations will throw a\n"
@@ -376,7 +371,21 @@ _BARE = re.compile(r"True|False|None|\d+")
 # What a value may be, of a condition and of a keyword argument: "2-D" describes one, and is none.
 _SPOKEN = (re.compile(r"\w[\w -]*", re.ASCII), re.compile(r"[A-Za-z_]\w*|\d+", re.ASCII))
 _GRAD = "requires grad"
-_Slot = Literal["having", "when", "call", "end"]  # "with …", "when …", what it is called on, the last words
+# What a condition says by its kind, or by its kind with its name or its values, and where in the sentence: "with …", "when …", what
+# it is called on, the last words. What uninitialised memory is filled with is in none.
+_PHRASES: dict[object, tuple[str, str]] = {
+    "keyword": ("having", "{equal}"),
+    "output": ("having", "{either} output"),
+    "layout": ("call", "{either}"),
+    "input": ("when", "called with a tensor that is not quantized"),
+    ("input", ("True",)): ("when", "called with a quantized tensor"),
+    ("input", "requires_grad"): ("call", _GRAD),
+    "dtype": ("when", "dtype is {dtypes}"),
+    "argument": ("when", "`{name}` type is {either}"),
+    ("argument", ("given",)): ("when", "``{name}`` tensor is given"),
+    ("argument", ("list of tensors",)): ("when", "the {name} is a list of tensors"),
+    "unspecified": ("end", "in some cases"),
+}
 
 
 def role_of(target: str, text: str = "") -> str:
@@ -387,8 +396,8 @@ def role_of(target: str, text: str = "") -> str:
     return f":{role}:`{target}`"
 
 
-def write(claim: Claim, text: str = "", devices: Sequence[str] | None = None) -> str | None:
-    """Return the lines of a bullet, or ``None`` if the lists have no words for it.
+def write(claim: Claim, text: str = "", devices: Sequence[str] | None = None) -> Entry | None:
+    """Return a bullet, or ``None`` if the lists have no words for it.
 
     Args:
         claim: What to say.
@@ -410,26 +419,22 @@ def write(claim: Claim, text: str = "", devices: Sequence[str] | None = None) ->
     )
     if items:
         lines += ["", *(f"  - ``{item}``" for item in items)]
-    source = "\n".join(lines)
     # It has to be read as what it was to say.
-    where, facts = list_of(claim), _facts(claim.conditions)
-    read = _read(where, source)
-    meant = {(where, frozenset(claim.targets), it, claim.direction, facts) for it in devices or ("any",)}
-    found = {
-        (one.section, frozenset(one.targets), one.device, one.direction, _facts(one.conditions))
-        for one in read
-    }
-    return source if all(one.parsed for one in read) and meant == found else None
+    entry = _read(claim.section, "\n".join(lines))
+    meant = {_meaning(claim, device) for device in devices or ("any",)}
+    found = {_meaning(one, one.device) for one in entry if one.parsed}
+    return entry if meant == found else None
 
 
-def _read(where: ListName, source: str) -> tuple[Claim, ...]:
-    return parse_claims(f"{HEADINGS[where]}\n{textwrap.indent(source, INDENT)}\n")
+def _read(section: str, source: str) -> Entry:
+    """Return the bullet of a list that has these lines."""
+    return parse_claims(f"{HEADINGS[section]}\n{textwrap.indent(source, INDENT)}\n")
 
 
-def _facts(conditions: Iterable[Condition]) -> frozenset[tuple[str, str, frozenset[str]]]:
-    return frozenset(
-        (condition.kind, condition.name, frozenset(condition.values)) for condition in conditions
-    )
+def _meaning(claim: Claim, device: str) -> tuple[object, ...]:
+    """Return what a claim says of a device, whatever its words and their order."""
+    facts = frozenset((it.kind, it.name, frozenset(it.values)) for it in claim.conditions)
+    return claim.section, frozenset(claim.targets), device, claim.direction, facts
 
 
 def _words(claim: Claim, devices: Sequence[str], text: str) -> tuple[str, tuple[str, ...]] | None:
@@ -437,21 +442,23 @@ def _words(claim: Claim, devices: Sequence[str], text: str) -> tuple[str, tuple[
     nested = next(
         (one for one in claim.conditions if one.kind == "keyword" and len(one.values) >= _LONG), None
     )
-    said: dict[_Slot, list[str]] = {"having": [], "when": [], "call": [], "end": []}
+    said: dict[str, list[str]] = {"having": [], "when": [], "call": [], "end": []}
     for condition in claim.conditions:
-        phrase = _PHRASES.get(condition.kind)
-        if (
-            phrase is None
-            or condition.name in _WORDLESS
-            or "none" in condition.values
-            or not all(map(_SPOKEN[condition.kind == "keyword"].fullmatch, condition.values))
-        ):
+        kind, name, values = condition.kind, condition.name, condition.values
+        found = (_PHRASES.get(key) for key in ((kind, name), (kind, values), kind))
+        slot, phrase = next(filter(None, found), (None, ""))
+        spoken = all(map(_SPOKEN[kind == "keyword"].fullmatch, values))
+        if slot is None or name in _WORDLESS or "none" in values or not spoken:
             return None
         if condition is not nested:
-            slot, words = phrase(condition.name, condition.values)
-            said[slot].append(words)
-    call = _call(claim, devices, said["call"])
-    when = [*([call] if call else []), *said["when"]]
+            equal = (f"``{name}={it if _BARE.fullmatch(it) else repr(it)}``" for it in values)
+            dtypes = [_DTYPES.get(it, it) for it in values]
+            said[slot].append(
+                phrase.format(
+                    name=name, equal=" or ".join(equal), either=_either(values), dtypes=_either(dtypes)
+                )
+            )
+    when = [*filter(None, [_call(claim, devices, said["call"])]), *said["when"]]
     if nested:
         when.append(f"one of the following {nested.name}s is used:")
     *others, last = (role_of(target, text) for target in claim.targets)
@@ -478,58 +485,17 @@ def _call(claim: Claim, devices: Sequence[str], said: Sequence[str]) -> str:
     return f"called on {on}" if on else ""
 
 
-def _argument(name: str, values: Sequence[str]) -> tuple[_Slot, str]:
-    match values:
-        case ["given"]:
-            return "when", f"``{name}`` tensor is given"
-        case ["list of tensors"]:
-            return "when", f"the {name} is a list of tensors"
-    return "when", f"`{name}` type is {_either(values)}"
-
-
 def _either(words: Sequence[str]) -> str:
     """Return "a", "a or b", "a, b or c"."""
     return " or ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
 
 
-# What each kind of condition says, and where in the sentence. What uninitialised memory is filled with is in none.
-_PHRASES: dict[Kind, Callable[[str, Sequence[str]], tuple[_Slot, str]]] = {
-    "keyword": lambda name, values: (
-        "having",
-        " or ".join(f"``{name}={value if _BARE.fullmatch(value) else repr(value)}``" for value in values),
-    ),
-    "output": lambda _, values: ("having", f"{_either(values)} output"),
-    "layout": lambda _, values: ("call", _either(values)),
-    "input": lambda name, values: (
-        ("call", _GRAD)
-        if name == "requires_grad"
-        else (
-            "when",
-            f"called with a {'quantized tensor' if [*values] == ['True'] else 'tensor that is not quantized'}",
-        )
-    ),
-    "dtype": lambda _, values: (
-        "when",
-        f"dtype is {_either([_DTYPES.get(value, value) for value in values])}",
-    ),
-    "argument": _argument,
-    "unspecified": lambda *_: ("end", "in some cases"),
-}
-
-
 # --- The lists as bullets in their own lines
 
-OTHER: dict[str, ListName] = {"deterministic": "raises", "raises": "deterministic"}
+OTHER: dict[str, Section] = {"deterministic": "raises", "raises": "deterministic"}
 
-Entries = dict[ListName, list["ListEntry"]]
-
-
-class ListEntry(Struct, kw_only=True):
-    """A bullet of a list, in its own lines."""
-
-    source: str
-    claims: tuple[Claim, ...]
-    loose: bool  # a blank line sets it off from the next one
+Entry = tuple[Claim, ...]  # the claims of a bullet, which hold its lines
+Entries = dict[str, list[Entry]]
 
 
 def entries_of(claims: Iterable[Claim]) -> Entries:
@@ -541,49 +507,35 @@ def entries_of(claims: Iterable[Claim]) -> Entries:
     entries: Entries = {"deterministic": [], "raises": []}
     listed = [claim for claim in claims if claim.section in OTHER]
     for _, group in groupby(listed, key=lambda claim: claim.order):
-        of_bullet = tuple(group)
-        source = of_bullet[0].source
-        if source is None:
+        entry = tuple(group)
+        if entry[0].source is None:
             raise UsageError(
                 "these claims do not hold the docstring's lines, so that the lists cannot be written again; scan a "
                 "torch that has docstrings, or choose --format md or json"
             )
-        entry = ListEntry(source=source.rstrip("\n"), claims=of_bullet, loose=source.endswith("\n"))
-        entries[list_of(of_bullet[0])].append(entry)
+        entries[entry[0].section].append(entry)
     return entries
 
 
 def text_of(entries: Entries) -> str:
     """Return both lists with their headings, indented as in the docstring."""
-    bullets = {name: "\n".join(sources(some)) for name, some in entries.items()}
+    bullets = {name: "\n".join(map(_lines, some)).rstrip("\n") for name, some in entries.items()}
     return "\n".join(
         HEADINGS[name] + (f"\n{textwrap.indent(text, INDENT)}\n" if text else "")
         for name, text in bullets.items()
     )
 
 
-def insert(entries: Entries, entry: ListEntry, where: ListName) -> None:
+def _lines(entry: Entry) -> str:
+    """Return the lines of a bullet, with the blank line behind it if there is one; behind a nested list it must be."""
+    source = entry[0].source or ""
+    lines = source.rstrip("\n")
+    return f"{lines}\n" if "\n\n" in lines or source != lines else lines
+
+
+def insert(entries: Entries, entry: Entry) -> None:
     """Put a bullet behind the last one of its list that names one of its ops, or at the end."""
-    some = entries[where]
-    targets = set(entry.claims[0].targets)
-    near = [place for place, one in enumerate(some) if not targets.isdisjoint(one.claims[0].targets)]
+    some = entries[entry[0].section]
+    targets = set(entry[0].targets)
+    near = [place for place, one in enumerate(some) if not targets.isdisjoint(one[0].targets)]
     some.insert(near[-1] + 1 if near else len(some), entry)
-
-
-def list_of(claim: Claim) -> ListName:
-    """Return the list that a claim stands in."""
-    return "raises" if claim.section == "raises" else "deterministic"
-
-
-def entry_of(where: ListName, source: str) -> ListEntry:
-    """Return a bullet of a list by its lines."""
-    claims = _read(where, source)
-    return ListEntry(source=source, claims=claims, loose="\n\n" in source)
-
-
-def sources(entries: Sequence[ListEntry]) -> Iterator[str]:
-    """Yield the lines of each bullet, with the blank line behind it."""
-    for place, entry in enumerate(entries):
-        last = place == len(entries) - 1
-        # A nested list needs a blank line before the next bullet.
-        yield entry.source + ("\n" if (entry.loose or "\n\n" in entry.source) and not last else "")

@@ -197,12 +197,12 @@ def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None, colu
 
 
 def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
-    (smallest, elements), shown = one.smallest, strongest(one.evidence)
+    smallest, shown = one.smallest, strongest(one.evidence)
     return View(
         {
             **fields_of(one, "op", "device", "direction", "finding"),
             "evidence": _ids(one.evidence),
-            "smallest": {"id": smallest.row.row.id, "elements": elements},
+            "smallest": {"id": smallest.row.id, "elements": input_elements(smallest)},
             "named": [claim.id for claim in one.named if claim.parsed],
             "unparsed": [claim.id for claim in one.named if not claim.parsed],
             "regenerated": lists.added.get((one.op, one.device)) if lists else None,
@@ -243,20 +243,12 @@ def _strongest_first(evidence: Sequence[Evidence]) -> list[str]:
 
 
 def render_rst(docs: Docs) -> Iterator[str]:
-    """Yield the two lists in the docstring's own form.
-
-    Raises:
-        UsageError: The claims do not hold the docstring's lines.
-    """
+    """Yield the two lists in the docstring's own form."""
     yield safe_lines(RegeneratedLists(docs).regenerated)
 
 
 def render_diff(docs: Docs) -> Iterator[str]:
-    """Yield a unified diff from the documented lists to the regenerated ones; nothing if they agree.
-
-    Raises:
-        UsageError: The claims do not hold the docstring's lines.
-    """
+    """Yield a unified diff from the documented lists to the regenerated ones; nothing if they agree."""
     lists = RegeneratedLists(docs)
     if lists.documented != lists.regenerated:
         yield from (f"# {one_line(text)}\n" for text in lists.notes if SIMULATED in text)
@@ -279,7 +271,7 @@ def drift_lines(docs: Docs) -> Iterator[str]:
         return f"{one.op}, {one.direction} on {one.place}: {one.finding}: {shown}"
 
     yield from judged("contradicted")
-    yield from (f"undocumented: {missing(one)}: {one.smallest[0].row.row.id}" for one in docs.undocumented)
+    yield from (f"undocumented: {missing(one)}: {one.smallest.row.id}" for one in docs.undocumented)
     yield from (f"self_contradictory: {one.id} and {other.id}" for one, other in docs.self_contradictory)
     yield from (f"unparsed: {claim.text}" for claim in docs.unparsed)
     yield from (f"unread: {missing(one)}; an unparsed bullet names it" for one in docs.unread)
@@ -306,12 +298,10 @@ def page_of(docs: Docs) -> Iterator[str]:
         report=report,
         page=View(
             {},
-            torch=docs.torch,
             matrices=docs.matrices,
             diff=diff,
             tiles=[one for one in report.count_lines if one[0] in _MARKS and one[1]],
             marks=_MARKS,
-            claims=len(report["claims"]),
             parts=pieces,
             worst_first=lambda claims: sorted(claims, key=lambda claim: list(_MARKS).index(claim.label)),
         ),
