@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Docs, JudgedClaim, join
@@ -17,9 +16,7 @@ from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import (
     MODES,
     Claim,
-    Condition,
     CpuComparison,
-    Kind,
     Mode,
     Schedule,
     SimulatedDevice,
@@ -146,11 +143,7 @@ def simulated(text: str, *rows: Planned, multiprocessors: int = 108, **known: An
 # Single bullets under the headings of the lists, and the claims they are read as.
 
 
-DETERMINISTIC = "    The following normally-nondeterministic operations will act\n    deterministically when ``mode=True``:\n"
-RAISES = (
-    "    The following normally-nondeterministic operations will throw a\n"
-    "    :class:`RuntimeError` when ``mode=True``:\n"
-)
+DETERMINISTIC, RAISES = HEADINGS.values()
 CUBLAS = (
     "    A handful of CUDA operations are nondeterministic unless the environment variable\n"
     "    ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` is set. If not, a :class:`RuntimeError`\n"
@@ -166,7 +159,3 @@ def read(bullet: str, heading: str = RAISES) -> tuple[Claim, ...]:
 def claim_of(bullet: str, heading: str = RAISES) -> Claim:
     (claim,) = read(bullet, heading)
     return claim
-
-
-def condition(kind: str, name: str, *values: str) -> Condition:
-    return Condition(kind=msgspec.convert(kind, Kind), name=name, values=values)

@@ -481,6 +481,7 @@ _add("report-columns-releases", "report older.jsonl run.jsonl --format text", ro
 _add("report-blind", "report blind.jsonl", _REPORTS, long="--all --format md")
 _add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
 _add("docs-distrusted", "docs distrusted.jsonl --check")
+_add("docs-plain", "docs plain.jsonl", "rst")
 _add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
 _add("report-releases", "report 2.13.0.jsonl 2.11.0.jsonl 2.15.0.jsonl", "text md html csv json")
 _add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")

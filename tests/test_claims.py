@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import re
-import string
-import textwrap
 import time
 import zipfile
 from collections import Counter
@@ -33,11 +30,11 @@ from detmatrix.scanner.claims.tables import (
 )
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from detmatrix.scanner.observations import versions
-from detmatrix.scanner.observations.records import Claim, Condition, Row
-from tests.documented import CUBLAS, DETERMINISTIC, RAISES, condition, read
+from detmatrix.scanner.observations.records import Claim, Row
+from tests.documented import CUBLAS, DETERMINISTIC, RAISES, read
 from tests.documented import claim_of as one
 
-# --- Bullets ---------------------------------------------------------------------------------------------------
+NESTED, ITEM = "when one of the following modes is used:", "\n\n          - ``linear``"
 
 
 @pytest.mark.parametrize(
@@ -80,23 +77,6 @@ def test_each_feature_of_the_grammar_shows_in_the_id(bullet: str, expected: str 
 
 
 @pytest.mark.parametrize(
-    "nested",
-    [
-        "when called on a CUDA tensor\n\n          - ``linear``",
-        "when one of the following modes is used:",
-        "when one of the following modes is used:\n\n          - ``linear`` mostly",
-        "when one of the following modes is used:\n\n          - ``linear``\n            on Tuesdays",
-        "when one of the following modes is used:\n\n          - ``linear``\n\n          Mostly.",
-    ],
-)
-def test_nested_list_out_of_place_is_unparsed(nested: str) -> None:
-    """A list that nothing announces, an announcement without list, and items of several words are not read."""
-    claim = one(f":func:`torch.interpolate` {nested}")
-
-    assert (claim.parsed, claim.targets) == (False, ("torch.interpolate",))
-
-
-@pytest.mark.parametrize(
     "bullet",
     [
         "",
@@ -116,14 +96,21 @@ def test_nested_list_out_of_place_is_unparsed(nested: str) -> None:
         ":func:`torch.a` with = indices output",
         ":func:`torch.a` when called on a CUDA tensorial",
         ":func:`torch.a` when called on a CUDA tensorin some cases",
+        # A list that nothing announces, an announcement without list, and items of several words.
+        f":func:`torch.a` when called on a CUDA tensor{ITEM}",
+        f":func:`torch.a` {NESTED}",
+        f":func:`torch.a` {NESTED}{ITEM} mostly",
+        f":func:`torch.a` {NESTED}{ITEM}\n            on Tuesdays",
+        f":func:`torch.a` {NESTED}{ITEM}\n\n          Mostly.",
     ],
 )
 def test_a_word_left_over_makes_a_bullet_unparsed(bullet: str) -> None:
-    """Nothing is guessed of a bullet that is not understood; its words stay."""
+    """Nothing is guessed of a bullet that is not understood; its words and the names of its ops stay."""
     claim = one(bullet)
 
     assert (claim.parsed, claim.device, claim.direction, claim.conditions) == (False, "any", "any", ())
-    assert claim.text == bullet
+    assert claim.text == " ".join(bullet.split())
+    assert claim.targets == tuple(re.findall(r"torch\.\w+", bullet))
     assert re.fullmatch(r"raises/[\w.+?]+/unparsed-[0-9a-f]{8}", claim.id)
 
 
@@ -138,9 +125,6 @@ def test_no_foreign_word_is_swallowed(word: str) -> None:
         swallowed += [bullet for bullet in longer if any(claim.parsed for claim in read(bullet))]
 
     assert swallowed == []
-
-
-# --- Lists -----------------------------------------------------------------------------------------------------
 
 
 def test_ops_under_an_unknown_heading_are_shown() -> None:
@@ -173,43 +157,21 @@ def test_indentation_may_slip(listed: str) -> None:
     assert [claim.id for claim in found] == ["raises/torch.a", "raises/torch.b/cuda"]
 
 
-# The docstring of the installed torch, the tables of the releases, and the wheels they are read from.
-
-# --- The docstring and the tables ------------------------------------------------------------------------------
+# --- The docstring of the installed torch, the tables of the releases, and the wheels they are read from
 
 
-@pytest.fixture(scope="module")
-def docstring() -> str:
+def test_installed_docstring_is_the_tabled_one() -> None:
+    """Every bullet line of the installed torch gives a claim, and the table of its release says the same."""
     torch = pytest.importorskip("torch")
-    return torch.use_deterministic_algorithms.__doc__ or ""
+    docstring, version = torch.use_deterministic_algorithms.__doc__ or "", torch.__version__.partition("+")[0]
+    found = parse_claims(docstring)
+    bullets = [claim for claim in found if claim.section != "note"]
 
-
-def test_installed_docstring_is_read_in_full(docstring: str) -> None:
-    """Every bullet line of the installed torch gives a claim, and every word of it is accounted for."""
-    found = [claim for claim in parse_claims(docstring) if claim.section != "note"]
-
-    assert len({claim.order for claim in found}) == len(re.findall(r"^ *\* ", docstring, re.MULTILINE))
-    assert [claim.text for claim in found if not claim.parsed] == []
-
-
-def test_installed_docstring_is_written_again(docstring: str) -> None:
-    """The sources of each section, indented, are the docstring's own lines."""
-    found = parse_claims(inspect.cleandoc(docstring))
-    for section in ("deterministic", "raises"):
-        sources = {claim.order: claim.source or "" for claim in found if claim.section == section}
-
-        assert textwrap.indent("\n".join(sources.values()), "    ") + "\n\n" in inspect.cleandoc(docstring)
-
-
-def test_installed_docstring_is_the_tabled_one(docstring: str) -> None:
-    """The table of the installed release says what its docstring says."""
-    torch = pytest.importorskip("torch")
-    version = torch.__version__.partition("+")[0]
-    if version not in documented_versions():
-        pytest.skip(f"torch {version} is not tabled")
-    tabled = tuple(msgspec.structs.replace(claim, source=None) for claim in parse_claims(docstring))
-
-    assert (*documented_claims(version), *documented_notes(version)) == tabled
+    assert len({claim.order for claim in bullets}) == len(re.findall(r"^ *\* ", docstring, re.MULTILINE))
+    if version in documented_versions():
+        tabled = (*documented_claims(version), *documented_notes(version))
+        assert tabled == tuple(msgspec.structs.replace(claim, source=None) for claim in found)
+    assert all(claim.parsed for claim in bullets)
 
 
 @pytest.mark.parametrize("version", documented_versions())
@@ -277,19 +239,22 @@ def test_contradictions_need_a_common_call(acting: str, raising: str, expected: 
     assert len(contradictions(found)) == expected
 
 
-def test_the_very_release_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among tables of one minor release the one asked for is taken, and else the latest."""
-    monkeypatch.setattr(claims, "DATA", tmp_path)
-    tables = {}
-    for patch in (0, 9, 10):
-        tables[patch] = parse_claims(f"{RAISES}\n* torch.v{patch}")
-        (tmp_path / f"2.99.{patch}.json").write_bytes(claims.encode_table(f"2.99.{patch}", tables[patch]))
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that stands for that of the tables."""
+    monkeypatch.setattr(claims, "DATA", tmp_path / "claims")
+    (tmp_path / "claims").mkdir()
+    return tmp_path / "claims"
 
-    assert [documented_claims(name)[0].targets for name in ("2.99.0", "2.99.9+cpu", "2.99.5")] == [
-        tables[0][0].targets,
-        tables[9][0].targets,
-        tables[10][0].targets,
-    ]
+
+def test_the_very_release_goes_first(data: Path) -> None:
+    """Among tables of one minor release the one asked for is taken, and else the latest."""
+    for name in ("2.99.0", "2.99.9", "2.99.10"):
+        table = parse_claims(f"{RAISES}\n* torch.v{name[5:]}")
+        (data / f"{name}.json").write_bytes(claims.encode_table(name, table))
+
+    found = {name: documented_claims(name)[0].targets for name in ("2.99.0", "2.99.9+cpu", "2.99.5")}
+    assert found == {"2.99.0": ("torch.v0",), "2.99.9+cpu": ("torch.v9",), "2.99.5": ("torch.v10",)}
 
 
 @pytest.mark.parametrize("version", ["1.13.1", "3.0.0", "2", "", "../../secrets"])
@@ -299,22 +264,19 @@ def test_untabled_release_is_refused(version: str) -> None:
         documented_claims(version)
 
 
-def test_damaged_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_table_is_refused(data: Path) -> None:
     """The message names the file and the field."""
-    monkeypatch.setattr(claims, "DATA", tmp_path)
-    (tmp_path / "2.99.0.json").write_text('{"torch":"2.99.0","claims":[{"id":3}]}')
+    (data / "2.99.0.json").write_text('{"torch":"2.99.0","claims":[{"id":3}]}')
 
     with pytest.raises(UsageError, match=r"2\.99\.0\.json: cannot be read .*\$\.claims\[0\]\.id.*restore"):
         documented_claims("2.99")
 
 
-# --- Wheels ----------------------------------------------------------------------------------------------------
-
-
-def wheel(folder: Path, init: str, name: str = "torch-2.99.0+cpu-cp311-none-any.whl") -> Path:
-    with zipfile.ZipFile(folder / name, "w") as file:
+def wheel(folder: Path, init: str) -> Path:
+    path = folder / "torch-2.99.0+cpu-cp311-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
         file.writestr("torch/__init__.py", init)
-    return folder / name
+    return path
 
 
 def function(docstring: str) -> str:
@@ -332,19 +294,17 @@ def test_wheel_is_read_and_not_run(tmp_path: Path) -> None:
 
 
 def test_command_writes_and_checks_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command tables a wheel; with --check it writes nothing and tells whether the table is current."""
-    monkeypatch.setattr(claims, "DATA", tmp_path / "claims")
     path = wheel(tmp_path, function(f"\n{RAISES}\n        * :func:`torch.a`\n        * torch.b mostly\n"))
+    data.rmdir()
 
     assert claims.main(["--check", str(path)]) == EXIT_CHECK_FAILED
     assert documented_versions() == ()
     assert claims.main([str(path)]) == EXIT_DONE
-    assert [(claim.text, claim.source) for claim in documented_claims("2.99.0")] == [
-        (":func:`torch.a`", None),
-        ("torch.b mostly", None),
-    ]
+    found = [(claim.text, claim.source) for claim in documented_claims("2.99.0")]
+    assert found == [(":func:`torch.a`", None), ("torch.b mostly", None)]
     assert claims.main(["--check", str(path)]) == EXIT_DONE
     assert "2.99.0: 2 raises; 2 claims, 1 unparsed\n  unparsed: torch.b mostly\n" in capsys.readouterr().out
 
@@ -388,51 +348,6 @@ def test_any_text_is_accepted(text: str) -> None:
     assert msgspec.json.decode(msgspec.json.encode(found), type=tuple[Claim, ...]) == found
 
 
-words = st.text(string.ascii_lowercase, min_size=1, max_size=6)
-
-
-@given(
-    ops=st.lists(words, min_size=1, max_size=3, unique=True),
-    role=st.sampled_from([":func:`torch.{}`", ":class:`torch.nn.{}`", "``torch.{}``", "torch.{}"]),
-    device=st.sampled_from(["cpu", "cuda", "mps"]),
-    verb=st.sampled_from(["called on", "attempting to differentiate"]),
-    keyword=st.none() | st.tuples(words, st.lists(words, min_size=1, max_size=3, unique=True)),
-    dtypes=st.lists(st.sampled_from(["floating", "complex", "integer"]), max_size=2, unique=True),
-    width=st.integers(30, 120),
-    indent=st.integers(0, 12),
-)
-def test_what_is_written_is_read(
-    ops: list[str],
-    role: str,
-    device: str,
-    verb: str,
-    keyword: tuple[str, list[str]] | None,
-    dtypes: list[str],
-    width: int,
-    indent: int,
-) -> None:
-    """A bullet put together from any ops, device, keyword values and dtypes is read back, however wrapped."""
-    bullet = ", ".join(role.format(op) for op in ops) + f" when {verb} a {device.upper()} tensor"
-    conditions = []
-    if keyword:
-        name, values = keyword
-        bullet += " when " + " or ".join(f"``{name}='{value}'``" for value in values)
-        conditions.append(condition("keyword", name, *values))
-    if dtypes:
-        bullet += f" with {' or '.join(dtypes)} dtype"
-        conditions.append(condition("dtype", "dtype", *dtypes))
-    wrapped = textwrap.fill(
-        bullet, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-    (claim,) = parse_claims(f"{DETERMINISTIC}\n{textwrap.indent('* ' + wrapped, ' ' * indent)}\n")
-
-    assert claim.parsed
-    assert claim.targets == tuple(role.format(op).strip("`").split("`")[-1] for op in ops)
-    assert (claim.device, claim.direction) == (device, "any" if verb == "called on" else "backward")
-    assert claim.conditions == tuple(conditions)
-    assert claim.text == bullet
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -454,9 +369,6 @@ def test_time_is_linear(text: str) -> None:
     parse_claims(f"{RAISES}\n{text}")
 
     assert time.process_time() - before < 10
-
-
-# Releases of torch are in order, whatever a file says that its torch is.
 
 
 def test_releases_are_in_order() -> None:
@@ -489,14 +401,12 @@ def test_release_and_minor_of_a_build(version: str, release: str, minor: tuple[i
 
 VERSIONS = documented_versions()
 CLAIMS = {version: documented_claims(version) for version in VERSIONS}
+LISTED = [claim for listed in CLAIMS.values() for claim in listed]
 ROWS = [row for device in ("cpu", "cuda") for row in known_rows(device, SPECS)]
-
 # There is no kernel to say it of: torch takes no complex tensors here, on any device we scan.
-NO_SUCH_KERNEL = {("torch.Tensor.index_reduce", "dtype=complex")}
-
-
+NO_SUCH_KERNEL = ("torch.Tensor.index_reduce dtype=complex",)
 # Traits of our own, beside the documented conditions: what could make a bullet true of some cases and not of others.
-OUR_TRAITS = ("antialias", "dims", "memory_format", "output_size", "reduction", "return_indices")
+OUR_TRAITS = {"antialias", "dims", "memory_format", "output_size", "reduction", "return_indices"}
 
 
 def parts_of(claim: Claim) -> Iterator[tuple[str, Claim]]:
@@ -504,15 +414,14 @@ def parts_of(claim: Claim) -> Iterator[tuple[str, Claim]]:
     for target in claim.targets:
         one = msgspec.structs.replace(claim, targets=(target,))
         yield target, one
-        for position, stated in enumerate(claim.conditions):
+        for place, stated in enumerate(claim.conditions):
             for value in stated.values:
-                narrow = msgspec.structs.replace(stated, values=(value,))
-                conditions = (*claim.conditions[:position], narrow, *claim.conditions[position + 1 :])
-                if (target, f"{stated.name}={value}") not in NO_SUCH_KERNEL:
-                    yield (
-                        f"{target} {stated.name}={value}",
-                        msgspec.structs.replace(one, conditions=conditions),
-                    )
+                conditions = [*claim.conditions]
+                conditions[place] = msgspec.structs.replace(stated, values=(value,))
+                yield (
+                    f"{target} {stated.name}={value}",
+                    msgspec.structs.replace(one, conditions=tuple(conditions)),
+                )
 
 
 def not_covered(listed: Sequence[Claim], rows: Sequence[Row]) -> list[str]:
@@ -522,32 +431,21 @@ def not_covered(listed: Sequence[Claim], rows: Sequence[Row]) -> list[str]:
         for claim in listed
         for part, narrow in parts_of(claim)
         # No row runs on MPS: what is said of it is measured elsewhere.
-        if not any(matches(row, narrow, ignore_device=claim.device == "mps") for row in rows)
+        if part not in NO_SUCH_KERNEL
+        and not any(matches(row, narrow, ignore_device=claim.device == "mps") for row in rows)
     ]
 
 
 def idle_names(specs: Sequence[OpSpec]) -> list[str]:
-    """Name the specs that name what no release documents."""
-    targets = {target for listed in CLAIMS.values() for claim in listed for target in claim.targets}
-    return [f"{spec.name}: {name}" for spec in specs for name in spec.documented if name not in targets]
+    """Name what specs name and no release documents."""
+    targets = {target for claim in LISTED for target in claim.targets}
+    return [name for spec in specs for name in spec.documented if name not in targets]
 
 
-def conditions() -> Iterator[Condition]:
-    for listed in CLAIMS.values():
-        for claim in listed:
-            yield from claim.conditions
-
-
-def idle_traits(specs: Sequence[OpSpec]) -> list[str]:
+def idle_traits(specs: Sequence[OpSpec]) -> set[str]:
     """Name the traits that no condition of any release asks for and that are not ours either."""
-    asked = {stated.name for stated in conditions()} | set(OUR_TRAITS)
-    return [
-        f"{spec.name}:{case}: {trait}"
-        for spec in specs
-        for case, declared in spec.cases.items()
-        for trait in declared.traits
-        if trait not in asked
-    ]
+    traits = {trait for spec in specs for case in spec.cases.values() for trait in case.traits}
+    return traits - {stated.name for claim in LISTED for stated in claim.conditions} - OUR_TRAITS
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -569,7 +467,7 @@ def test_specs_name_what_is_documented() -> None:
     """A name given for the lists' sake is in the list of some release."""
     assert not idle_names(SPECS)
     assert idle_names([replace(SPECS[0], documented=("torch.nn.Conv1", "torch.nn.Conv1d"))]) == [
-        f"{SPECS[0].name}: torch.nn.Conv1"
+        "torch.nn.Conv1"
     ]
 
 
@@ -579,7 +477,5 @@ def test_traits_are_conditions() -> None:
     slip = replace(spec.cases["overwrite"], traits={"acumulate": "False"})
 
     assert not idle_traits(SPECS)
-    assert idle_traits([replace(spec, cases={"overwrite": slip})]) == [
-        "torch.Tensor.put_:overwrite: acumulate"
-    ]
-    assert set(OUR_TRAITS) == {trait for row in ROWS for trait in row.traits} & set(OUR_TRAITS)
+    assert idle_traits([replace(spec, cases={"overwrite": slip})]) == {"acumulate"}
+    assert {trait for row in ROWS for trait in row.traits} >= OUR_TRAITS

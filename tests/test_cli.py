@@ -142,6 +142,17 @@ REFUSED = {
     f"docs {RUN} --format patch": "which --source names; give both",
     f"docs {RUN} --source a.py": "which --source names; give both",
     f"docs {RUN} --format pr --into a.md": "is a file of its own; write it with -o",
+    f"docs {RUN} --format patch --source none.py": "none.py: cannot be read (No such file or directory); give the torch/__init__.py",
+    f"docs {RUN} --format patch --source {CHECKED}": "checked.py: has no use_deterministic_algorithms with both lists",
+    "docs --recorded 2.1.": "--recorded 2.1.: no run of it is recorded; ",
+    f"docs --recorded 2.11 {RUN}": "--recorded names runs, and so does RUN; give one of them",
+    # Ops and libraries
+    f"explain Dropot {RUN}": "no op is called 'Dropot'; did you mean dropout or dropout3d or dropout2d?",
+    f"explain pad {RUN}": "'pad' means 7 ops; give one of them: torch.nn.ReflectionPad1d, torch.nn.ReflectionPad2d, ",
+    f"explain pooling {RUN}": "no op is called 'pooling'; it is a family, whose ops detmatrix list shows",
+    f"explain '' {RUN}": "no op is called ''; detmatrix list shows what there is",
+    f"explain zzzzzz {RUN}": "no op is called 'zzzzzz'; detmatrix list shows what there is",
+    "libraries cuRAND": "no entry is about 'cuRAND'; choose: cuBLAS, ",
     # Where it is to be written
     f"coverage {RUN} -o c.html": "c.html: this is not written as html; choose a name that ends in .md or .json, or give --format",
     f"coverage {RUN} -o c.pdf": "c.pdf: this is not written as pdf; choose a name that ends in .md or .json, or give --format",

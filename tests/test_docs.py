@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.judge import Agreement, Docs, join
+from detmatrix.reports.docs.judge import Docs, join
 from detmatrix.reports.docs.regenerate import RegeneratedLists
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations.records import Claim, CpuComparison
+from detmatrix.scanner.observations.records import CpuComparison
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.documented import (
     CUDA,
     SIMULATED,
     bullets,
+    claim_of,
     docs_of,
     docstring,
     only,
@@ -32,54 +33,48 @@ from tests.documented import (
 from tests.runs import Planned, drifting, ran, row, stable
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize(
-    ("finding", "acting", "raising"),
-    [
-        ("fixed_by_mode", "confirmed", "contradicted"),
-        ("mode_dependent", "confirmed", "contradicted"),
-        ("deterministic", "not_triggered", "contradicted"),
-        ("raises", "contradicted", "confirmed"),
-        ("over_alert", "contradicted", "confirmed"),
-        ("silent", "contradicted", "contradicted"),
-        ("inconclusive", "not_run", "not_run"),
-    ],
-)
-def test_a_finding_decides(device: str, finding: Finding, acting: Agreement, raising: Agreement) -> None:
-    """What one row shows confirms or contradicts a bullet, by the list in which the bullet stands."""
-    bullet = f"torch.a when called on a {device.upper()} tensor"
-    rows = [shown("torch.a", finding, device)]
-
-    assert acting == only(docs_of(docstring([bullet]), rows)).agreement
-    assert raising == only(docs_of(docstring([], [bullet]), rows)).agreement
+def agreements(
+    bullet: str, rows: list[Planned], doubt: Callable[[Docs], Docs] = lambda docs: docs
+) -> list[Any]:
+    """Return what rows make of a bullet in the list of what acts, and in that of what raises."""
+    texts = docstring([bullet]), docstring([], [bullet])
+    return [only(doubt(docs_of(text, rows))).agreement for text in texts]
 
 
 @pytest.mark.parametrize(
-    ("findings", "acting", "raising"),
+    ("findings", "acting", "raising", "vague"),
     [
-        (["deterministic", "fixed_by_mode", "inconclusive"], "confirmed", "contradicted"),
-        (["deterministic", "inconclusive"], "not_triggered", "contradicted"),
-        (["fixed_by_mode", "raises"], "contradicted", "contradicted"),
-        (["raises", "over_alert", "inconclusive"], "contradicted", "confirmed"),
+        (["fixed_by_mode"], "confirmed", "contradicted", "not_triggered"),
+        (["mode_dependent"], "confirmed", "contradicted", "not_triggered"),
+        (["deterministic"], "not_triggered", "contradicted", "not_triggered"),
+        (["raises"], "contradicted", "confirmed", "confirmed"),
+        (["over_alert"], "contradicted", "confirmed", "confirmed"),
+        (["silent"], "contradicted", "contradicted", "not_triggered"),
+        (["inconclusive"], "not_run", "not_run", "not_run"),
+        # One contradicting row contradicts; short of that one confirming row confirms. What is vague cannot be contradicted.
+        (["deterministic", "fixed_by_mode", "inconclusive"], "confirmed", "contradicted", "not_triggered"),
+        (["deterministic", "inconclusive"], "not_triggered", "contradicted", "not_triggered"),
+        (["fixed_by_mode", "raises"], "contradicted", "contradicted", "confirmed"),
+        (["raises", "over_alert", "inconclusive"], "contradicted", "confirmed", "confirmed"),
     ],
 )
-def test_rows_join(findings: list[Finding], acting: Agreement, raising: Agreement) -> None:
-    """One contradicting row contradicts; short of that one confirming row confirms. What is vague cannot be contradicted."""
-    rows = [shown("torch.a", finding) for finding in findings]
+def test_findings_decide(findings: list[Finding], acting: str, raising: str, vague: str) -> None:
+    """What rows show confirms or contradicts a bullet, by the list in which the bullet stands."""
+    for device in ("cpu", "cuda"):
+        rows = [shown("torch.a", finding, device) for finding in findings]
 
-    assert acting == only(docs_of(docstring([f"torch.a {CUDA}"]), rows)).agreement
-    assert raising == only(docs_of(docstring([], [f"torch.a {CUDA}"]), rows)).agreement
-    vague = "confirmed" if {*findings} & {"raises", "over_alert"} else "not_triggered"
-    assert vague == only(docs_of(docstring([], ["torch.a in some cases"]), rows)).agreement
+        assert agreements(f"torch.a when called on a {device.upper()} tensor", rows) == [acting, raising]
+        assert agreements("torch.a in some cases", rows)[1] == vague
 
 
-def test_cublas_bullets_act_deterministically() -> None:
+@pytest.mark.parametrize(
+    ("finding", "agreement"), [("fixed_by_mode", "confirmed"), ("raises", "contradicted")]
+)
+def test_cublas_bullets_act_deterministically(finding: Finding, agreement: str) -> None:
     """The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically."""
     text = "Sets.\n\n    If CUBLAS_WORKSPACE_CONFIG is not set, these raise:\n\n        * :func:`torch.mm`\n"
 
-    shown_as: dict[Finding, Agreement] = {"fixed_by_mode": "confirmed", "raises": "contradicted"}
-    for finding, agreement in shown_as.items():
-        assert only(docs_of(text, [shown("torch.mm", finding)])).agreement == agreement
+    assert only(docs_of(text, [shown("torch.mm", finding)])).agreement == agreement
 
 
 def test_untrusted_runs_are_no_evidence() -> None:
@@ -105,19 +100,16 @@ def test_untrusted_runs_are_no_evidence() -> None:
     ],
 )
 def test_sameness_where_nothing_could_race_is_no_evidence(
-    doubt: Callable[[Docs], Docs], finding: Finding, acting: Agreement, raising: Agreement
+    doubt: Callable[[Docs], Docs], finding: Finding, acting: str, raising: str
 ) -> None:
     """At low power, and with one thread at work, only an alert and bits that differ say something of a bullet."""
     rows = [shown("torch.a", finding)]
-    a, b = (
-        only(doubt(docs_of(text, rows)))
-        for text in (docstring([f"torch.a {CUDA}"]), docstring([], [f"torch.a {CUDA}"]))
-    )
+    why = "low power: " if doubt is weak else "serial: one thread did all the work"
 
-    assert (a.agreement, b.agreement) == (acting, raising)
+    assert agreements(f"torch.a {CUDA}", rows, doubt) == [acting, raising]
     if acting == "not_run":
-        why = "low power: " if doubt is weak else "serial: one thread did all the work"
-        assert a.reason.startswith(f"no evidence in 1 row: {why}")
+        reason = only(doubt(docs_of(docstring([f"torch.a {CUDA}"]), rows))).reason
+        assert reason.startswith(f"no evidence in 1 row: {why}")
 
 
 def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
@@ -194,11 +186,6 @@ def test_runs_that_do_not_join(runs: list[Matrix], message: str) -> None:
         join(runs)
 
     assert str(raised.value).startswith(message)
-
-
-def claim_of(bullet: str) -> Claim:
-    """Return what a bullet in the first list claims of its first device."""
-    return parse_claims(docstring([bullet]))[0]
 
 
 @pytest.mark.parametrize(

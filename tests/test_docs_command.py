@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.commands import Command
 from tests.compared import shows
 from tests.conftest import one_line, refused
 from tests.documented import docstring
-from tests.runs import ENVIRONMENT, SETTINGS, row, write_run
+from tests.runs import SETTINGS, row, write_run
 
 TEXT = docstring(
     [":func:`torch.a` when called on a CPU tensor", ":func:`torch.b` when called on a CPU tensor"],
@@ -36,122 +37,57 @@ def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
     path = drifted.parent / "LISTS.md"
     path.write_text("<!-- detmatrix docs:begin -->\n<!-- detmatrix docs:end -->\n")
     command = ("docs", drifted.name, "--into", path.name)
-    stale, written = detmatrix(*command, "--check"), detmatrix(*command)
-    text = path.read_text()
-    current = detmatrix(*command, "--check")
+    stale, written, current = (detmatrix(*command, *more) for more in (["--check"], [], ["--check"]))
 
     assert [done.returncode for done in (stale, written, current)] == [1, 0, 0]
-    assert one_line(stale.stdout) == (
-        "LISTS.md: the block 'docs' is stale; regenerate it with "
-        "detmatrix docs run.jsonl --format md --into LISTS.md"
-    )
-    assert text.splitlines()[0] == (
-        "<!-- detmatrix docs:begin detmatrix docs run.jsonl --format md --into LISTS.md -->"
-    )
-    assert detmatrix("docs", drifted).stdout in text
+    made = "detmatrix docs run.jsonl --format md --into LISTS.md"
+    assert one_line(stale.stdout) == f"LISTS.md: the block 'docs' is stale; regenerate it with {made}"
+    assert path.read_text().startswith(f"<!-- detmatrix docs:begin {made} -->\n")
+    assert detmatrix("docs", drifted).stdout in path.read_text()
     assert (written.stdout, current.stdout) == ("", "")
 
 
-def test_a_run_without_the_docstrings_lines_gives_no_lists(detmatrix: Command, tmp_path: Path) -> None:
-    """What an older detmatrix recorded holds claims alone."""
-    write_run(tmp_path / "old.jsonl", environment=replace(ENVIRONMENT, threads=1))
-
-    assert "do not hold the docstring's lines" in refused(detmatrix("docs", "old.jsonl", "--format", "rst"))
-
-
 ROOT = Path(__file__).parent.parent
-LISTS = docstring(
-    [
-        ":class:`torch.nn.MaxPool3d` when attempting to differentiate a CUDA tensor",
-        ":func:`torch.a` when called on a CPU tensor",
-    ],
-    [
-        ":func:`torch.c` when called on a CPU tensor",
-        ":class:`torch.nn.ReflectionPad2d` when attempting to differentiate a CUDA tensor",
-    ],
-)
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Return the torch/__init__.py of a repository, in which the lists stand far below the top."""
-    source = tmp_path / "checkout" / "torch" / "__init__.py"
-    source.parent.mkdir(parents=True)
-    above = "# A comment.\n" * 300
-    source.write_text(
-        f'{above}def use_deterministic_algorithms(mode):\n    r"""Sets.\n{LISTS}\n    """\n    return mode\n'
-    )
-    subprocess.run(["git", "init", "-q", str(source.parent.parent)], check=True)
-    return source
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run in which an op that is said to act raises."""
-    return write_run(tmp_path / "run.jsonl", [shows("raises", row("torch.a"))], claims=parse_claims(LISTS))
-
-
-def _applied(checkout: Path, patch: str) -> str:
-    """Let git apply a patch as a file, and return what the file holds then."""
-    subprocess.run(
-        ["git", "apply", "--verbose", "-"],
-        input=patch, text=True, check=True, cwd=checkout.parent.parent, capture_output=True,
-    )  # fmt: skip
-    return checkout.read_text()
+FUNCTION = 'def use_deterministic_algorithms(mode):\n    r"""Sets.\n{}\n    """\n    return mode\n'
 
 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (None, "cannot be read (No such file or directory)"),
         ("def f(: pass", "is no Python that can be read"),
         ("(" * 100_000, "is no Python that can be read"),
-        ("x = 1\n", "has no use_deterministic_algorithms with both lists"),
+        (FUNCTION.format(TEXT.replace("  *", "    *")), "are not laid out as PyTorch's are"),
+        # A bullet that holds a command for terminals.
         (
-            f'def use_deterministic_algorithms(mode):\n    r"""Sets.\n{LISTS.replace(" tensor", "  tensor")}\n    """\n'.replace(
-                "        *", "          *"
-            ),
-            "are not laid out as PyTorch's are",
+            FUNCTION.format(TEXT.replace("torch.c`", "torch.c` \x1b[2J")),
+            "hold characters that cannot be shown",
         ),
     ],
 )
 def test_a_source_that_cannot_be_patched_is_one_line(
-    detmatrix: Command, run: Path, content: str | None, text: str
+    detmatrix: Command, drifted: Path, content: str, text: str
 ) -> None:
-    """A file that is missing, is no Python, or has no lists; it is never executed."""
-    source = run.parent / "other.py"
-    if content is not None:
-        source.write_text(content)
-    done = detmatrix("docs", run, "--format", "patch", "--source", source)
+    """A file that is no Python, or has other lists; it is never executed, and nothing of it reaches a terminal."""
+    source = drifted.parent / "other.py"
+    source.write_text(content)
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert text in one_line(done.stderr)
-
-
-def test_a_patch_sends_nothing_to_a_terminal(detmatrix: Command, checkout: Path, run: Path) -> None:
-    """A bullet that holds a command for terminals is refused; what a run file is called is spelled out."""
-    checkout.write_text(checkout.read_text().replace("torch.c`", "torch.c` \x1b[2J"))
-    done = detmatrix("docs", run, "--format", "patch", "--source", checkout)
-
-    assert done.returncode == 2
-    assert "hold characters that cannot be shown" in one_line(done.stderr)
+    assert text in refused(detmatrix("docs", drifted, "--format", "patch", "--source", source))
 
 
 def test_git_applies_to_the_file_of_the_installed_torch(detmatrix: Command, tmp_path: Path) -> None:
     """The lists of a release are laid out as they are read: a bullet that fails moves, and git takes the patch."""
     torch = pytest.importorskip("torch")
-    source = Path(torch.__file__)
-    claims = parse_claims(torch.use_deterministic_algorithms.__doc__ or "")
     rows = [shows("fixed_by_mode", row("torch.nn.AvgPool3d", direction="backward", device="cuda:0"))]
-    settings = replace(SETTINGS, device="cuda:0")
-    write_run(tmp_path / "run.jsonl", rows, claims=claims, settings=settings)
-    patch = detmatrix("docs", "run.jsonl", "--format", "patch", "--source", source).stdout
+    claims = parse_claims(torch.use_deterministic_algorithms.__doc__ or "")
+    write_run(tmp_path / "run.jsonl", rows, claims=claims, settings=replace(SETTINGS, device="cuda:0"))
     copy = tmp_path / "checkout" / "torch" / "__init__.py"
     copy.parent.mkdir(parents=True)
-    copy.write_bytes(source.read_bytes())
-    subprocess.run(["git", "init", "-q", str(copy.parent.parent)], check=True)
-    _applied(copy, patch)
-    again = detmatrix("docs", "run.jsonl", "--format", "patch", "--source", copy)
+    shutil.copy(torch.__file__, copy)
+    command = ("docs", "run.jsonl", "--format", "patch", "--source", copy)
+    patch = detmatrix(*command).stdout
+    for git in (["init", "-q"], ["apply", "--verbose", "-"]):
+        subprocess.run(["git", *git], input=patch, text=True, check=True, cwd=tmp_path / "checkout")
+    again = detmatrix(*command)
 
     assert (again.returncode, again.stdout, one_line(again.stderr)) == (0, "", f"{copy}: nothing to change")
     assert sum(line[:1] in "+-" and line[:3] not in {"+++", "---"} for line in patch.splitlines()) == 2
@@ -209,25 +145,13 @@ def _printed(code: str) -> str:
     return printed.getvalue()
 
 
-def test_without_a_run_the_recorded_ones_of_the_newest_release_count(detmatrix: Command) -> None:
-    """What was measured and what was simulated of it stand side by side; the runs are named."""
-    done = detmatrix("docs")
+def test_without_a_run_the_recorded_ones_count(detmatrix: Command) -> None:
+    """Those of the newest release, or of the newest that begins as asked, measured and simulated side by side; they are named."""
+    newest, older = detmatrix("docs"), detmatrix("docs", "--recorded", "2.11")
 
-    assert done.returncode == 0
-    assert re.match(
-        r"docs: \S+/torch-([\d.]+)-cpu\.jsonl\.gz, \S+/torch-\1-simulated-\S+\.jsonl\.gz", done.stderr
-    )
-    assert "| CPU, measured" in done.stdout
-    assert "| CUDA, simulated" in done.stdout
-
-
-def test_recorded_runs_are_named_by_their_release(detmatrix: Command) -> None:
-    """The newest that begins so; none of another, and not beside runs."""
-    older = detmatrix("docs", "--recorded", "2.11")
-    none = detmatrix("docs", "--recorded", "2.1.")
-    both = detmatrix("docs", "--recorded", "2.11", "run.jsonl")
-
+    assert (newest.returncode, older.returncode) == (0, 0)
+    named = r"docs: \S+/torch-([\d.]+)-cpu\.jsonl\.gz, \S+/torch-\1-simulated-\S+\.jsonl\.gz"
+    assert re.match(named, newest.stderr)
+    assert "| CPU, measured" in newest.stdout
+    assert "| CUDA, simulated" in newest.stdout
     assert older.stdout.startswith("# What torch 2.11.0 documents")
-    assert re.search(r"--recorded 2\.1\.: no run of it is recorded; .*2\.11\.0", one_line(none.stderr))
-    assert (none.returncode, both.returncode) == (2, 2)
-    assert one_line(both.stderr) == "detmatrix: --recorded names runs, and so does RUN; give one of them"

@@ -146,21 +146,6 @@ def test_a_run_of_ones_own_stands_for_the_recorded_one_of_its_device(
     assert "CPU, measured" in shown
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("Dropot", "no op is called 'Dropot'; did you mean dropout or dropout3d or dropout2d?"),
-        ("pad", "'pad' means 7 ops; give one of them: torch.nn.ReflectionPad1d, torch.nn.ReflectionPad2d, "),
-        ("pooling", "no op is called 'pooling'; it is a family, whose ops detmatrix list shows"),
-        ("", "no op is called ''; detmatrix list shows what there is"),
-        ("zzzzzz", "no op is called 'zzzzzz'; detmatrix list shows what there is"),
-    ],
-)
-def test_names_that_mean_no_op(detmatrix: Command, name: str, expected: str) -> None:
-    """One line, which names what is meant."""
-    assert refused(detmatrix("explain", name, RUN)).startswith(expected)
-
-
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.
 
 PLACE = re.compile(r"https://github.com/pytorch/pytorch/blob/[0-9a-f]{40}/.+")
@@ -190,16 +175,6 @@ def test_what_libraries_document_has_its_place() -> None:
         assert {name for one in raw[part] for name in one} <= {*known.split()}
     composed = {pattern for call in table.calls for pattern in call.ops}
     assert {pattern for one in raw["composed"] for pattern in one["ops"]} <= composed
-
-
-def test_a_library_that_is_not_there(detmatrix: Command) -> None:
-    """One line, which names those that are."""
-    told = refused(detmatrix("libraries", "cuRAND"))
-
-    assert (
-        told.strip()
-        == f"no entry is about 'cuRAND'; choose: {', '.join(libraries.documented_libraries().names)}"
-    )
 
 
 @pytest.mark.parametrize(

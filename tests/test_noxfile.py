@@ -71,20 +71,14 @@ def test_wrong_arguments_end_the_session_in_a_line(
 
 
 @pytest.fixture
-def environments(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Let environments be names, and the working directory an empty one."""
-    monkeypatch.setattr(noxfile, "environment_of", lambda _, torch: f"python-{torch}")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, environments: Path) -> Path:
-    """A machine whose builds of torch can be simulated, and environments that are names."""
-    monkeypatch.setattr(noxfile, "environment_for_cuda", lambda _, torch: f"cuda-{torch}")
+def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty folder on a machine whose builds of torch can be simulated, and environments that are names."""
+    for function, kind in (("environment_of", "python"), ("environment_for_cuda", "cuda")):
+        monkeypatch.setattr(noxfile, function, lambda _, torch, kind=kind: f"{kind}-{torch}")
     monkeypatch.setattr(noxfile.sys, "platform", "linux")
     monkeypatch.setattr(noxfile.platform, "machine", lambda: "x86_64")
-    return environments
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -125,10 +119,10 @@ def test_scan_passes_on_what_is_not_its_own(
     ],
 )
 def test_interrupted_scan_goes_on(
-    noxfile: ModuleType, environments: Path, posargs: tuple[str, ...], last: str, flags: list[str]
+    noxfile: ModuleType, linux: Path, posargs: tuple[str, ...], last: str, flags: list[str]
 ) -> None:
     """Running the session again scans again, or goes on; a file that was named is the user's business."""
-    (environments / "detmatrix.jsonl").write_text(f"{last}\n", encoding="utf-8")
+    (linux / "detmatrix.jsonl").write_text(f"{last}\n", encoding="utf-8")
     session = _session(*posargs)
 
     noxfile.scan.func(session)
