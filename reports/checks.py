@@ -21,7 +21,13 @@ from detmatrix.reports.render import grouped
 from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import BESIDE_MEANING, DOUBTS, FINDING_MEANING, WORST_FIRST
+from detmatrix.scanner.verdicts.vocabulary import (
+    BESIDE_MEANING,
+    DOUBTS,
+    FINDING_MEANING,
+    RAISING,
+    WORST_FIRST,
+)
 
 Level = Literal["error", "warning", "notice"]
 State = Literal["passed", "failed", "skipped", "error"]
@@ -34,7 +40,7 @@ _PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 # What is an error unless something else is asked for, and what is worth a warning in any case.
 FAILS: tuple[str, ...] = (*BESIDE_MEANING, "silent")
-WARNS: tuple[str, ...] = (*FAILS, "raises", "over_alert")
+WARNS: tuple[str, ...] = (*FAILS, *RAISING)
 
 # What is found of a row with the flag off and on, the worst first, and what it means.
 _MEANINGS: dict[str, str] = {

@@ -50,8 +50,10 @@ from detmatrix.scanner.verdicts.vocabulary import (
     BESIDE,
     BESIDE_MEANING,
     COLUMN_WORDS,
+    CURED,
     FINDING,
     FINDING_MEANING,
+    RAISING,
     WORST_FIRST,
     Finding,
 )
@@ -216,11 +218,11 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequ
         both := _named(row for row in rows if row.finding == worst and row.unfilled.differing)
     ):
         advice += f" Leave torch.utils.deterministic.fill_uninitialized_memory on: {both} needs both."
-    fixed = _named(row for row in rows if row.finding in ("fixed_by_mode", "uninitialized"))
+    fixed = _named(row for row in rows if row.finding in CURED)
     raising = _named(row for row in rows if row.on.verdict == "raises")
-    if worst in {"raises", "over_alert"} and fixed:
+    if worst in RAISING and fixed:
         return f"{advice} Cases that raise: {raising}. The flag fixes: {fixed}."
-    if worst in {"fixed_by_mode", "uninitialized"} and raising:
+    if worst in CURED and raising:
         return f"{advice} Cases that raise with it: {raising}."
     return advice
 

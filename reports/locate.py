@@ -49,7 +49,7 @@ from detmatrix.scanner.programs.process import ProgramSettings, observe_program,
 from detmatrix.scanner.programs.runs import hold
 from detmatrix.scanner.run.simulation import simulated_gpu
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
+from detmatrix.scanner.verdicts.vocabulary import CURED, FINDINGS, Finding
 
 # What an op that differs and does this with the flag on is called in the matrix.
 _FINDINGS: dict[WithFlag | None, Finding] = {
@@ -95,7 +95,7 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
 
 
 # Findings of rows whose bits hang on the order of execution, worst first.
-_HANGS: tuple[Finding, ...] = ("silent", "raises", "fixed_by_mode", "uninitialized")
+_HANGS: tuple[Finding, ...] = ("silent", "raises", *CURED)
 _TO_DO = {
     "silent": "the flag does not cure it; choose another op",
     "raises": "the flag stops it with an error; choose another op",

@@ -25,7 +25,7 @@ from detmatrix.reports.matrix.columns import dependence_change
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, digest_kind
 from detmatrix.scanner.verdicts.cells import COMPARED, Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding, Word, meanings
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, CURED, Finding, Word, meanings
 
 Kind = Literal["regressed", "improved", "changed", "added", "removed", "not_comparable", "same"]
 
@@ -209,8 +209,6 @@ _RANK: dict[Finding, int] = {
 }
 # No verdict of a mode carries these, so that they are neither better nor worse than another finding.
 _UNMEASURED: set[Finding] = {"inconclusive", "order_dependent"}
-# A scan that does not run ops without the fill cannot tell these two apart.
-_CURED: set[Finding] = {"fixed_by_mode", "uninitialized"}
 # The same of the flag on alone, and of a chosen mode, which PyTorch may refuse to run as surely as it raises an alert.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "refused": 1, "deterministic": 2}
 _PROOF: dict[str, tuple[str, str]] = {
@@ -226,7 +224,8 @@ _BOUNDS_FACTOR = 2
 
 def class_of(old: Finding, new: Finding) -> Kind:
     """Return what two findings make of a row, before any doubt: the table that ``judge`` starts from."""
-    if old == new or {old, new} == _CURED:
+    # A scan that does not run ops without the fill cannot tell what the flag cures from what the fill does.
+    if old == new or {old, new} == set(CURED):
         return "same"
     if _UNMEASURED & {old, new}:
         return "not_comparable"

@@ -30,7 +30,7 @@ from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.bound import upper_bound
 from detmatrix.scanner.verdicts.controls import distrust
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
-from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_WORDS, FINDINGS, Finding
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, CURED, FINDING_WORDS, FINDINGS, RAISING, Finding
 
 # "args[0]: float32 (64, 3), strides (1, 64)", as a worker writes its inputs down
 _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
@@ -283,7 +283,7 @@ NOT_LISTED = "not listed"
 # In the names of ops that are to return memory as it is: "torch.Tensor.new_empty_strided", "torch.ops.aten.resize_".
 _HANDS_OUT = re.compile(r"[._](?:empty|resize)|\.new$")
 # What a row shows that the lists ought to say of its op.
-UNDOCUMENTED: tuple[Finding, ...] = ("silent", "raises", "over_alert", "fixed_by_mode", "uninitialized")
+UNDOCUMENTED: tuple[Finding, ...] = ("silent", *RAISING, *CURED)
 
 
 class RunLists(Struct, frozen=True, dict=True):

@@ -30,7 +30,16 @@ from detmatrix.scanner.observations import versions
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.cells import USABLE, Cell
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING, NO_SIGN, VERDICT, WORST_FIRST, Finding
+from detmatrix.scanner.verdicts.vocabulary import (
+    BESIDE,
+    CURED,
+    FINDING,
+    NO_SIGN,
+    RAISING,
+    VERDICT,
+    WORST_FIRST,
+    Finding,
+)
 
 _DEVICES = {"cpu": "the CPU", "cuda": "CUDA"}
 UNKNOWN, OTHER_BITS = "?", "~"
@@ -56,7 +65,6 @@ MOST = 25  # ops that are listed unless all are asked for: a screen of them
 _NAMED = 8  # ops of which nothing else is said
 # The list of cuBLAS (up to 2.9) is one of what raises.
 _SHORT = SECTION_WORDS | {"cublas": "raises"}
-_FIXED = ("fixed_by_mode", "uninitialized")  # findings that the flag mends
 
 RunRow = tuple[int, MatrixRow]  # a row, and the place of its run among those of the report
 
@@ -439,11 +447,11 @@ def _of_flag(finding: Finding, rows: Sequence[MatrixRow], weak: Iterable[str], q
     """Return what to do about an op, by its worst rows with the flag off and on; *weak* says why a direction shows little."""
     of = [row for row in rows if row.finding == finding]
     raising = sum(row.on.verdict == "raises" for row in rows)
-    fixed = sum(row.finding in _FIXED for row in rows)
+    fixed = sum(row.finding in CURED for row in rows)
     action = FINDING[finding].action
-    if finding in {"raises", "over_alert"} and fixed:
+    if finding in RAISING and fixed:
         return f"raises in {several(raising, 'row')}; flag fixes {fixed}"
-    if finding in _FIXED and raising:
+    if finding in CURED and raising:
         return f"{FINDING['fixed_by_mode'].action}; raises in {several(raising, 'row')}"
     if finding == "fixed_by_mode" and all(map(is_filled, of)):
         return FINDING["uninitialized"].action  # a run that was made before there was such a finding

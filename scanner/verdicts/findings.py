@@ -32,6 +32,7 @@ from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, PowerCheck, Race
 from detmatrix.scanner.verdicts.simulated import proved, witness_words
 from detmatrix.scanner.verdicts.vocabulary import (
     BESIDE,
+    CURED,
     DEPENDENCE_FOUND,
     DOUBTS,
     Finding,
@@ -53,8 +54,6 @@ NEED_RUNS: dict[Finding, str] = {
 # race that shows in one of 200 executions is seen in 1000 of them with 99 %.
 _AIM: dict[Finding, int] = {"mode_dependent": MOST_FURTHER, "over_alert": LEAST_RUNS}
 _RESTS_ON: dict[Finding, tuple[Mode, ...]] = {"mode_dependent": ("off", "on"), "over_alert": ("off",)}
-# Findings of rows that differ with the flag off and did not with it on.
-_CURED: tuple[Finding, ...] = ("fixed_by_mode", "uninitialized")
 # Findings that rest on nothing having differed.
 _STILL: tuple[Finding, ...] = ("deterministic", *NEED_RUNS)
 
@@ -553,7 +552,7 @@ def matrix(
             for mode, cell in cells.items()
             if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
         }
-        uncured: dict[Mode, Cell] = {"off": off, "unfilled": cells["unfilled"]} if finding in _CURED else {}
+        uncured: dict[Mode, Cell] = {"off": off, "unfilled": cells["unfilled"]} if finding in CURED else {}
         weak = power_check.weak(place, still, lines, uncured)
         for mode in (it for it in CHOSEN_MODES if it in header.settings.modes):
             cell = row_cell(by_mode[mode], runs_in(mode, row, cells) or missing, row)

@@ -148,6 +148,9 @@ FINDING: dict[Finding, Word] = {
 }
 FINDINGS: tuple[Finding, ...] = tuple(FINDING)
 WORST_FIRST: tuple[Finding, ...] = tuple(sorted(FINDING, key=lambda name: FINDING[name].rank))
+# Of rows that differ with the flag off and did not with it on; of those that raise with it on.
+CURED: tuple[Finding, ...] = ("fixed_by_mode", "uninitialized")
+RAISING: tuple[Finding, ...] = ("raises", "over_alert")
 # What a simulated GPU shows of a row beside its finding; the worst first.
 BESIDE: dict[str, Word] = {
     "wrong_with_flag": Word(
