@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import textwrap
+import webbrowser
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path, PurePath
 from typing import Any
@@ -13,9 +16,9 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from detmatrix.reports.render import check_place, write_report, write_to_stdout, write_whole
+from detmatrix.reports.render import check_place, write_to_stdout, write_whole
 from detmatrix.scanner.cli.options import form_of, format_option, output_option
-from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
+from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line
 
 DEFAULT_RUN = Path("detmatrix.jsonl")
 CHECK_WITHOUT_INTO = "--check says whether the block in a file is stale; name the file with --into"
@@ -56,12 +59,25 @@ def refuse(*wrong: tuple[object, str]) -> None:
             raise UsageError(message)
 
 
-def deliver(pieces: Iterable[str], form: str, path: str | None, sources: Sequence[str] = ()) -> None:
-    """Write a report to standard output, or into a file, which no source may be; of a page it is said where it is."""
+def deliver(
+    pieces: Iterable[str], form: str, path: str | None, sources: Sequence[str] = (), *, opens: bool = False
+) -> None:
+    """Write a report to standard output, or into a file, which no source may be.
+
+    It says where the file is: of a page always, of others to whoever waits at a terminal. If it *opens* it, a browser shows it.
+    """
     if path is None:
         write_to_stdout(pieces)
-    else:
-        write_report(Path(path), pieces, sources, page=form == "html")
+        return
+    write_whole(Path(path), pieces, sources)
+    if form == "html" or sys.stderr.isatty():
+        click.echo(one_line(f"Wrote {path}"), err=True)
+    if opens:
+        address, shown = Path(path).resolve().as_uri(), False
+        with suppress(webbrowser.Error, OSError):
+            shown = webbrowser.open(address)
+        if not shown:
+            click.echo(f"detmatrix: no web browser was found; open {address}", err=True)
 
 
 def writes(
@@ -100,104 +116,86 @@ def command_words(command: str, paths: Iterable[str], options: Sequence[str]) ->
     return text.replace("-->", "--\\>").replace("--!>", "--!\\>")  # These would end the comment.
 
 
-def is_rst(path: Path, name: str) -> bool:
-    """Tell whether a block stands in RST: by the file's suffix, and in other files by its marker.
+class Block:
+    """A block of a file, which is replaced whole or not at all."""
 
-    Raises:
-        UsageError: The file cannot be read, or does not hold exactly one such block.
-    """
-    lines = _read(path).splitlines()
-    begin, _ = _place(path, name, lines)
-    if path.suffix.lower() in {".rst", ".md", ".markdown"}:
-        return path.suffix.lower() == ".rst"
-    return (_marker(name, "begin", lines[begin]) or ("", False))[1]
+    def __init__(self, path: Path, name: str) -> None:
+        """Find the block.
 
-
-def update(
-    path: Path, name: str, command: str, body: str, runs: Sequence[str] = (), *, check: bool = False
-) -> int:
-    """Regenerate a block in place, or with *check* only say whether it is stale; return the exit code.
-
-    The file is replaced whole or not at all.
-
-    Raises:
-        UsageError: The file cannot be read or written, or does not hold exactly one such block.
-    """
-    before = _read(path)
-    lines = before.splitlines(keepends=True)
-    begin, end = _place(path, name, lines)
-    indent, rst = _marker(name, "begin", lines[begin]) or ("", False)
-    made = [
-        _comment(f"detmatrix {name}:begin {command}", rst=rst),
-        "",
-        *textwrap.dedent(body).strip("\n").split("\n"),
-        "",
-        lines[end].strip(),
-    ]
-    if any(_marker(name, which, line) for which in ("begin", "end") for line in made[1:-1]):
-        raise UsageError(
-            f"{path}: the block {name!r} would hold a marker of its own; name the run files otherwise"
+        Raises:
+            UsageError: The file cannot be read, or does not hold exactly one such block.
+        """
+        self._path, self._name = path, name
+        try:
+            self._lines = path.read_bytes().decode().splitlines(keepends=True)
+        except OSError as error:
+            raise UsageError(
+                f"{path}: cannot be read ({error.strerror}); name a file that has the markers"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: is no UTF-8 text; name a Markdown or RST file") from error
+        begins, ends = (
+            [place for place, line in enumerate(self._lines) if self._marker(which, line)]
+            for which in ("begin", "end")
         )
-    newline = "\r\n" if lines[begin].endswith("\r\n") else "\n"
-    block = newline.join(indent + line if line else "" for line in made)
-    # What ended the end marker's line stays, and so does a file without a last newline.
-    tail = lines[end][len(lines[end].rstrip("\r\n")) :]
-    after = "".join([*lines[:begin], block, tail, *lines[end + 1 :]])
-    if before == after:
+        if not (len(begins) == len(ends) == 1 and begins < ends):
+            begin, end = (
+                _comment(f"detmatrix {name}:{it}", rst=path.suffix == ".rst") for it in ("begin", "end")
+            )
+            found, also = (
+                ", ".join(f"line {place + 1}" for place in places) or "none" for places in (begins, ends)
+            )
+            raise UsageError(
+                f"{path}: the block {name!r} needs one line {begin!r} and below it one line {end!r}; found begin: {found}; "
+                f"end: {also}"
+            )
+        (self._begin,), (self._end,) = begins, ends
+        marker = self._marker("begin", self._lines[self._begin])
+        assert marker is not None
+        self._indent, self._commented = marker[1], marker[2] is not None
+
+    @property
+    def rst(self) -> bool:
+        """Whether it stands in RST: by the file's suffix, and in other files by its marker."""
+        suffix = self._path.suffix.lower()
+        return suffix == ".rst" or (self._commented and suffix not in {".md", ".markdown"})
+
+    def update(self, command: str, body: str, runs: Sequence[str] = (), *, check: bool = False) -> int:
+        """Regenerate it in place, or with *check* only say whether it is stale; return the exit code.
+
+        Raises:
+            UsageError: The file cannot be written, or the block would hold a marker.
+        """
+        path, name, before = self._path, self._name, self._lines[self._begin : self._end + 1]
+        made = [
+            _comment(f"detmatrix {name}:begin {command}", rst=self._commented),
+            "",
+            *textwrap.dedent(body).strip("\n").split("\n"),
+            "",
+            before[-1].strip(),
+        ]
+        if any(self._marker(which, line) for which in ("begin", "end") for line in made[1:-1]):
+            raise UsageError(
+                f"{path}: the block {name!r} would hold a marker of its own; name the run files otherwise"
+            )
+        newline = "\r\n" if before[0].endswith("\r\n") else "\n"
+        # What ended the end marker's line stays, and so does a file without a last newline.
+        tail = before[-1][len(before[-1].rstrip("\r\n")) :]
+        block = newline.join(self._indent + line if line else "" for line in made) + tail
+        if block == "".join(before):
+            return EXIT_DONE
+        if check:
+            click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
+            return EXIT_CHECK_FAILED
+        mode = path.stat().st_mode
+        write_whole(path, [*self._lines[: self._begin], block, *self._lines[self._end + 1 :]], runs)
+        path.chmod(mode)
         return EXIT_DONE
-    if check:
-        click.echo(f"{path}: the block {name!r} is stale; regenerate it with {command}")
-        return EXIT_CHECK_FAILED
-    mode = path.stat().st_mode
-    write_whole(path, [after], runs)
-    path.chmod(mode)
-    return EXIT_DONE
 
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode()
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read ({error.strerror}); name a file that has the markers"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no UTF-8 text; name a Markdown or RST file") from error
-
-
-def _place(path: Path, name: str, lines: Sequence[str]) -> tuple[int, int]:
-    """Return the lines of the two markers."""
-    begins, ends = (
-        [place for place, line in enumerate(lines) if _marker(name, which, line)]
-        for which in ("begin", "end")
-    )
-    example = _comment(f"detmatrix {name}:begin", rst=path.suffix == ".rst")
-    if not begins and not ends:
-        raise UsageError(
-            f"{path}: has no block {name!r}; put the lines {example!r} and "
-            f"{example.replace(':begin', ':end')!r} where it is to stand"
-        )
-    if len(begins) > 1 or len(ends) > 1:
-        which, places = ("begin", begins) if len(begins) > 1 else ("end", ends)
-        text = " and ".join(str(place + 1) for place in places[:2])
-        raise UsageError(
-            f"{path}: the {which} marker of the block {name!r} stands twice (lines {text}); remove one"
-        )
-    if not begins or not ends or ends[0] < begins[0]:
-        missing = "end" if begins and not ends else "begin"
-        line = (begins if missing == "end" else ends)[0] + 1
-        raise UsageError(
-            f"{path}, line {line}: the block {name!r} has no {missing} marker "
-            f"{'behind' if missing == 'end' else 'before'} this line; add it"
-        )
-    return begins[0], ends[0]
-
-
-def _marker(name: str, which: str, line: str) -> tuple[str, bool] | None:
-    """Return a marker's indentation and whether it is an RST comment, or ``None`` if the line is none."""
-    said = rf"detmatrix {re.escape(name)}:{which}(?: .*?)?"
-    found = re.fullmatch(rf"([ \t]*)(?:<!-- *{said} *-->|(\.\.) +{said})\s*", line)
-    return (found[1], found[2] is not None) if found else None
+    def _marker(self, which: str, line: str) -> re.Match[str] | None:
+        """Match a marker: its indentation, and the dots of an RST comment."""
+        said = rf"detmatrix {re.escape(self._name)}:{which}(?: .*?)?"
+        return re.fullmatch(rf"([ \t]*)(?:<!-- *{said} *-->|(\.\.) +{said})\s*", line)
 
 
 def _comment(text: str, *, rst: bool) -> str:

@@ -422,7 +422,7 @@ RENDERERS: dict[str, Callable[[Sequence[EngineTable]], Iterable[str]]] = {
     ),
     # What changed, and then the last release.
     "html": lambda tables: page_pieces(
-        "cudnn", script=False, report=view(tables[-1]), changes=changes(tables) if len(tables) > 1 else None
+        "cudnn", report=view(tables[-1]), changes=changes(tables) if len(tables) > 1 else None
     ),
     # The record of one release, to be read again, or what changed between several.
     "json": lambda tables: [

@@ -470,7 +470,7 @@ def _listed(places: Sequence[str]) -> str:
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": lambda view: text_pieces("explain", view),
     "md": lambda view: markdown_pieces("explain", view),
-    "html": lambda view: page_pieces("explain", report=view, up="", script=False),
+    "html": lambda view: page_pieces("explain", report=view, up=""),
     "json": lambda view: [json_of(view), "\n"],
 }
 

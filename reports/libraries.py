@@ -164,7 +164,7 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": lambda view: text_pieces("libraries", view),
     "md": lambda view: markdown_pieces("libraries", view),
     "json": lambda view: (*object_pieces(view, "libraries"), "\n"),
-    "html": lambda view: page_pieces("libraries", report=view, script=False),
+    "html": lambda view: page_pieces("libraries", report=view),
 }
 
 

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from detmatrix.reports.commands import Place, writes
 from detmatrix.reports.matrix.model import Matrix, load, recorded
 from detmatrix.reports.matrix.words import bullet_words
-from detmatrix.reports.render import View, check_place, grouped, json_of, markdown_pieces, still_pieces
+from detmatrix.reports.render import View, check_place, grouped, json_of, markdown_pieces, page_pieces
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.cli.options import ParamType, Whole, python_option
 from detmatrix.scanner.cli.settings import Architecture
@@ -322,7 +322,7 @@ def recorded_run(torch: str) -> list[str]:
 RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
     "text": lambda report: [safe_lines(report.text)],
     "md": lambda report: markdown_pieces("locate", report),
-    "html": lambda report: still_pieces("locate", report=report),
+    "html": lambda report: page_pieces("locate", report=report),
     "json": lambda report: [msgspec.json.format(json_of(report), indent=1) + "\n"],
 }
 

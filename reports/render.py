@@ -15,7 +15,6 @@ import re
 import shutil
 import sys
 import textwrap
-import webbrowser
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, TypeVar
 
-import click
 import jinja2
 import msgspec
 from tabulate import tabulate
@@ -36,6 +34,8 @@ from detmatrix.scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
+
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
 def json_of(value: object) -> str:
@@ -234,7 +234,7 @@ def _environment(*, autoescape: bool = True, **options: Any) -> jinja2.Environme
     """Return what templates are rendered with: those of pages escape everything for HTML."""
     environment = jinja2.Environment(
         autoescape=autoescape,  # noqa: S701 - Markdown is escaped by ``finalize``
-        loader=jinja2.PackageLoader("detmatrix.reports"),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -282,20 +282,14 @@ def _packed(values: Sequence[Hashable]) -> object:
 
 
 def page_pieces(
-    name: str,
-    words: ModuleType | None = None,
-    *,
-    styles: Sequence[str] = (),
-    script: bool = True,
-    **context: object,
+    name: str, words: ModuleType | None = None, *, styles: Sequence[str] = (), **context: object
 ) -> Iterator[str]:
     """Yield a page in pieces.
 
     Args:
-        name: Of its template, its style and its script, which stand behind those that all pages share.
+        name: Of its template, and of its style and its script, if it has them.
         words: Functions that say in words what the template shows.
         styles: Further styles, of what not every page of this kind has.
-        script: Whether the page has one.
         context: What the template shows.
     """
     environment = _environment()
@@ -307,30 +301,19 @@ def page_pieces(
         "verdict_sign": {name: word.sign for name, word in VERDICT.items()},
         "column_sign": {name: word.sign for name, word in COLUMN_WORDS.items()},
     }
-    style, code = (
-        _joined(environment, "css", name, *styles),
-        _joined(environment, "js", name) if script else "",
-    )
+    code = _joined("js", "page", name) if (_TEMPLATES / f"{name}.js").exists() else ""
     yield from environment.get_template(f"{name}.html.j2").generate(
-        style=style,
+        style=_joined("css", "page", name, *styles),
         script=code,
         script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
         **context,
     )
 
 
-def still_pieces(name: str, **context: object) -> Iterator[str]:
-    """Yield a page that has no script, in pieces; arguments are those of ``page_pieces``."""
-    environment = _environment()
-    style = _joined(environment, "css")
-    yield from environment.get_template(f"{name}.html.j2").generate(style=style, **context)
-
-
-def _joined(environment: jinja2.Environment, suffix: str, *names: str) -> str:
-    """Return the files that all pages share and those of one, as they are: they hold braces that are not jinja's."""
-    assert environment.loader is not None
-    sources = (environment.loader.get_source(environment, f"{one}.{suffix}")[0] for one in ("page", *names))
-    return "\n".join(sources)
+def _joined(suffix: str, *names: str) -> str:
+    """Return the files that there are as they are: they hold braces that are not jinja's."""
+    paths = (_TEMPLATES / f"{name}.{suffix}" for name in names)
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
 
 
 # --- Where reports go: a file that is replaced whole or not at all, standard output, a web browser
@@ -397,50 +380,6 @@ def write_to_stdout(pieces: Iterable[str]) -> None:
 def _write(file: IO[bytes], pieces: Iterable[str]) -> None:
     file.writelines(piece.encode() for piece in pieces)
     file.flush()
-
-
-open_option = click.option(
-    "--open",
-    "opens",
-    is_flag=True,
-    help="Open the page in a web browser; implies --format html. Without -o it is written into this folder, named after "
-    "the run.",
-)
-
-
-def place_of(runs: Sequence[str]) -> str:
-    """Return where a page goes that was given no place."""
-    name = Path(runs[0]).name if len(runs) == 1 else "detmatrix"
-    return f"{name.removesuffix('.gz').removesuffix('.jsonl')}.html"
-
-
-def write_report(
-    path: Path, pieces: Iterable[str], runs: Sequence[str] = (), *, page: bool = False, opens: bool = False
-) -> None:
-    """Write a report whole, and say where it is: of a page always, of others to whoever waits at a terminal.
-
-    Args:
-        path: Where to.
-        pieces: The text.
-        runs: The files it was made from, which it must not replace.
-        page: Whether it is a web page.
-        opens: Whether a browser is to show it; that there is none is told, and no failure.
-
-    Raises:
-        UsageError: The place cannot be written, or a run file lies there.
-    """
-    write_whole(path, pieces, runs)
-    if page or sys.stderr.isatty():
-        click.echo(one_line(f"Wrote {path}"), err=True)
-    if opens and not _opened(path.resolve().as_uri()):
-        click.echo(f"detmatrix: no web browser was found; open {path.resolve().as_uri()}", err=True)
-
-
-def _opened(address: str) -> bool:
-    try:
-        return webbrowser.open(address)
-    except (webbrowser.Error, OSError):
-        return False
 
 
 # --- Text for a terminal: as wide as that is, and 80 columns where nobody looks at one

@@ -86,7 +86,7 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
     for name, text in texts.items():
         yield (
             f"reports/{name}.html",
-            page_pieces("text", title=title(text), text=text, up="../", script=False),
+            page_pieces("text", title=title(text), text=text, up="../"),
         )
     yield from _ops(newest, {path: one.run for name in listed for path, one in releases[name]})
 
@@ -152,7 +152,7 @@ def _ops(newest: Sequence[Matrix], runs: Mapping[str, Run]) -> Iterator[Page]:
     for spec in dict.fromkeys(row.row.spec for one in newest for row in one.rows):
         known = known_op(spec, [*runs.values()], lists)
         view = explained(known, lists, narrowed(paths, [*runs.values()], known.is_about), names)
-        yield page_of(spec), page_pieces("explain", report=view, up="../", files=names, script=False)
+        yield page_of(spec), page_pieces("explain", report=view, up="../", files=names)
 
 
 # --- The command

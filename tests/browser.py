@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render import write_report
+from detmatrix.reports.render import write_whole
 from detmatrix.scanner.processes import guardian
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -211,7 +211,7 @@ def report_opener(driver: webdriver.Chrome, path: Path) -> Opener:
     """Return a function that opens the report of run files, written to *path*."""
 
     def open_(*runs: Path, hash_: str = "") -> Page:
-        write_report(path, RENDERERS["html"](load([str(run) for run in runs])))
+        write_whole(path, RENDERERS["html"](load([str(run) for run in runs])))
         return opened(driver, path, hash_)
 
     return open_

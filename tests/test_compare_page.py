@@ -14,7 +14,7 @@ from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.judge import join
 from detmatrix.reports.docs.view import page_of
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.render import write_report
+from detmatrix.reports.render import write_whole
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import Row
 from detmatrix.scanner.verdicts.vocabulary import Finding
@@ -67,7 +67,7 @@ def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
 
     def open_(*runs: Matrix, hash_: str = "") -> Page:
         path = tmp_path / "compare.html"
-        write_report(path, render(compare(runs or versions())))
+        write_whole(path, render(compare(runs or versions())))
         return opened(driver, path, hash_)
 
     yield open_
@@ -218,7 +218,7 @@ def open_docs(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
 
     def open_(hash_: str = "") -> Page:
         path = tmp_path / "docs.html"
-        write_report(path, page_of(join([_listed()])))
+        write_whole(path, page_of(join([_listed()])))
         return opened(driver, path, hash_)
 
     yield open_
@@ -275,7 +275,7 @@ def test_the_first_bullet_is_on_the_first_screen_of_a_phone(open_docs: Opener) -
 def test_every_bullet_can_be_read(driver: webdriver.Chrome, tmp_path: Path, scheme: str, width: int) -> None:
     """There is enough contrast, and nothing is wider than the screen."""
     for path in [tmp_path / "page.html"]:
-        write_report(path, page_of(join([_listed()])))
+        write_whole(path, page_of(join([_listed()])))
         page = opened(driver, path)
         page.resize(width, mobile=False)
         page.scheme(scheme)

@@ -20,7 +20,7 @@ from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render import write_report
+from detmatrix.reports.render import write_whole
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES
@@ -138,7 +138,7 @@ def test_failed_write_loses_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(UsageError) as raised:
-        write_report(path, breaking())
+        write_whole(path, breaking())
 
     assert f"{path}: cannot be written (No space left on device); choose another place with -o" == str(
         raised.value

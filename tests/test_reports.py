@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports import render as markdown
 from detmatrix.reports.cli.report import RENDERERS
-from detmatrix.reports.commands import command_words, update
+from detmatrix.reports.commands import Block, command_words
 from detmatrix.reports.matrix import rows as costs
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.render import NARROW as WIDTH
@@ -231,7 +231,7 @@ def test_the_block_is_replaced(tmp_path: Path) -> None:
     """What stands between the markers is new, the begin marker names the command, and the rest is untouched."""
     path = file_of(tmp_path, MD)
 
-    assert update(path, "docs", COMMAND, "new\n\ntext\n") == 0
+    assert Block(path, "docs").update(COMMAND, "new\n\ntext\n") == 0
     assert path.read_text() == (
         "# Title\n\n<!-- detmatrix docs:begin detmatrix docs run.jsonl -->\n\nnew\n\ntext\n\n"
         "<!-- detmatrix docs:end -->\n\nend"
@@ -243,7 +243,7 @@ def test_rst_blocks_take_their_markers_indentation(tmp_path: Path) -> None:
     path = file_of(
         tmp_path, '"""Doc.\n\n    .. detmatrix docs:begin\n    .. detmatrix docs:end\n    """\n', "a.py"
     )
-    update(path, "docs", COMMAND, "    Heading:\n\n        * a\n")
+    Block(path, "docs").update(COMMAND, "    Heading:\n\n        * a\n")
 
     assert path.read_text() == (
         f'"""Doc.\n\n    .. detmatrix docs:begin {COMMAND}\n\n    Heading:\n\n        * a\n\n'
@@ -255,7 +255,7 @@ def test_line_ends_and_permissions_stay(tmp_path: Path) -> None:
     """A file with CRLF line ends keeps them, and the file its mode."""
     path = file_of(tmp_path, MD.replace("\n", "\r\n"))
     path.chmod(0o640)
-    update(path, "docs", COMMAND, "new\ntext")
+    Block(path, "docs").update(COMMAND, "new\ntext")
 
     assert path.read_bytes().count(b"\r\n") == path.read_bytes().count(b"\n") == 9
     assert path.stat().st_mode & 0o777 == 0o640
@@ -265,26 +265,26 @@ BEGIN, END = "<!-- detmatrix docs:begin -->", "<!-- detmatrix docs:end -->"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "found"),
     [
-        ("text", "has no block 'docs'; put the lines '<!-- detmatrix docs:begin -->' and '<!-- detmatrix docs:end -->'"),
-        (f"{BEGIN}\n", ", line 1: the block 'docs' has no end marker behind this line; add it"),
-        (f"\n{END}\n", ", line 2: the block 'docs' has no begin marker before this line; add it"),
-        (f"{END}\n{BEGIN}\n", ", line 1: the block 'docs' has no begin marker before this line; add it"),
-        (f"{MD}\n{MD}", "the begin marker of the block 'docs' stands twice (lines 3 and 10); remove one"),
-        (f"{MD}\n{END}", "the end marker of the block 'docs' stands twice (lines 5 and 8); remove one"),
-        (f"text {BEGIN}\n{END}", "has no begin marker before"),
+        ("text", "none; end: none"),
+        (f"{BEGIN}\n", "line 1; end: none"),
+        (f"\n{END}\n", "none; end: line 2"),
+        (f"{END}\n{BEGIN}\n", "line 2; end: line 1"),
+        (f"{MD}\n{MD}", "line 3, line 10; end: line 5, line 12"),
+        (f"{MD}\n{END}", "line 3; end: line 5, line 8"),
+        (f"text {BEGIN}\n{END}", "none; end: line 2"),
     ],
 )  # fmt: skip
-def test_markers_that_make_no_block(tmp_path: Path, text: str, message: str) -> None:
-    """Missing, unbalanced and repeated markers are one line that names file and line, and nothing is written."""
+def test_markers_that_make_no_block(tmp_path: Path, text: str, found: str) -> None:
+    """Missing, unbalanced and repeated markers are one line that names file and lines, and nothing is written."""
     path = file_of(tmp_path, text)
 
     with pytest.raises(UsageError) as raised:
-        update(path, "docs", COMMAND, "new")
+        Block(path, "docs").update(COMMAND, "new")
 
-    assert message in str(raised.value)
-    assert str(raised.value).startswith(str(path))
+    needed = f"the block 'docs' needs one line {BEGIN!r} and below it one line {END!r}"
+    assert str(raised.value) == f"{path}: {needed}; found begin: {found}"
     assert path.read_text() == text
 
 
@@ -293,7 +293,7 @@ def test_a_block_holds_no_marker(tmp_path: Path) -> None:
     path = file_of(tmp_path, MD)
 
     with pytest.raises(UsageError, match="marker of its own"):
-        update(path, "docs", COMMAND, f"new\n{END}\n")
+        Block(path, "docs").update(COMMAND, f"new\n{END}\n")
 
     assert path.read_text() == MD
 

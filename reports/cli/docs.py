@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from detmatrix.reports.commands import DEFAULT_RUN, command_words, deliver, is_rst, refuse, update
+from detmatrix.reports.commands import DEFAULT_RUN, Block, command_words, deliver, refuse
 from detmatrix.reports.docs.evidence import Evidence
 from detmatrix.reports.docs.judge import Docs, join
 from detmatrix.reports.docs.view import (
@@ -119,17 +119,16 @@ def docs(
     ]
     untrusted = check and any(one.distrust for one in joined.matrices)
     if into is not None:
-        place, body = Path(into), "".join(pieces)
-        command = command_words("docs", runs, ["--format", form, "--into", place.name])
-        rst = is_rst(place, BLOCK)
-        if rst and form == "md":
+        block, body = Block(Path(into), BLOCK), "".join(pieces)
+        command = command_words("docs", runs, ["--format", form, "--into", Path(into).name])
+        if block.rst and form == "md":
             raise UsageError(
                 f"{into}: is RST, which a Markdown table does not fit; choose --format rst, diff or json"
             )
-        if form != ("rst" if rst else "md"):
-            body = literal(body, form, rst=rst)
+        if form != ("rst" if block.rst else "md"):
+            body = literal(body, form, rst=block.rst)
         write_to_stdout(state)
-        code = update(place, BLOCK, command, body, runs, check=check)
+        code = block.update(command, body, runs, check=check)
         return code or (EXIT_CHECK_FAILED if untrusted else EXIT_DONE)
     drift = [f"{one_line(line)}\n" for line in drift_lines(joined)] if check else []
     gap = ["\n"] if (state or drift) and pieces and output is None and not alone else []

@@ -12,9 +12,9 @@ import click
 
 from detmatrix.reports import checks
 from detmatrix.reports.cli.docs import given_or_recorded
-from detmatrix.reports.commands import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
+from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words, deliver, refuse
 from detmatrix.reports.matrix.model import Matrix, load, matrix_of, parse_findings, without
-from detmatrix.reports.render import columns, open_option, place_of, write_report, write_to_stdout
+from detmatrix.reports.render import columns, write_to_stdout
 from detmatrix.reports.report import page, text
 from detmatrix.reports.report.view import markdown, render_csv, render_json, report_view
 from detmatrix.scanner.cli.options import (
@@ -57,7 +57,13 @@ LONG: dict[str, Renderer] = {
     default="text on a terminal and md elsewhere",
 )
 @output_option
-@open_option
+@click.option(
+    "--open",
+    "opens",
+    is_flag=True,
+    help="Open the page in a web browser; implies --format html. Without -o it is written into this folder, named after "
+    "the run.",
+)
 @click.option(
     "--only",
     metavar="FINDING,...",
@@ -116,7 +122,10 @@ def report(
         ),
     )
     if opens:
-        form, output = "html", output or place_of(runs)
+        # Named after the run.
+        name = Path(runs[0]).name if len(runs) == 1 else "detmatrix"
+        form = "html"
+        output = output or f"{name.removesuffix('.gz').removesuffix('.jsonl')}.html"
     on_terminal = output is None and into is None and sys.stdout.isatty()
     form = form_of(form, output, RENDERERS, "text" if on_terminal else "md")
     refuse(
@@ -137,16 +146,14 @@ def report(
         options += [word for pattern in patterns for word in ("--rows", pattern)]
         command = command_words("report", runs, [*options, "--into", Path(into).name])
         body = "".join(markdown(matrices, whole=whole, excerpt=True))
-        return update(Path(into), BLOCK, command, body, runs, check=check)
+        return Block(Path(into), BLOCK).update(command, body, runs, check=check)
     render = partial(render_csv, level=level) if level else (LONG if whole else RENDERERS)[form]
     if form in FOR_CI and fail_on:
         render = partial(FOR_CI[form], fails=fail_on)
     if output is None and form == "text":
         show(matrices, whole=whole)
-    elif opens and output is not None:
-        write_report(Path(output), render(matrices), runs, page=True, opens=True)
     else:
-        deliver(render(judged if form in FOR_CI else matrices), form, output, runs)
+        deliver(render(judged if form in FOR_CI else matrices), form, output, runs, opens=opens)
     failure = checks.failing_line(judged, fail_on) if fail_on else None
     if failure is not None:
         click.echo(one_line(f"detmatrix: {failure}"), err=True)

@@ -18,7 +18,7 @@ import click
 from msgspec import Struct
 
 from detmatrix.reports.checks import NAMED, Case, State, annotation, case_of, errors_first, junit
-from detmatrix.reports.commands import CHECK_WITHOUT_INTO, command_words, deliver, refuse, update
+from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words, deliver, refuse
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair, arrow, compare, measure_again
 from detmatrix.reports.compare.view import (
@@ -561,7 +561,7 @@ def command(
     if into is not None:
         command = command_words("compare", runs, ["--into", Path(into).name])
         body = "".join(block(comparison))
-        return update(Path(into), BLOCK, command, body, runs, check=check)
+        return Block(Path(into), BLOCK).update(command, body, runs, check=check)
     for output in outputs:
         check_place(Path(output), runs)
     if confirm:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render import write_report
+from detmatrix.reports.render import write_whole
 from detmatrix.scanner.observations.merge import write_merged
 from tests.large import write_shard
 
@@ -37,7 +37,7 @@ def step(name: str, shards: list[Path], merged: Path) -> None:
     elif name == "load":
         load([str(merged)])
     else:
-        write_report(merged.with_name(f"report.{name}"), RENDERERS[name](load([str(merged)])))
+        write_whole(merged.with_name(f"report.{name}"), RENDERERS[name](load([str(merged)])))
     print(time.perf_counter() - started, _kilobytes("/proc/self/status", "VmHWM") * 1024)
 
 
