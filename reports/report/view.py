@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -239,8 +241,6 @@ _OP_COLUMNS = (
     *(f"documented_{device}" for device in _DEVICES),
     *("missing", "op_finding", "action", "cost_low", "cost_high", "fill_low", "fill_high", "rows"),
 )
-# Rows that are written at a time.
-_AT_ONCE = 1000
 # With these a spreadsheet takes a cell for a formula.
 _FORMULA = ("=", "+", "-", "@")
 _NA = "NA"  # what does not exist: pandas and R read it as missing
@@ -273,32 +273,28 @@ def _views(one: Matrix) -> Iterator[View]:
 
 def table_of(matrices: Sequence[Matrix], level: str) -> pd.DataFrame:
     """Return the table of rows or of ops; what a cell does not have is ``<NA>``, and counts with gaps stay integers."""
+    import pandas as pd  # noqa: PLC0415 - the formats need not wait for it
+
     names, lines = _ops(matrices) if level == "ops" else _rows(matrices)
-    return _frame(names, [*lines])
-
-
-def _frame(names: Sequence[str], lines: Sequence[Mapping[str, object]]) -> pd.DataFrame:
-    """Return a table, each column of its type: left to itself, pandas makes floats of integers with gaps."""
-    import pandas as pd  # noqa: PLC0415 - the other formats need not wait for it
 
     def column(values: Sequence[object]) -> pd.Series[Any]:
+        # Left to itself, pandas makes floats of integers with gaps.
         kinds = {type(value) for value in values if value is not None}
         if kinds and kinds <= {int, float}:
             return pd.Series(values, dtype="Int64" if kinds == {int} else "Float64")
         return pd.Series(values, dtype=object)
 
-    return pd.DataFrame({name: column([line[name] for line in lines]) for name in names})
+    every = [*lines]
+    return pd.DataFrame({name: column([line[name] for line in every]) for name in names})
 
 
 def render_csv(matrices: Sequence[Matrix], *, level: str = "rows") -> Iterator[str]:
     """Yield the flat table of rows, or of ops: a line for each op in each release on each kind of device."""
     names, lines = _ops(matrices) if level == "ops" else _rows(matrices)
-    yield ",".join(names) + "\n"
-    while some := list(islice(lines, _AT_ONCE)):
-        frame = _frame(names, some)
-        for name in frame.select_dtypes(object):
-            frame[name] = frame[name].map(_cell)
-        yield frame.to_csv(index=False, header=False, na_rep=_NA, lineterminator="\n")
+    for values in chain([names], ([_cell(line[name]) for name in names] for line in lines)):
+        written = io.StringIO()
+        csv.writer(written, lineterminator="\n").writerow(values)
+        yield written.getvalue()
 
 
 def _rows(matrices: Sequence[Matrix]) -> tuple[list[str], Iterator[dict[str, object]]]:
@@ -363,7 +359,7 @@ def _line(op: View, cell: View, view: View) -> dict[str, object]:
 def _cell(value: object) -> object:
     """Return a value that stays in its cell: on one line, and text for a spreadsheet, whatever a run file says."""
     if not isinstance(value, str):
-        return value
+        return _NA if value is None else value
     text = one_line(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
