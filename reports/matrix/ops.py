@@ -94,7 +94,7 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
         ),
     )
     narrowed = any(one.only or one.patterns for one in matrices)
-    beside, by_device = beside_counts(op["beside"] for op in every), _by_device(every)
+    by_device = _by_device(every)
     unmeasured = _unmeasured(matrices, lists, shown, columns, narrowed=narrowed)
     acting, clean = [op for op in ops if not op.is_clean], [op for op in ops if op.is_clean]
     doubted = [op["short"] for op in clean if op["doubts"]]
@@ -111,10 +111,9 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
         further=further,
         narrowed=narrowed,
         counts=counts,
-        beside=beside,
+        beside=beside_counts(op["beside"] for op in every),
         by_device=by_device,
-        # The findings that there are ops of, the worst first, and silent in any case.
-        counted=beside | {name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"},
+        counted=_counted(every),
         shown=f"Shown: {len(ops)} of {len(every)} ops. Each line covers all rows of its op."
         if narrowed
         else None,
@@ -178,30 +177,26 @@ def _unmeasured(
 
 def _by_device(ops: Sequence[View]) -> dict[str, dict[str, int]]:
     """Count the ops of each kind of device by what it shows, the worst first; empty if there is one kind."""
-    found = grouped((it.label, it) for op in ops for it in op.devices)
-    counted: dict[str, dict[str, int]] = {}
-    for label, those in found.items():
-        counts = Counter(it["finding"] for it in those)
-        told: dict[str, int] = {
-            name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"
-        }
-        unscanned = {UNSCANNED: counts[None]} if counts[None] else {}
-        counted[label] = {**beside_counts(it["beside"] for it in those), **told, **unscanned}
+    counted = {}
+    for label, those in grouped((it.label, it) for op in ops for it in op.devices).items():
+        unscanned = sum(it["finding"] is None for it in those)
+        counted[label] = _counted(those) | ({UNSCANNED: unscanned} if unscanned else {})
     return counted
+
+
+def _counted(views: Sequence[View]) -> dict[str, int]:
+    """Count ops by what they show, the worst first, and silent in any case."""
+    counts = Counter(it["finding"] for it in views)
+    told: dict[str, int] = {name: counts[name] for name in WORST_FIRST if counts[name] or name == "silent"}
+    return beside_counts(it["beside"] for it in views) | told
 
 
 def _short_names(names: Iterable[str]) -> dict[str, str]:
     """Return the shortest ending of each name that no other has; those of databases stay whole."""
-    owners: dict[str, set[str]] = {}
-    for name in names:
-        for ending in _endings(name):
-            owners.setdefault(ending, set()).add(name)
-    return {name: next((it for it in _endings(name) if len(owners[it]) == 1), name) for name in names}
-
-
-def _endings(name: str) -> list[str]:
-    parts = name.split(".") if name.startswith("torch.") else [name]
-    return [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+    parts = {name: name.split(".") if name.startswith("torch.") else [name] for name in names}
+    endings = {name: [".".join(of[place:]) for place in range(len(of))][::-1] for name, of in parts.items()}
+    owners = Counter(ending for of in endings.values() for ending in of)
+    return {name: next((it for it in of if owners[it] == 1), name) for name, of in endings.items()}
 
 
 def _columns(matrices: Sequence[Matrix]) -> list[View]:
@@ -235,22 +230,21 @@ def _op(
 ) -> View:
     of = [[(run, row) for run, row in scanned if run in column["runs"]] for column in columns]
     cells = [_cell(records, column, lists) for records, column in zip(of, columns, strict=True)]
-    latest = {column["device"]: place for place, column in enumerate(columns) if of[place]}
-    judged, rows = [cells[it] for it in latest.values()], [row for it in latest.values() for _, row in of[it]]
-    kinds, elsewhere = dict.fromkeys(column["device"] for column in columns), _elsewhere(latest, judged)
-    many, none = len(kinds) > 1, FINDING["deterministic"].action
-    quiet = "none seen" if many else f"none seen on {label_of(next(iter(kinds)))}" if elsewhere else none
-    scans: dict[str, tuple[View | None, list[MatrixRow]]] = dict.fromkeys(kinds, (None, []))
-    scans |= {kind: (cells[place], [row for _, row in of[place]]) for kind, place in latest.items()}
-    devices = [_device(kind, *scan, further, quiet) for kind, scan in scans.items()]
+    # The place of the latest column of each kind of device: of those with rows, if there are any.
+    latest = {column["device"]: place for place, column in enumerate(columns)}
+    latest |= {column["device"]: place for place, column in enumerate(columns) if of[place]}
+    judged = [cells[place] for place in latest.values() if of[place]]
+    rows = [row for place in latest.values() for _, row in of[place]]
+    many, elsewhere = len(latest) > 1, _elsewhere(judged)
+    quiet = FINDING["deterministic"].action
+    if many or elsewhere:
+        quiet = "none seen" if many else f"none seen on {label_of(next(iter(latest)))}"
+    devices = [_device(cells[it], [row for _, row in of[it]], further, quiet) for it in latest.values()]
     told = [cell_of(column, rows) for column in further]
     finding = _worst(cell["finding"] for cell in judged)
     counts = sum((Counter(it["counts"]) for it in devices), Counter[Finding]())
-    listed, cost, fill = _listed(latest, judged), *_costs(rows)
-    beside, unlike = (
-        beside_counts(row.beside for row in rows),
-        sum(bool(row.unlike_reference) for row in rows),
-    )
+    listed, cost, fill = _listed(judged), *_costs(rows)
+    unlike = sum(bool(row.unlike_reference) for row in rows)
     notable = any(it["notable"] for it in told) or any(it["finding"] is None for it in devices)
     action = "; ".join(f"{it.label}: {it['action']}" if many else it["action"] for it in devices)
     doubts = dict.fromkeys(text for it in devices for text in it.doubts) if finding == "deterministic" else ()
@@ -270,7 +264,7 @@ def _op(
             "cells": cells,
             "rows": [row.row.id for _, row in shown],
             "unlike_reference": unlike,
-            "beside": beside,
+            "beside": beside_counts(row.beside for row in rows),
             **({"devices": devices} if many else {}),
             **({"further": {one.name: it for one, it in zip(further, told, strict=True)}} if further else {}),
         },
@@ -296,21 +290,14 @@ def _worst(findings: Iterable[Finding | None]) -> Finding:
     return min((it for it in findings if it), key=lambda it: FINDING[it].rank)
 
 
-def _device(
-    kind: str, cell: View | None, rows: Sequence[MatrixRow], further: Sequence[Column], quiet: str
-) -> View:
-    """Return what the latest release of one kind of devices shows of an op, and what to do; no *cell*: no run scanned it.
-
-    *quiet* is what to do where no row differed.
-    """
-    weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]] if cell else []
-    told, finding = [cell_of(column, rows) for column in further], cell["finding"] if cell else None
-    counts = {it: cell["counts"][it] for it in WORST_FIRST if it in cell["counts"]} if cell else {}
-    unlike, beside = (
-        sum(bool(row.unlike_reference) for row in rows),
-        beside_counts(row.beside for row in rows),
-    )
-    own, see = UNSCANNED if cell is None else None, None
+def _device(cell: View, rows: Sequence[MatrixRow], further: Sequence[Column], quiet: str) -> View:
+    """Return what the latest release of one kind of devices shows of an op, and what to do, *quiet* where no row differed."""
+    weak = [text for way in ("forward", "backward") for text in cell[way]["doubts"]]
+    told, finding = [cell_of(column, rows) for column in further], cell["finding"]
+    counts = {it: cell["counts"][it] for it in WORST_FIRST if it in cell["counts"]}
+    unlike = sum(bool(row.unlike_reference) for row in rows)
+    beside = beside_counts(row.beside for row in rows)
+    own, see = None if rows else UNSCANNED, None
     if finding and (finding == "deterministic" or outranking(finding, further, told)):
         see = pointer(further, told)
     if beside:
@@ -322,14 +309,13 @@ def _device(
         own = _of_flag(finding, rows, weak, quiet)
     return View(
         {
-            "device": kind,
-            "finding": finding,
+            **fields_of(cell, "device", "finding"),
             "action": "; ".join(filter(None, (own, see))),
-            "listed": _listed([kind], [cell]) if cell else NONE_LISTED,
+            "listed": _listed([cell]) if rows else NONE_LISTED,
             "counts": counts,
             "beside": beside,
         },
-        label=label_of(kind),
+        label=label_of(cell["device"]),
         counts_words=counts_words(beside, counts),
         doubts=weak,
     )
@@ -388,14 +374,10 @@ def _documented(
 def direction_of(rows: Sequence[MatrixRow]) -> View:
     """Return the worst row of a direction; of those that did not differ, the one that shows least."""
     if not rows:
-        nothing = _mark(None)
-        return View(
-            {"off": nothing, "on": nothing, "finding": None, "row": None, "doubts": []},
-            glyphs=NO_SIGN,
-            word=nothing["text"],
-            tint=nothing.tint,
-            text=nothing["text"],
-        )
+        text = "no row"
+        nothing = View({"verdict": None, "text": text, "other_bits": False, "has_row": False}, glyph=NO_SIGN)
+        fields = {"off": nothing, "on": nothing, "finding": None, "row": None, "doubts": []}
+        return View(fields, glyphs=NO_SIGN, word=text, tint="no_row", text=text)
     worst = min(
         rows,
         key=lambda row: (
@@ -424,11 +406,8 @@ def direction_of(rows: Sequence[MatrixRow]) -> View:
     )
 
 
-def _mark(cell: Cell | None, *, other_bits: bool = False) -> View:
-    """Return what one mode shows of the worst case of an op in one direction, with its sign and the class that colours it."""
-    if cell is None:
-        fields: dict[str, object] = {"verdict": None, "text": "no row", "other_bits": False, "has_row": False}
-        return View(fields, glyph=NO_SIGN, tint="no_row")
+def _mark(cell: Cell, *, other_bits: bool = False) -> View:
+    """Return what one mode shows of the worst case of an op in one direction, with its sign."""
     text = cell.counted or f"{cell.verdict} {cell.alert or ''}".strip()
     usable = cell.verdict in USABLE
     return View(
@@ -439,7 +418,6 @@ def _mark(cell: Cell | None, *, other_bits: bool = False) -> View:
             "has_row": True,
         },
         glyph=OTHER_BITS if other_bits else VERDICT[cell.verdict].sign if usable else UNKNOWN,
-        tint="mode_dependent" if other_bits else cell.verdict if usable else "inconclusive",
     )
 
 
@@ -474,29 +452,29 @@ def _failure_words(cell: Cell) -> str:
     return "products by the CPU" if known and known.products else cell.verdict
 
 
-def _listed(latest: Iterable[str], cells: Sequence[View]) -> str:
+def _listed(cells: Sequence[View]) -> str:
     """Return in a word what the lists say of an op on the devices that it was measured on."""
     if any(cell["missing"] for cell in cells):
         return MISSING
     if all(cell["documented"] is None for cell in cells):
         return UNKNOWN
-    pairs = zip(latest, cells, strict=True)
     words = dict.fromkeys(
-        word for device, cell in pairs for word in (cell["documented"] or {}).get(claimed_kind(device), ())
+        word for cell in cells for word in (cell["documented"] or {}).get(claimed_kind(cell["device"]), ())
     )
     return " and ".join(words) or NONE_LISTED
 
 
-def _elsewhere(latest: Iterable[str], cells: Sequence[View]) -> str | None:
+def _elsewhere(cells: Sequence[View]) -> str | None:
     """Return what the lists say of an op on devices that it was not measured on, "CUDA: acts"; ``None`` if they are silent."""
-    said: dict[str, dict[str, None]] = {}
-    measured = {*map(claimed_kind, latest)}
-    for device, words in (
-        (device, words) for cell in cells for device, words in (cell["documented"] or {}).items()
-    ):
-        if words and device not in measured:
-            said.setdefault(device, {}).update(dict.fromkeys(words))
-    return ", ".join(f"{device.upper()}: {' and '.join(words)}" for device, words in said.items()) or None
+    measured = {claimed_kind(cell["device"]) for cell in cells}
+    said = grouped(
+        (device, word)
+        for cell in cells
+        for device, words in (cell["documented"] or {}).items()
+        for word in words * (device not in measured)
+    )
+    texts = (f"{device.upper()}: {' and '.join(dict.fromkeys(words))}" for device, words in said.items())
+    return ", ".join(texts) or None
 
 
 def _docs_words(listed: str, elsewhere: str | None, devices: Sequence[View]) -> str:
