@@ -69,14 +69,9 @@ def errors_first(annotations: Iterable[str]) -> Iterator[str]:
 
 
 def case_of(group: str, name: str, state: State = "passed", text: str = "", doubt: str | None = None) -> Case:
-    """Return a test case of JUnit: a row, or several that are told together.
+    """Return a test case of JUnit, a row of an op or several that are told together.
 
-    Args:
-        group: The op.
-        name: What tells it from the others.
-        state: What became of it.
-        text: What it showed, or why it was skipped.
-        doubt: Why it says little that it passed.
+    *text* is what it showed, or why it was skipped, *doubt* why it says little that it passed.
     """
     body = ""
     if state != "passed":

@@ -29,7 +29,7 @@ from tabulate import tabulate
 
 from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.observations.writer import cannot_write
-from detmatrix.scanner.plurals import several
+from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, VERDICT, WORST_FIRST
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -79,11 +79,7 @@ def object_pieces(
 ) -> Iterator[str]:
     """Yield an object, a key per line, without a line end behind it.
 
-    Args:
-        view: What is told.
-        lists: Keys of which each member begins a line.
-        each: Yields the text of such a member.
-        edge: What stands between the braces and what is in them.
+    Of *lists* each member begins a line, in the text that *each* yields. *edge* stands inside the braces.
     """
     for number, (key, value) in enumerate(view.items()):
         yield f",\n{json_of(key)}: " if number else f"{{{edge}{json_of(key)}: "
@@ -127,8 +123,7 @@ def code(text: str) -> Markdown:
 
 def codes(texts: Sequence[str], most: int | None = None) -> Markdown:
     """Return the first *most* texts as code spans, and how many more there are."""
-    more = "" if most is None or len(texts) <= most else f" and {len(texts) - most} more"
-    return Markdown(", ".join(map(code, texts[:most])) + more)
+    return Markdown(first_of([*map(code, texts)], most or len(texts)))
 
 
 def plain(text: str) -> Markdown:
@@ -176,12 +171,7 @@ def aligned(lines: str) -> str:
 
 
 def markdown_pieces(name: str, report: object) -> Iterator[str]:
-    """Yield in pieces what a template makes of a report.
-
-    Args:
-        name: Of the template, ``reports/templates/NAME.md.j2``.
-        report: What it shows, under this name.
-    """
+    """Yield in pieces what the template ``reports/templates/NAME.md.j2`` makes of a report."""
     yield from _markdown().get_template(f"{name}.md.j2").generate(report=report)
 
 
@@ -322,10 +312,7 @@ def _joined(suffix: str, *names: str) -> str:
 def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> None:
     """Write a report through a temporary file beside it, so that a failure leaves what was there before.
 
-    Args:
-        path: Where to. A link is followed; a device such as ``/dev/null`` is written directly.
-        pieces: The text.
-        runs: The run files it was made from, which it must not replace.
+    A link is followed; a device such as ``/dev/null`` is written directly. The *runs* it was made from it must not replace.
 
     Raises:
         UsageError: The place cannot be written, or a run file lies there.

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports import libraries
-from detmatrix.reports.cli.docs import newest_recorded
+from detmatrix.reports.cli.docs import given_or_recorded
 from detmatrix.reports.site import FRONT, site
 from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command
@@ -252,7 +252,7 @@ def test_a_folder_of_somebody_is_left_alone(detmatrix: Command, tmp_path: Path, 
 
 def test_the_front_of_the_recorded_runs_is_small() -> None:
     """A reader on a phone waits for it."""
-    front = next(site({path: read_run(path) for path in newest_recorded()}, {}))
+    front = next(site({path: read_run(path) for path in given_or_recorded("site")}, {}))
 
     assert front[0] == FRONT
     text = "".join(front[1])

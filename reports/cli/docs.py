@@ -139,27 +139,22 @@ def docs(
 
 
 def given_or_recorded(command: str, release: str | None = None) -> tuple[str, ...]:
-    """Return the run in this folder, or the recorded ones of the newest release or of one asked for, and say which these are."""
-    here = release is None and DEFAULT_RUN.exists()
-    runs = (str(DEFAULT_RUN),) if here else newest_recorded(release)
-    click.echo(f"{command}: {', '.join(runs)}", err=True)
-    return runs
+    """Return the run in this folder, or the recorded ones of the newest release, and say which these are.
 
-
-def newest_recorded(release: str | None = None) -> tuple[str, ...]:
-    """Return the recorded runs of the newest release, those of the ops of all of PyTorch's databases left out.
-
-    Args:
-        release: Or of the newest that begins so: ``"2.15"``.
+    With a *release*, such as "2.15", those of the newest that begins so. Those of all of PyTorch's databases are left out.
 
     Raises:
         UsageError: None is recorded.
     """
-    known = [Path(path).name.split("-")[1] for path in recorded(what="cpu")]
-    fitting = [one for one in known if release is None or f"{one}.".startswith(f"{release}.")]
-    if not fitting:
-        raise UsageError(f"--recorded {release}: no run of it is recorded; {', '.join(known)} are")
-    return tuple(path for path in recorded(fitting[-1]) if not path.endswith("-all.jsonl.gz"))
+    runs: tuple[str, ...] = (str(DEFAULT_RUN),)
+    if release is not None or not DEFAULT_RUN.exists():
+        known = [Path(path).name.split("-")[1] for path in recorded(what="cpu")]
+        fitting = [one for one in known if release is None or f"{one}.".startswith(f"{release}.")]
+        if not fitting:
+            raise UsageError(f"--recorded {release}: no run of it is recorded; {', '.join(known)} are")
+        runs = tuple(path for path in recorded(fitting[-1]) if not path.endswith("-all.jsonl.gz"))
+    click.echo(f"{command}: {', '.join(runs)}", err=True)
+    return runs
 
 
 def _drawn(joined: Docs, one: Evidence, python: str) -> InputSource:

@@ -42,7 +42,6 @@ class Timed(NamedTuple):
     off: Timing
     on: Timing
     unfilled: Timing | None  # with fill_uninitialized_memory off
-    cost: Cost
 
     @property
     def ratio(self) -> float:
@@ -94,7 +93,7 @@ def timed(row: MatrixRow) -> Timed | None:
     cost = row.cost
     if cost is None or cost.off is None or cost.on is None or not cost.off.median:
         return None
-    return Timed(cost.off, cost.on, cost.unfilled, cost)
+    return Timed(cost.off, cost.on, cost.unfilled)
 
 
 def ratio_of(cost: Cost | None) -> float | None:
@@ -174,28 +173,26 @@ _MOST_ULP = 2**63 - 1
 _LAST = ("groups", "other_threads", "orders", "alerts", "launches")
 
 
-def row_view(row: MatrixRow, torch: str = "", machine: str | None = None) -> View:
-    """Return one row.
+def engines_of(row: MatrixRow, torch: str) -> str:
+    """Return which engines of a build's cuDNN a row may meet that called cuDNN on a simulated GPU, which runs none of them."""
+    known = row.off.simulated
+    calls = known is not None and any("(cuDNN)" in call for call in known.libraries)
+    return expected_engines(row.row, torch) if calls else ""
 
-    Args:
-        row: The row.
-        torch: The build; where it is given, with the engines of cuDNN that the row may meet.
-        machine: Of a merged run, what the row ran on.
-    """
+
+def row_view(row: MatrixRow, torch: str, machine: str | None = None) -> View:
+    """Return one row of a build of torch; of a merged run with the *machine* that it ran on."""
     planned, cost = row.row, row.cost
     modes = {
         mode: chosen_view(cell)
         for mode, cell in row.chosen.items()
         if cell.finding is not None or runs_in(mode, planned) is None
     }
-    known = row.off.simulated
-    calls = known is not None and any("(cuDNN)" in call for call in known.libraries)
     asked: dict[str, object] = {
         "machine": machine,
         "modes": modes,
         "invariance": row.invariance,
-        # Those that a row on a simulated GPU that only called cuDNN may meet.
-        "engines": expected_engines(planned, torch) if calls else "",
+        "engines": engines_of(row, torch),
         "libraries": library_names(frozenset((planned.op, *planned.documented))),
     }
     return View(

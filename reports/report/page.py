@@ -21,7 +21,7 @@ from detmatrix.reports.libraries import libraries_told
 from detmatrix.reports.matrix.columns import Column
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import LISTED_MEANING, RunRow
-from detmatrix.reports.matrix.rows import cost_words, differences, duration, memory, row_view, timed, times
+from detmatrix.reports.matrix.rows import cost_words, differences, duration, engines_of, memory, timed, times
 from detmatrix.reports.matrix.words import bound_words, percent, serial_word
 from detmatrix.reports.render import Tables, View, grouped, page_pieces
 from detmatrix.reports.report.view import report_view, squares
@@ -202,7 +202,7 @@ def _row(it: RunRow, report: View, tables: Tables) -> int:
         provokes=planned.provokes or _UNPROVOKED[planned.provoked],
         why=planned.why,
         libraries=tuple(libraries_told(frozenset((planned.op, *planned.documented)))),
-        engines=row_view(row, report["runs"][run].torch).get("engines", ""),
+        engines=engines_of(row, report["runs"][run].torch),
         inputs=tuple(tables.place("inputs", text=text) for text in row.inputs),
         outputs=tuple(
             tables.place("outputs", name=one.name, shape=str(one.shape), dtype=one.dtype)
@@ -303,15 +303,15 @@ def _cost(row: MatrixRow, tables: Tables) -> int:
     """Return the words of a row's cost, and of one that was timed its ratio and a line for each setting of the flag."""
     one, cost = timed(row), row.cost
     lines, samples = [], ""
-    if one is not None:
+    if one and cost:
         timings = (
-            ("off", one.off, memory(one.cost.off_memory)),
-            ("on", one.on, memory(one.cost.on_memory)),
+            ("off", one.off, memory(cost.off_memory)),
+            ("on", one.on, memory(cost.on_memory)),
             ("on, fill off", one.unfilled, memory(None)),
         )
         lines = [(name, duration(timing), peak) for name, timing, peak in timings if timing]
-        calls = several(one.cost.calls, "execution")
-        samples = f"{one.cost.samples} samples of {calls} each, taken in turns."
+        calls = several(cost.calls, "execution")
+        samples = f"{cost.samples} samples of {calls} each, taken in turns."
     return tables.place(
         "costs",
         words=cost_words(row),

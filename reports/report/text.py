@@ -39,14 +39,7 @@ class Screen(NamedTuple):
 
 
 def shown(report: View, *, whole: bool = False, colour: bool = False, width: int = NARROW) -> Iterator[str]:
-    """Yield the report, line by line.
-
-    Args:
-        report: What all formats read.
-        whole: List every op, those with nothing to do too.
-        colour: Whether whoever reads it sees colours.
-        width: Columns that a line may take.
-    """
+    """Yield the report, line by line; the *whole* report lists every op, those with nothing to do too."""
     to = Screen(click.style if colour else lambda text, **_: text, width)
     for line in _lines(report, whole=whole, to=to):
         yield f"{line.rstrip()}\n"
@@ -115,11 +108,7 @@ def _flowing(
 ) -> Iterator[str]:
     """Yield lines of as many items as fit, each a text with its colour; what no line has room for is broken.
 
-    Args:
-        to: Where they are read.
-        items: The texts.
-        below: Whether they belong to the line above, and the first line stands further in too.
-        style: How all of them are printed.
+    If they belong *below* the line above, the first line stands further in too.
     """
     indent, begin = " " * _INDENT, " " * (_INDENT - 2)
     line, width = ([begin], _INDENT) if below else ([], 0)
