@@ -376,8 +376,13 @@ def direction_of(rows: Sequence[MatrixRow]) -> View:
     if not rows:
         text = "no row"
         nothing = View({"verdict": None, "text": text, "other_bits": False, "has_row": False}, glyph=NO_SIGN)
-        fields = {"off": nothing, "on": nothing, "finding": None, "row": None, "doubts": []}
-        return View(fields, glyphs=NO_SIGN, word=text, tint="no_row", text=text)
+        return View(
+            {"off": nothing, "on": nothing, "finding": None, "row": None, "doubts": []},
+            glyphs=NO_SIGN,
+            word=text,
+            tint="no_row",
+            text=text,
+        )
     worst = min(
         rows,
         key=lambda row: (

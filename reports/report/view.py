@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -291,9 +290,10 @@ def table_of(matrices: Sequence[Matrix], level: str) -> pd.DataFrame:
 def render_csv(matrices: Sequence[Matrix], *, level: str = "rows") -> Iterator[str]:
     """Yield the flat table of rows, or of ops: a line for each op in each release on each kind of device."""
     names, lines = _ops(matrices) if level == "ops" else _rows(matrices)
-    for values in chain([names], ([_cell(line[name]) for name in names] for line in lines)):
+    yield ",".join(names) + "\n"
+    for line in lines:
         written = io.StringIO()
-        csv.writer(written, lineterminator="\n").writerow(values)
+        csv.writer(written, lineterminator="\n").writerow([_cell(line[name]) for name in names])
         yield written.getvalue()
 
 
