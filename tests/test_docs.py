@@ -85,7 +85,7 @@ def test_untrusted_runs_are_no_evidence() -> None:
     judged = only(join([bad, good]))
 
     assert judged.agreement == "confirmed"
-    assert [one.effect for one in judged.evidence] == ["none", "confirms"]
+    assert [one.effect for one in judged.evidence] == ["not_run", "confirmed"]
     assert join([bad]).undocumented == ()
 
 

@@ -25,7 +25,8 @@ from detmatrix.scanner.verdicts.vocabulary import BESIDE
 # differs  the flag is on, nothing was raised, and the bits differ
 # nothing  neither: 0 of n differed in both modes
 Behaviour = Literal["acts", "raises", "differs", "nothing"]
-Effect = Literal["confirms", "contradicts", "not_triggered", "none"]
+# What a row makes of a claim, and all of them together; of one alone it is never "not_covered".
+Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
 
 # keep  it is where it belongs      move  it belongs to the other list
 # drop  it belongs to neither list: it differs without an alert, or never differed on inputs that provoke it and
@@ -44,7 +45,6 @@ _KINDS: dict[str, Kind] = {
     "fill": "fill",
     "dtype": "dtype",
 }
-Rows = Sequence[tuple[Row, Behaviour]]  # each with what it shows
 
 _DTYPES = ("floating", "complex", "integer", "bool")
 _SWITCH = ("True", "False")
@@ -65,12 +65,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
     # "underpowered", "serial" or "not exercised": it is none because too little could race for its sameness to show anything
     weak: str = ""
     held: str = ""  # why what it shows of bits changes no list; that it raised nothing may
-    effect: Effect = "none"
+    effect: Agreement = "not_run"
 
     @property
     def shows_little(self) -> bool:
         """Whether it did not differ with the flag off where it hardly could, or not at all."""
         return bool(self.weak) and not self.row.off.differing
+
+    @property
+    def provokes(self) -> bool:
+        """Whether its sameness shows something: its inputs provoke a difference, or its threads are proved never to be in conflict."""
+        known = self.row.off.simulated
+        return bool(self.row.row.provokes) or (known is not None and known.race_free)
 
     @property
     def device(self) -> str:
@@ -139,7 +145,6 @@ class Split(Struct, frozen=True, kw_only=True):
     """A condition that decides: its values by what becomes of them; ``None`` where a row states no value."""
 
     name: str  # "op", "direction", "dtype", or a trait
-    own: bool  # the claim has this condition already
     values: dict[Action, list[str | None]]
 
 
@@ -158,52 +163,54 @@ def behaviour_of(row: MatrixRow) -> Behaviour | None:
     return "raises" if (row.off.verdict, row.on.verdict) == ("deterministic", "raises") else None
 
 
-def effect_of(claim: Claim, behaviour: Behaviour | None) -> Effect:
+def effect_of(claim: Claim, behaviour: Behaviour | None) -> Agreement:
     """Return what a row's showing does to a claim that it speaks to."""
     if behaviour is None:
-        return "none"
-    if claim.section == "raises":
-        effect: Effect = "confirms" if behaviour == "raises" else "contradicts"
-    else:
-        effect = {"acts": "confirms", "nothing": "not_triggered"}.get(behaviour, "contradicts")  # type: ignore[assignment]
-    return "not_triggered" if effect == "contradicts" and is_vague(claim) else effect
+        return "not_run"
+    acting: dict[Behaviour, Agreement] = {"acts": "confirmed", "nothing": "not_triggered"}
+    raising: dict[Behaviour, Agreement] = {"raises": "confirmed"}
+    effect = (raising if claim.section == "raises" else acting).get(behaviour, "contradicted")
+    return "not_triggered" if effect == "contradicted" and is_vague(claim) else effect
 
 
-def action_of(claim: Claim, rows: Rows) -> Action | None:
+def action_of(claim: Claim, rows: Sequence[Evidence]) -> Action | None:
     """Return what becomes of a claim when its rows show this, or ``None`` if they disagree.
 
     That nothing was seen puts no claim into a list: it takes one from those that raise, if anything was provoked.
     """
-    shown = {behaviour for _, behaviour in rows}
+    shown = {one.behaviour for one in rows}
     if is_vague(claim) or not shown:
         return "keep"
     if claim.section == "raises" and shown == {"nothing"}:
-        return "drop" if any(row.provokes for row, _ in rows) else "keep"
+        return "drop" if any(one.provokes for one in rows) else "keep"
     acting = shown <= {"acts", "nothing"}
     if shown == {"raises"} or acting:
         return "keep" if acting == (claim.section != "raises") else "move"
     return "drop" if shown == {"differs"} else None
 
 
-def splits(claim: Claim, rows: Rows, fate: Callable[[Claim, Rows], Action | None] = action_of) -> list[Split]:
+Fate = Callable[[Claim, Sequence[Evidence]], Action | None]
+
+
+def splits(claim: Claim, rows: Sequence[Evidence], fate: Fate = action_of) -> list[Split]:
     """Return the conditions that separate the rows cleanly; those that the claim has itself go first.
 
     Rows that all show the same are separated from what they leave unmeasured of the claim's own conditions.
 
     Args:
         claim: Speaks of one device.
-        rows: Those that speak to it, each with what it shows.
+        rows: Those that speak to it and show something.
         fate: Says what becomes of a claim when its rows show this; ``None``: they disagree.
     """
     own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
-    names = dict.fromkeys(name for row, _ in rows for name in _features(claim, row))
+    names = dict.fromkeys(name for one in rows for name in _features(claim, one.row.row))
     found = [split for name in names if (split := _split(claim, name, rows, fate, own=name in own))]
-    return [split for split in found if split.own] or found
+    return [split for split in found if split.name in own] or found
 
 
-def failing(claim: Claim, rows: Rows) -> Action | None:
+def failing(claim: Claim, rows: Sequence[Evidence]) -> Action | None:
     """Return for ``splits`` whether a claim fails or holds: what becomes of it is not asked, and what fails is dropped."""
-    fails = {effect_of(claim, behaviour) == "contradicts" for _, behaviour in rows}
+    fails = {effect_of(claim, one.behaviour) == "contradicted" for one in rows}
     return None if len(fails) > 1 else "drop" if True in fails else "keep"
 
 
@@ -217,11 +224,9 @@ def _features(claim: Claim, row: Row) -> dict[str, str]:
     return {**row.traits, **direction, **op, "dtype": dtype}
 
 
-def _split(
-    claim: Claim, name: str, rows: Rows, fate: Callable[[Claim, Rows], Action | None], *, own: bool
-) -> Split | None:
+def _split(claim: Claim, name: str, rows: Sequence[Evidence], fate: Fate, *, own: bool) -> Split | None:
     """Return how the values of one feature separate the rows, or ``None`` if they do not."""
-    shown = grouped((_features(claim, row).get(name), (row, behaviour)) for row, behaviour in rows)
+    shown = grouped((_features(claim, one.row.row).get(name), one) for one in rows)
     fates = {value: fate(claim, some) for value, some in shown.items()}
     # What was not measured stays as it is, where it is known what else there could be.
     left = [value for value in _unmeasured(claim, name, shown) if value not in shown]
@@ -232,7 +237,7 @@ def _split(
     values["keep"] += left
     if not apart or None in fates.values() or None in [*values["keep"], *values["move"]]:
         return None
-    return Split(name=name, own=own, values=values)
+    return Split(name=name, values=values)
 
 
 def _unmeasured(claim: Claim, name: str, measured: Iterable[str | None]) -> tuple[str, ...]:

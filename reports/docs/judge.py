@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.evidence import (
+    Agreement,
     Behaviour,
-    Effect,
     Evidence,
     Split,
     behaviour_of,
@@ -46,9 +45,7 @@ from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.simulated import NOT_EXERCISED, proved
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, Finding, Word, meanings
 
-Agreement = Literal["contradicted", "confirmed", "not_triggered", "not_run", "not_covered"]
-
-# Printed with every table, in the order of the counts. The colour is that of a finding.
+# Printed with every table, in the order of the counts: the gravest that a row shows decides. The colour is that of a finding.
 AGREEMENT: dict[Agreement, Word] = {
     "contradicted": Word(
         "At least one row shows otherwise; where other rows agree, the bullet says too much.", "✗", "silent"
@@ -72,12 +69,6 @@ KIND_MEANING = {
     "unparsed": "Bullets that were not understood; no row is compared with them.",
 }
 
-# What a row does to a bullet of which one such row decides; the gravest first.
-_DECIDES: dict[Agreement, Effect] = {
-    "contradicted": "contradicts",
-    "confirmed": "confirms",
-    "not_triggered": "not_triggered",
-}
 _WEAK = {
     "serial": "serial: one thread did all the work with the flag off, so that nothing could race",
     "not exercised": "not exercised: too few additions to one place to show an order",
@@ -105,8 +96,7 @@ class JudgedClaim(Struct, frozen=True, kw_only=True):
     @property
     def deciding(self) -> tuple[Evidence, ...]:
         """The rows on which the agreement rests."""
-        effect = _DECIDES.get(self.agreement)
-        return tuple(one for one in self.evidence if effect and one.effect == effect)
+        return tuple(one for one in self.evidence if one.effect == self.agreement != "not_run")
 
 
 def label(agreement: str, *, simulated: bool) -> str:
@@ -300,12 +290,12 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
 
 def _judged(claim: Claim, evidence: tuple[Evidence, ...]) -> JudgedClaim:
     effects = {one.effect for one in evidence}
-    agreement: Agreement = next((name for name, effect in _DECIDES.items() if effect in effects), "not_run")
+    agreement = next(name for name in AGREEMENT if name in effects)
     reason = no_evidence(evidence) if agreement == "not_run" else _REASONS_FOR[agreement](claim, evidence)
     beside = beside_counts(one.row.beside for one in evidence)
     reason += "".join(f"; {BESIDE[name].phrase} in {several(count, 'row')}" for name, count in beside.items())
     reason = reason.removesuffix(".")
-    kept = Counter(one.held for one in evidence if one.held and one.effect in {"contradicts", "confirms"})
+    kept = Counter(one.held for one in evidence if one.held and one.effect in {"contradicted", "confirmed"})
     reason += "".join(
         f"; the bits of {several(count, 'row')} change no list: {why}" for why, count in kept.items()
     )
@@ -380,8 +370,8 @@ def shown_words(evidence: Evidence) -> str:
 
 def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say which rows show otherwise, and what tells them from those that agree."""
-    against = [one for one in evidence if one.effect == "contradicts"]
-    holding = [one for one in evidence if one.effect in {"confirms", "not_triggered"}]
+    against = [one for one in evidence if one.effect == "contradicted"]
+    holding = [one for one in evidence if one.effect in {"confirmed", "not_triggered"}]
     shown = "; ".join(
         f"{_SHOWN[behaviour]} in {_counted_rows(some)}"
         for behaviour in _SHOWN
@@ -389,7 +379,7 @@ def contradiction(claim: Claim, evidence: Sequence[Evidence]) -> str:
     )
     if not holding:
         return f"{shown}{_where(claim, evidence)}"
-    confirming = [one for one in holding if one.effect == "confirms"]
+    confirming = [one for one in holding if one.effect == "confirmed"]
     holds = "holds" if confirming else "neither raises nor differs"
     return f"says too much: {shown}; {holds} in {_counted_rows(confirming or holding)}. {_decided(claim, evidence)}"
 
@@ -399,12 +389,12 @@ def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
     parts = []
     for device in dict.fromkeys(one.device for one in evidence):
         here = [one for one in evidence if one.device == device]
-        rows = [(one.row.row, one.behaviour) for one in here if one.behaviour]
+        rows = [one for one in here if one.behaviour]
         effects = {one.effect for one in here}
         on = f" on {here[0].place}" if claim.device == "any" else ""
-        if "contradicts" not in effects:
-            parts += [f"It holds{on}."] if effects & {"confirms", "not_triggered"} else []
-        elif not effects & {"confirms", "not_triggered"}:
+        if "contradicted" not in effects:
+            parts += [f"It holds{on}."] if effects & {"confirmed", "not_triggered"} else []
+        elif not effects & {"confirmed", "not_triggered"}:
             parts.append(f"It fails{on}.")
         elif found := splits(claim, rows, failing):
             word = "decides" if len(found) == 1 else "may decide"
@@ -419,10 +409,10 @@ def _cases_words(evidence: Sequence[Evidence]) -> str:
     some = len({one.row.row.spec for one in evidence}) > 1
 
     names: dict[bool, dict[str, None]] = {True: {}, False: {}}
-    for one in (it for it in evidence if it.effect != "none"):
+    for one in (it for it in evidence if it.effect != "not_run"):
         row = one.row.row
         name = f"{f'{row.spec} ' if some else ''}{row.case} {row.direction} {row.dtype}"
-        names[one.effect == "contradicts"][name] = None
+        names[one.effect == "contradicted"][name] = None
     fails, holds = (first_of([*found], _CASES) for found in names.values())
     return f"fails in {fails}; holds in {holds}"
 
@@ -438,7 +428,7 @@ def split_words(split: Split) -> str:
 
 def confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say what the strongest row that confirms a claim showed."""
-    confirming = [one for one in evidence if one.effect == "confirms"]
+    confirming = [one for one in evidence if one.effect == "confirmed"]
     best = strongest(confirming)
     more = f", the most of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
     return f"{shown_words(best)}{more}{_where(claim, evidence)}"

@@ -18,7 +18,6 @@ from detmatrix.reports.docs.evidence import (
     Action,
     Behaviour,
     Evidence,
-    Rows,
     action_of,
     effect_of,
     narrowed,
@@ -29,9 +28,8 @@ from detmatrix.reports.render import grouped
 from detmatrix.scanner.claims.matching import matches, names_of
 from detmatrix.scanner.claims.tables import overlap, parse_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations.records import Claim, Row, Section
+from detmatrix.scanner.observations.records import Claim, Section
 from detmatrix.scanner.plurals import first_of, several
-from detmatrix.scanner.verdicts.simulated import PROVED
 
 SIMULATED = "[simulated: "
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
@@ -105,26 +103,15 @@ class RegeneratedLists:
     def _decide(self, claim: Claim, source: str) -> tuple[list[Claim], list[Claim], str]:
         """Return what of a claim stays, what goes to the other list, and why."""
         evidence = self._speaking(claim)
-        rows = [
-            # One whose threads are proved never to be in conflict shows as much as one that provokes a difference.
-            (
-                replace(one.row.row, provokes=one.row.row.provokes or PROVED)
-                if (known := one.row.off.simulated) and known.race_free
-                else one.row.row,
-                one.behaviour,
-            )
-            for one in evidence
-            if one.behaviour
-        ]
-        action = action_of(claim, rows)
+        action = action_of(claim, evidence)
         what = f"{claim.targets[0]} on {claim.device}"
         there = OTHER[claim.section]
-        shown = {behaviour for _, behaviour in rows}
+        shown = {one.behaviour for one in evidence}
         if action == "keep":
             unproven = claim.section == "raises" and shown == {"nothing"}
             text = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
             return [claim], [], text if unproven else ""
-        found = splits(claim, rows)
+        found = splits(claim, evidence)
         failing = [one for one in evidence if effect_of(claim, one.behaviour) == "contradicts"]
         rests_on = witness_words([one for one in failing if not one.held] or failing)
         acting = there == "deterministic"
@@ -211,10 +198,9 @@ class RegeneratedLists:
             if where == "deterministic" and (faults := self._faults(op, device)):
                 yield f"not added to the list {where!r}: {faults[0].fault}"
                 continue
-            claim = self._addition(op, device, where, rows)
-            entry = None if isinstance(claim, str) else write(claim)
-            if entry is None:
-                yield f"not added to the list {where!r}: {claim if isinstance(claim, str) else NO_WORDS}"
+            entry = self._addition(op, device, where, rows)
+            if isinstance(entry, str):
+                yield f"not added to the list {where!r}: {entry}"
                 continue
             insert(self._entries, entry)
             # Runs of today tell them apart: what the fill cures is no "fixed_by_mode" there.
@@ -223,7 +209,7 @@ class RegeneratedLists:
         if differing := [one for one in evidence if one.behaviour == "differs"]:
             yield f"in neither list: it differs with the flag on, and nothing is raised{witness_words(differing)}"
 
-    def _addition(self, op: str, device: str, where: Section, rows: Sequence[Evidence]) -> Claim | str:
+    def _addition(self, op: str, device: str, where: Section, rows: Sequence[Evidence]) -> Entry | str:
         """Return what a list is to say of rows that no bullet speaks to and that show what the list says, or why nothing."""
         measured = [
             one
@@ -232,19 +218,19 @@ class RegeneratedLists:
             if where == "raises" or not one.held
         ]
         standing = [one for entries in self._entries.values() for entry in entries for one in entry]
-        claim = next(iter(_read(where, f"* :func:`{op}`")), None)
-        if claim is None or not claim.parsed:
+        claim = _read(where, f"* :func:`{op}`")[0]
+        if not claim.parsed:
             return NO_WORDS
         directions = {one.row.row.direction for one in rows}
         claim = replace(claim, device=device, direction="backward" if directions == {"backward"} else "any")
-        evidence: Rows = [(one.row.row, one.behaviour) for one in measured if one.behaviour]
+        evidence = [one for one in measured if one.behaviour]
         shared = _shared(claim, rows)
         each = [replace(claim, conditions=(condition,)) for condition in shared.conditions]
         alone = [one for one in each if _fitting(one, rows, evidence, standing) == one]
         attempts = (claim, *(alone if len(alone) == 1 else ()), shared)
         found = next((one for it in attempts if (one := _fitting(it, rows, evidence, standing))), None)
         if found is None or where == "raises":
-            return found or NO_WORDS
+            return (found and write(found)) or NO_WORDS
         # Those that did not differ and could have, and those that hardly could, of which nothing is said where words can.
         still = [
             one
@@ -261,7 +247,7 @@ class RegeneratedLists:
                 seen = f"{several(len(rows), 'row')} differed and {len(same)} did not ({ids})"
                 return f"{seen}, and no single condition that the lists have words for tells them apart"
             found = narrow or found
-        return found
+        return write(found) or NO_WORDS
 
 
 def witness_words(evidence: Sequence[Evidence]) -> str:
@@ -276,9 +262,9 @@ _NAMED = 3  # rows
 
 def _apart(claim: Claim, rows: Sequence[Evidence], still: Sequence[Evidence]) -> Claim | None:
     """Return a claim with the one condition that holds in all rows that differ and in none of *still*."""
-    seen: list[tuple[Row, Behaviour]] = [(one.row.row, "acts") for one in rows]
-    seen += [(one.row.row, "nothing") for one in still]
-    dtypes = narrowed(claim, "dtype", [*dict.fromkeys(row.dtype for row, _ in seen)])
+    seen = [replace(one, behaviour="acts") for one in rows]
+    seen += [replace(one, behaviour="nothing") for one in still]
+    dtypes = narrowed(claim, "dtype", [*dict.fromkeys(one.row.row.dtype for one in seen)])
     for attempt in (claim, dtypes):
         found = [one for one in splits(attempt, seen, _differing) if one.values["drop"]]
         worded = [narrowed(attempt, one.name, one.values["keep"]) for one in found]
@@ -287,9 +273,9 @@ def _apart(claim: Claim, rows: Sequence[Evidence], still: Sequence[Evidence]) ->
     return None
 
 
-def _differing(_: Claim, rows: Rows) -> Action | None:
+def _differing(_: Claim, rows: Sequence[Evidence]) -> Action | None:
     """Return for ``splits`` whether rows differed: those that did stay."""
-    shown = {behaviour for _, behaviour in rows}
+    shown = {one.behaviour for one in rows}
     return "keep" if shown == {"acts"} else "drop" if shown == {"nothing"} else None
 
 
@@ -306,14 +292,14 @@ def _shared(claim: Claim, rows: Sequence[Evidence]) -> Claim:
 
 
 def _fitting(
-    claim: Claim, rows: Sequence[Evidence], evidence: Rows, standing: Sequence[Claim]
+    claim: Claim, rows: Sequence[Evidence], evidence: Sequence[Evidence], standing: Sequence[Claim]
 ) -> Claim | None:
     """Return a claim as it is or narrowed, if it then fits all rows it speaks to, and no other bullet.
 
     A bullet that already speaks to some of the rows, or says part of what the claim says, would say nothing any
     more beside it.
     """
-    speaking = [(row, behaviour) for row, behaviour in evidence if matches(row, claim)]
+    speaking = [one for one in evidence if matches(one.row.row, claim)]
     if action_of(claim, speaking) != "keep":
         found = [
             part
@@ -330,7 +316,8 @@ def _fitting(
         one.parsed and {one.section, claim.section} == sections and overlap(claim, one) for one in standing
     ):
         return None
-    taken = any(matches(row, claim) and any(matches(row, one) for one in standing) for row, _ in evidence)
+    seen = [one.row.row for one in evidence]
+    taken = any(matches(row, claim) and any(matches(row, one) for one in standing) for row in seen)
     return None if taken or any(_swallows(claim, one) for one in standing) else claim
 
 

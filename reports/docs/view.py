@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.evidence import Effect, Evidence
+from detmatrix.reports.docs.evidence import Agreement, Evidence
 from detmatrix.reports.docs.judge import (
     AGREEMENT,
     AGREEMENT_MEANING,
@@ -55,11 +55,12 @@ from detmatrix.scanner.plurals import several
 from detmatrix.scanner.repro.script import InputSource
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 
-_EFFECTS: dict[Effect, str] = {
-    "contradicts": "against",
-    "confirms": "for",
-    "not_triggered": "nothing seen",
-    "none": "no evidence",
+# What a row does to a bullet, for machines and in a count.
+_EFFECTS: dict[Agreement, tuple[str, str]] = {
+    "contradicted": ("contradicts", "against"),
+    "confirmed": ("confirms", "for"),
+    "not_triggered": ("not_triggered", "nothing seen"),
+    "not_run": ("none", "no evidence"),
 }
 
 
@@ -172,7 +173,7 @@ def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None, colu
     # What rows show on each device, also where the bullet speaks of another one.
     found = grouped((_column(it), it) for it in docs.rows if matches(it.row.row, claim, ignore_device=True))
     ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.weak))
-    effects = Counter(one.weak or _EFFECTS[one.effect] for one in ordered)
+    effects = Counter(one.weak or _EFFECTS[one.effect][1] for one in ordered)
     devices = sorted({one.device for one in deciding})
     where = f" on {' and '.join(devices)}" if claim.device == "any" and devices else ""
     return View(
@@ -223,7 +224,7 @@ def _row(one: Evidence) -> dict[str, object]:
         "run": one.run,
         "device": row.row.device,
         "kind": device_kind(row.row.device),
-        "effect": one.effect,
+        "effect": _EFFECTS[one.effect][0],
         "finding": row.finding,
         **flag_cells(row),
         "reason": one.doubt or row.reason,
@@ -419,7 +420,7 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
     lists = RegeneratedLists(part)
     changes = lists.documented != lists.regenerated
     speaking = [judged for judged in docs.judged if judged.evidence and op in judged.claim.targets]
-    told = [one for judged in speaking for one in judged.evidence if one.effect == "contradicts"]
+    told = [one for judged in speaking for one in judged.evidence if one.effect == "contradicted"]
     told += [one for it in undocumented for one in it.evidence]
     found = {
         "wrong": [one for one in rows if one.wrong],
@@ -498,7 +499,7 @@ def pull_requests(
         one
         for judged in docs.judged
         for one in judged.evidence
-        if one.effect == "contradicts" and not one.held
+        if one.effect == "contradicted" and not one.held
     ]
     found = (*drifting, *(one for one in docs.rows if one.wrong))
     known = sorted({names_of(one.row.row)[0] for one in found} | {one.op for one in docs.undocumented})
