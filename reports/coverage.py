@@ -288,14 +288,13 @@ def _lists(never: Iterable[dict[str, Any]], namespaces: set[str]) -> dict[str, l
 
 def _json(ones: Sequence[View]) -> Iterator[str]:
     """Yield the object of a single coverage, and ``{"coverages": […]}`` for several."""
-    pieces = [object_pieces(one, "executed", "never") for one in ones]
-    if len(pieces) == 1:
-        yield from (*pieces[0], "\n")
-        return
-    yield '{"coverages": [\n'
-    for number, some in enumerate(pieces):
-        yield from (",\n" * bool(number), *some)
-    yield "\n]}\n"
+
+    def pieces(one: View) -> Iterator[str]:
+        return object_pieces(one, "executed", "never")
+
+    several = {"coverages": ones}
+    yield from pieces(ones[0]) if len(ones) == 1 else object_pieces(several, *several, each=pieces, edge="")
+    yield "\n"
 
 
 RENDERERS: dict[str, Callable[[Sequence[View]], Iterator[str]]] = {

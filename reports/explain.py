@@ -91,24 +91,17 @@ def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
     return op_called(op, rows, [*targets, *named])
 
 
-def explained(
-    op: KnownOp,
-    lists: Lists,
-    matrices: Sequence[Matrix],
-    paths: Sequence[str],
-    instead: Sequence[View] | None = None,
-) -> View:
+def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Sequence[Matrix] = ()) -> View:
     """Return what is known of one op.
 
     Args:
         op: Its names; without those of lists and libraries neither is asked.
         lists: The documented lists, by release, the oldest first.
         matrices: Runs, with the rows of this op alone.
-        paths: Of the run files.
-        instead: What may be written in its place, by default in the recorded runs.
+        spelled: Runs with rows of spellings, which stand for the recorded ones.
     """
     about = {it: [one for one in claims if is_about(one, op.names)] for it, claims in lists.items()}
-    instead = instead_of(op.specs) if instead is None else instead
+    instead = instead_of(op.specs, spelled)
     libraries = libraries_of(op.names)
     by_op = ops_view(matrices)
     ops = by_op.ops
@@ -123,7 +116,7 @@ def explained(
             runs[column.device] = column.runs
     latest = [row for it in ops for run, row in it.rows if any(run in some for some in runs.values())]
     cells = [cell_of(column, latest) for column in by_op.further]
-    measured = list(_measured(matrices, paths))
+    measured = list(_measured(matrices))
     views = [row_view(row, one.torch) for one in matrices for row in one.rows]
     worst = ops[0].finding if ops else None
     actions = list(_advices(by_op, latest, cells, libraries) if worst else _documented_advice(libraries))
@@ -139,7 +132,7 @@ def explained(
             "releases": list(lists),
             "documented": list(_documented(about)),
             "measured": measured,
-            "instead": list(instead),
+            "instead": instead,
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
             "why": list(dict.fromkeys(op.why or [it["why"] for it in views if it["why"]])),
@@ -148,7 +141,7 @@ def explained(
             "finding": worst,
             "action": " ".join(actions) or None,
             "cost": {it.name: it.cost_words for it in ops if it.cost or it.fill},
-            "commands": _commands(op.name, by_op, cells, matrices, paths),
+            "commands": _commands(op.name, by_op, cells, matrices),
         },
         meaning=FINDING_MEANING[worst] if worst else None,
         actions=actions,
@@ -287,19 +280,18 @@ def _documented(lists: Lists) -> Iterator[View]:
         yield View(fields, span=span([*some], [*lists]))
 
 
-def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View]:
+def _measured(matrices: Sequence[Matrix]) -> Iterator[View]:
     """Yield what runs measured, the latest release first; runs of the same findings stand together, told by the latest."""
-    together: dict[object, list[tuple[Matrix, str]]] = {}
-    runs = sorted(zip(matrices, paths, strict=True), key=lambda it: versions.key(it[0].torch), reverse=True)
-    for one, path in runs:
+    together: dict[object, list[Matrix]] = {}
+    for one in sorted(matrices, key=lambda it: versions.key(it.torch), reverse=True):
         if one.rows:
             columns = all_columns([one])
             findings = frozenset(
                 (it.row.id, it.finding, *((column.name, column.finding(it)) for column in columns))
                 for it in one.rows
             )
-            together.setdefault((one.kind, findings), []).append((one, path))
-    for (one, path), *same in together.values():
+            together.setdefault((one.kind, findings), []).append(one)
+    for one, *same in together.values():
         rows, further = one.rows, {column.name: _words(column, one.rows) for column in all_columns([one])}
         environment, settings = one.run.header.environment, one.run.header.settings
         machines = (machine_of_row(one.run.header, it.row) for it in rows)
@@ -311,13 +303,13 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
         )
         yield View(
             {
-                "run": path,
+                "run": one.run.path,
                 "torch": environment.torch,
                 "device": settings.device,
                 "machine": named_machines(machines),
                 "executions": one.executions,
                 "distrust": list(one.distrust),
-                "same": [it.torch for it, _ in same],
+                "same": [it.torch for it in same],
                 "cases": directions,
                 **({"further": further} if further else {}),
             },
@@ -326,7 +318,7 @@ def _measured(matrices: Sequence[Matrix], paths: Sequence[str]) -> Iterator[View
             # The release of each, with the architecture of a simulated GPU: there may be several of one release.
             same_words=", ".join(
                 f"{it.torch} ({of.architecture})" if (of := it.run.header.environment.simulated) else it.torch
-                for it, _ in same
+                for it in same
             ),
             n_words=f"up to {one.executions} schedules per mode; not measured on a GPU"
             if one.simulated
@@ -380,9 +372,7 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
     return View(said, differ=differ, bound_words=bound, cases_words=words)
 
 
-def _commands(
-    name: str, by_op: View, cells: Sequence[View], matrices: Sequence[Matrix], paths: Sequence[str]
-) -> list[str]:
+def _commands(name: str, by_op: View, cells: Sequence[View], matrices: Sequence[Matrix]) -> list[str]:
     """Return the commands that show it: a script for the worst row, and for a column that finds worse; or the scan that measures it."""
     if not by_op.ops:
         # A collective needs several processes, which no scan has.
@@ -394,12 +384,10 @@ def _commands(
         column, cell = found
         rows = [one for op in by_op.ops for one in op.rows if column.finding(one[1]) == cell.finding]
         shown.append((rows, ["--invariance", column.name] if isinstance(column, PropertyColumn) else []))
-    return list(dict.fromkeys(_command(rows, options, matrices, paths) for rows, options in shown))
+    return list(dict.fromkeys(_command(rows, options, matrices) for rows, options in shown))
 
 
-def _command(
-    rows: Sequence[RunRow], options: Sequence[str], matrices: Sequence[Matrix], paths: Sequence[str]
-) -> str:
+def _command(rows: Sequence[RunRow], options: Sequence[str], matrices: Sequence[Matrix]) -> str:
     """Return the command for the row that differs most of those of the latest release."""
     latest = max((run for run, _ in rows), key=lambda run: versions.key(matrices[run].torch))
     row = max((row for run, row in rows if run == latest), key=_differing)
@@ -408,7 +396,7 @@ def _command(
         return shlex.join(["detmatrix", "scan", row.row.id, *own, "--perturb", "quiet,order"])
     if all(cell.verdict == "not_run" for cell in (row.off, row.on)):
         return shlex.join(["detmatrix", "scan", row.row.spec, *own, "--device", "cuda"])
-    command = ["detmatrix", "repro", paths[latest], row.row.id, *options, *own]
+    command = ["detmatrix", "repro", matrices[latest].run.path, row.row.id, *options, *own]
     # Without a GPU the schedule is replayed; without --replay a script needs one.
     python = ["--replay", "--python", "PYTHON_WITH_TORCH_FOR_CUDA"] if matrices[latest].simulated else []
     return shlex.join([*command, *python])
@@ -497,26 +485,20 @@ def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
     lists = lists_by_release()
     given = [read_run(path) for path in paths]
     known = known_op(op, given, lists)
-    spellings = narrowed(paths, given, lambda row: row.source == "instead")
-    instead = instead_of(known.specs, [*zip(paths, spellings, strict=True)])
-    if paths:
-        matrices = narrowed(paths, given, known.is_about)
-    else:
-        paths, matrices = _recorded(known)
-    return explained(known, lists, matrices, paths, instead), paths
+    matrices = narrowed(given, known.is_about) if paths else _recorded(known)
+    spelled = narrowed(given, lambda row: row.source == "instead")
+    return explained(known, lists, matrices, spelled), tuple(one.run.path for one in matrices)
 
 
-def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
+def _recorded(known: KnownOp) -> list[Matrix]:
     """Return the recorded runs of the documented ops, and those of all ops where the CPU has no row in them."""
     whole = recorded(what="cpu-all")
-    documented = [path for path in recorded() if path not in whole]
-    runs = {path: read_run(path) for path in documented}
-    matrices = narrowed(documented, [*runs.values()], known.is_about)
+    matrices = narrowed([read_run(path) for path in recorded() if path not in whole], known.is_about)
     found = [one for one in matrices if one.rows]
     if not any(one.kind == "cpu" for one in found):
-        runs = (runs if found else {}) | {path: read_run(path) for path in whole}
-        matrices = narrowed([*runs], [*runs.values()], known.is_about)
-    return (tuple(runs), matrices) if any(one.rows for one in matrices) else ((), [])
+        others = narrowed([read_run(path) for path in whole], known.is_about)
+        matrices = [*(matrices if found else []), *others]
+    return matrices if any(one.rows for one in matrices) else []
 
 
 # --- What may be written instead of an op: the code of each spelling, and what runs of it showed
@@ -525,13 +507,12 @@ def _recorded(known: KnownOp) -> tuple[tuple[str, ...], list[Matrix]]:
 NOT_RUN = "It was not run."
 
 
-def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) -> list[View]:
+def instead_of(specs: Collection[str], runs: Sequence[Matrix] = ()) -> list[View]:
     """Return what may be written instead of the op of these specs.
 
     Args:
         specs: Their names.
-        runs: Those that have rows of spellings, each with the path of its file; they stand for the recorded ones of their kinds
-            of devices.
+        runs: Those that have rows of spellings; they stand for the recorded ones of their kinds of devices.
     """
     found = []
     for spec, code in spellings_of(specs):
@@ -549,15 +530,14 @@ def instead_of(specs: Collection[str], runs: Sequence[tuple[str, Matrix]] = ()) 
     return found
 
 
-def recorded_runs() -> list[tuple[str, Matrix]]:
-    """Return the recorded runs of spellings, each with its path from here."""
+def recorded_runs() -> list[Matrix]:
+    """Return the recorded runs of spellings."""
     return _spelled(tuple(recorded(of="instead")))
 
 
 @cache
-def _spelled(paths: tuple[str, ...]) -> list[tuple[str, Matrix]]:
-    matrices = narrowed(paths, [read_run(path) for path in paths], lambda row: row.source == "instead")
-    return [*zip(paths, matrices, strict=True)]
+def _spelled(paths: tuple[str, ...]) -> list[Matrix]:
+    return narrowed([read_run(path) for path in paths], lambda row: row.source == "instead")
 
 
 def _told(seen: Sequence[View]) -> Iterator[str]:
@@ -570,13 +550,12 @@ def _told(seen: Sequence[View]) -> Iterator[str]:
         yield "for CUDA: on the CPU it differs"
 
 
-def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
+def _seen(spec: str, runs: Sequence[Matrix]) -> Iterator[View]:
     """Yield what each run showed of a spelling."""
-    for path, one in runs:
+    for one in runs:
         rows = [row for row in one.rows if row.row.spec == spec]
         if not rows:
             continue
-        torch = one.torch
         finding = min((it.finding for it in rows), key=WORST_FIRST.index)
         # How far the rows are from the op.
         seen = [it.instead for row in rows for it in row.observations if it.instead is not None]
@@ -595,8 +574,8 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
         told = [f"{finding} in {several(len(rows), 'row')}", values, *took, *proof_words(rows)]
         yield View(
             {
-                "run": path,
-                "torch": torch,
+                "run": one.run.path,
+                "torch": one.torch,
                 "device": one.run.header.settings.device,
                 "finding": finding,
                 "rows": [row.row.id for row in rows],
@@ -607,5 +586,5 @@ def _seen(spec: str, runs: Sequence[tuple[str, Matrix]]) -> Iterator[View]:
                 "cost": cost,
                 "slowest": slowest,
             },
-            words=f"{head}, torch {torch}: {'; '.join(told)}",
+            words=f"{head}, torch {one.torch}: {'; '.join(told)}",
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from detmatrix.reports.compare import page as comparison
 from detmatrix.reports.compare.runs import compare
@@ -43,30 +44,27 @@ _NAMED = re.compile(
 _BRAND = '<p class="brand">detmatrix</p>'
 
 
-def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
+def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
     """Yield the pages of a site.
 
     Args:
-        runs: By their paths.
+        runs: Of files with different names.
         texts: Reports to show beside them, by their names.
     """
     made = sorted(
-        ((path, matrix_of(Path(path).name, run)) for path, run in runs.items()),
-        key=lambda it: versions.key(it[1].release),
+        (matrix_of(Path(run.path).name, run) for run in runs), key=lambda it: versions.key(it.release)
     )
     # The ops of all databases are told on a page of their own: most are no op of the lists.
-    releases = grouped(
-        (f"{one.release}{'-all' * ('opinfo' in one.run.header.settings.sources)}", (path, one))
-        for path, one in made
+    matrices = grouped(
+        (f"{one.release}{'-all' * ('opinfo' in one.run.header.settings.sources)}", one) for one in made
     )
-    matrices = {name: [one for _, one in some] for name, some in releases.items()}
-    listed = [name for name in releases if not name.endswith("-all")] or [*releases]
+    listed = [name for name in matrices if not name.endswith("-all")] or [*matrices]
     newest = matrices[listed[-1]]
     # One chain of releases for each kind of device: of simulated GPUs the one that most runs are of.
     gpus = Counter(_gpu(one) for name in listed for one in matrices[name] if one.simulated)
     usual = max(gpus, key=gpus.__getitem__, default=None)
     together = [one for name in listed for one in matrices[name] if _gpu(one) in {None, usual}]
-    pages = [(name.replace("-all", ", all ops"), f"releases/{name}.html") for name in reversed(releases)]
+    pages = [(name.replace("-all", ", all ops"), f"releases/{name}.html") for name in reversed(matrices)]
     links = [(f"The documented lists of {listed[-1]}", "lists.html")]
     links += [("What changed between releases", "changes.html")] if len(listed) > 1 else []
     told = [(title(text), f"reports/{name}.html") for name, text in texts.items()]
@@ -88,7 +86,7 @@ def site(runs: Mapping[str, Run], texts: Mapping[str, str]) -> Iterator[Page]:
             f"reports/{name}.html",
             page_pieces("text", title=title(text), text=text, up="../"),
         )
-    yield from _ops(newest, {path: one.run for name in listed for path, one in releases[name]})
+    yield from _ops(newest, [one.run for name in listed for one in matrices[name]])
 
 
 def _gpu(one: Matrix) -> str | None:
@@ -147,12 +145,12 @@ def _front(newest: Sequence[Matrix], **links: Sequence[tuple[str, str]]) -> Iter
     )
 
 
-def _ops(newest: Sequence[Matrix], runs: Mapping[str, Run]) -> Iterator[Page]:
-    lists, paths, names = lists_by_release(), list(runs), [Path(path).name for path in runs]
+def _ops(newest: Sequence[Matrix], runs: Iterable[Run]) -> Iterator[Page]:
+    lists, named = lists_by_release(), [replace(run, path=Path(run.path).name) for run in runs]
     for spec in dict.fromkeys(row.row.spec for one in newest for row in one.rows):
-        known = known_op(spec, [*runs.values()], lists)
-        view = explained(known, lists, narrowed(paths, [*runs.values()], known.is_about), names)
-        yield page_of(spec), page_pieces("explain", report=view, up="../", files=names)
+        known = known_op(spec, named, lists)
+        view = explained(known, lists, narrowed(named, known.is_about))
+        yield page_of(spec), page_pieces("explain", report=view, up="../", files=[run.path for run in named])
 
 
 # --- The command
@@ -182,11 +180,11 @@ def command(runs: tuple[str, ...], folder: Path) -> int:
     # The reports for PyTorch of a checkout; there are none where detmatrix is installed.
     upstream = sorted(path for path in (RECORDED.parent / "upstream").glob("*.md") if path.stem != "README")
     own = {} if runs else {path.stem: path.read_text(encoding="utf-8") for path in upstream}
-    read = {path: read_run(path) for path in runs or recorded()}
+    read = [read_run(path) for path in runs or recorded()]
     ours = folder.is_dir() and ((folder / _MARK).is_file() or not any(folder.iterdir()))
     if folder.exists() and not ours:
         raise UsageError(f"{folder}: is there, and no site of ours; choose another folder with -o")
-    for name, count in Counter(Path(path).name for path in read).items():
+    for name, count in Counter(Path(run.path).name for run in read).items():
         if count > 1:
             raise UsageError(
                 f"{name}: {count} runs have this name, and lie in one folder of the site; rename them"
@@ -196,7 +194,7 @@ def command(runs: tuple[str, ...], folder: Path) -> int:
         for place in ("ops", "releases", "reports", "runs"):
             (folder / place).mkdir(parents=True, exist_ok=True)
         (folder / _MARK).touch()
-        for path in (*read, *(() if runs else recorded(of="instead"))):
+        for path in (*(run.path for run in read), *(() if runs else recorded(of="instead"))):
             shutil.copyfile(path, folder / "runs" / Path(path).name)
         for place, pieces in site(read, own):
             write_whole(folder / place, pieces, ())

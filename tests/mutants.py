@@ -259,9 +259,7 @@ def _explained(form: str, one: Matrix) -> Iterator[str]:
     lists = {"2.13.0": list(one.run.header.claims)}
     for name in {planned.row.spec: None for planned in one.rows}:
         about = replace(one, rows=tuple(planned for planned in one.rows if planned.row.spec == name))
-        yield from EXPLAINED[form](
-            explained(KnownOp(name, (name,), (name,), ()), lists, [about], [one.run.path])
-        )
+        yield from EXPLAINED[form](explained(KnownOp(name, (name,), (name,), ()), lists, [about]))
 
 
 def _known(one: Matrix) -> str:

@@ -220,7 +220,7 @@ def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
     assert mode in found.unlike_reference
     assert ", not its reference" in found.finding_words()
     assert "2 not as its reference, 1 element of the first" in found.cells[mode].details
-    told = explained(KnownOp(FIELD.name, (), (), ()), {}, run, ["run.jsonl"])
+    told = explained(KnownOp(FIELD.name, (), (), ()), {}, run)
     assert told["action"].startswith("On CPU, in 1 row it did not match the reference of the case")
     assert "Nothing" not in told["action"]
     assert told["measured"][0]["cases"]["backward"][0]["doubts"]["not its reference"] == 1

@@ -96,26 +96,6 @@ def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
     assert {explained(detmatrix, name, RUN)["op"] for name in names} == set(names)
 
 
-@pytest.mark.parametrize(
-    ("name", "op", "helps"),
-    [
-        ("all_reduce", "all_reduce", "NCCL_ALGO=Ring and NCCL_PROTO=Simple"),
-        ("torch.distributed.reduce_scatter", "reduce_scatter", "NCCL_ALGO=Ring and NCCL_PROTO=Simple"),
-        ("dist.all_gather", "all_gather", "NCCL documents run_to_run for all-gather"),
-    ],
-)
-def test_of_a_collective_is_told_what_nccl_documents(
-    detmatrix: Command, name: str, op: str, helps: str
-) -> None:
-    """No run has a row of one: what is documented is told as such, and no scan of one is proposed."""
-    found = explained(detmatrix, name)
-
-    assert found["op"] == f"torch.distributed.{op}"
-    assert found["action"].startswith("Unknown here: no run has it. Documented, ")
-    assert helps in found["action"]
-    assert (found["finding"], found["measured"], found["commands"]) == (None, [], [])
-
-
 def test_an_op_without_rows_on_cuda_never_reads_as_clean(detmatrix: Command, tmp_path: Path) -> None:
     """A scan of the CPU alone says so; of somebody's own function nothing is said of CUDA."""
     rows = [row("torch.einsum"), replace(row("mine.fn"), source="own")]
@@ -125,25 +105,6 @@ def test_an_op_without_rows_on_cuda_never_reads_as_clean(detmatrix: Command, tmp
     assert told.startswith("On CPU: Nothing to do")
     assert "On CUDA: Unknown here: no run has it. Documented, by way of bmm" in told
     assert "CUDA" not in explained(detmatrix, "mine.fn", path)["action"]
-
-
-def test_a_run_of_ones_own_stands_for_the_recorded_one_of_its_device(
-    detmatrix: Command, tmp_path: Path
-) -> None:
-    """Of a spelling on the CPU that of the user is told; on CUDA, where it was not run, the recorded simulation."""
-    spelling = replace(row("instead:torch.index_add.segments_along_dim"), source="instead")
-    path = write_run(
-        tmp_path / "run.jsonl",
-        [shows("deterministic", row("torch.index_add")), shows("deterministic", spelling)],
-    )
-    first, *_ = explained(detmatrix, "index_add", path)["instead"]
-    shown = detmatrix("explain", "index_add", path).stdout
-
-    assert [(run["device"], run["run"] == str(path)) for run in first["runs"]] == [
-        ("cpu", True),
-        ("simulated:0", False),
-    ]
-    assert "CPU, measured" in shown
 
 
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.
@@ -158,10 +119,10 @@ def test_what_libraries_document_has_its_place() -> None:
 
     for entry in table.entries.values():
         assert entry.promise in libraries.PROMISES, entry.id
-        assert entry.link.startswith("https://"), entry.id
-        assert (entry.via or "https://x").startswith("https://"), entry.id
+        links = {entry.link, entry.via or "https://x"}
         # What somebody else has told of a library says where.
-        assert entry.via != entry.link, entry.id
+        assert len(links) == 2, entry.id
+        assert all(link.startswith("https://") for link in links), entry.id
         assert len(entry.quotation.split()) > 3, entry.id
         assert all((entry.area.strip(), entry.condition.strip(), entry.version.strip())), entry.id
     for call in table.calls:
@@ -173,8 +134,9 @@ def test_what_libraries_document_has_its_place() -> None:
               "calls": "ops device condition source quotation entries sparse", "composed": "ops through source quotation"}  # fmt: skip
     for part, known in fields.items():
         assert {name for one in raw[part] for name in one} <= {*known.split()}
-    composed = {pattern for call in table.calls for pattern in call.ops}
-    assert {pattern for one in raw["composed"] for pattern in one["ops"]} <= composed
+    assert {pattern for one in raw["composed"] for pattern in one["ops"]} <= {
+        pattern for call in table.calls for pattern in call.ops
+    }
 
 
 @pytest.mark.parametrize(
@@ -182,10 +144,7 @@ def test_what_libraries_document_has_its_place() -> None:
     [
         (["torch.nn.functional.grid_sample"], ["cuDNN on cuda"]),
         (["torch.nn.Conv2d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
-        (["torch.mm"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
         (["torch.einsum"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
-        (["torch.vdot"], ["cuBLAS on cuda"]),
-        (["torch._scaled_mm"], ["cuBLAS on cuda"]),
         (["torch.nn.MultiheadAttention"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
         (["torch.nn.LazyConvTranspose3d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
         (["torch.sparse.mm"], ["cuSPARSE on cuda", "rocSPARSE on rocm"]),
@@ -252,7 +211,7 @@ def test_a_folder_of_somebody_is_left_alone(detmatrix: Command, tmp_path: Path, 
 
 def test_the_front_of_the_recorded_runs_is_small() -> None:
     """A reader on a phone waits for it."""
-    front = next(site({path: read_run(path) for path in given_or_recorded("site")}, {}))
+    front = next(site([read_run(path) for path in given_or_recorded("site")], {}))
 
     assert front[0] == FRONT
     text = "".join(front[1])

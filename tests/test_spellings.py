@@ -217,7 +217,7 @@ def test_the_code_shown_runs_by_itself() -> None:
 
 def test_those_shown_are_deterministic_on_a_simulated_gpu() -> None:
     """A recorded run on a simulated GPU has each, with the values of the op and the same bits in every schedule."""
-    rows = [row for _, one in recorded_runs() if one.simulated for row in one.rows]
+    rows = [row for one in recorded_runs() if one.simulated for row in one.rows]
     agree = {row.row.spec for row in rows if all(it.instead.agrees for it in row.observations if it.instead)}
 
     assert agree == {spec.name for spec in SPELLINGS}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from detmatrix.reports import checks
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
@@ -112,7 +113,8 @@ def view_of_function(one: Matrix, output: str | Path | None, scripted: str | Non
         scripted: How the function is named for a script. ``None``: its inputs cannot be written into one.
     """
     name = one.run.header.planned[0].spec
-    view = explained(KnownOp(name, (name,), (), ()), {}, [one], [str(output or "not kept")])
+    kept_as = replace(one, run=replace(one.run, path=str(output or "not kept")))
+    view = explained(KnownOp(name, (name,), (), ()), {}, [kept_as])
     # Without a run file there is nothing to make a script of.
     kept = view["commands"] if output and scripted else []
     view["commands"] = [text.replace("FILE.py", shlex.quote(scripted or "")) for text in kept]

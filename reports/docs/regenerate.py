@@ -112,7 +112,7 @@ class RegeneratedLists:
             text = f"{what} is left as it is: nothing was raised, but no input provokes a difference"
             return [claim], [], text if unproven else ""
         found = splits(claim, evidence)
-        failing = [one for one in evidence if effect_of(claim, one.behaviour) == "contradicts"]
+        failing = [one for one in evidence if effect_of(claim, one.behaviour) == "contradicted"]
         rests_on = witness_words([one for one in failing if not one.held] or failing)
         acting = there == "deterministic"
         arrives = acting and (action == "move" or any(split.values["move"] for split in found))

@@ -162,9 +162,10 @@ def without(matrices: Sequence[Matrix], patterns: Sequence[str]) -> list[Matrix]
     ]
 
 
-def narrowed(paths: Sequence[str], runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:
+def narrowed(runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:
     """Derive of each run the rows wanted alone, as if its scan had no others: many times faster than all of them."""
-    return [matrix_of(name, run, wanted=wanted) for name, run in zip(_names(paths), runs, strict=True)]
+    names = _names([run.path for run in runs])
+    return [matrix_of(name, run, wanted=wanted) for name, run in zip(names, runs, strict=True)]
 
 
 def matrix_of(
