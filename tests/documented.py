@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Docs, JudgedClaim, join
 from detmatrix.reports.docs.regenerate import HEADINGS, INDENT, RegeneratedLists
-from detmatrix.reports.docs.view import render_diff
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import (
@@ -18,6 +17,7 @@ from detmatrix.scanner.observations.records import (
     Claim,
     CpuComparison,
     Mode,
+    Observation,
     Schedule,
     SimulatedDevice,
     Simulation,
@@ -65,11 +65,15 @@ def run_of(
     return matrix_of(name, replace(one.run, header=header))
 
 
-def docs_of(text: str, *runs: Sequence[Planned]) -> Docs:
-    """Return what runs say of a docstring, one run per device as a scan would make them."""
-    claims = parse_claims(text)
-    names = [f"{rows[0][0].device.partition(':')[0] if rows else 'empty'}.jsonl" for rows in runs]
-    return join([run_of(claims, rows, name=name) for rows, name in zip(runs, names, strict=True)])
+def docs_of(text: str, rows: Sequence[Planned]) -> Docs:
+    """Return what a run says of a docstring."""
+    return join([run_of(parse_claims(text), rows)])
+
+
+def seen_as(one: Matrix, change: Callable[[Observation], Observation], **fields: Any) -> Matrix:
+    """Return a run with other observations; *fields* are further ones of the run that are others."""
+    observations = tuple(map(change, one.run.observations))
+    return matrix_of(one.name, replace(one.run, observations=observations, **fields))
 
 
 def only(docs: Docs) -> JudgedClaim:
@@ -88,9 +92,9 @@ def bullets(text: str) -> tuple[list[str], list[str]]:
     return acting, raising
 
 
-def regenerated(text: str, *runs: Sequence[Planned]) -> tuple[list[str], list[str]]:
+def regenerated(text: str, rows: Sequence[Planned]) -> tuple[list[str], list[str]]:
     """Return the bullets of both lists after the evidence."""
-    return bullets(RegeneratedLists(docs_of(text, *runs)).regenerated)
+    return bullets(RegeneratedLists(docs_of(text, rows)).regenerated)
 
 
 def weak(docs: Docs, modes: Sequence[Mode] = MODES) -> Docs:
@@ -101,19 +105,7 @@ def weak(docs: Docs, modes: Sequence[Mode] = MODES) -> Docs:
 
 def serial(docs: Docs) -> Docs:
     """Return what the same runs say if one thread did all the work of every row."""
-    runs = [
-        (
-            one.name,
-            replace(one.run, observations=tuple(replace(it, threads=1) for it in one.run.observations)),
-        )
-        for one in docs.matrices
-    ]
-    return join([matrix_of(name, run) for name, run in runs])
-
-
-def diff(docs: Docs) -> str:
-    """Return what would change in the lists."""
-    return "".join(render_diff(docs))
+    return join([seen_as(one, lambda it: replace(it, threads=1)) for one in docs.matrices])
 
 
 def simulated(text: str, *rows: Planned, multiprocessors: int = 108, **known: Any) -> Matrix:
@@ -130,14 +122,13 @@ def simulated(text: str, *rows: Planned, multiprocessors: int = 108, **known: An
         build="b",
         executions={"canonical": 2},
     )
-    seen = tuple(
-        replace(it, simulated=differs if len(it.digests) > 1 else found) if it.outcome == "ran" else it
-        for it in one.run.observations
-    )
     environment = replace(header.environment, simulated=gpu)
-    return matrix_of(
-        one.name, replace(one.run, header=replace(header, environment=environment), observations=seen)
-    )
+
+    def observed(it: Observation) -> Observation:
+        known = differs if len(it.digests) > 1 else found
+        return replace(it, simulated=known) if it.outcome == "ran" else it
+
+    return seen_as(one, observed, header=replace(header, environment=environment))
 
 
 # Single bullets under the headings of the lists, and the claims they are read as.

@@ -508,6 +508,9 @@ _add("compare-into", "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl --into comp
 _add("compare-devices", "compare cpu.jsonl cuda.jsonl", "md")
 _add("compare-recorded", f"compare {_OLD} {_NEW}", _COMPARED)
 _add("explain-everywhere", "explain index_add", "text md json")
+# No run has a row of a collective: what is documented is told as such, and no scan of one is proposed.
+_add("explain-collective-settings", "explain all_reduce")
+_add("explain-collective-promise", "explain dist.all_gather")
 _add("explain-unknown", "explain no_such_op run.jsonl", "text")
 _add("libraries", "libraries", "text md json html", one="cuDNN --format text")
 _add("cudnn", "cudnn --read engines/cudnn-9.28.0.json.gz", "md json html")

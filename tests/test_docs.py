@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Docs, join
 from detmatrix.reports.docs.regenerate import RegeneratedLists
-from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations.records import CpuComparison
+from detmatrix.scanner.observations.records import CpuComparison, Observation
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.documented import (
     CUDA,
@@ -25,6 +25,7 @@ from tests.documented import (
     docstring,
     only,
     run_of,
+    seen_as,
     serial,
     shown,
     simulated,
@@ -303,14 +304,14 @@ def test_a_fault_keeps_an_op_from_being_said_to_act(
     text: str, rows: list[Planned], fault: dict[str, Any], told: str
 ) -> None:
     """Any row of it that is wrong with the flag on is reported before the list says that it acts; a value race adds no bullet."""
+
+    def faulty(it: Observation) -> Observation:
+        if it.simulated is None or (it.mode, it.case) != ("on", "faulty"):
+            return it
+        return replace(it, simulated=replace(it.simulated, **fault))
+
     one = simulated(text, *rows, shown("torch.a", "fixed_by_mode", SIMULATED, case="faulty"))
-    seen = tuple(
-        replace(it, simulated=replace(it.simulated, **fault))
-        if it.mode == "on" and it.simulated and it.case == "faulty"
-        else it
-        for it in one.run.observations
-    )
-    found = RegeneratedLists(join([matrix_of(one.name, replace(one.run, observations=seen))]))
+    found = RegeneratedLists(join([seen_as(one, faulty)]))
 
     assert found.regenerated == found.documented
     assert told in " ".join(found.notes)
