@@ -66,18 +66,16 @@ def main() -> None:
 def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     """Do what the first rule that fits says, or what a worker whose ops are healthy would do."""
     rule: Answer = next((one for one in script["rules"] if _fits(one, asked)), {})
-    while "wait" in rule and Path(rule["wait"]).exists():
-        # Nothing more is asked before this is answered, so that what can be read is the end.
-        if select.select([requests], [], [], 0.01)[0]:
-            os._exit(0)
-    time.sleep(rule.get("seconds", 0))
+    _wait(rule, requests)
     then = rule.get("then", {})
-    if isinstance(then, str) and then in _FAULTS:
-        _FAULTS[then](requests, replies)
-        return
-    if isinstance(then, str) and then in _FIRST:
-        _FIRST[then](replies)
-        then = {}
+    for word in then.split(" and ") if isinstance(then, str) else ():
+        if word in _FAULTS:
+            _FAULTS[word](requests, replies)
+            replies.flush()
+            return
+        if word in _FIRST:
+            _FIRST[word](replies)
+            then = {}
     twice, then = (2, {}) if then == "twice" else (1, then)
     if asked["do"] == "start":
         reply = {"build": script["build"]} | then
@@ -93,6 +91,14 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
     for _ in range(twice):
         replies.write(json.dumps({"id": asked["id"], **reply}) + "\n")
     replies.flush()
+
+
+def _wait(rule: Answer, requests: Any) -> None:
+    while "wait" in rule and Path(rule["wait"]).exists():
+        # Nothing more is asked before this is answered, so that what can be read is the end.
+        if select.select([requests], [], [], 0.01)[0]:
+            os._exit(0)
+    time.sleep(rule.get("seconds", 0))
 
 
 def _differing(asked: Answer, under: str | None) -> Answer:
@@ -115,11 +121,6 @@ def _wait_for_the_end(requests: Any) -> None:
     while os.read(requests.fileno(), 1 << 16):
         pass
     os._exit(0)
-
-
-def _garbage(_: Any, replies: Any) -> None:
-    replies.write("no reply\n")
-    replies.flush()
 
 
 def _hang(requests: Any, _: Any) -> None:
@@ -157,24 +158,14 @@ def _start_daemons() -> None:
         time.sleep(0.01)
 
 
-def _then(first: Callable[[], None], fault: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    def both(requests: Any, replies: Any) -> None:
-        first()
-        fault(requests, replies)
-
-    return both
-
-
-_FAULTS: dict[str, Callable[[Any, Any], None]] = {
-    "print and exit": _then(lambda: print("last words", flush=True), lambda *_: os._exit(0)),
-    "daemon and die": _then(_start_daemons, lambda *_: os.kill(os.getpid(), signal.SIGKILL)),
-    "daemon and hang": _then(_start_daemons, _hang),
+# In place of an answer.
+_FAULTS: dict[str, Callable[[Any, Any], object]] = {
     "die": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda *_: os._exit(0),
     "hang": _hang,
     "close": _close,
     "fork": _fork,
-    "garbage": _garbage,
+    "garbage": lambda _, replies: replies.write("no reply\n"),
 }
 
 
@@ -193,8 +184,6 @@ _FIRST: dict[str, Callable[[Any], object]] = {
 
 def answer(asked: Answer) -> Answer:
     """Return what a worker answers whose ops are healthy and whose machine lets races show."""
-    if asked["do"] == "describe":
-        return {"directions": ["forward"], "dtype": "float32"}
     return _ANSWERS[asked["do"]](asked)
 
 
@@ -225,10 +214,6 @@ def _observed(asked: Answer) -> Answer:
     if MODE_TABLE[mode].compiles and not name.startswith("control."):
         text["compiled"] = {"graphs": 1, "breaks": 0, "kernels": 1}
     return _ran(asked, lambda *_: "first") | text
-
-
-def _sentinel(asked: Answer) -> Answer:
-    return _ran(asked, lambda number, _: str(number))
 
 
 def _rare_schedule() -> Iterator[bool]:
@@ -307,16 +292,10 @@ def _output(name: str, dtype: str, differing: int) -> Answer:
     }
 
 
-def _cost(_: Answer) -> Answer:
-    timing = {"low": 1e-4, "median": 2e-4, "high": 3e-4}
-    timings = dict.fromkeys(("off", "on", "unfilled"), timing)
-    return {"outcome": "ran", "samples": 5, "calls": 1, **timings, "off_memory": None, "on_memory": None}
-
-
-def _dispatch(_: Answer) -> Answer:
-    reached = {"overloads": ["aten::neg"], "alerts": [], "message": None}
-    return {"outcome": "ran", "modes": {"off": reached, "on": reached}}
-
+_TIMING = {"low": 1e-4, "median": 2e-4, "high": 3e-4}
+_COST = {"outcome": "ran", "samples": 5, "calls": 1, **dict.fromkeys(("off", "on", "unfilled"), _TIMING)}
+_REACHED = {"overloads": ["aten::neg"], "alerts": [], "message": None}
+_KERNELS = {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}], "alerts": ["put_"]}
 
 # What each control of invariance varies with, and at which of the values below it does.
 _TRIED = {
@@ -352,10 +331,6 @@ def _invariance(asked: Answer) -> Answer:
     }
 
 
-def _kernels(_: Answer) -> Answer:
-    return {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}], "alerts": ["put_"]}
-
-
 def _enumerated(asked: Answer) -> Answer:
     """Return two rows of an entry of a database, as it is and enlarged."""
     row = {"direction": "forward", "dtype": "float32", "samples": 1, "provokes": "", "traits": {}}
@@ -366,10 +341,11 @@ def _enumerated(asked: Answer) -> Answer:
 
 _ANSWERS: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
-    "sentinel": _sentinel,
-    "cost": _cost,
-    "dispatch": _dispatch,
-    "kernels": _kernels,
+    "sentinel": lambda asked: _ran(asked, lambda number, _: str(number)),
+    "cost": lambda _: _COST | {"off_memory": None, "on_memory": None},
+    "dispatch": lambda _: {"outcome": "ran", "modes": {"off": _REACHED, "on": _REACHED}},
+    "kernels": lambda _: dict(_KERNELS),
+    "describe": lambda _: {"directions": ["forward"], "dtype": "float32"},
     "invariance": _invariance,
     "entries": lambda _: {"entries": ["opinfo:acos", "opinfo:cos", "opinfo:sin"]},
     "enumerate": _enumerated,

@@ -37,80 +37,65 @@ class RayTaskError(RayError):
         self.cause = cause
 
 
-class FakeRay:
-    """What a scan has of the module ``ray``."""
+class _FakeRay:
+    """What a scan has of the module ``ray``: tasks tell what the files ``I-of-N.jsonl`` of a folder hold, on such nodes."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
     cloudpickle = SimpleNamespace(register_pickle_by_value=lambda _: None)
 
-    def __init__(self, prepared: Path, nodes: Sequence[dict[str, float]] = ({"CPU": 2.0},)) -> None:
-        """Have tasks tell what the files ``I-of-N.jsonl`` of a folder hold, on such nodes."""
+    def __init__(self, prepared: Path, nodes: Sequence[dict[str, float]]) -> None:
         self.prepared = prepared
         self._nodes = nodes
         # How the task of a shard ends, if not well: an error, or the exit code and last words.
         self.ends: dict[str, RayError | tuple[int, bytes]] = {}
         self.asked: list[tuple[dict[str, Any], list[str]]] = []
 
-    def init(self, address: str, **_: object) -> None:
-        """Connect."""
+    def init(self, *_: object, **__: object) -> None: ...
 
-    def shutdown(self) -> None:
-        """Disconnect."""
+    shutdown = cancel = init
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes, of which the last has died."""
-        return [
-            *({"Alive": True, "Resources": one} for one in self._nodes),
-            {"Alive": False, "Resources": {"GPU": 9.0}},
-        ]
+        alive = [{"Alive": True, "Resources": one} for one in self._nodes]
+        return [*alive, {"Alive": False, "Resources": {"GPU": 9.0}}]
 
     def cluster_resources(self) -> dict[str, float]:
-        """Return what all nodes have."""
         return {name: value for node in self._nodes for name, value in node.items()}
 
     def remote(self, **options: object) -> Any:
-        """Make a task of a function."""
         asked = {name: value for name, value in options.items() if "retr" not in name}
-        return lambda _: SimpleNamespace(remote=self._starter(asked))
+        return lambda _: SimpleNamespace(remote=lambda words, _: self._task(asked, words))
 
     def wait(self, going: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
         """Return the task that has waited longest."""
         return going[:1], going[1:]
 
     def get(self, task: Any) -> object:
-        """Return the result of a task, or raise how it ended."""
         if isinstance(task.result, BaseException):
             raise task.result
         return task.result
 
-    def cancel(self, going: Any) -> None:
-        """Stop a task."""
-
-    def _starter(self, options: dict[str, Any]) -> Any:
-        def start(words: list[str], _: object) -> _Task:
-            self.asked.append((options, words))
-            shard = words[words.index("--shard") + 1]
-            end = self.ends.get(shard)
-            if isinstance(end, RayError):
-                return _Task(end)
-            data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
-            if end:
-                data = data[: len(data) // 2]
-                return _Task(("node", *end, data[: data.rfind(b"\n") + 1]))
-            return _Task(("node", 0, b"", data))
-
-        return start
+    def _task(self, options: dict[str, Any], words: list[str]) -> Any:
+        self.asked.append((options, words))
+        shard = words[words.index("--shard") + 1]
+        end = self.ends.get(shard, (0, b""))
+        if isinstance(end, RayError):
+            return _Task(end)
+        data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
+        return _Task(
+            ("node", *end, data if end[0] == 0 else data[: data.rfind(b"\n", 0, len(data) // 2) + 1])
+        )
 
 
 class _Task:
-    """What stands for the result of a task."""
+    """What stands for the result of a task, by which it is told from others."""
 
     def __init__(self, result: object) -> None:
         self.result = result
 
 
 # Puts a stand-in with such nodes in the place of Ray, and returns it.
-FakeCluster = Callable[..., FakeRay]
+FakeCluster = Callable[..., _FakeRay]
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +116,8 @@ def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     group = SimpleNamespace(placement_group=lambda bundles, strategy: (strategy, bundles))
     strategies = SimpleNamespace(PlacementGroupSchedulingStrategy=lambda bundles: bundles)
 
-    def standing(*nodes: dict[str, float]) -> FakeRay:
-        ray = FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
+    def standing(*nodes: dict[str, float]) -> _FakeRay:
+        ray = _FakeRay(prepared, nodes or ({"CPU": 2.0}, {"CPU": 2.0}))
         monkeypatch.setitem(sys.modules, "ray", ray)
         monkeypatch.setattr("detmatrix.scanner.cluster._variables", lambda _: {})
         monkeypatch.setitem(sys.modules, "ray.util.placement_group", group)
@@ -269,10 +254,8 @@ def test_missing_ray_is_told(detmatrix: Command, monkeypatch: pytest.MonkeyPatch
 
     done = detmatrix("scan", "--ray")
 
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        "detmatrix: --ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"
-    )
+    text = "detmatrix: --ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, text)
     assert not [*tmp_path.iterdir()]
 
 
@@ -352,43 +335,23 @@ def test_what_lacks_a_shard_is_no_run(
     assert kept.read_bytes() == (prepared / "1-of-2.jsonl").read_bytes()
 
 
-SPECS = Path(__file__).with_name("quick.py")
-
-
-@pytest.fixture
-def nodes_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let the folder for temporary files be one of the test's own."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_shard_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Its whole file, with the variables that were asked for, or what it says as it ends; the folder of the task is gone."""
+    (folder := tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
+    standing = StandIn(tmp_path, *([{"do": "start", "then": "exit"}] if fails else []))
+    python = ["--python", str(standing.python), "--no-cost", "--no-overloads"]
 
+    words = ["--shard", "1/2", *python, *map(str, OPTIONS)]
+    _, code, said, data = scan_shard(words, {"OMP_NUM_THREADS": "3"})
 
-def _words(standing: StandIn) -> list[str]:
-    options = ["--device", "cpu", "--runs", "4", "--processes", "1", "--no-cost", "--no-overloads"]
-    python = ["--python", str(standing.python), "--specs", str(SPECS)]
-    return ["--shard", "1/2", *python, *options, "quick"]
-
-
-def test_file_of_a_shard_comes_back(nodes_folder: Path, tmp_path: Path) -> None:
-    """Whole, with the variables that were asked for; the folder of the task is gone."""
-    standing = StandIn(tmp_path)
-
-    _, code, said, data = scan_shard(_words(standing), {"OMP_NUM_THREADS": "3"})
-
-    assert code == 0, said
-    (tmp_path / "run.jsonl").write_bytes(data)
-    run = read_run(tmp_path / "run.jsonl")
-    assert run.closing is not None
-    assert str(run.header.settings.runs) == "4"
+    assert code == (2 if fails else 0), said
+    assert (b"detmatrix: " in said) == fails
+    assert [path for path in folder.iterdir() if "shard" in path.name] == []
     assert {one["variables"]["OMP_NUM_THREADS"] for one in standing.noted if one["do"] == "start"} == {"3"}
-    assert [path for path in nodes_folder.iterdir() if "shard" in path.name] == []
-
-
-def test_scan_that_fails_says_why(nodes_folder: Path, tmp_path: Path) -> None:
-    """What it says as it ends is told with its exit code."""
-    _, code, said, _ = scan_shard(_words(StandIn(tmp_path, {"do": "start", "then": "exit"})), {})
-
-    assert code == 2
-    assert b"detmatrix: " in said
-    assert [path for path in nodes_folder.iterdir() if "shard" in path.name] == []
+    if not fails:
+        (tmp_path / "run.jsonl").write_bytes(data)
+        run = read_run(tmp_path / "run.jsonl")
+        assert run.closing is not None
+        assert run.header.settings.runs == 4

@@ -20,17 +20,17 @@ from detmatrix.scanner.alerts import alert_caller, is_refusal
 from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import MODE_TABLE, Mode
-from detmatrix.scanner.observations.records import Compiled, Observation, Row
+from detmatrix.scanner.observations.records import Observation, Row
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import worker_environment
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
-from detmatrix.scanner.verdicts.findings import MatrixRow, chosen_cell, matrix
+from detmatrix.scanner.verdicts.findings import chosen_cell, matrix
 from tests.commands import Command
-from tests.compared import run_of
 from tests.conftest import refused
 from tests.evidence_runs import only
 from tests.runs import SETTINGS, ended, launching, ran, row, stable, write_run
 from tests.stand_in import StandIn
+from tests.stand_in_worker import TORCH
 
 QUICK = Path(__file__).with_name("quick.py")
 OPTIONS = ("--device", "cpu", "--processes", 2, "--no-cost", "--no-overloads")
@@ -117,43 +117,29 @@ def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_
     assert {folder for mode, folder in folders if not mode.startswith("compile_")} == {None}
 
 
-def test_a_torch_that_lacks_what_a_mode_needs_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
-    """Nothing is measured."""
-    standing = StandIn(tmp_path, build={"torch": "2.0.1+cpu"})
+NO_COMPILER = "torch.compile does not work there: InvalidCxxCompiler: No working C++ compiler found"
+
+
+@pytest.mark.parametrize(
+    ("torch", "failed", "begins", "ends"),
+    [
+        ("2.0.1+cpu", None, "compile_off: needs torch 2.1 or newer, and this is 2.0.1+cpu", "; leave it out"),
+        (TORCH, NO_COMPILER, "compile_off: ", f"no worker could be started ({NO_COMPILER}); install what is missing, or leave the mode out"),
+    ],
+)  # fmt: skip
+def test_what_a_mode_needs_is_asked_for_before_anything_is_measured(
+    detmatrix: Command, tmp_path: Path, torch: str, failed: str | None, begins: str, ends: str
+) -> None:
+    """A torch that lacks it, and a compiler that is missing, are one line."""
+    rule = {"do": "start", "mode": "compile_off", "then": {"build": None, "failed": failed}}
+    standing = StandIn(tmp_path, *([rule] if failed else []), build={"torch": torch})
 
     done = detmatrix("scan", "quick", "--specs", QUICK, *OPTIONS, *MODES, "--python", standing.python)
 
-    line = "--modes compile_off: needs torch 2.1 or newer, and this is 2.0.1+cpu; leave it out"
-    assert refused(done) == line
-    assert standing.asked("observe") == []
-
-
-def test_a_compiler_that_is_missing_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
-    """It is asked for before anything is measured."""
-    why = "torch.compile does not work there: InvalidCxxCompiler: No working C++ compiler found"
-    rule = {"do": "start", "mode": "compile_on", "then": {"build": None, "failed": why}}
-    standing = StandIn(tmp_path, rule)
-
-    done = detmatrix(
-        "scan", "quick", "--specs", QUICK, *OPTIONS, "--modes", "compile_on", "--python", standing.python
-    )
-
     line = refused(done)
-    assert line.startswith("--modes compile_on: ")
-    assert line.endswith(
-        f"no worker could be started ({why}); install what is missing, or leave the mode out"
-    )
+    assert line.startswith(f"--modes {begins}")
+    assert line.endswith(ends)
     assert standing.asked("observe") == []
-
-
-def test_what_ran_eagerly_is_no_verdict() -> None:
-    """An op that nothing was compiled of has not shown that compiled code is deterministic."""
-    nothing = Compiled(graphs=0, breaks=1, kernels=0)
-    cell = Cell(verdict="not_run", reason="not compiled: Dynamic shape operator", compiled=nothing)
-
-    seen = chosen_cell("compile_on", ROW, (STILL, STILL), cell)
-
-    assert (seen.finding, seen.finding_reason) == ("not_compiled", "not compiled: Dynamic shape operator")
 
 
 def test_a_backward_part_that_refuses_to_run_is_no_alert() -> None:
@@ -186,34 +172,9 @@ def _in_backward_only(*messages: str | None) -> Cell:
     return chosen_cell("backward_only", ROW, (STILL, STILL), row_cell(seen, "", ROW))
 
 
-@pytest.mark.parametrize(
-    ("first", "compiled", "remarks"),
-    [
-        ("a", Compiled(graphs=1, breaks=0, kernels=2), ()),
-        ("b", Compiled(graphs=1, breaks=0, kernels=2), ("other bits than eager",)),
-        ("a", Compiled(graphs=2, breaks=1, kernels=2), ("compiled in part",)),
-        ("a", Compiled(graphs=1, breaks=0, kernels=0), ("calls eager kernels",)),
-    ],
-)
-def test_how_much_was_compiled_is_said(first: str, compiled: Compiled, remarks: tuple[str, ...]) -> None:
-    """A finding rests on it; its bits are held against eager ones with the same flag."""
-    cell = replace(STILL, first=first, compiled=compiled)
-    other = replace(STILL, first="c")
-
-    seen = chosen_cell("compile_on", ROW, (other, STILL), cell)
-
-    assert (seen.finding, seen.remarks) == ("mode_dependent", remarks)
-
-
 # The perturbation ``order``: what other orders of programs show is told apart from what was measured, in every report.
 
 ORDER_ROW = row("torch.Tensor.scatter_add_", device="cpu")
-
-
-def seen(off: list[Observation], on: list[Observation]) -> MatrixRow:
-    """Return the only row of a run."""
-    (found,) = run_of((ORDER_ROW, [*off, *on])).rows
-    return found
 
 
 def still(mode: Mode) -> list[Observation]:
@@ -267,97 +228,77 @@ def test_no_script_is_written_of_what_the_interpreter_showed(detmatrix: Command,
 # Modes under torch.compile on real torch: what compiled code shows, and what a cache keeps.
 
 
-def _spec(name: str, op: Any, inputs: Any, *directions: Any) -> OpSpec:
-    return OpSpec(
-        name=f"compiled.{name}",
-        op=op,
-        why="Planted.",
-        cases={"one": Case(inputs=inputs)},
-        directions=directions,
-    )
+def _spec(name: str, op: Any, inputs: Any) -> OpSpec:
+    return OpSpec(name=f"compiled.{name}", op=op, why="Planted.", cases={"one": Case(inputs=inputs)})
 
 
-def _observed(spec: OpSpec, *, runs: int) -> dict[str, Any]:
-    """Observe the only case of a spec under torch.compile, in this process."""
+def _observed(
+    spec: OpSpec, case: str = "one", direction: str = "forward", *, runs: int, flag: bool = False
+) -> dict[str, Any]:
+    """Observe a case of a spec under torch.compile, in this process."""
+    torch = pytest.importorskip("torch")
     from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
 
-    return observe(
-        spec,
-        "one",
-        direction=spec.directions[0],
-        dtype="float32",
-        device="cpu",
-        seed=0,
-        runs=runs,
-        execution="compiled",
-    )
+    where: dict[str, Any] = {"direction": direction, "dtype": "float32", "device": "cpu", "seed": 0}
+    torch.use_deterministic_algorithms(flag)
+    try:
+        return observe(spec, case, **where, runs=runs, execution=MODE_TABLE["compile_on"].execution)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture
-def one_compiler() -> Iterator[None]:
+def _one_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Compile in this process alone: what the environment asks for was read when an earlier test loaded the compiler."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     config = pytest.importorskip("torch._inductor.config")
     with config.patch(compile_threads=1):
         yield
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("one_compiler")
+@pytest.mark.usefixtures("_one_compiler")
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
-def test_compiled_code_is_told_from_eager_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compiled_code_is_told_from_eager_code() -> None:
     """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
     torch = pytest.importorskip("torch")
     from detmatrix.scanner.worker import global_state  # noqa: PLC0415 - needs torch
     from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
 
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     assert failure("cpu") is None
-    specs = [
-        _spec("sin", "torch.sin", lambda t: call(t.leaf(t.normal(100_000))), "forward"),
-        _spec("nonzero", "torch.nonzero", lambda t: call(t.normal(100)), "forward"),
-        _spec("item", lambda x: (x + x.sum().item()).sin(), lambda t: call(t.normal(100)), "forward"),
-        _spec("svd", "torch.linalg.svd", lambda t: call(t.normal(8, 8)), "forward"),
-    ]
+    specs = {
+        "sin": _spec("sin", "torch.sin", lambda t: call(t.leaf(t.normal(100_000)))),
+        "nonzero": _spec("nonzero", "torch.nonzero", lambda t: call(t.normal(100))),
+        "item": _spec("item", lambda x: (x + x.sum().item()).sin(), lambda t: call(t.normal(100))),
+        "svd": _spec("svd", "torch.linalg.svd", lambda t: call(t.normal(8, 8))),
+    }
     before = global_state.snapshot()
 
-    seen = {
-        spec.op_name if isinstance(spec.op, str) else spec.name: _observed(spec, runs=4) for spec in specs
-    }
+    seen = {name: _observed(spec, runs=4) for name, spec in specs.items()}
 
     assert global_state.changes(before, global_state.snapshot()) == ""
     told = {name: (one["outcome"], one["compiled"]) for name, one in seen.items()}
-    assert told["torch.sin"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 1})
-    assert told["torch.linalg.svd"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 0})
-    assert (told["torch.nonzero"][0], told["torch.nonzero"][1]["graphs"]) == ("not_run", 0)
-    assert seen["torch.nonzero"]["message"].startswith("not compiled: ")
-    assert told["compiled.item"][0] == "ran"
-    assert told["compiled.item"][1]["breaks"] > 0
+    assert told["sin"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 1})
+    assert told["svd"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 0})
+    assert (told["nonzero"][0], told["nonzero"][1]["graphs"]) == ("not_run", 0)
+    assert seen["nonzero"]["message"].startswith("not compiled: ")
+    assert told["item"][0] == "ran"
+    assert told["item"][1]["breaks"] > 0
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("_one_compiler")
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
-def test_an_alert_that_the_compiler_wraps_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_alert_that_the_compiler_wraps_is_one() -> None:
     """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
-    torch = pytest.importorskip("torch")
+    inputs = lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2)  # noqa: E731
+    spec = _spec("unpool", "torch.nn.functional.max_unpool2d", inputs)
 
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    spec = _spec(
-        "unpool",
-        "torch.nn.functional.max_unpool2d",
-        lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2),
-        "forward",
-    )
-    torch.use_deterministic_algorithms(True)
-    try:
-        seen = _observed(spec, runs=2)
-    finally:
-        torch.use_deterministic_algorithms(False)
+    seen = _observed(spec, runs=2, flag=True)
 
-    assert (seen["outcome"], alert_caller(seen["exception"], seen["message"])) == (
-        "raised",
-        "max_unpooling2d_forward_out",
-    )
+    assert seen["outcome"] == "raised"
+    assert alert_caller(seen["exception"], seen["message"]) == "max_unpooling2d_forward_out"
 
 
 @pytest.mark.nightly
@@ -394,27 +335,15 @@ def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path)
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("one_compiler")
+@pytest.mark.usefixtures("_one_compiler")
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's compiler, which a worker lets pass
 @pytest.mark.parametrize("flag", [False, True])
-def test_masked_convolutions_are_compiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, flag: bool
-) -> None:
+def test_masked_convolutions_are_compiled(*, flag: bool) -> None:
     """As a whole, once for all executions; pixels that an output must not see have no gradient there either."""
-    torch = pytest.importorskip("torch")
-    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
-
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     (spec,) = (one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
-    where: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
-    torch.use_deterministic_algorithms(flag)
-    try:
-        # More of them than torch.compile compiles one function for.
-        seen = observe(
-            spec, "nonzero_gradient", **where, runs=20, execution=MODE_TABLE["compile_on"].execution
-        )
-    finally:
-        torch.use_deterministic_algorithms(False)
+
+    # More of them than torch.compile compiles one function for.
+    seen = _observed(spec, "nonzero_gradient", "backward", runs=20, flag=flag)
 
     assert (seen["outcome"], seen.get("message")) == ("ran", None)
     assert (seen["compiled"]["graphs"], seen["compiled"]["breaks"]) == (1, 0)

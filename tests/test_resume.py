@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -44,34 +45,23 @@ class Requests:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         # Called with the number of a request, from 0, before it is answered.
-        self.before: Callable[[int], None] = lambda _: None
+        self.before: Callable[[int], object] = lambda _: None
 
-    def worker(self, _: str, mode: Mode, *__: object, **___: object) -> _Worker:
-        """Start a worker; the arguments are those of ``detmatrix.scanner.processes.process.WorkerProcess``."""
-        return _Worker(self, mode)
+    def worker(self, _: str, mode: Mode, *__: object, **___: object) -> SimpleNamespace:
+        """Start a stand-in that is no process, for ``detmatrix.scanner.processes.process.WorkerProcess``."""
 
+        def ask(request: dict[str, Any], _: float) -> dict[str, Any]:
+            self.asked.append({**request, "mode": mode})
+            self.before(len(self.asked) - 1)
+            return {"answer": answer(self.asked[-1]), "tainted": False}
 
-class _Worker:
-    """A stand-in that is no process."""
-
-    def __init__(self, requests: Requests, mode: Mode) -> None:
-        self._requests = requests
-        self._mode = mode
-        self.build = BUILD
-
-    def ask(self, request: dict[str, Any], _: float) -> dict[str, Any]:
-        asked = self._requests.asked
-        asked.append({**request, "mode": self._mode})
-        self._requests.before(len(asked) - 1)
-        return {"answer": answer(asked[-1]), "tainted": False}
-
-    def stop(self) -> None:
-        pass
+        return SimpleNamespace(build=BUILD, ask=ask, stop=lambda: None)
 
 
-def in_process(patch: pytest.MonkeyPatch) -> Requests:
-    """Let workers answer within this process until the patch is undone, and two small specs be the catalog."""
-    requests = Requests()
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    """Let workers answer within this process, and two small specs be the catalog."""
+    patch, requests = monkeypatch, Requests()
     patch.setattr(process, "WorkerProcess", requests.worker)
     # Choosing from the whole catalog, and looking for installed specs, would take longer than all else here.
     patch.setattr(
@@ -111,12 +101,6 @@ def measured(path: Path) -> list[dict[str, Any]]:
         records[-1]["sentinels"],
     )
     return [record for record in records if record["kind"] != "sentinel"]
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
-    """Let workers answer within this process."""
-    return in_process(monkeypatch)
 
 
 @pytest.fixture
@@ -387,10 +371,10 @@ def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
     standing = StandIn(tmp_path, *([daemon] if moment == "observe" else []), rule)
     command = [sys.executable, "-m", "detmatrix", "scan", *LEFT_BEHIND_OPTIONS, "--python", standing.python]
     with tied.start(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 30
-        while moment not in {one["do"] for one in standing.noted} and time.monotonic() < until:
-            time.sleep(0.01)
-        process.kill()
+        try:
+            _until(lambda: moment in {one["do"] for one in standing.noted})
+        finally:
+            process.kill()
 
     assert process.returncode == -signal.SIGKILL
     assert wait.exists()
@@ -408,18 +392,12 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_output_that_changes_is_noticed_at_the_next_write(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    requests: Requests, tmp_path: Path, name: str
 ) -> None:
     """The scan ends there, not at its end, and what is not its own stays as it is."""
     path = tmp_path / "run.jsonl"
     change, text = CHANGES[name]
-    requests: Requests = in_process(monkeypatch)
-
-    def changed(number: int) -> None:
-        if number == 5:
-            change(path)
-
-    requests.before = changed
+    requests.before = lambda number: number == 5 and change(path)
 
     with pytest.raises(
         UsageError, match=f"was {text} while the scan wrote it; start over, with -o elsewhere"
