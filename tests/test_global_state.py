@@ -19,7 +19,6 @@ from unittest import mock
 import pytest
 
 from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, alert_caller
-from detmatrix.scanner.worker.execution import first_line
 from tests import tied
 
 torch = pytest.importorskip("torch")
@@ -160,46 +159,6 @@ _CUBLAS = (
 )
 
 
-@pytest.fixture
-def _flag() -> Any:
-    """Set the flag, and take it back."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def _put() -> None:
-    torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2), accumulate=False)
-
-
-def _unpool(dimensions: int) -> None:
-    functional = torch.nn.functional
-    values, indices = getattr(functional, f"max_pool{dimensions}d")(
-        torch.rand(1, 1, *[4] * dimensions), 2, return_indices=True
-    )
-    getattr(functional, f"max_unpool{dimensions}d")(values, indices, 2)
-
-
-@pytest.mark.usefixtures("_flag")
-@pytest.mark.parametrize(
-    ("op", "caller"),
-    [
-        (_put, "put_"),
-        (lambda: _unpool(2), "max_unpooling2d_forward_out"),
-        (lambda: _unpool(3), "max_unpooling3d_forward_out"),
-    ],
-    ids=["put_", "max_unpool2d", "max_unpool3d"],
-)
-def test_alerts_of_the_installed_torch_are_recognised(op: Any, caller: str) -> None:
-    """What PyTorch really raises names its caller, in the whole text and in the line a run file keeps."""
-    with pytest.raises(RuntimeError) as raised:
-        op()
-
-    text = first_line(raised.value).removeprefix("RuntimeError: ")
-    assert alert_caller("RuntimeError", str(raised.value)) == caller
-    assert alert_caller("RuntimeError", text) == caller
-
-
 @pytest.mark.parametrize(
     ("exception", "message"),
     [
@@ -247,18 +206,3 @@ def test_guard_of_the_compiler_has_the_words_that_tests_plant() -> None:
     done = tied.run([sys.executable, "-W", "ignore", "-c", program], timeout=300)
 
     assert done.stdout.splitlines()[:1] == [_COMPILED]
-
-
-def test_warn_only_warns_with_the_words_of_the_alert() -> None:
-    """With warn_only the sentence comes as a warning and the op goes on: nothing is raised."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            _put()
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-    texts = [str(warning.message) for warning in caught]
-    assert [text for text in texts if "put_ does not have a deterministic implementation" in text]
-    assert [alert_caller("UserWarning", text) for text in texts] == [None] * len(texts)

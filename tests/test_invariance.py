@@ -15,15 +15,16 @@ from msgspec.structs import replace
 
 from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
 from detmatrix.opspecs.model import Batch, Call, Case, OpSpec, call
+from detmatrix.opspecs.user import load_specs
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.invariance import PROPERTIES, Property
 from detmatrix.scanner.observations.records import Invariance, Output, Severity, Tried
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.repro.script import InputSource, invariance_script
+from detmatrix.scanner.repro.script import invariance_script
 from detmatrix.scanner.verdicts.cells import Cell
-from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from detmatrix.scanner.worker import invariance as variants
 from detmatrix.scanner.worker.invariance import measure
@@ -31,29 +32,19 @@ from tests.commands import Command, scanned_in
 from tests.conftest import lines, refusal, refused, write_lines
 from tests.evidence_runs import ASKED_CONTROLS, text
 from tests.evidence_runs import asked_of as varying_of
+from tests.mutants import INPUT_SOURCE
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
+from tests.scripts import SEED, header, loaded
+from tests.scripts import asked as source_asked
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
 STILL = Cell(verdict="deterministic", runs=8)
-OTHER = Output(
-    name="output",
-    shape=(4,),
-    dtype="float32",
-    differing=10,
-    severity=Severity(examined=3, elements=4, differing_elements=1, v_c=0.25, max_ulp=7),
-)
-TRIED = Invariance(
-    spec="a",
-    case="b",
-    direction="forward",
-    dtype="float32",
-    what="threads",
-    outcome="ran",
-    baseline="2 threads",
-    executions=11,
-    trials=(Tried(value="1", outcome="same", executions=2), Tried(value="4", outcome="same", executions=2)),
-)
+FAR = Severity(examined=3, elements=4, differing_elements=1, v_c=0.25, max_ulp=7)
+OTHER = Output(name="output", shape=(4,), dtype="float32", differing=10, severity=FAR)
+PLACE: dict[str, Any] = {"spec": "a", "case": "b", "direction": "forward", "dtype": "float32"}
+SAME = tuple(Tried(value=value, outcome="same", executions=2) for value in ("1", "4"))
+TRIED = Invariance(**PLACE, what="threads", outcome="ran", baseline="2 threads", executions=11, trials=SAME)
 OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet")
 ASKED = ("--invariance", "threads,batch,layout", "--no-cost", "--no-overloads", "-o", "run.jsonl")
 
@@ -67,22 +58,12 @@ def scanned(tmp_path: Path) -> Run:
     return scanned_in(tmp_path, "quick.cumsum", "quick.put_", *OPTIONS, *ASKED, "--python", standing.python)
 
 
-def asked_of(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield the rows that were asked, each with the property."""
-    return ((":".join(one.key), one.what) for one in run.invariances if not is_control(one))
-
-
 def test_rows_that_did_not_differ_are_asked_each_property_once(scanned: Run) -> None:
     """What differs run to run, fails or is not there could not answer."""
-    still = {
-        "quick.cumsum:small:forward:float32",
-        "quick.cumsum:small:backward:float32",
-        "quick.put_:one:forward:float32",
-    }
+    still = ("cumsum:small:forward", "cumsum:small:backward", "put_:one:forward")
+    asked = [(":".join(one.key), one.what) for one in scanned.invariances if not is_control(one)]
 
-    asked = list(asked_of(scanned))
-
-    assert sorted(asked) == sorted((one, what) for one in still for what in PROPERTIES)
+    assert sorted(asked) == sorted((f"quick.{one}:float32", what) for one in still for what in PROPERTIES)
     assert scanned.closing is not None
     assert scanned.closing.invariances == len(scanned.invariances)
 
@@ -204,15 +185,19 @@ def rows(t: Any) -> Call:
     return call(t.leaf(t.normal(48, 8)), t.leaf(t.normal(8)))
 
 
+def record_of(spec: OpSpec, one: Any, what: Property, seed: int = 0) -> Invariance:
+    """Ask a row a property, as a scan does."""
+    place = {"direction": one.direction, "dtype": one.dtype}
+    measured = measure(spec, one.case, property=what, **place, device="cpu", seed=seed, max_time=60)
+    return msgspec.convert(
+        {"spec": one.spec, "case": one.case, "property": what, **place, **measured}, Invariance
+    )
+
+
 def controls() -> list[Invariance]:
-    """Ask all controls all properties, as a scan does."""
-    found = []
-    for spec, what in itertools.product(INVARIANCE_CONTROLS, PROPERTIES):
-        for planned in spec.rows("cpu"):
-            asked: dict[str, Any] = {"property": what, "direction": planned.direction, "dtype": planned.dtype}
-            answer = measure(spec, planned.case, **asked, device="cpu", seed=0, max_time=60)
-            found.append(msgspec.convert({**planned._asdict(), **asked, **answer}, Invariance))
-    return found
+    """Ask all controls all properties."""
+    rows = [(spec, planned) for spec in INVARIANCE_CONTROLS for planned in spec.rows("cpu")]
+    return [record_of(*one, what) for one, what in itertools.product(rows, PROPERTIES)]
 
 
 def test_controls_show_what_they_must() -> None:
@@ -423,41 +408,17 @@ def test_a_script_shows_it_with_torch_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: Property, other: str, same: str, direction: str
 ) -> None:
     """It draws the same inputs, and says of each value that was tried whether the bits are others."""
-    torch = pytest.importorskip("torch")
-    from detmatrix.opspecs.user import load_specs  # noqa: PLC0415
-    from detmatrix.scanner.worker.invariance import measure  # noqa: PLC0415
-    from detmatrix.scanner.worker.repro.inputs import input_source  # noqa: PLC0415
-    from tests.scripts import header, loaded  # noqa: PLC0415
-
     path = tmp_path / "mine.py"
     path.write_text(PLANTED)
     (spec,) = load_specs(str(path))
-    place = {"direction": direction, "dtype": "float32", "device": "cpu", "seed": 3}
-    measured = {
-        "spec": spec.name,
-        "case": "only",
-        "direction": direction,
-        "dtype": "float32",
-        "property": what,
-    }
-    threads = torch.get_num_threads()
-    measured |= measure(spec, "only", property=what, max_time=60, **place)
-    source = msgspec.convert(
-        input_source({spec.name: spec}, spec=spec.name, case="only", **place),  # type: ignore[arg-type]
-        InputSource,
-    )
     planned = row(spec.name, "only", direction, "float32")  # type: ignore[arg-type]
-    head = replace(
-        header(), planned=(planned,), settings=replace(header().settings, invariance=tuple(PROPERTIES))
-    )
+    settings = replace(header().settings, invariance=tuple(PROPERTIES))
+    head = replace(header(), planned=(planned,), settings=settings)
     (seen,) = matrix(
-        head, ran(planned, "off", *stable()), closed=True, invariances=[msgspec.convert(measured, Invariance)]
+        head, ran(planned, "off", *stable()), closed=True, invariances=[record_of(spec, planned, what, SEED)]
     )
 
-    try:
-        loaded(invariance_script(source, seen, head, what))["main"]()
-    finally:
-        torch.set_num_threads(threads)
+    loaded(invariance_script(source_asked(planned, specs=[str(path)]), seen, head, what))["main"]()
 
     printed = capsys.readouterr().out.splitlines()
     assert any(line.startswith(f"{other}: other bits, the same ones 10 times") for line in printed)
@@ -466,21 +427,16 @@ def test_a_script_shows_it_with_torch_alone(
     assert len(printed) == 2 + len(seen.invariance[what].tried)
 
 
-def _seen(path: Path) -> tuple[MatrixRow, ...]:
-    run = read_run(path)
-    return tuple(matrix(run.header, run.observations, closed=True, invariances=run.invariances))
-
-
 def test_no_text_of_a_run_file_becomes_code(tmp_path: Path) -> None:
     """A value that no scan tries is refused in a line."""
-    from tests.mutants import INPUT_SOURCE  # noqa: PLC0415 - loads jinja2
-
     path = run_of(tmp_path / "run.jsonl", {"layout": ("sliced args[0]",)})
     path.write_text(path.read_text().replace("sliced args[0]", "sliced args[__import__('os')]"))
-    shown = next(one for one in _seen(path) if one.row.spec == "torch.mm")
+    run = read_run(path)
+    rows = matrix(run.header, run.observations, closed=True, invariances=run.invariances)
+    shown = next(one for one in rows if one.row.spec == "torch.mm")
 
     with pytest.raises(UsageError, match="as a value that was tried; restore the file"):
-        invariance_script(INPUT_SOURCE, shown, read_run(path).header, "layout")
+        invariance_script(INPUT_SOURCE, shown, run.header, "layout")
 
 
 def test_a_script_of_what_was_not_tried_is_refused_in_a_line(detmatrix: Command, varying: Path) -> None:

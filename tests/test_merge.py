@@ -13,14 +13,13 @@ import pytest
 
 from detmatrix.reports.coverage import coverages
 from detmatrix.reports.matrix.model import load
-from detmatrix.reports.matrix.words import named_machines
 from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
 from tests.conftest import lines, refused, write_lines
 from tests.large import write_shard
 from tests.stand_in import StandIn
 
-OPS = (
+OPS = [
     "torch.Tensor.put_",
     "take",
     "cumsum",
@@ -31,7 +30,7 @@ OPS = (
     "bincount",
     "NLLLoss",
     "gather",
-)
+]
 OPTIONS = (*OPS, "--device", "cpu", "--runs", 8, "--processes", 1)
 SHARDS = 8
 
@@ -272,7 +271,7 @@ def test_a_shard_goes_on_as_the_shard_that_it_is(in_shards: Path, tmp_path: Path
     assert cells(started) == cells(path)
 
 
-# What is a part of a plan alone says so wherever it is shown, and a run of several machines names them.
+# What is a part of a plan alone says so wherever it is shown.
 
 
 def test_machines_are_told_what_is_missing(detmatrix: Command, in_shards: Path) -> None:
@@ -293,29 +292,3 @@ def test_machines_are_told_what_is_missing(detmatrix: Command, in_shards: Path) 
     assert [run["complete"] for run in compared["runs"]] == [True, False]
     assert [run["complete"] for it in coverages(load([str(whole)])) for run in it["runs"]] == [True]
     assert [run["complete"] for it in coverages(load([str(path)])) for run in it["runs"]] == [False]
-
-
-@pytest.fixture
-def merged(in_shards: Path, tmp_path: Path) -> Path:
-    """Return what two machines observed, of which the second has other variables too."""
-    for number in range(1, SHARDS + 1):
-        path = Path(shutil.copy(in_shards / shard_name(number), tmp_path))
-        if number > 5:
-            changed(path, environment={"variables": {"off": {"OMP_NUM_THREADS": "16"}, "on": {}}})
-    run = command_in(tmp_path)
-    assert run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", "all.jsonl").returncode == 0
-    return tmp_path / "all.jsonl"
-
-
-def test_all_machines_of_a_run_are_named(detmatrix: Command, merged: Path) -> None:
-    """None of them stands for the others, on the page of a report and in a comparison."""
-    cpu = read_run(merged).header.environment.cpu
-    kinds = named_machines([f"{cpu}, 2 threads", "Another CPU, 16 threads"])
-
-    page = detmatrix("report", merged, "--format", "html").stdout
-    (one, _) = json.loads(detmatrix("compare", merged, merged, "--format", "json").stdout)["runs"]
-
-    assert kinds.startswith("2 kinds of machines: ")
-    assert f"<span>{kinds}</span>" in page
-    assert one["hardware"] == named_machines([cpu, "Another CPU"])
-    assert one["threads"] is None

@@ -7,7 +7,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from detmatrix.opspecs.pytorch.sources import ADAPTERS, recorded_entries
 from detmatrix.scanner.cases import discovery
 from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.run.passes import PassRunner
-from detmatrix.scanner.worker.databases import entry_rows
+from detmatrix.scanner.worker import databases
 from detmatrix.scanner.worker.execution import DRAWS, Execution
-from detmatrix.scanner.worker.threads import working_threads
 from tests.commands import Command, command_in
 from tests.conftest import one_line
 
@@ -241,7 +240,7 @@ def threads() -> Iterator[None]:
 
 @functools.cache
 def _entry_rows(name: str, dtype: str = "float32") -> list[dict[str, Any]]:
-    answer = entry_rows(name, device="cpu", seed=0, dtypes=[dtype], samples=2, trial=True)
+    answer = databases.entry_rows(name, device="cpu", seed=0, dtypes=[dtype], samples=2, trial=True)
     return list(answer["rows"])
 
 
@@ -262,31 +261,24 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
 ) -> None:
     """A table of ten rows that receive thousands of gradients is one thread's work, one of 370 is that of two."""
     shared = _enlarged(f"opinfo:{name}")
-    monkeypatch.setattr("detmatrix.scanner.worker.databases.working_threads", lambda phase: (phase(), None))
-    unknown = entry_rows(f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True)["rows"]
-    first = {row["case"]: row["enlargement"] for row in unknown if row["provoked"] == "enlarged"}
-    monkeypatch.setattr("detmatrix.scanner.worker.databases.working_threads", lambda phase: (phase(), 1))
-    alone = entry_rows(f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True)["rows"]
+    found = []
+    for threads in (None, 1):
+        monkeypatch.setattr(databases, "working_threads", lambda phase, threads=threads: (phase(), threads))
+        rows = databases.entry_rows(
+            f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True
+        )["rows"]
+        found.append({row["case"]: row["enlargement"] for row in rows if row["provoked"] == "enlarged"})
+    monkeypatch.undo()
 
     # Where nobody can tell, or no recipe is better than another, the first one is taken.
-    assert {row["case"]: row["enlargement"] for row in alone if row["provoked"] == "enlarged"} == first
+    first, alone = found
+    assert alone == first
     assert {row["case"] for row in shared if row["enlargement"] != first.get(row["case"])}
     for row in shared:
         spec = database.find(f"opinfo:{name}", seed=0, enlargement=row["enlargement"])
-        execution = Execution(
-            spec, row["case"], direction=row["direction"], kept=DRAWS, dtype="float32", device="cpu", seed=0
-        )
-        worked: list[int | None] = []
-
-        def counted(phase: Callable[[], Any], worked: list[int | None] = worked) -> Any:
-            result, threads = working_threads(phase)
-            worked.append(threads)
-            return result
-
-        torch.set_num_threads(2)
-        execution()
-        execution(None, counted)
-        assert worked == [2]
+        options: dict[str, Any] = {"kept": DRAWS, "dtype": "float32", "device": "cpu", "seed": 0}
+        execution = Execution(spec, row["case"], direction=row["direction"], **options)
+        assert databases.sharing(execution) == 2
 
 
 @pytest.mark.parametrize(

@@ -77,15 +77,14 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Both(request.param, [_transcript(python, request.param) for python in pythons])
 
 
-def _form(value: Any) -> Any:
-    """Return the fields and the kinds of what a worker replied; of a list those of its first item."""
+def _form(value: Any, hidden: frozenset[str] = frozenset()) -> Any:
+    """Return the fields and the kinds of what a worker replied; of a list those of its first item, of hidden fields nothing."""
     if isinstance(value, dict):
-        return {name: _form(inner) for name, inner in value.items()}
+        return {name: "…" if name in hidden else _form(inner, hidden) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_form(one) for one in value[:1]]
-    return (
-        "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
-    )
+        return [_form(one, hidden) for one in value[:1]]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "number" if is_number else type(value).__name__
 
 
 def test_the_hello_has_the_same_form(both: Both) -> None:
@@ -98,24 +97,17 @@ def test_the_hello_has_the_same_form(both: Both) -> None:
 
 
 # Fields that depend on what an op computes and on the machine: their presence is compared, and no more.
-_VALUES = {"severity", "blank", "blank_output", "digests", "first_differing", "inputs", "overloads", "groups"}
+_VALUES = frozenset(
+    ["severity", "blank", "blank_output", "digests", "first_differing", "inputs", "overloads", "groups"]
+)
 
 
 def _shape(reply: dict[str, Any]) -> Any:
     """Return the form of a reply, with what was executed under which perturbation."""
-
-    def hidden(form: Any) -> Any:
-        if isinstance(form, dict):
-            return {name: "…" if name in _VALUES else hidden(inner) for name, inner in form.items()}
-        return [hidden(one) for one in form] if isinstance(form, list) else form
-
     answer = reply["answer"]
-    shared = [
-        (group["perturbation"], group["executions"])
-        for group in answer.get("groups", [])
-        if "outcome" in answer
-    ]
-    return hidden(_form(reply)), answer.get("outcome"), answer.get("executions"), shared
+    groups = answer.get("groups", []) if "outcome" in answer else []
+    shared = [(group["perturbation"], group["executions"]) for group in groups]
+    return _form(reply, _VALUES), answer.get("outcome"), answer.get("executions"), shared
 
 
 # Where a stand-in gives the answer of a healthy op, these fail or are not there.

@@ -22,7 +22,6 @@ from detmatrix.scanner.observations.consistency import fault
 from detmatrix.scanner.observations.records import (
     MODES,
     Cost,
-    Count,
     Dispatch,
     Distrust,
     Header,
@@ -332,14 +331,14 @@ class PassRunner:
         device = self._settings.device
         spec = SENTINELS["cpu" if device == "cpu" else "accelerator"]
         (planned,) = spec.rows(kind_of(device))
-        request = request_for("sentinel", row_of(spec, planned, device), self._settings) | {
-            "runs": _WATCHED_RUNS
-        }
+        row = row_of(spec, planned, device)
+        request = request_for("sentinel", row, self._settings) | {"runs": _WATCHED_RUNS}
+        place: dict[str, Any] = place_of(row) | {"mode": self._mode, "process": self._process}
         try:
             timeout = max(self._settings.timeout, PATIENCE)
-            answer = self._supervisor.ask_for(_Watched, self._mode, request, timeout)
+            answer = self._supervisor.ask_for(Observation, self._mode, request, timeout, place)
         except WorkerEndedError as ended:
-            answer = _Watched(message=str(ended))
+            answer = Observation(**place, outcome="crash", message=str(ended))
         counted = list(answer.digests.values())
         self._write(
             Sentinel(
@@ -372,11 +371,3 @@ class PassRunner:
             self.unwell[key] = f"{observation.outcome} in mode {mode}"
         elif str(observation.message).startswith("changed global state"):
             self.unwell[key] = f"it {observation.message}"
-
-
-class _Watched(msgspec.Struct):
-    """What a worker says of a sentinel."""
-
-    digests: dict[str, Count] = {}
-    exception: str | None = None
-    message: str | None = None

@@ -116,12 +116,9 @@ class Progress:
         seconds = (time.monotonic() - self._started) / made * (self._total - self._done)
         if seconds < _MINUTE:
             return f"about {seconds:.0f} s left"
-        hours, minutes = divmod(round(seconds / _MINUTE), 60)
-        return (
-            f"about {hours} h {minutes} min left"
-            if seconds >= _HOUR
-            else f"about {hours * 60 + minutes} min left"
-        )
+        minutes = round(seconds / _MINUTE)
+        text = f"{minutes // 60} h {minutes % 60} min" if seconds >= _HOUR else f"{minutes} min"
+        return f"about {text} left"
 
 
 class LiveProgress(Progress):

@@ -373,11 +373,8 @@ def _signed(constant: int) -> int:
 
 def _fetched(pairs: Sequence[torch.Tensor]) -> list[list[int]]:
     """Return the values of pairs of words, in order; waits once for each device they lie on."""
-    by_device: dict[torch.device, list[int]] = {}
-    for place, pair in enumerate(pairs):
-        by_device.setdefault(pair.device, []).append(place)
     values: dict[int, list[int]] = {}
-    for places in by_device.values():
-        there = torch.stack([pairs[place] for place in places]).tolist()
-        values.update(zip(places, there, strict=True))
+    for device in {pair.device for pair in pairs}:
+        places = [place for place, pair in enumerate(pairs) if pair.device == device]
+        values.update(zip(places, torch.stack([pairs[place] for place in places]).tolist(), strict=True))
     return [values[place] for place in range(len(pairs))]

@@ -163,26 +163,12 @@ class Trials:
         if self._options["device"] != "cpu":
             return True
         execution = self._execution(case, direction, enlargement)
-        threads: list[int | None] = []
-
-        def counted(phase: Callable[[], Any]) -> Any:
-            result, working = working_threads(phase)
-            threads.append(working)
-            return result
-
-        before = torch.get_num_threads()
-        torch.set_num_threads(_SHARING)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                # The first one starts the threads.
-                execution()
-                execution(None, counted)
+                return sharing(execution) != 1
         except Exception:  # noqa: BLE001 - it was accepted a moment ago
             return False
-        finally:
-            torch.set_num_threads(before)
-        return threads != [1]
 
     def _execution(self, case: str, direction: str, enlargement: str) -> Execution:
         if simulated.active():
@@ -229,6 +215,26 @@ class Trials:
         if seconds > _MOST_SECONDS and self._options["device"] != "cpu":
             seconds = self.execute(case, direction, enlargement)
         return seconds
+
+
+def sharing(execution: Execution) -> int | None:
+    """Return how many threads work in an execution where there are several; ``None`` where nobody can tell."""
+    threads: list[int | None] = []
+
+    def counted(phase: Callable[[], Any]) -> Any:
+        result, working = working_threads(phase)
+        threads.append(working)
+        return result
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(_SHARING)
+    try:
+        # The first one starts the threads.
+        execution()
+        execution(None, counted)
+    finally:
+        torch.set_num_threads(before)
+    return threads[0]
 
 
 @contextlib.contextmanager
