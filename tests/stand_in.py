@@ -22,21 +22,19 @@ class StandIn:
     def __init__(
         self, folder: Path, *rules: Mapping[str, Any], build: Mapping[str, Any] | None = None
     ) -> None:
-        """Write the interpreter.
+        """Write the interpreter into a folder, which may hold one.
 
-        Args:
-            folder: Where to; it may hold one.
-            rules: Each has ``then``, and what a request must be for it to hold: fields of the request, the ``mode``,
-                or the number of the ``worker``, counted from 1. The first that fits holds; ``start`` is the hello.
+        Each rule has ``then``, and what a request must be for it to hold: fields of the request, the ``mode``, or the number of
+        the ``worker``, counted from 1. The first that fits holds; ``start`` is the hello. ``then`` is fields of the answer, or
 
-                ``then`` is fields of the answer; or ``"die"``, ``"exit"``, ``"hang"``, ``"close"`` (the pipes),
-                ``"fork"`` (a child that keeps them open) and ``"garbage"`` in place of an answer; ``"stray"``,
-                ``"unnumbered"``, ``"deep"`` and ``"long"`` before it, ``"twice"`` for two of them; ``"daemon"``, with ``"and die"`` or ``"and hang"`` behind it,
-                for processes in sessions of their own; or ``"taint"``, the
-                answer of an op that left a flag behind, ``"vary"``, that of one that differs each time, and ``"race"``, of one that two threads
-                work on and that differs each time under stress. ``wait`` names a file: the answer comes when it is gone; or it takes so many
-                ``seconds``.
-            build: What the hello says of torch, where it is not the usual.
+        * ``"die"``, ``"exit"``, ``"hang"``, ``"close"`` (the pipes), ``"fork"`` (a child that keeps them open) and ``"garbage"``
+          in place of an answer, perhaps behind ``"print and"`` or ``"daemon and"``, which starts processes in sessions of their own;
+        * ``"stray"``, ``"unnumbered"``, ``"deep"`` and ``"long"`` before it, ``"twice"`` for two of them;
+        * ``"taint"``, the answer of an op that left a flag behind, ``"vary"``, that of one that differs each time, and ``"race"``,
+          of one that two threads work on and that differs each time under stress.
+
+        ``wait`` names a file: the answer comes when it is gone; or it takes so many ``seconds``. *build* is what the hello says of
+        torch, where it is not the usual.
         """
         self._log = folder / "stand_in.log"
         script = folder / "stand_in.json"

@@ -418,7 +418,7 @@ def test_a_script_shows_it_with_torch_alone(
         head, ran(planned, "off", *stable()), closed=True, invariances=[record_of(spec, planned, what, SEED)]
     )
 
-    loaded(invariance_script(source_asked(planned, specs=[str(path)]), seen, head, what))["main"]()
+    loaded(invariance_script(source_asked(planned, specs=[str(path)]), seen, head, what))["main"]()  # type: ignore[arg-type]
 
     printed = capsys.readouterr().out.splitlines()
     assert any(line.startswith(f"{other}: other bits, the same ones 10 times") for line in printed)

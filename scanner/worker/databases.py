@@ -190,10 +190,9 @@ class Trials:
         except Exception:  # noqa: BLE001 - it was accepted a moment ago; it may not have the memory again
             return ""
         grown = repeating(execution, target)
-        text = [_PARALLEL, COLLIDES] if grown["indices"] else [_PARALLEL]
-        return "; ".join(
-            [*text, "values repeat"] if grown["values"] and "values=mixed" not in enlargement else text
-        )
+        again = grown["values"] and "values=mixed" not in enlargement
+        told = {_PARALLEL: True, COLLIDES: grown["indices"], "values repeat": again}
+        return "; ".join(text for text, holds in told.items() if holds)
 
     def _accepted(self, case: str, enlargement: str) -> list[str]:
         """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""

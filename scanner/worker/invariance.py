@@ -286,13 +286,9 @@ def _compared(variant: Variant, baseline: Execution, value: Any) -> dict[str, An
         if number >= (EXECUTIONS_IF_OTHER if compare.differing else EXECUTIONS):
             break
     result = compare.result()
-    others = list(result["digests"])[1:]
-    outcome = "same"
-    if compare.differing:
-        once = compare.differing == number and len(others) == 1
-        outcome = "varies" if once else "not_repeatable"
+    once = compare.differing == number and len(result["digests"]) == 2  # noqa: PLR2004 - the baseline's and another
     return {
-        "outcome": outcome,
+        "outcome": ("varies" if once else "not_repeatable") if compare.differing else "same",
         "executions": number,
         "outputs": [one for one in result["outputs"] if one["differing"]],
     }

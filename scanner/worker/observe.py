@@ -285,6 +285,10 @@ def _summary(name: str, tensor: torch.Tensor) -> str:
     return text if tensor.is_contiguous() else f"{text}, strides {tensor.stride()}"
 
 
+def _not_held(why: str) -> dict[str, Any]:
+    return {"cpu": {"agrees": None, "why": why}}
+
+
 class _Repetition:
     """The executions of one case, compared with the first, group by group."""
 
@@ -386,23 +390,16 @@ class _Repetition:
             f"it holds no information: {self._execution.constant}": self._execution.constant,
             "a part of it runs in another mode": isinstance(self._execution, SwitchedExecution),
         }
-        if any(whys.values()):
-            return {"cpu": {"agrees": None, "why": next(text for text, holds in whys.items() if holds)}}
+        if why := next((text for text, holds in whys.items() if holds), ""):
+            return _not_held(why)
+        differed = self._schedule is not None
         try:
             reference = CpuReference(self._execution.eagerly())
             cpu = reference.compare(*first)
-            race = self._schedule is not None and reference.compare(*self._differed)["agrees"] is False
-            if (
-                (race or cpu["agrees"] is False)
-                and self._schedule
-                and reference.writers_race(first, self._differed)
-            ):
-                return {
-                    "cpu": {
-                        "agrees": None,
-                        "why": "writers race for an element, and any of them may be the last",
-                    }
-                }
+            race = differed and reference.compare(*self._differed)["agrees"] is False
+            wrong = race or cpu["agrees"] is False
+            if wrong and differed and reference.writers_race(first, self._differed):
+                return _not_held("writers race for an element, and any of them may be the last")
             race = race and cpu["agrees"] is True
             sensitive = (
                 self._gpu is not None
@@ -411,9 +408,9 @@ class _Repetition:
                 and rests_on_approximations(self._execution, reference, self._gpu.seed, self._gpu.deadline)
             )
         except NotComparedError as error:
-            return {"cpu": {"agrees": None, "why": str(error)}}
+            return _not_held(str(error))
         except Exception as error:  # noqa: BLE001 - results of any kind; the op is not to blame
-            return {"cpu": {"agrees": None, "why": f"the comparison failed ({first_line(error)})"}}
+            return _not_held(f"the comparison failed ({first_line(error)})")
         return {"cpu": cpu, "value_race": race, "approximation_sensitive": sensitive}
 
     def _check_log(self, gpu: SimulatedGpu) -> None:
