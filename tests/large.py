@@ -12,13 +12,11 @@ from msgspec.structs import replace
 
 from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.scanner.observations.records import (
-    FORMAT,
     BuildOverloads,
     Closing,
     Cost,
     Dispatch,
     EnumeratedEntry,
-    Header,
     KernelGroup,
     Mode,
     Observation,
@@ -31,7 +29,7 @@ from detmatrix.scanner.observations.runfile import Line
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.run.passes import place_of
 from tests import runs
-from tests.runs import ENVIRONMENT, PROCESSES, ended, raised, ran, row
+from tests.runs import PROCESSES, ended, raised, ran, row
 
 PER_ROW = 4  # observations: two modes, two processes
 _PER_SPEC = 25
@@ -39,14 +37,7 @@ _PER_FAMILY = 1_250
 _PER_SENTINEL = 12  # rows, as a scan has them
 _OVERLOADS = tuple(f"aten::operation_{number}" for number in range(1000))
 SETTINGS = replace(runs.SETTINGS, cost=True, overloads=True)
-HEADER = Header(
-    format=FORMAT,
-    tool="0.1.0",
-    started="2026-01-02T03:04:05Z",
-    settings=SETTINGS,
-    environment=ENVIRONMENT,
-    planned=(),
-)
+HEADER = replace(runs.HEADER, settings=SETTINGS)
 
 
 def catalog(observations: int) -> list[OpSpec]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,12 +13,10 @@ from detmatrix.scanner.observations.records import (
     FORMAT,
     Blank,
     BuildOverloads,
-    Claim,
     Closing,
     Cost,
     Direction,
     Dispatch,
-    Enumerated,
     Environment,
     Group,
     Header,
@@ -63,6 +62,14 @@ ENVIRONMENT = Environment(
         "on": {"LANG": "C.UTF-8", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_NUM_THREADS": "2"},
     },
 )
+HEADER = Header(
+    format=FORMAT,
+    tool="0.1.0",
+    started="2026-01-02T03:04:05Z",
+    settings=SETTINGS,
+    environment=ENVIRONMENT,
+    planned=(),
+)
 CLOSING = Closing(seconds=12.5, load=(1.5, 0.75, 0.25), observations=0)
 
 Planned = tuple[Row, Sequence[Observation]]
@@ -78,25 +85,18 @@ def row(
     device: str = "cpu",
     provokes: str = "16384 additions into each slot",
     why: str = "atomicAdd: https://example.org/kernel.cu",
-    documented: tuple[str, ...] = (),
-    traits: Mapping[str, str] | None = None,
-    constant: str = "",
+    **more: Any,
 ) -> Row:
     """Return a planned row."""
-    return Row(
-        family=family,
-        spec=spec,
-        op=spec.removesuffix("_"),
-        case=case,
-        direction=direction,
-        dtype=dtype,
-        device=device,
-        provokes=provokes,
-        why=why,
-        documented=documented,
-        traits=dict(traits or {}),
-        constant=constant,
-    )
+    place = {
+        "spec": spec,
+        "case": case,
+        "direction": direction,
+        "dtype": dtype,
+        "device": device,
+        "family": family,
+    }
+    return Row(**place | {"op": spec.removesuffix("_"), "provokes": provokes, "why": why} | more)
 
 
 def ran(
@@ -234,60 +234,37 @@ def write_run(
     planned: Iterable[Planned] | None = None,
     *,
     closing: Closing | None = CLOSING,
-    environment: Environment = ENVIRONMENT,
-    settings: Settings = SETTINGS,
-    claims: tuple[Claim, ...] = (),
     controls: Sequence[Planned] = (),
     sentinels: Sequence[Sentinel] = (),
     costs: Sequence[Cost] = (),
     kernels: BuildOverloads | None = None,
     dispatches: Sequence[Dispatch] = (),
     invariances: Sequence[Invariance] = (),
+    lines: Sequence[Line] = (),
     format_: int = FORMAT,
     parts: tuple[Part, ...] = (),
-    enumerated: tuple[Enumerated, ...] = (),
-    lines: Sequence[Line] = (),
+    **header: Any,
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
-    Args:
-        path: Where to.
-        planned: The rows with their observations; ``every_finding()`` by default.
-        closing: The last line, its count put right; ``None`` leaves the scan unfinished.
-        environment: What the header says of the machine.
-        settings: What the header says was asked for.
-        claims: What the docstring of the scanned torch says.
-        controls: The controls with their observations.
-        sentinels: What the sentinels saw.
-        costs: What the rows were timed at.
-        kernels: The overloads of the build.
-        dispatches: Those that rows reach.
-        invariances: What rows and controls gave with other threads, batches and layouts.
-        format_: The format that the header names.
-        parts: Of a merged file; the first has all rows.
-        enumerated: What was found in databases.
-        lines: Further ones, before the observations.
+    Its rows are those of ``every_finding()`` by default; the closing line, unless it is ``None``, has its counts put right. Of
+    a merged file the first of its parts has all rows. Further *lines* stand before the observations, *header* is what else the header says.
     """
     rows = list(every_finding() if planned is None else planned)
+    plan = {
+        "plan": "f" * 64,
+        "groups": {one.spec: 1 for one, _ in rows},
+        "shards": len(parts),
+        "parts": parts,
+    }
+    told: dict[str, Any] = header | {
+        "format": format_,
+        "planned": tuple(one for one, _ in rows),
+        "controls": tuple(one for one, _ in controls),
+    }
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     with RunWriter(plain) as writer:
-        writer.write(
-            Header(
-                format=format_,
-                tool="0.1.0",
-                started="2026-01-02T03:04:05Z",
-                settings=settings,
-                environment=environment,
-                planned=tuple(planned_row for planned_row, _ in rows),
-                claims=claims,
-                controls=tuple(control for control, _ in controls),
-                plan="f" * 64 if parts else "",
-                groups={planned_row.spec: 1 for planned_row, _ in rows} if parts else {},
-                shards=len(parts) or 1,
-                parts=parts,
-                enumerated=enumerated,
-            )
-        )
+        writer.write(replace(HEADER, **told | (plan if parts else {})))
         observations = [one for _, seen in [*controls, *rows] for one in seen]
         kinds: list[Line] = [*([kernels] if kernels else []), *dispatches, *invariances]
         for line in [*lines, *observations, *sentinels, *costs, *kinds]:
