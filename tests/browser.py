@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -82,13 +82,9 @@ def start(profile: Path) -> webdriver.Chrome:
 
 
 def put_back(driver: webdriver.Chrome) -> None:
-    """Undo what a test may have made of the browser: scripts, media and the size of the screen."""
-    for name, arguments in (
-        ("Emulation.setScriptExecutionDisabled", {"value": False}),
-        ("Emulation.setEmulatedMedia", {"media": "", "features": []}),
-        ("Emulation.clearDeviceMetricsOverride", {}),
-    ):
-        driver.execute_cdp_cmd(name, arguments)
+    """Undo what a test may have made of the browser: media and the size of the screen."""
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 class Page:
@@ -169,21 +165,17 @@ class Page:
 
     def shows(self, text: str) -> None:
         """Wait for what the live region announces."""
-        WebDriverWait(self.driver, 10).until(
-            lambda _: self.one("#shown").text == text, f"never told {text!r}"
-        )
+        self.until(lambda: self.one("#shown").text == text, f"never told {text!r}")
 
-    def until(self, true: Callable[[], bool]) -> None:
+    def until(self, true: Callable[[], bool], otherwise: str = "") -> None:
         """Wait until something is so."""
-        WebDriverWait(self.driver, 10).until(lambda _: true())
+        WebDriverWait(self.driver, 10).until(lambda _: true(), otherwise)
 
     def focused(self, beginning: str) -> None:
         """Wait until what has the focus begins with a text."""
         script = "return document.activeElement.textContent"
-        WebDriverWait(self.driver, 10).until(
-            lambda _: self.run(script).startswith(beginning),
-            f"nothing that begins with {beginning!r} has the focus",
-        )
+        message = f"nothing that begins with {beginning!r} has the focus"
+        self.until(lambda: self.run(script).startswith(beginning), message)
 
     def errors(self) -> list[str]:
         """Return what the browser logged since it was last asked."""
@@ -199,19 +191,7 @@ def opened(driver: webdriver.Chrome, path: Path, hash_: str = "") -> Page:
     return page
 
 
-class Opener(Protocol):
-    """Renders run files and opens the page."""
-
-    def __call__(self, *runs: Path, hash_: str = "") -> Page:
-        """Open it, with the filters of an address."""
-        ...
-
-
-def report_opener(driver: webdriver.Chrome, path: Path) -> Opener:
-    """Return a function that opens the report of run files, written to *path*."""
-
-    def open_(*runs: Path, hash_: str = "") -> Page:
-        write_whole(path, RENDERERS["html"](load([str(run) for run in runs])))
-        return opened(driver, path, hash_)
-
-    return open_
+def opened_report(driver: webdriver.Chrome, path: Path, *runs: Path) -> Page:
+    """Open the report of run files, written to *path*."""
+    write_whole(path, RENDERERS["html"](load([str(run) for run in runs])))
+    return opened(driver, path)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def open_page(driver: Any, tmp_path: Path) -> Iterator[Any]:
     """Return a function that opens the report of run files, and put the browser back afterwards."""
-    from tests.browser import put_back, report_opener  # noqa: PLC0415
+    from tests.browser import opened_report, put_back  # noqa: PLC0415
 
-    yield report_opener(driver, tmp_path / "report.html")
+    yield partial(opened_report, driver, tmp_path / "report.html")
     put_back(driver)
 
 

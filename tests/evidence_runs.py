@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -52,11 +51,6 @@ def text(form: str, *paths: Path, only: tuple[str, ...] = ()) -> str:
     return "".join((RENDERERS | LONG)[form](load([str(path) for path in paths], parse_findings(only))))
 
 
-def as_json(*paths: Path, only: tuple[str, ...] = ()) -> Any:
-    """Return the JSON report of run files, read."""
-    return json.loads(text("json", *paths, only=only))
-
-
 def only(path: Path) -> Matrix:
     """Return the matrix of a run file."""
     return load([str(path)])[0]
@@ -88,10 +82,7 @@ def cost(
     """Return what a row was timed at, in seconds; nothing if it did not run."""
     ran_ = outcome == "ran"
     return Cost(
-        spec=planned.spec,
-        case=planned.case,
-        direction=planned.direction,
-        dtype=planned.dtype,
+        **place_of(planned),
         outcome=outcome,
         message=message,
         samples=25 if ran_ else 0,

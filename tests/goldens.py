@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -525,20 +526,16 @@ LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"
 
 def _reproduced(folder: Path) -> dict[str, Callable[[], str]]:
     """Return what makes each script, which a command line makes of inputs that a worker draws."""
-    found: dict[str, Callable[[], str]] = {}
-    for name in ("run.jsonl", "simulated.jsonl.gz"):
-        (one,) = load([str(folder / name)])
-        planned = one.rows[0]
-        found[f"repro-{name.partition('.')[0]}.py.txt"] = lambda one=one, planned=planned: script(
-            INPUT_SOURCE, planned, one.run.header
-        )  # type: ignore[misc]
-    (one,) = load([str(folder / "run.jsonl")])
+    one, simulated = load([str(folder / name) for name in ("run.jsonl", "simulated.jsonl.gz")])
     asked = next(it for it in one.rows if it.row.spec == "torch.cumsum")
-    for what in PROPERTIES:
-        found[f"repro-{what}.py.txt"] = lambda what=what: invariance_script(
-            INPUT_SOURCE, asked, one.run.header, what
-        )  # type: ignore[misc]
-    return found
+    return {
+        "repro-run.py.txt": partial(script, INPUT_SOURCE, one.rows[0], one.run.header),
+        "repro-simulated.py.txt": partial(script, INPUT_SOURCE, simulated.rows[0], simulated.run.header),
+        **{
+            f"repro-{what}.py.txt": partial(invariance_script, INPUT_SOURCE, asked, one.run.header, what)
+            for what in PROPERTIES
+        },
+    }
 
 
 NAMES = (

@@ -27,7 +27,7 @@ from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
 from tests.compared import OPS, VERSIONS, run_of, shows
-from tests.conftest import one_line
+from tests.conftest import one_line, refused
 from tests.documented import docstring
 from tests.runs import CLOSING, ENVIRONMENT, Planned, ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
@@ -148,25 +148,21 @@ def test_failed_write_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
-    """Only matching rows are shown, the counts stay those of the whole scan, and a pattern without a row is an error."""
+    """Only matching rows are shown; a pattern without a row is an error."""
     row = json.loads(detmatrix("report", run, "--format", "json").stdout)["rows"][0]
     one = ":".join(row[name] for name in ("spec", "case", "direction", "dtype"))
-
     shown = detmatrix("report", run, "--rows", one, "--format", "json")
-    refused = detmatrix("report", run, "--rows", "nothing*")
 
     assert [found["case"] for found in json.loads(shown.stdout)["rows"]] == [row["case"]]
-    assert (refused.returncode, refused.stderr) == (
-        2,
-        "detmatrix: --rows: no row matches 'nothing*'; detmatrix report shows what there is\n",
-    )
-    elsewhere = detmatrix("report", run, "--rows", "Dropout").stderr
-    assert (
-        elsewhere == "detmatrix: --rows: no row matches 'Dropout'; that is an op which was not scanned here\n"
-    )
-    check = ("--fail-on", "silent", "--except", "put_")
-    excepted = detmatrix("report", run, "--rows", "cumsum", *check).stderr
-    assert excepted == "detmatrix: --except: no row is 'put_'; detmatrix report shows what there is\n"
+    for words, message in (
+        (["nothing*"], "--rows: no row matches 'nothing*'; detmatrix report shows what there is"),
+        (["Dropout"], "--rows: no row matches 'Dropout'; that is an op which was not scanned here"),
+        (
+            ["cumsum", "--fail-on", "silent", "--except", "put_"],
+            "--except: no row is 'put_'; detmatrix report shows what there is",
+        ),
+    ):
+        assert refused(detmatrix("report", run, "--rows", *words)) == message
 
 
 # What CI is told: exit codes of checks and the line that says why, annotations of GitHub, JUnit XML.
@@ -174,7 +170,7 @@ def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
 
 @pytest.fixture
 def checked_run(tmp_path: Path) -> Path:
-    """Return a checked_run of one op that is silent, one that raises and one that is deterministic."""
+    """Return a run of one op that is silent, one that raises and one that is deterministic."""
     findings: tuple[Finding, ...] = ("silent", "raises", "deterministic")
     rows = [shows(finding, row(f"torch.{finding}")) for finding in findings]
     return write_run(tmp_path / "checked_run.jsonl", rows)
@@ -209,7 +205,7 @@ def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str
 
 
 def test_every_annotation_of_a_function_stands_at_its_line(checked_run: Path) -> None:
-    """Of `check`, whose checked_run file is thrown away; what is untrusted or serial too."""
+    """Of `check`, whose run file is thrown away; what is untrusted or serial too."""
     planned = row("torch.cumsum", "few")
     serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
     path = write_run(
@@ -265,7 +261,7 @@ def test_rows_of_several_ops_do_not_count_together() -> None:
 
 
 def write(folder: Path, version: str, findings: Iterable[Finding], **fields: Any) -> Path:
-    """Write a checked_run of a torch that shows findings, one op each."""
+    """Write a run of a torch that shows findings, one op each."""
     rows = [shows(finding, row(op)) for op, finding in zip(OPS, findings, strict=False)]
     return write_run(
         folder / f"{version}.jsonl", rows, environment=replace(ENVIRONMENT, torch=version), **fields
@@ -278,27 +274,24 @@ def runs(tmp_path: Path) -> list[Path]:
     return [write(tmp_path, version, findings) for version, findings in VERSIONS.items()]
 
 
-@pytest.mark.parametrize("check", ["regression", "change"])
-def test_a_run_with_itself_passes_every_check(detmatrix: Command, runs: list[Path], check: str) -> None:
-    """The same checked_run twice is the same in every row."""
-    done = detmatrix("compare", runs[1], runs[1], "--fail-on", check, "--format", "json")
-    (pair,) = json.loads(done.stdout)["pairs"]
+@pytest.mark.parametrize(
+    ("pair", "check", "code"),
+    [((1, 1), "regression", 0), ((1, 1), "change", 0), ((0, 1), "regression", 0), ((0, 1), "change", 1)],
+)
+def test_checks_of_comparisons(
+    detmatrix: Command, runs: list[Path], pair: tuple[int, int], check: str, code: int
+) -> None:
+    """A run with itself is the same in every row and passes every check; what improved is a change and no regression."""
+    done = detmatrix("compare", *(runs[it] for it in pair), "--fail-on", check, "--format", "json")
+    (told,) = json.loads(done.stdout)["pairs"]
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(pair["rows"]) == pair["counts"]["same"] == sum(pair["counts"].values()) > 0
-
-
-def test_improvements_are_no_regressions(detmatrix: Command, runs: list[Path]) -> None:
-    """--fail-on regression passes what improved; --fail-on change does not."""
-    codes = [
-        detmatrix("compare", *runs[:2], "--fail-on", check).returncode for check in ("regression", "change")
-    ]
-
-    assert codes == [0, 1]
+    assert (done.returncode, bool(done.stderr)) == (code, bool(code))
+    same = len(told["rows"]) == told["counts"]["same"] == sum(told["counts"].values()) > 0
+    assert same is (pair == (1, 1))
 
 
 def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list[Path]) -> None:
-    """An untrusted checked_run, or one of another machine, is no all-clear; JSON on standard output stays JSON."""
+    """An untrusted run, or one of another machine, is no all-clear; JSON on standard output stays JSON."""
     closing = replace(CLOSING, distrust=("the control varies shows nothing",))
     void = write(runs[0].parent, "void", VERSIONS["2.13.0"], closing=closing)
     done = detmatrix("compare", runs[1], void, "--fail-on", "regression", "--format", "json")

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from selenium.webdriver.common.keys import Keys
 
 from detmatrix.scanner.observations.records import MODES
-from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Opener, Page
+from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page
 from tests.evidence_runs import controls, evidence_run
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
 from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
 
 pytestmark = NEEDS_BROWSER
+Opener = Callable[..., Page]
 
 
 def test_page_loads_without_a_complaint(page: Page) -> None:
@@ -55,14 +56,20 @@ def test_clean_ops_are_one_line(page: Page) -> None:
     page.shows("1 of 9 ops")
 
 
-def test_names_that_are_close_are_offered(page: Page) -> None:
-    """Where nothing matches what was typed."""
+def test_ops_are_found(page: Page) -> None:
+    """By a name that is close to what was typed, and by the square of an op in the colour of its worst case."""
     page.one("#q").send_keys("scater_ad")
     page.shows("0 of 9 ops")
     page.one(".near").click()
     page.shows("1 of 9 ops")
-
     assert page.shown() == ["scatter_add_"]
+
+    square = page.one(".families a.raises")
+    name = square.accessible_name.partition(":")[0]
+    square.click()
+    page.shows("1 of 9 ops")
+    assert len(page.all(".families a")) == 9
+    assert name.endswith(page.shown()[0])
 
 
 def test_a_click_on_a_head_sorts(page: Page) -> None:
@@ -95,17 +102,6 @@ def test_what_differed_and_what_costs_is_drawn(open_page: Opener, tmp_path: Path
     assert bars
     assert all(ratio.endswith("×") for _, ratio in bars)  # noqa: RUF001
     assert 0 < float(page.one(".k").get_attribute("style").split()[-1].rstrip("%;")) <= 100
-
-
-def test_each_op_is_a_square_of_its_family(page: Page) -> None:
-    """In the colour of its worst case; it leads to the op."""
-    square = page.one(".families a.raises")
-    name = square.accessible_name.partition(":")[0]
-    square.click()
-    page.shows("1 of 9 ops")
-
-    assert len(page.all(".families a")) == 9
-    assert name.endswith(page.shown()[0])
 
 
 def test_an_address_names_an_op_or_a_row(page: Page) -> None:
@@ -315,7 +311,7 @@ def test_lists_filter_rows(
 
 @pytest.mark.nightly
 def test_address_holds_the_filters(page: Page) -> None:
-    """A filtered view is an address: opened again it shows the same, and reset forgets it; a slash goes to the search."""
+    """A filtered view is an address: opened again it shows the same, without what the page lacks; reset forgets it; / searches."""
     page.one("body").send_keys("/")
     page.driver.switch_to.active_element.send_keys("torch.tensor")
     page.shows("3 of 9 ops")
@@ -335,14 +331,8 @@ def test_address_holds_the_filters(page: Page) -> None:
     page.shows("8 of 9 ops")
     assert page.driver.current_url == page.address
 
-
-@pytest.mark.nightly
-def test_address_of_another_report(open_page: Opener, tmp_path: Path) -> None:
-    """What this page does not have is left out of an address instead of hiding everything."""
-    page = open_page(
-        write_run(tmp_path / "run.jsonl"), hash_="#finding=gone,raises&device=cuda:7&verdict=x&run=9&clean=9"
-    )
-
+    page.driver.get("about:blank")
+    page.driver.get(f"{page.address}#finding=gone,raises&device=cuda:7&verdict=x&run=9&clean=9")
     page.shows("1 of 9 ops")
     assert page.errors() == []
 

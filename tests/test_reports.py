@@ -9,7 +9,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jinja2
@@ -21,7 +21,7 @@ from detmatrix.reports import render as markdown
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.commands import Block, command_words
 from detmatrix.reports.matrix import rows as costs
-from detmatrix.reports.matrix.model import load
+from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.reports.render import NARROW as WIDTH
 from detmatrix.reports.render import code, fitted, plain
 from detmatrix.reports.report import text as terminal
@@ -35,7 +35,6 @@ from tests.evidence_runs import (
     FORCING,
     ONE,
     SEVERITY,
-    as_json,
     controls,
     cost,
     one_row,
@@ -66,47 +65,34 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run.jsonl")
 
 
-def hostile_rows() -> list[Planned]:
-    bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
-    return [(bad, [*ended(bad, "off", "crash", HOSTILE), *ran(bad, "on", *stable())])]
-
-
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("escape", "given", "shown"),
     [
-        ("put_", "`put_`"),
-        ("a|b", "`a\\|b`"),
-        ("a`b", "`` a`b ``"),
-        ("``", "``` `` ```"),
-        ("`` a ` b", "``` `` a ` b ```"),
-        ("a\nb\x1b[0m", "`a b\\x1b[0m`"),
-        ("", "none"),
+        (code, "put_", "`put_`"),
+        (code, "a|b", "`a\\|b`"),
+        (code, "a`b", "`` a`b ``"),
+        (code, "``", "``` `` ```"),
+        (code, "`` a ` b", "``` `` a ` b ```"),
+        (code, "a\nb\x1b[0m", "`a b\\x1b[0m`"),
+        (code, "", "none"),
+        (plain, "2.10", "2.10"),
+        (plain, "scatter_add_forward", "scatter_add_forward"),
+        (plain, "_x_", "\\_x\\_"),
+        (plain, "a & <b>", "a &amp; &lt;b&gt;"),
+        (plain, "a|b\\c", "a\\|b\\\\c"),
+        (plain, "~~a~~", "\\~\\~a\\~\\~"),
     ],
 )
-def test_code_cells(given: str, shown: str) -> None:
-    """A code span holds whatever it is given, on one line."""
-    assert shown == code(given)
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ("2.10", "2.10"),
-        ("scatter_add_forward", "scatter_add_forward"),
-        ("_x_", "\\_x\\_"),
-        ("a & <b>", "a &amp; &lt;b&gt;"),
-        ("a|b\\c", "a\\|b\\\\c"),
-        ("~~a~~", "\\~\\~a\\~\\~"),
-    ],
-)
-def test_plain_cells(given: str, shown: str) -> None:
-    """Plain text keeps its look and loses its markup."""
-    assert shown == plain(given)
+def test_text_in_cells(escape: Callable[[str], str], given: str, shown: str) -> None:
+    """A code span holds whatever it is given, on one line; plain text keeps its look and loses its markup."""
+    assert escape(given) == shown
 
 
 def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
     """A Markdown renderer sees one op of seven cells, one row of nine, and no element that a run file named."""
-    message = text("md", write_run(tmp_path / "run.jsonl", hostile_rows()))
+    bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
+    rows = [(bad, [*ended(bad, "off", "crash", HOSTILE), *ran(bad, "on", *stable())])]
+    message = text("md", write_run(tmp_path / "run.jsonl", rows))
     tokens = MarkdownIt("commonmark").enable("table").parse(message)
     inline = [child for token in tokens for child in token.children or []]
 
@@ -134,7 +120,7 @@ def test_empty_plan(tmp_path: Path) -> None:
 
     assert "No row was planned.\n" in text("md", path)
     assert "No row to show." in text("html", path)
-    assert as_json(path)["rows"] == []
+    assert '"rows": [\n\n]' in text("json", path)
     assert text("csv", path).count("\n") == 1
 
 
@@ -204,13 +190,9 @@ def test_a_value_stays_in_its_cell(value: str, cell: str, monkeypatch: pytest.Mo
 
 
 def test_markup_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a macro returns is escaped as well until the template says that it is markup."""
+    """What a macro returns is escaped until the template says that it is markup; what the report does not have is an error."""
     template = "{% macro bold(x) %}**{{ x }}**{% endmacro %}{{ bold(report) }} {{ bold(report)|safe }}"
     assert _made(template, "a_", monkeypatch) == r"\*\*a\\\_\*\* **a\_**"
-
-
-def test_what_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A template that names what the report does not have fails."""
     with pytest.raises(jinja2.UndefinedError):
         _made("{{ report.nothing }}", "text", monkeypatch)
 
@@ -352,28 +334,24 @@ def test_names_are_cut_at_dots_and_never_read_the_same(names: tuple[str, ...], s
     assert [*fitted(names, 12, 22).values()] == shown
 
 
-def test_a_wide_terminal_is_used() -> None:
-    """Actions of several releases are whole; costs stand beside them in 140 columns, and in 80 are said to be left out."""
+def test_a_wide_terminal_is_used(run: Path) -> None:
+    """Costs of several releases stand beside their actions in 140 columns, and what rows show beside that of one run in 160."""
+
+    def shown(*matrices: Matrix, width: int) -> str:
+        made = "".join(terminal.shown(report_view(matrices), width=width))
+        assert max(map(len, made.splitlines())) <= width
+        return made
+
     (new,) = load([str(RUN)])
     older = replace(new.run.header.environment, torch="2.12.0")
     old = replace(new, run=replace(new.run, header=replace(new.run.header, environment=older)))
-    both = [old, new]
-    narrow, wide = ("".join(terminal.shown(report_view(both), width=width)) for width in (WIDTH, 140))
-
-    assert all("set the flag: it fills memory" in shown for shown in (narrow, wide))
+    narrow, wide = (shown(old, new, width=width) for width in (WIDTH, 140))
+    assert all("set the flag: it fills memory" in made for made in (narrow, wide))
     assert (" COST " in wide, " COST " in narrow, "left out: costs:" in narrow) == (True, False, True)
-    assert max(map(len, wide.splitlines())) <= 140
 
-
-def test_a_wide_terminal_has_what_rows_show(run: Path) -> None:
-    """In 160 columns each line ends in how many of the rows of its op show what, in 80 there is no room for that."""
-    narrow, wide = (
-        "".join(terminal.shown(report_view(load([str(run)])), width=width)) for width in (WIDTH, 160)
-    )
-
-    assert [" ROWS\n" in shown for shown in (narrow, wide)] == [False, True]
+    narrow, wide = (shown(*load([str(run)]), width=width) for width in (WIDTH, 160))
+    assert [" ROWS\n" in made for made in (narrow, wide)] == [False, True]
     assert re.search(r"put_ .* no fix: raises +1 raises of 1\n", wide)
-    assert max(map(len, wide.splitlines())) <= 160
 
 
 # --- What the flag costs and how far outputs lie apart, in words.

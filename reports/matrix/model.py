@@ -242,12 +242,9 @@ def input_elements(row: MatrixRow) -> int | None:
 
 def _names(paths: Sequence[str]) -> list[str]:
     """Return the file names without folders, numbered where they repeat: reports name no absolute path."""
-    names: list[str] = []
-    for path in paths:
-        name = Path(path).name
-        again = sum(Path(other).name == name for other in paths[: len(names)])
-        names.append(f"{name} ({again + 1})" if again else name)
-    return names
+    names = [Path(path).name for path in paths]
+    again = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
 
 
 def sampled_words(rows: Sequence[MatrixRow]) -> str | None:

@@ -349,11 +349,8 @@ def shown_words(one: Matrix) -> str | None:
 
 def environment_words(one: Matrix) -> list[tuple[str, str]]:
     """Return the environment as (label, text), everything the run file says of it."""
-    header = one.run.header
-    if not header.parts:
-        return _environment(header, header.environment, one.run.closing)
-    found: dict[str, dict[str, list[int]]] = {}
-    for part in header.parts:
+    header, found = one.run.header, dict[str, dict[str, list[int]]]()
+    for part in parts_of(header, one.run.closing):
         for label, text in _environment(header, part.environment, part.closing):
             found.setdefault(label, {}).setdefault(text, []).append(part.shard)
     return [

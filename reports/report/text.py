@@ -167,27 +167,17 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     )
     heads = [f"{'COST':{cost}}"] * costly + ([f"{'DOCS':{doc}}", head] if acting else ["DOCS"])
     pairs = [] if below else zip(further, beside, strict=True)
-    under = "FWD BWD  " + "".join(f"{column.head:{size}} " for column, size in pairs)
-    if several_columns:
-        torches = (f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns)
-        yield to.paint(" " * (width + 3) + "".join(torches), dim=True)
-        under = "".join(f"{_under(it):{_COLUMN}}" for it in columns)
-    yield to.paint(f"  {'OP':{width}} {under}{' '.join(heads)}", dim=True)
+    told_heads = "".join(f"{column.head:{size}} " for column, size in pairs)
+    yield from _heads(columns, width, told_heads + " ".join(heads), to)
     for op, spent, listed, texts, act in zip(ops, costs, docs, told, acts, strict=True):
-        worst = next(iter(op.beside), op.finding)
-        start = f"{_sign(worst)} {names[op.short]:{width}}"
-        marks = "".join(
-            f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  "
-            for column, cell in zip(view["columns"], op.cells, strict=True)
-            if column in columns
-        )
+        start, marks = _begins(op, f"{names[op.short]:{width}}", len(columns), to)
         if not below:
             marks += "".join(f"{text:{size}} " for text, size in zip(texts, beside, strict=True))
         # Of a device that it was not measured on the lists say less.
         less = {"dim": True} if listed != op.listed.replace(" and ", "/") else {}
         said = to.paint(f"{listed:{doc}}", **({"fg": "magenta", "bold": True} if listed == MISSING else less))
         rest = [f"{spent:{cost}}"] * costly + [said] + [act] * acting
-        yield f"{to.paint(start, fg=_colour(worst))} {marks}{' '.join(rest)}"
+        yield f"{start} {marks}{' '.join(rest)}"
         if below and any(cell.finding for cell in op.further):
             cells = zip(further, texts, sizes, strict=True)
             items = [(f"{column.head} {text:{size}}", None) for column, text, size in cells]
@@ -196,6 +186,23 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
             yield from _rows([row for _, row in op.rows], view.further, to)
     known = not costly and any(op["cost"] or op["fill"] for op in ops)
     yield from _left_out(view, len(columns), to, "costs" * known if acting else "costs and actions")
+
+
+def _heads(columns: Sequence[View], width: int, rest: str, to: Screen) -> Iterator[str]:
+    """Yield the heads of a table, those of several releases or devices in two lines."""
+    under = "FWD BWD  "
+    if len(columns) > 1:
+        torches = (f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns)
+        yield to.paint(" " * (width + 3) + "".join(torches), dim=True)
+        under = "".join(f"{_under(it):{_COLUMN}}" for it in columns)
+    yield to.paint(f"  {'OP':{width}} {under}{rest}", dim=True)
+
+
+def _begins(op: View, name: str, shown: int, to: Screen) -> tuple[str, str]:
+    """Return what the line of an op begins with: its sign and name, and its marks in the columns *shown*."""
+    worst = next(iter(op.beside), op.finding)
+    marks = (f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  " for cell in op.cells[-shown:])
+    return to.paint(f"{_sign(worst)} {name}", fg=_colour(worst)), "".join(marks)
 
 
 def _left_out(view: View, shown: int, to: Screen, without: str) -> Iterator[str]:
@@ -230,20 +237,15 @@ def _side_by_side(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     room = max(_WIDEST_NAME, left - max(map(len, actions)))
     names = fitted((op["short"] for op in ops), room)
     width = max(map(len, names.values()))
-    heads = (f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in view["columns"])
-    yield to.paint(" " * (width + 3) + "".join(heads), dim=True)
-    devices = [*map(_under, view["columns"])]
-    under = "".join(f"{device:{_COLUMN}}" for device in devices)
-    yield to.paint(f"  {'OP':{width}} {under}ACTION: {' | '.join(devices)}", dim=True)
+    columns = view["columns"]
+    yield from _heads(columns, width, f"ACTION: {' | '.join(map(_under, columns))}", to)
     for op, action in zip(ops, actions, strict=True):
-        worst = next(iter(op.beside), op.finding)
-        start = to.paint(f"{_sign(worst)} {names[op.short]:{width}}", fg=_colour(worst))
-        marks = "".join(f"{cell.forward.glyphs:3} {cell.backward.glyphs:3}  " for cell in op.cells)
+        start, marks = _begins(op, f"{names[op.short]:{width}}", len(columns), to)
         fits = len(action) <= left - width
         yield f"{start} {marks}{action if fits else ''}"
         if not fits:
             yield from _flowing(to, [(action, None)], below=True)
-        for column in view["columns"] if view.narrowed else ():
+        for column in columns if view.narrowed else ():
             if rows := [row for run, row in op.rows if run in column.runs]:
                 yield to.paint(f"    {column.title}:", dim=True)
                 yield from _rows(rows, view.further, to)

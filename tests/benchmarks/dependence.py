@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     estimates = {title: correlation(clusters) for title, clusters in kinds.items()}
     for title, (best, low, high) in estimates.items():
         print(
-            f"{title}: {len(kinds[title])} clusters, correlation {best:.2f} (95 %: {low:.2f} to {high:.2f})"
+            f"{title}: {sum(map(bool, kinds[title]))} clusters, correlation {best:.2f} (95 %: {low:.2f} to {high:.2f})"
         )
     _, lows, highs = zip(*estimates.values(), strict=True)
     return int(not max(lows) <= CORRELATION <= max(highs))

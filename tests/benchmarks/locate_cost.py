@@ -1,6 +1,6 @@
 """What ``detmatrix locate`` costs over the bare step of a small transformer, beside PyTorch's DebugMode, in one process.
 
-python -m tests.benchmarks.locate_cost [--device cpu|cuda] [--replay K] [--rounds N]
+python -m tests.benchmarks.locate_cost [cpu|cuda]
 
 Each way of observing is timed in turn, round by round, and compared with the bare steps of the same rounds. A mode of ours lives
 through all rounds, as it does in a program of many steps; that of *first step* is a new one each time, to which each call site is new.
@@ -8,9 +8,9 @@ through all rounds, as it does in a program of many steps; that of *first step* 
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,44 +26,36 @@ from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from tests.programs.transformer import Training
 
 DIGESTS_AIM, REPLAY_AIM = 6.0, 2.5
+REPLAYS, ROUNDS = 4, 7
 
 
 def main() -> None:
     """Print how many times the bare step each takes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--replay", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
-    if options.device != "cpu":
+    device = (*sys.argv[1:], "cpu")[0]
+    if device != "cpu":
         # Slows every call down, so that it is not done for nothing.
-        torch.set_default_device(options.device)
+        torch.set_default_device(device)
     training = Training(width=128, layers=4, batch=4, length=128, words=512)
     with tempfile.TemporaryDirectory() as folder:
-        ways = _ways(Path(folder), options.replay)
-        times = _times(training, ways, options.rounds, options.device)
+        times = _times(training, _ways(Path(folder)), device)
     bare = times.pop("bare")
-    aims = {"digests of two runs": DIGESTS_AIM, f"replay {options.replay}": REPLAY_AIM + options.replay}
-    print(
-        f"one step of a transformer on {options.device}, {torch.get_num_threads()} threads, over the bare step:"
-    )
+    aims = {"digests of two runs": DIGESTS_AIM, f"replay {REPLAYS}": REPLAY_AIM + REPLAYS}
+    print(f"one step of a transformer on {device}, {torch.get_num_threads()} threads, over the bare step:")
     for name, seconds in times.items():
         ratio = statistics.median(one / of for one, of in zip(seconds, bare, strict=True))
         aim = f" (aim: {aims[name]:g})" if name in aims else ""
         print(f"  {name:<34} {ratio:6.2f}{aim}")
 
 
-def _ways(folder: Path, replays: int) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+def _ways(folder: Path) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
     """Return the ways of observing a step, each a block around it."""
     record = str(folder / "run.jsonl")
-    mode, replay, digests = _Observed(replays=0), _Observed(replays=replays), _Observed(record=record)
+    mode, replay, digests = _Observed(replays=0), _Observed(replays=REPLAYS), _Observed(record=record)
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "bare": nullcontext,
         "the mode, nothing replayed": lambda: mode,
-        f"replay {replays}": lambda: replay,
-        f"replay {replays}, first step": lambda: _Observed(replays=replays),
+        f"replay {REPLAYS}": lambda: replay,
+        f"replay {REPLAYS}, first step": lambda: _Observed(replays=REPLAYS),
         "digests of two runs": lambda: digests,
         "digests of two runs, first step": lambda: _Observed(record=f"{record}.first"),
     }
@@ -101,11 +93,11 @@ class _Observed:
 
 
 def _times(
-    training: Training, ways: dict[str, Callable[[], AbstractContextManager[Any]]], rounds: int, device: str
+    training: Training, ways: dict[str, Callable[[], AbstractContextManager[Any]]], device: str
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in ways}
     # The first round loads what is loaded when it is first needed.
-    for number in range(rounds + 1):
+    for number in range(ROUNDS + 1):
         for name, way in ways.items():
             began = time.perf_counter()
             with way():

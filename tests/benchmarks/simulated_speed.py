@@ -1,13 +1,10 @@
 """How many instructions of threads a second the simulated GPU executes, how much longer it takes with the conflict log, and in drawn orders.
 
-python -m tests.benchmarks.simulated_speed [--rounds N]
-
 Kernels of PTX, assembled by ptxas; processor time of this process, the fastest of some rounds.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
@@ -17,8 +14,10 @@ from tests.gpu_machine import HEAD, assembled, loaded, run
 from tests.gpu_programs import entry
 
 BLOCKS, THREADS = 512, 256
+GRID, BLOCK = (BLOCKS, 1, 1), (THREADS, 1, 1)
 LOG_AIM = 2.0
 INTERLEAVED = 3
+ROUNDS = 5
 _LOOP = "mov.u32 %r5, 0; AGAIN: {body} add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 64; @%p1 bra AGAIN;"
 _AT = "mad.wide.u32 %d3, %r3, 4, %d0; mad.wide.u32 %d4, %r3, 4, %d1;"
 KERNELS = {
@@ -39,11 +38,6 @@ KERNELS = {
 
 def main() -> None:
     """Print a line for each kernel."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
     names = {name: f"k{place}" for place, name in enumerate(KERNELS)}
     text = HEAD + "\n".join(
         entry(names[name], body, ".shared .align 16 .b8 s[1024];") for name, body in KERNELS.items()
@@ -53,20 +47,11 @@ def main() -> None:
 
     def seconds(name: str, *, log: bool = False, how: int = 0) -> tuple[float, Result]:
         fastest = float("inf")
-        for _ in range(options.rounds):
+        for _ in range(ROUNDS):
             out = np.zeros(BLOCKS * THREADS, np.float32)
             begun = time.process_time()
-            result = run(
-                cubin,
-                names[name],
-                given,
-                out,
-                0,
-                grid=(BLOCKS, 1, 1),
-                block=(THREADS, 1, 1),
-                log=log,
-                orders={"blocks": how, "warps": how, "seed": 7},
-            )
+            orders = {"blocks": how, "warps": how, "seed": 7}
+            result = run(cubin, names[name], given, out, 0, grid=GRID, block=BLOCK, log=log, orders=orders)
             fastest = min(fastest, time.process_time() - begun)
         return fastest, result
 
