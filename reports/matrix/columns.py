@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.rows import chosen_view
-from detmatrix.reports.render import View, grouped
+from detmatrix.reports.render import View, fields_of, grouped
 from detmatrix.scanner.invariance import HEADS, POSITIONS, PROPERTIES, Property
 from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Row
@@ -69,15 +69,14 @@ class _Column(Struct, frozen=True, kw_only=True):
         return self.name, self.meaning
 
 
-# Of a mode's cell, and what was found of it.
-_FLAT = ("finding", "verdict", "runs", "differing", "distinct", "alert", "reason")
-_FLAT_DOUBTS = ("finding_reason", "low_power")
-
-
 class ModeColumn(_Column, frozen=True, kw_only=True):
     """A mode that ``--modes`` chose."""
 
     mode: Mode
+    fields: ClassVar = (
+        *("finding", "verdict", "runs", "differing", "distinct", "alert", "reason"),
+        *("finding_reason", "low_power", "remarks"),
+    )
 
     @property
     def where(self) -> str:
@@ -130,25 +129,19 @@ class ModeColumn(_Column, frozen=True, kw_only=True):
         alert = f"{seen.verdict} {seen.alert}" if seen.alert else seen.words
         return f"{said.text}; {said.reason or alert}"
 
-    def flat(self, row: MatrixRow | None) -> dict[str, object]:
+    def flat(self, row: MatrixRow) -> dict[str, object]:
         """Return the finding and the cell that it rests on; of a row that the mode says nothing of, why."""
-        seen = self._seen(row) if row else None
-        view = chosen_view(seen) if seen else {}
-        fields = {name: view.get(name) for name in (*_FLAT, *_FLAT_DOUBTS)}
-        fields["remarks"] = "; ".join(seen.remarks) or None if seen else None
-        if row is not None and seen is None:
-            fields |= {"verdict": NOTHING, "reason": self.said(row).reason}
-        return {f"{self.mode}_{name}": value for name, value in fields.items()}
-
-
-# The values of a property, beside those at which bits are others.
-_VALUES = ("tried", "raised", "left_out")
+        if (seen := self._seen(row)) is None:
+            return {"verdict": NOTHING, "reason": self.said(row).reason}
+        return chosen_view(seen) | {"remarks": "; ".join(seen.remarks) or None}
 
 
 class PropertyColumn(_Column, frozen=True, kw_only=True):
     """A property that ``--invariance`` chose."""
 
     what: Property
+    values: ClassVar = ("tried", "raised", "left_out")  # beside those at which bits are others
+    fields: ClassVar = ("verdict", "baseline", "at", "max_ulp", "share", "reason", *values)
 
     @property
     def where(self) -> str:
@@ -185,20 +178,17 @@ class PropertyColumn(_Column, frozen=True, kw_only=True):
         seen = row.invariance.get(self.what)
         return dependence_words(seen) if seen else NOTHING
 
-    def flat(self, row: MatrixRow | None) -> dict[str, object]:
+    def flat(self, row: MatrixRow) -> dict[str, object]:
         """Return the verdict and what it rests on."""
-        seen = row.invariance.get(self.what) if row else None
-        far = seen.severity if seen else None
-        values: dict[str, object] = {
-            "verdict": seen.verdict if seen else None,
-            "baseline": seen.baseline if seen else None,
-            "at": ", ".join(seen.at) or None if seen else None,
-            "max_ulp": far.max_ulp if far else None,
-            "share": far.differing_elements / far.elements if far else None,
-            "reason": seen.reason if seen else None,
-            **{name: ", ".join(getattr(seen, name)) or None if seen else None for name in _VALUES},
-        }
-        return {f"{self.what}_{name}": value for name, value in values.items()}
+        if (seen := row.invariance.get(self.what)) is None:
+            return {}
+        far = (
+            {"max_ulp": it.max_ulp, "share": it.differing_elements / it.elements}
+            if (it := seen.severity)
+            else {}
+        )
+        values = {name: ", ".join(getattr(seen, name)) or None for name in ("at", *self.values)}
+        return fields_of(seen, "verdict", "baseline", "reason") | far | values
 
 
 Column = ModeColumn | PropertyColumn

@@ -5,7 +5,6 @@ Absence is a word here ("none", "unset", "not recorded"), never a blank, a zero 
 
 from __future__ import annotations
 
-import re
 import shlex
 import statistics
 from collections import Counter
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.render import NONE
+from detmatrix.reports.render import NONE, pieces
 from detmatrix.scanner.claims.matching import device_kind
 from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.observations.parts import machine_of, parts_of, ranges, shard_words
@@ -157,8 +156,6 @@ def ran_words(one: Matrix) -> str:
 State = Literal["untrusted", "incomplete", "low_power"]
 
 
-# A role of the docstring's markup, and what it names.
-_ROLE = re.compile(r":\w+:`~?([^`]*)`")
 _ROUNDED = 4  # values of n that are named one by one
 
 # One sentence each, printed with every report, of the words that are neither verdicts nor findings.
@@ -470,7 +467,7 @@ def _setting_text(setting: Setting, value: object) -> str:
 
 def bullet_words(claim: Claim) -> str:
     """Return a bullet's words without its marker and the markup of its roles and code."""
-    return _ROLE.sub(r"\1", claim.text.lstrip("*+•- ")).replace("`", "")
+    return "".join(text for _, text in pieces(claim.text.lstrip("*+•- ")))
 
 
 def serial_word(serial: bool | None) -> str | None:

@@ -313,10 +313,11 @@ def _rows(matrices: Sequence[Matrix]) -> tuple[list[str], Iterator[dict[str, obj
                 line["provokes"] = line["provokes"] or "nothing"
                 line["machine"] = view.get("machine") or machine
                 for column in further:
-                    line |= column.flat(row if column.name in asked else None)
+                    flat = column.flat(row) if column.name in asked else {}
+                    line |= {f"{column.name}_{name}": flat.get(name) for name in column.fields}
                 yield line
 
-    flat = (name for column in further for name in column.flat(None))
+    flat = (f"{column.name}_{name}" for column in further for name in column.fields)
     return ["run", *_COLUMNS, "distrust", *flat, *simulated, *["machine"] * merged], lines()
 
 
