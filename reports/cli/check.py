@@ -107,10 +107,7 @@ def check(
 def view_of_function(one: Matrix, output: str | Path | None, scripted: str | None) -> View:
     """Return what a function of the user's shows, which can be mended, and is the only one that was run.
 
-    Args:
-        one: What was measured.
-        output: Where its run file is kept. ``None``: nowhere.
-        scripted: How the function is named for a script. ``None``: its inputs cannot be written into one.
+    *output* is where its run file is kept, *scripted* how a script names the function if its inputs can be written into one.
     """
     name = one.run.header.planned[0].spec
     kept_as = replace(one, run=replace(one.run, path=str(output or "not kept")))

@@ -175,8 +175,21 @@ class PropertyColumn(_Column, frozen=True, kw_only=True):
 
     def words(self, row: MatrixRow) -> str:
         """Return the verdict, the values that it rests on, and how far the bits are apart."""
-        seen = row.invariance.get(self.what)
-        return dependence_words(seen) if seen else NOTHING
+        if (seen := row.invariance.get(self.what)) is None:
+            return NOTHING
+        said = self.said(row)
+        open_ = said.finding in {None, "error"}
+        parts = [f"{said.text}: {said.reason}"] if open_ else [said.text, *filter(None, [said.reason])]
+        if it := seen.severity:  # where it is farthest from the baseline
+            steps = f"{it.max_ulp} ULP" if it.max_ulp is not None else "not comparable"
+            share = f"{100 * it.differing_elements / it.elements:.3g} %"
+            parts.append(f"up to {steps}, in {share} of the elements")
+        if seen.raised:
+            why = f": {seen.reason}" if len(seen.raised) == 1 else f" at {', '.join(seen.raised)}"
+            parts.append(f"not compared{why}")
+        if seen.left_out:
+            parts.append(f"left out: {', '.join(seen.left_out)}, summed over the batch")
+        return "; ".join(parts)
 
     def flat(self, row: MatrixRow) -> dict[str, object]:
         """Return the verdict and what it rests on."""
@@ -287,10 +300,6 @@ def cell_of(column: Column, rows: Iterable[MatrixRow]) -> View:
 
 def _short(one: PropertyVerdict) -> str:
     """Return the verdict with the values that it rests on."""
-    if one.verdict == "not_asked":
-        return "not asked"
-    if one.verdict == "error":
-        return f"error: {one.reason}"
     parts = [one.verdict.replace("_", " ")]
     if one.at:
         parts.append(f"at {values_words(one.at, one.tried)}")
@@ -299,27 +308,6 @@ def _short(one: PropertyVerdict) -> str:
     if one.baseline:
         parts.append(f"against {one.baseline}")
     return " ".join(parts)
-
-
-def dependence_words(one: PropertyVerdict) -> str:
-    """Return all that is known of a row in a property."""
-    parts = [_short(one)]
-    if one.verdict == "not_asked":
-        parts = [f"not asked: {one.reason}"]
-    elif one.verdict == "not_repeatable" and one.reason:
-        parts.append(one.reason)
-    if it := one.severity:  # where it is farthest from the baseline
-        steps = f"{it.max_ulp} ULP" if it.max_ulp is not None else "not comparable"
-        parts.append(f"up to {steps}, in {100 * it.differing_elements / it.elements:.3g} % of the elements")
-    if one.raised:
-        parts.append(
-            f"not compared: {one.reason}"
-            if len(one.raised) == 1
-            else f"not compared at {', '.join(one.raised)}"
-        )
-    if one.left_out:
-        parts.append(f"left out: {', '.join(one.left_out)}, summed over the batch")
-    return "; ".join(parts)
 
 
 def values_words(values: Sequence[str], tried: Sequence[str]) -> str:

@@ -132,10 +132,7 @@ def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, 
 def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str]:
     """Return the run files that are recorded with detmatrix, the oldest release first, as they can be given from here.
 
-    Args:
-        release: Of torch.
-        what: The device, or for all of PyTorch's databases ``cpu-all``.
-        of: ``"instead"``: the runs of other spellings of ops.
+    *what* is the device, or for all of PyTorch's databases ``cpu-all``; *of* ``"instead"`` has the runs of other spellings of ops.
     """
     here, found = Path.cwd(), sorted(RECORDED.glob(f"{of}-{release}-{what}.jsonl.gz"))
     # Of a release the GPUs as they came: sm_80 before sm_100.

@@ -364,15 +364,18 @@ def environment_words(one: Matrix) -> list[tuple[str, str]]:
 
 def _environment(header: Header, environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:
     values = {name: getattr(environment, name) for name in _ENVIRONMENT}
+    values["affinity"] = ranges(environment.affinity) or "not restricted"
+    if environment.tf32 is None:
+        values["tf32"] = "not known"
     if environment.simulated:
         values["simulated"] = simulated.gpu_words(header)
     rare = ("triton", "simulated")
     lines = [
-        (label, _text(name, values[name]))
+        (label, _text(values[name]))
         for name, label in _ENVIRONMENT.items()
         if name not in rare or values[name]
     ]
-    after = _text("load", closing.load) if closing else _UNFINISHED
+    after = _text(closing.load) if closing else _UNFINISHED
     lines.insert(
         [label for label, _ in lines].index(_ENVIRONMENT["load"]) + 1,
         ("load after (1, 5, 15 minutes)", after),
@@ -393,7 +396,7 @@ def settings_words(one: Matrix) -> list[tuple[str, str]]:
         ("run file", one.name),
         *([("shards of the plan", shards)] if (shards := shard_words(header)) else []),
         *(
-            (setting.label, _setting_text(setting, getattr(header.settings, name)))
+            (setting.label, _text(getattr(header.settings, name), setting))
             for name, setting in SETTINGS.items()
             if name not in {"simulate", "multiprocessors"} or one.simulated
         ),
@@ -438,31 +441,17 @@ def _variables(variables: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
     return lines or [("variables", "none recorded")]
 
 
-def _text(field: str, value: object) -> str:
-    """Return what is recorded of the environment in words."""
-    if field == "affinity" and isinstance(value, tuple):
-        return ranges(value) or "not restricted"
-    if field == "tf32" and value is None:
-        return "not known"
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value)) or NONE
-    return NONE if value is None else str(value) or NONE
-
-
-def _setting_text(setting: Setting, value: object) -> str:
-    """Return a setting's value in words."""
+def _text(value: object, setting: Setting | None = None) -> str:
+    """Return a value of the environment, or of a setting, in words."""
     match value:
-        case None:
-            return NONE
         case bool():
             return "yes" if value else "no"
         case tuple():
-            return setting.separator.join(map(str, value)) or setting.empty or NONE
-        case float() if setting.unit == "%":
-            return percent(value)
-        case float():
-            return f"{value:g} {setting.unit}"
-    return str(value)
+            separator, empty = (setting.separator, setting.empty) if setting else (", ", NONE)
+            return separator.join(map(str, value)) or empty or NONE
+        case float() if setting:
+            return percent(value) if setting.unit == "%" else f"{value:g} {setting.unit}"
+    return NONE if value is None else str(value) or NONE
 
 
 def bullet_words(claim: Claim) -> str:
