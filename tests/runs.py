@@ -277,21 +277,3 @@ def write_run(
         path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()
     return path
-
-
-def two_runs(folder: Path) -> tuple[Path, Path]:
-    """Write a run on the CPU and one of some of its rows on CUDA, and return their paths."""
-    on_cuda: list[Planned] = [
-        (replace(planned, device="cuda:0"), observations) for planned, observations in every_finding()[:4]
-    ]
-    environment = replace(ENVIRONMENT, gpu="Example GPU", torch="2.11.0+cu130")
-    return (
-        write_run(folder / "cpu.jsonl"),
-        write_run(
-            folder / "cuda.jsonl",
-            on_cuda,
-            environment=environment,
-            settings=replace(SETTINGS, device="cuda:0"),
-            closing=None,
-        ),
-    )
