@@ -332,7 +332,7 @@ def test_measured_without_documented() -> None:
     """A row of torch that changed, and of which no changed bullet speaks, is a finding; an op of one's own is none."""
     listed = claims([CPU, ":func:`torch.take`"], [])
 
-    assert [one.row.row.spec for one in _changed_lists(listed, listed).undocumented] == ["torch.Tensor.put_"]
+    assert [one.row.spec for one in _changed_lists(listed, listed).undocumented] == ["torch.Tensor.put_"]
     assert _changed_lists(listed, claims([":func:`torch.take`"], [CPU])).undocumented == ()
 
 
@@ -360,6 +360,6 @@ def test_a_documented_change_is_one_in_the_same_direction(
     old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding, *, documented_too: bool
 ) -> None:
     """Only a bullet that changed as the row did documents what the row did."""
-    undocumented = [one.row.row.spec for one in _changed_lists(old, new, after).undocumented]
+    undocumented = [one.row.spec for one in _changed_lists(old, new, after).undocumented]
 
     assert undocumented == ([] if documented_too else ["torch.Tensor.put_"])

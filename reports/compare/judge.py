@@ -22,7 +22,7 @@ from detmatrix.reports.compare.comparable import (
     rate_test,
 )
 from detmatrix.reports.matrix.columns import dependence_change
-from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, digest_kind
+from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, Row, digest_kind
 from detmatrix.scanner.verdicts.cells import COMPARED, Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, CURED, Finding, Word, meanings
@@ -106,21 +106,16 @@ class Change(Struct, frozen=True, kw_only=True):
     judged: JudgedRow
 
     @property
-    def row(self) -> MatrixRow:
+    def latest(self) -> MatrixRow:
         """The later of the two, or the only one."""
-        row = self.new or self.old
-        assert row is not None
-        return row
+        found = self.new or self.old
+        assert found is not None
+        return found
 
     @property
-    def id(self) -> str:
-        """The row's name."""
-        return self.row.row.id
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What joins it with other runs."""
-        return self.row.row.key
+    def row(self) -> Row:
+        """What names it."""
+        return self.latest.row
 
     @property
     def kind(self) -> Kind:

@@ -10,14 +10,15 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
-from itertools import chain, pairwise
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec import Struct
 
-from detmatrix.reports.checks import NAMED, Case, State, annotation, case_of, errors_first, junit
+from detmatrix.reports.checks import NAMED, Case, Level, State, annotation, case_of, errors_first, junit
 from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words, deliver, refuse
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair, arrow, compare, measure_again
@@ -25,11 +26,8 @@ from detmatrix.reports.compare.view import (
     NOT_PLANNED,
     STEP,
     build_notes,
-    by_op,
     finding_notes,
     finding_words,
-    labels,
-    step_counts,
     view_of,
 )
 from detmatrix.reports.matrix import words
@@ -62,7 +60,7 @@ from detmatrix.scanner.cli.options import (
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, one_line
 from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.observations.settings import MOST_RUNS
-from detmatrix.scanner.plurals import first_of, several
+from detmatrix.scanner.plurals import first_of
 from detmatrix.scanner.verdicts.findings import MatrixRow
 
 _REPLANNED: tuple[Kind, ...] = ("added", "removed")
@@ -76,156 +74,125 @@ _CHOICES: dict[str, str] = {
     "all": "Every row, even if it is the same in all runs.",
     **{kind: CLASS_MEANING[kind] for kind in _REPLANNED},
 }
-_WIDE = 3  # runs that leave room for the cells of both modes
 _NO_LISTS = "no lists"
 
 
-class TimelineRow(Struct, frozen=True, dict=True):
-    """One row in every run of one kind of device."""
-
-    matrices: Sequence[Matrix]
-    lists: Sequence[RunLists]
-    cells: Sequence[MatrixRow | None]  # by run; None: not planned
-    # From the run before; None: in the first run, and where neither planned it.
-    changes: Sequence[Change | None]
-
-    @property
-    def row(self) -> MatrixRow:
-        """The latest of its cells."""
-        return [cell for cell in self.cells if cell is not None][-1]
-
-    @cached_property
-    def turns(self) -> list[Change]:
-        """The changes of its finding, be they comparable or not."""
-        return [change for change in self.changes if change is not None and change.differs]
-
-    @property
-    def changed(self) -> int:
-        """How often it changed."""
-        return sum(change.kind in CHANGES for change in self.turns)
-
-    @property
-    def is_other(self) -> bool:
-        """Tell whether a change of it is not the catalog's alone."""
-        return any(change.kind not in _REPLANNED for change in self.turns)
-
-    @cached_property
-    def moments(self) -> list[View]:
-        """What each run shows of it, and its release documents, beside what became of it since the run before."""
-        row, found, before = self.row.row, list[View](), None
-        for one, lists, seen, change in zip(self.matrices, self.lists, self.cells, self.changes, strict=True):
-            listed = documented(row, lists.claims) if lists.claims else _NO_LISTS
-            rests, marks = finding_notes(seen, one) if seen else ("", [])
-            moment = View(
-                {},
-                place=len(found),  # among the runs
-                row=seen,  # None: not planned
-                change=change,
-                documented=listed,
-                redocumented=before not in {None, listed, _NO_LISTS} and listed != _NO_LISTS,
-                finding=finding_words(seen, one),
-                note=", ".join(filter(None, [rests, *marks])),
-                cells=(seen.off.words, seen.on_words) if seen else ("", ""),
-                became=change.words if change is not None and change.differs else None,
-            )
-            found, before = [*found, moment], listed
-        return found
-
-    @property
-    def choices(self) -> set[str]:
-        """What the page finds the row under."""
-        changes = [change for change in self.changes if change is not None]
-        kinds = {str(change.kind) for change in changes}
-        also = {
-            "other_bits": any(change.other_bits for change in changes),
-            "documented": any(one.redocumented for one in self.moments),
-            "": self.is_other,
-            "all": True,
-        }
-        return (kinds - {"same"} or kinds) | {choice for choice, is_so in also.items() if is_so}
+def _timelines(report: View) -> list[View]:
+    """Return of each kind of device of which there are two runs what became of its rows, those that changed most first."""
+    return [
+        _timeline(steps, [run for run in report["runs"] if run.record.kind == kind])
+        for kind in dict.fromkeys(run.record.kind for run in report["runs"])
+        if (steps := [step for step in report["pairs"] if step.record.new.kind == kind])
+    ]
 
 
-def _for_people(comparison: Comparison) -> View:
-    """Return what is shown of a comparison, with the timeline of each kind of device of which there are two runs."""
-    report = view_of(comparison)
-    tables = []
-    for kind in dict.fromkeys(one.kind for one in comparison.matrices):
-        runs = [run for run in report["runs"] if run.record.kind == kind]
-        steps = [step for step in report["pairs"] if step.record.new.kind == kind]
-        if steps:
-            table = _timeline([step.record for step in steps])
-            tables.append(View({}, **vars(table), runs=runs, steps=steps))
-    return View(report, **vars(report), tables=tables)
-
-
-def _timeline(pairs: Sequence[Pair]) -> View:
-    """Return runs with their rows, what changed most first."""
-    matrices = [pairs[0].old, *(pair.new for pair in pairs)]
+def _timeline(steps: Sequence[Any], runs: Sequence[Any]) -> View:
+    pairs = [step.record for step in steps]
+    matrices = [run.record for run in runs]
     lists = [pairs[0].lists[0], *(pair.lists[1] for pair in pairs)]
     by_run = [{row.row.key: row for row in one.rows} for one in matrices]
-    changes = [{change.key: change for change in pair.changes} for pair in pairs]
+    changes = [{}, *({change.row.key: change for change in pair.changes} for pair in pairs)]
     # The latest run says in which order the rows stand.
     rows = [
-        TimelineRow(
-            matrices,
-            lists,
-            [found.get(key) for found in by_run],
-            [None, *(found.get(key) for found in changes)],
+        _line(
+            [
+                *zip(
+                    matrices,
+                    lists,
+                    (it.get(key) for it in by_run),
+                    (it.get(key) for it in changes),
+                    strict=True,
+                )
+            ]
         )
         for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
     ]
     rows.sort(key=lambda row: (not row.is_other, -row.changed, -len(row.turns)))
     return View(
         {},
-        matrices=matrices,
-        pairs=pairs,
+        runs=runs,
+        steps=steps,
         rows=rows,
         differing=[row for row in rows if row.turns],
         device=matrices[-1].device,
-        labels=labels(matrices),
+        labels=_labels(matrices),
         ops=_ops(rows),
+    )
+
+
+def _labels(matrices: Sequence[Matrix]) -> list[str]:
+    """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
+    counts = Counter(one.torch for one in matrices)
+    return [one.torch if counts[one.torch] == 1 else f"{one.torch} ({one.name})" for one in matrices]
+
+
+def _line(seen: Sequence[tuple[Matrix, RunLists, MatrixRow | None, Change | None]]) -> View:
+    """Return one row in every run, with the changes between: of a run that did not plan it nothing."""
+    changes = [change for *_, change in seen if change is not None]
+    # Changes of its finding, be they comparable or not; whether one is not the catalog's alone.
+    turns = [change for change in changes if change.differs]
+    is_other = any(change.kind not in _REPLANNED for change in turns)
+    row = [row for _, _, row, _ in seen if row is not None][-1].row
+    moments, before = list[View](), None
+    for one, lists, shown, change in seen:
+        listed = documented(row, lists.claims) if lists.claims else _NO_LISTS
+        rests, marks = finding_notes(shown, one) if shown else ("", [])
+        moment = View(
+            {},
+            place=len(moments),  # among the runs
+            row=shown,
+            change=change,
+            documented=listed,
+            redocumented=before not in {None, listed, _NO_LISTS} and listed != _NO_LISTS,
+            finding=finding_words(shown, one),
+            note=", ".join(filter(None, [rests, *marks])),
+            cells=(shown.off.words, shown.on_words) if shown else ("", ""),
+            became=change.words if change is not None and change.differs else None,
+        )
+        moments, before = [*moments, moment], listed
+    kinds = {str(change.kind) for change in changes}
+    also = {
+        "other_bits": any(change.other_bits for change in changes),
+        "documented": any(one.redocumented for one in moments),
+        "": is_other,
+        "all": True,
+    }
+    return View(
+        {},
+        row=row,
+        changes=changes,
+        turns=turns,
+        changed=sum(change.kind in CHANGES for change in turns),
+        is_other=is_other,
+        moments=moments,
+        # What the page finds it under.
+        choices=(kinds - {"same"} or kinds) | {choice for choice, is_so in also.items() if is_so},
     )
 
 
 def markdown(comparison: Comparison) -> Iterator[str]:
     """Yield for people what is worse first, then what else changed, then what could not be told."""
-    return markdown_pieces("compare", _for_people(comparison))
-
-
-def text(comparison: Comparison) -> Iterator[str]:
-    """Yield for a terminal the answer in sentences, then what changed by op, in bits and in the lists."""
     report = view_of(comparison)
-    steps = [View(step, **vars(step), ops=by_op(step.record)) for step in report["pairs"]]
-    return text_pieces("compare", View(report, **vars(report), steps=steps))
+    return markdown_pieces("compare", View(report, **vars(report), tables=_timelines(report)))
 
 
 def block(comparison: Comparison) -> Iterator[str]:
     """Yield two small tables for a Markdown file that is about something else: each step, and what changed in it."""
-    report, told = _for_people(comparison), []
-    for table in report.tables:
-        of_steps = [
-            (" → ".join(names), pair) for names, pair in zip(pairwise(table.labels), table.pairs, strict=True)
-        ]
-        machines = dict.fromkeys(map(words.machine_words, table.matrices))
-        executions = sorted({one.executions for one in table.matrices})
-        scanned = (
-            f"{len(table.matrices)} runs on {' and '.join(machines)}, {several(len(table.rows), 'row')}, n = "
-            f"{' or '.join(map(str, executions))} per cell."
-        )
-        steps = [(name, *step_counts(pair)) for name, pair in of_steps]
-        changes = [(name, one) for name, pair in of_steps for one in by_op(pair)]
-        told.append(View({}, scanned=scanned, steps=steps, changes=changes))
-    return markdown_pieces("compare_block", View({}, caveats=report.caveats, heads=STEP, timelines=told))
+    report = view_of(comparison)
+    return markdown_pieces(
+        "compare_block", View(report, **vars(report), tables=_timelines(report), heads=STEP)
+    )
 
 
 def render(comparison: Comparison) -> Iterator[str]:
     """Yield the page in pieces."""
-    report = _for_people(comparison)
-    rows = [row for table in report.tables for row in table.rows]
+    report = view_of(comparison)
+    tables = _timelines(report)
+    rows = [row for table in tables for row in table.rows]
     counts = Counter(chain.from_iterable(row.choices for row in rows))
     # What an address names each row by: its id, numbered where several kinds of device have it.
     known, anchors = Counter[str](), dict[tuple[object, str], str]()
-    for row in (one.row.row for one in rows):
+    for row in (one.row for one in rows):
         name = re.sub(r"\s+", "_", row.id)
         known[name] += 1
         anchors[row.key, row.device] = name if known[name] == 1 else f"{name}@{known[name]}"
@@ -234,21 +201,20 @@ def render(comparison: Comparison) -> Iterator[str]:
         "compare",
         words,
         styles=("ops",),
-        report=report,
+        report=View(report, **vars(report), tables=tables),
         page=View(
             {},
             matrices=comparison.matrices,
             rows=len(rows),
-            bits_compared=sum(any(one.bits for one in row.changes if one) for row in rows),
+            bits_compared=sum(any(one.bits for one in row.changes) for row in rows),
             anchors=anchors,
             choices=[
                 (choice, meaning, counts[choice])
                 for choice, meaning in _CHOICES.items()
                 if counts[choice] or choice in {"", "all"}
             ],
-            families=sorted({one.row.row.family for one in rows}),
-            facts=_facts(report.tables),
-            wide=_WIDE,
+            families=sorted({one.row.family for one in rows}),
+            facts=_facts(tables),
             step_heads=STEP,
             class_sign={kind: word.sign for kind, word in CLASS.items()},
             # Environment and settings of all runs side by side: label, a text per run, whether they differ.
@@ -263,22 +229,21 @@ def render(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def _ops(rows: Iterable[TimelineRow]) -> list[View]:
+def _ops(rows: Iterable[View]) -> list[View]:
     """Return the ops that changed, the worst first, then those of which most rows did."""
-    of_op = grouped((row.row.row.spec, row) for row in rows)
+    of_op = grouped((row.row.spec, row) for row in rows)
     # The rows that changed stand first.
     ops = [_op(name, some) for name, some in of_op.items() if some[0].turns]
     return sorted(ops, key=lambda op: (_rank(op.worst), -len(op.changed)))
 
 
-def _op(name: str, rows: Sequence[TimelineRow]) -> View:
+def _op(name: str, rows: Sequence[View]) -> View:
     """Join the rows of an op: what became of it worst, what each run shows of it, what releases document of it."""
     changed = [row for row in rows if row.turns]
-    found = [(one.change, row) for row in changed for one in row.moments if one.change and one.change.differs]
-    worst, row = min(found, key=lambda it: _rank(it[0]))
+    worst, row = min(((change, row) for row in changed for change in row.turns), key=lambda it: _rank(it[0]))
     listed = [one.documented for one in row.moments]
     # What a run did not plan is no row in it.
-    seen = [[one for one in cells if one] for cells in zip(*(one.cells for one in rows), strict=True)]
+    by_run = [[one.row for one in seen if one.row] for seen in zip(*(it.moments for it in rows), strict=True)]
     return View(
         {},
         name=name,
@@ -287,10 +252,10 @@ def _op(name: str, rows: Sequence[TimelineRow]) -> View:
         worst=worst,
         cells=[
             [
-                direction_of([one for one in cells if one.row.direction == way])
+                direction_of([one for one in seen if one.row.direction == way])
                 for way in ("forward", "backward")
             ]
-            for cells in seen
+            for seen in by_run
         ],
         documented=" → ".join(
             text for place, text in enumerate(listed) if not place or text != listed[place - 1]
@@ -312,7 +277,7 @@ def _facts(tables: Iterable[View]) -> dict[str, dict[str, object]]:
     for number, table in enumerate(tables):
         for one in table.rows:
             moments = tuple(_moment(moment, facts) for moment in one.moments)
-            facts.place("rows", table=number, **fields_of(one.row.row, *_FACTS), moments=moments)
+            facts.place("rows", table=number, **fields_of(one.row, *_FACTS), moments=moments)
     return facts.columns()
 
 
@@ -352,14 +317,14 @@ FAILS: dict[str, tuple[Kind, ...]] = {
 }
 
 
-class Failure(Struct, frozen=True, kw_only=True):
+class Failure(Struct, frozen=True):
     """One thing that fails a check: a row, rows of one op together, or all samples that came and went."""
 
     pair: Pair
     title: str
     text: str
     op: str
-    ids: tuple[str, ...]  # empty: nothing could be compared
+    ids: tuple[str, ...] = ()  # empty: nothing could be compared
 
     def __str__(self) -> str:
         return f"{self.title}: {self.text}"
@@ -377,38 +342,54 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
     for kind in order:
         for pair in comparison.pairs:
             for change in pair.changes:
-                seems = change.judged.apparent == kind and not change.judged.chance
-                if not _is_churn(change) and (change.kind == kind or seems):
+                judged, row = change.judged, change.row
+                seems = judged.apparent == kind and not judged.chance
+                if not _is_churn(change) and (judged.kind == kind or seems):
                     found = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
-                    detail = f"; {change.judged.detail}" if change.judged.detail else ""
-                    text = f"{change.id}: {found} ({pair.name}){detail}"
-                    op = change.row.row.spec
-                    yield Failure(pair=pair, title=change.words, text=text, op=op, ids=(change.id,))
+                    detail = f"; {judged.detail}" if judged.detail else ""
+                    text = f"{row.id}: {found} ({pair.name}){detail}"
+                    yield Failure(pair, change.words, text, row.spec, (row.id,))
             for one in (it for it in pair.likely if it.kind == kind):
                 text = f"{one.op}: {len(one.rows)} rows together: {one.told} ({pair.name}): {first_of(one.rows, NAMED)}"
-                yield Failure(pair=pair, title=f"{kind} (likely)", text=text, op=one.op, ids=tuple(one.rows))
+                yield Failure(pair, f"{kind} (likely)", text, one.op, tuple(one.rows))
     for pair in comparison.pairs:
-        yield from _churn(pair, order)
+        if churn := [change for change in pair.changes if _is_churn(change) and change.kind in order]:
+            counts = Counter(change.kind for change in churn)
+            what = ", ".join(f"{counts[kind]} rows {kind}" for kind in order if counts[kind])
+            entries = len({change.row.spec for change in churn})
+            of = f"{entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases"
+            text = f"{what}, of {of}: each release draws its own samples ({pair.name})"
+            yield Failure(pair, "other samples", text, "samples", tuple(it.row.id for it in churn))
     for pair in (it for it in comparison.pairs if not it.compared):
         reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
-        counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        counted = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
-        why = why or (f"no row can be compared ({counts})" if counts else "no row is in both")
-        text = f"{pair.name}: {why}"
-        yield Failure(pair=pair, title="nothing compared", text=text, op="detmatrix", ids=())
+        why = why or (f"no row can be compared ({counted})" if counted else "no row is in both")
+        yield Failure(pair, "nothing compared", f"{pair.name}: {why}", "detmatrix")
+
+
+def _is_churn(change: Change) -> bool:
+    """Tell whether a row came or went because PyTorch's databases draw other samples in another release."""
+    return change.kind in _REPLANNED and bool(change.row.provoked)
 
 
 def render_github(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
     """Return annotations: errors of what fails, warnings of what else changed and of builds of other kinds."""
+
+    def told(level: Level, found: Iterable[Failure]) -> Iterator[str]:
+        return (annotation(level, one.title, one.text, one.pair.new.run.path) for one in found)
+
     latest = comparison.matrices[-1].run.path
     others = failures(comparison, [kind for kind in CHANGES if kind not in kinds])
-    warned = [("detmatrix", text, latest) for text in build_notes(comparison)]
-    warned += [(one.title, one.text, one.pair.new.run.path) for one in others if one.ids]
-    failed = dict.fromkeys(
-        (one.title, one.text, one.pair.new.run.path) for one in failures(comparison, kinds)
+    return errors_first(
+        dict.fromkeys(
+            [
+                *told("error", failures(comparison, kinds)),
+                *(annotation("warning", "detmatrix", text, latest) for text in build_notes(comparison)),
+                *told("warning", (one for one in others if one.ids)),
+            ]
+        )
     )
-    told = [annotation("error", *it) for it in failed]
-    return errors_first([*told, *(annotation("warning", *it) for it in dict.fromkeys(warned))])
 
 
 def render_junit(comparison: Comparison, kinds: Sequence[Kind] = ("regressed",)) -> Iterator[str]:
@@ -423,34 +404,15 @@ def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
         name = one.ids[0].removeprefix(f"{one.op}:") if len(one.ids) == 1 else one.title
         yield case_of(one.op, name, "failed" if one.ids else "error", str(one))
     told = {id_ for one in failed for id_ in one.ids}
-    for change in (change for change in pair.changes if change.id not in told):
-        row = change.row.row
+    for change in (change for change in pair.changes if change.row.id not in told):
+        row = change.row
         text = f"{change.words}: {change.judged.reason}: {change.judged.detail}"
         state: State = "skipped" if change.kind == "not_comparable" else "passed"
         yield case_of(row.spec, row.id.removeprefix(f"{row.spec}:"), state, text)
 
 
-def _is_churn(change: Change) -> bool:
-    """Tell whether a row came or went because PyTorch's databases draw other samples in another release."""
-    return change.kind in _REPLANNED and bool(change.row.row.provoked)
-
-
-def _churn(pair: Pair, kinds: Sequence[Kind]) -> Iterator[Failure]:
-    """Yield one failure for all samples that only one of two releases has, if that is asked for."""
-    found = [change for change in pair.changes if _is_churn(change) and change.kind in kinds]
-    if not found:
-        return
-    counts = Counter(change.kind for change in found)
-    what = ", ".join(f"{counts[kind]} rows {kind}" for kind in kinds if counts[kind])
-    entries = len({change.row.row.spec for change in found})
-    of = f"{entries} {'entry' if entries == 1 else 'entries'} of PyTorch's databases"
-    text = f"{what}, of {of}: each release draws its own samples ({pair.name})"
-    ids = tuple(change.id for change in found)
-    yield Failure(pair=pair, title="other samples", text=text, op="samples", ids=ids)
-
-
 RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
-    "text": text,
+    "text": lambda comparison: text_pieces("compare", view_of(comparison)),
     "md": markdown,
     "html": render,
     # One row per line.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal
 
 import click
@@ -44,7 +45,7 @@ from detmatrix.scanner.claims.matching import matches, names_of
 from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.parts import parts_of
-from detmatrix.scanner.observations.records import MODES, Claim
+from detmatrix.scanner.observations.records import MODES, Claim, Environment, Mode, Row
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.processes.process import ImportSandbox
 from detmatrix.scanner.run.progress import progress_for
@@ -109,19 +110,19 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
     if old is not None and new is not None:
         kind = "reworded" if old.section == new.section else "moved"
     rows, elsewhere = (
-        [it for it in changes if any(matches(it.row.row, one, ignore_device=ignored) for one in claims)]
+        [it for it in changes if any(matches(it.row, one, ignore_device=ignored) for one in claims)]
         for ignored in (False, True)
     )
     kinds = [change.of_flag for change in rows]
     moved = [change for change in rows if change.of_flag in MOVES]
-    as_listed = [change for change in moved if _as_listed(old, new, change.row)]
+    as_listed = [change for change in moved if _as_listed(old, new, change.latest)]
     measured: Measured = "not_comparable" if rows else "other_device" if elsewhere else "not_covered"
     if moved:
         measured = "changed" if as_listed or kind == "reworded" else "otherwise"
     elif "same" in kinds:
         measured = "same"
     bullet = ("id", "section", "text", "conditions")
-    findings = dict.fromkeys(str(change.row.finding) for change in rows if change.of_flag == "same")
+    findings = dict.fromkeys(str(change.latest.finding) for change in rows if change.of_flag == "same")
     return View(
         {
             "change": kind,
@@ -131,7 +132,7 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
             "measured": measured,
             # The lists say that something changed, and the rows that it did not.
             "unmeasured": measured in {"same", "otherwise"} and kind != "reworded",
-            "rows": [{"id": change.id, "class": change.of_flag} for change in rows],
+            "rows": [{"id": change.row.id, "class": change.of_flag} for change in rows],
         },
         as_listed=as_listed,
         bullet=bullet_words(claims[-1]),
@@ -139,7 +140,7 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS_MEANING if it in kinds) or NONE,
-        moved=[change.id for change in moved][:MOST],
+        moved=[change.row.id for change in moved][:MOST],
         same=", ".join(findings),
     )
 
@@ -156,13 +157,13 @@ def _as_listed(old: Claim | None, new: Claim | None, row: MatrixRow) -> bool:
 
 def undocumented(claims: Iterable[View], changes: Iterable[Change]) -> tuple[Change, ...]:
     """Return the rows of torch that changed although no claim about them changed in the same way."""
-    heard = {change.key for claim in claims for change in claim.as_listed}
+    heard = {change.row.key for claim in claims for change in claim.as_listed}
     return tuple(
         change
         for change in changes
         if change.of_flag in MOVES
-        and change.key not in heard
-        and names_of(change.row.row)[0].startswith("torch.")
+        and change.row.key not in heard
+        and names_of(change.row)[0].startswith("torch.")
     )
 
 
@@ -187,7 +188,7 @@ def compare_costs(changes: Iterable[Change]) -> View:
     for change in changes:
         old, new = (None if row is None else timed(row) for row in (change.old, change.new))
         if old is not None and new is not None and old.ratio and new.ratio:
-            both.append((change.id, old, new, new.ratio / old.ratio))
+            both.append((change.row.id, old, new, new.ratio / old.ratio))
     listed = [
         View(
             {
@@ -220,14 +221,14 @@ def compare_costs(changes: Iterable[Change]) -> View:
 _OPEN: tuple[Reason, ...] = ("low_power", "too_few_executions", "warn_only_missing")
 
 
-class Again(Struct, frozen=True, kw_only=True):
+class Again(Struct, frozen=True, kw_only=True, dict=True):
     """Rows of two runs that were measured again in turns, as two runs of their own."""
 
     old: Matrix
     new: Matrix
     left: Mapping[Key, str]  # rows that should have been, and why they could not
 
-    @property
+    @cached_property
     def rows(self) -> dict[Key, tuple[MatrixRow, MatrixRow]]:
         """What was measured, by what joins it."""
         after = {row.row.key: row for row in self.new.rows}
@@ -258,7 +259,12 @@ def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again |
         return first
     measured = again.rows[key]
     found = _judge_in_turns(measured)
-    vain = _in_vain(before, after, measured, found, again)
+    obstacles = (*of_runs(again.old, again.new), of_rows(before, measured[0]), of_rows(after, measured[1]))
+    vain = next((f"{it.reason}: {it.detail}" for it in obstacles if it is not None), None)
+    if vain is None and found.kind == "same":
+        vain = _unproven(first.carried, (before, after), measured)
+    elif vain is None and found.confirmed is False:
+        vain = few_processes(*measured)
     return _unsettled(first, f"measured again without result, {vain}") if vain else confirm(first, found)
 
 
@@ -289,18 +295,6 @@ def _unsettled(first: JudgedRow, why: str) -> JudgedRow:
     return replace(first, detail=f"{first.detail}; {why}" if first.detail else why)
 
 
-def _in_vain(
-    before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow], found: JudgedRow, again: Again
-) -> str | None:
-    """Say why a measurement neither confirms nor drops anything; ``None`` if nothing is against it."""
-    obstacles = (*of_runs(again.old, again.new), of_rows(before, measured[0]), of_rows(after, measured[1]))
-    for obstacle in filter(None, obstacles):
-        return f"{obstacle.reason}: {obstacle.detail}"
-    if found.kind == "same":
-        return _fewer(before, after, measured) or _unproven(before, after, measured)
-    return few_processes(*measured) if found.confirmed is False else None
-
-
 def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
     """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
     found = judge(*measured)
@@ -316,27 +310,24 @@ def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
     return judge(old, new)
 
 
-def _fewer(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
-    """Say where a row did not differ in fewer executions than a scan made of it; ``None`` if it does not say less."""
-    for mode in judge(before, after).carried or MODES:
-        had = max(row.cell(mode).runs for row in (before, after))
+def _unproven(
+    carried: Sequence[Mode], scanned: tuple[MatrixRow, MatrixRow], measured: tuple[MatrixRow, MatrixRow]
+) -> str | None:
+    """Say why it proves little that rows measured again show the same; ``None`` if nothing is against it.
+
+    A row that did not differ in fewer executions than a scan made of it proves less than the scan. Where both differ in the modes
+    in which the scans disagree, that is proof whatever could race elsewhere. Of a mode that was chosen its cell tells, of those of
+    the flag the row.
+    """
+    for mode in carried or MODES:
+        had = max(row.cell(mode).runs for row in scanned)
         for cell in (row.cell(mode) for row in measured):
             if cell.verdict == "deterministic" and cell.runs < had:
                 return f"too_few_executions: {mode}: 0 of {cell.runs}, and the scans made {had} executions"
-    return None
-
-
-def _unproven(before: MatrixRow, after: MatrixRow, measured: tuple[MatrixRow, MatrixRow]) -> str | None:
-    """Say why it proves little that both did not differ; ``None`` if nothing is against it.
-
-    Where both differ in the modes in which the scans disagree, that is proof whatever could race elsewhere. Of a mode that was
-    chosen its cell tells, of those of the flag the row.
-    """
-    modes = judge(before, after).carried
-    if modes and all(row.cell(mode).verdict == "nondeterministic" for mode in modes for row in measured):
+    if carried and all(row.cell(mode).verdict == "nondeterministic" for mode in carried for row in measured):
         return None
-    found = [row.chosen[mode].weak for row in measured for mode in modes if mode in row.chosen]
-    found += [row.weak for row in measured if not modes or not set(modes) <= row.chosen.keys()]
+    found = [row.chosen[mode].weak for row in measured for mode in carried if mode in row.chosen]
+    found += [row.weak for row in measured if not carried or not {*carried} <= row.chosen.keys()]
     return next((f"low_power: {why}" for why in found if why is not None), None)
 
 
@@ -373,7 +364,9 @@ class Pair(Struct, frozen=True, kw_only=True):
     def compared(self) -> int:
         """How many rows have a finding in both runs that could be compared."""
         kinds: tuple[Kind, ...] = ("same", *MOVES)
-        return sum(change.kind in kinds and change.row.finding != "inconclusive" for change in self.changes)
+        return sum(
+            change.kind in kinds and change.latest.finding != "inconclusive" for change in self.changes
+        )
 
     @property
     def bits(self) -> tuple[int, int]:
@@ -385,19 +378,19 @@ class Pair(Struct, frozen=True, kw_only=True):
     def likely(self) -> list[View]:
         """The ops of which several rows seem to have changed in one way: each by chance for all that is known, not all together."""
         seeming = grouped(
-            ((change.judged.apparent, change.row.row.op), change)
+            ((change.judged.apparent, change.row.op), change)
             for change in self.changes
             if change.judged.apparent is not None and change.judged.chance
         )
         found = []
         for (kind, op), changes in seeming.items():
             # All rows of the op count, not those alone that were picked because they differ.
-            every = [it for change in self.changes if change.row.row.op == op for it in change.judged.tests]
+            every = [it for change in self.changes if change.row.op == op for it in change.judged.tests]
             modes = dict.fromkeys(test.mode for change in changes for test in change.judged.tests)
             tests = [together([test for test in every if test.mode == mode]) for mode in modes]
             apart = [test for test in tests if test is not None and test.differ]
             if apart and len(changes) > 1:
-                ids = [change.id for change in changes]
+                ids = [change.row.id for change in changes]
                 shown = {"kind": kind, "op": op, "rows": ids, "tests": [test.view for test in apart]}
                 found.append(View(shown, told="; ".join(map(str, apart))))
         return found
@@ -486,8 +479,8 @@ def measure_again(
     comparison: Comparison,
     pythons: Sequence[str],
     runs: int | None,
-    rounds: int | None = None,
-    spec_files: Sequence[str] = (),
+    rounds: int | None,
+    spec_files: Sequence[str],
 ) -> dict[tuple[str, str], Again]:
     """Measure the rows again that seem to differ, and return them by the names of the two runs.
 
@@ -507,64 +500,55 @@ def measure_again(
             f"--confirm needs one --python for each run, in their order: {len(matrices)} runs, "
             f"{len(pythons)} --python"
         )
-    alone = {one.name for one in comparison.alone}
+    found = {}
     with ImportSandbox() as sandbox:
         # All are examined before the first is measured: what is wrong is told at once.
-        sides: dict[str, Side] = {}
-        for one, python in zip(matrices, pythons, strict=True):
-            if one.name not in alone:
-                here = examine(one.run, python, sandbox)
-                machines = [part.environment for part in parts_of(one.run.header)]
-                for obstacle in (
-                    it for machine in machines for it in of_environments(one.kind, machine, here)
-                ):
-                    raise UsageError(
-                        f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; "
-                        f"compare without --confirm, or scan here"
-                    )
-                sides[one.name] = Side(one.run, python, here)
-        return {
-            (pair.old.name, pair.new.name): _again(
-                pair, (sides[pair.old.name], sides[pair.new.name]), sandbox, runs, rounds, spec_files
-            )
-            for pair in comparison.pairs
+        sides = {
+            one.name: Side(one.run, python, _examined(one, python, sandbox))
+            for one, python in zip(matrices, pythons, strict=True)
+            if one not in comparison.alone
         }
+        for pair in comparison.pairs:
+            both = sides[pair.old.name], sides[pair.new.name]
+            rows, left, between = _doubtful(pair, spec_files)
+            old, new = (one.run.header.settings for one in (pair.old, pair.new))
+            times = rounds or rounds_for(old, new, between=between)
+            told = f", in {times} rounds" if rows[0] else ""
+            click.echo(
+                f"compare: {pair.name}: {several(len(rows[0]), 'row')} to measure again{told}", err=True
+            )
+            for why, count in Counter(left.values()).items():
+                are = f"{several(count, 'row')} {'is' if count == 1 else 'are'}"
+                click.echo(f"compare: {are} not: {one_line(why)}", err=True)
+            progress = progress_for(command="compare")
+            measured = measure(both, rows, sandbox, progress, rounds=times, runs=runs, spec_files=spec_files)
+            was, now = (
+                matrix_of(one.name, run) for one, run in zip((pair.old, pair.new), measured, strict=True)
+            )
+            found[was.name, now.name] = Again(old=was, new=now, left=left)
+    return found
 
 
-def _again(
-    pair: Pair,
-    sides: tuple[Side, Side],
-    sandbox: ImportSandbox,
-    runs: int | None,
-    rounds: int | None,
-    spec_files: Sequence[str],
-) -> Again:
-    """Measure the rows of one pair again that seem to differ."""
-    doubtful = [change for change in pair.changes if open_to_doubt(change)]
-    keys = [change.key for change in doubtful]
-    (old, left), (new, also_left) = (rows_here(side.run, keys, spec_files) for side in sides)
-    there = [key for key in keys if key in old and key in new]
-    rows = [old[key] for key in there], [new[key] for key in there]
-    old_settings, new_settings = (side.run.header.settings for side in sides)
-    between = any(
-        test.unit == "processes" for change in doubtful for test in change.judged.tests if change.key in there
+def _examined(one: Matrix, python: str, sandbox: ImportSandbox) -> Environment:
+    """Return what an interpreter is here, if it and this machine can measure a run again."""
+    here = examine(one.run, python, sandbox)
+    for part in parts_of(one.run.header):
+        for obstacle in of_environments(one.kind, part.environment, here):
+            raise UsageError(
+                f"--confirm: {one.name} cannot be measured again here, {obstacle.reason}: {obstacle.detail}; "
+                f"compare without --confirm, or scan here"
+            )
+    return here
+
+
+def _doubtful(
+    pair: Pair, spec_files: Sequence[str]
+) -> tuple[tuple[list[Row], list[Row]], dict[Key, str], bool]:
+    """Return the rows of both runs that seem to differ, why others cannot be measured, and whether only processes differ in one."""
+    doubtful = {change.row.key: change for change in pair.changes if open_to_doubt(change)}
+    (old, left), (new, also_left) = (
+        rows_here(one.run, [*doubtful], spec_files) for one in (pair.old, pair.new)
     )
-    rounds = rounds or rounds_for(old_settings, new_settings, between=between)
-    click.echo(
-        f"compare: {pair.name}: {several(len(there), 'row')} to measure again"
-        + (f", in {rounds} rounds" if there else ""),
-        err=True,
-    )
-    left |= also_left
-    for why in dict.fromkeys(left.values()):
-        count = sum(one == why for one in left.values())
-        click.echo(
-            f"compare: {several(count, 'row')} {'is' if count == 1 else 'are'} not: {one_line(why)}", err=True
-        )
-    progress = progress_for(command="compare")
-    measured = measure(
-        sides, (rows[0], rows[1]), sandbox, progress, rounds=rounds, runs=runs, spec_files=spec_files
-    )
-    return Again(
-        old=matrix_of(pair.old.name, measured[0]), new=matrix_of(pair.new.name, measured[1]), left=left
-    )
+    there = [key for key in doubtful if key in old and key in new]
+    between = any(test.unit == "processes" for key in there for test in doubtful[key].judged.tests)
+    return ([old[key] for key in there], [new[key] for key in there]), left | also_left, between

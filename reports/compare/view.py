@@ -50,18 +50,7 @@ STEP = (
 )
 # The format of run files that brought digests of another kind.
 _DIGESTS = 5
-
-
 _NAMED = 8  # ops in the first sentence
-
-
-def labels(matrices: Sequence[Matrix]) -> list[str]:
-    """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
-    versions = [one.torch for one in matrices]
-    return [
-        version if versions.count(version) == 1 else f"{version} ({one.name})"
-        for version, one in zip(versions, matrices, strict=True)
-    ]
 
 
 def finding_words(row: MatrixRow | None, one: Matrix) -> str:
@@ -212,8 +201,8 @@ def _pair(pair: Pair) -> View:
     """Return what is shown of two runs; its rows are made as a format gets to them, and once."""
     tests = [(change, test) for change in pair.changes for test in change.judged.tests]
     bits = [change for change in pair.changes if change.other_bits]
-    again, cost = _again(pair), pair.cost
-    words_of = {change.key: change.words for change in pair.changes}
+    again, cost, ops = _again(pair), pair.cost, _by_op(pair)
+    words_of = {change.row.key: change.words for change in pair.changes}
     return View(
         {
             "from": pair.old.name,
@@ -227,15 +216,16 @@ def _pair(pair: Pair) -> View:
             "again": again,
             "rows": (_row(pair, change) for change in pair.changes),
             "claims": pair.claims,
-            "undocumented": [change.id for change in pair.undocumented],
+            "undocumented": [change.row.id for change in pair.undocumented],
             "claims_notes": [lists.note for lists in pair.lists],
             "cost": cost.listed if cost else [],
             "costs": cost,
         },
         pair,
         versions=[one.torch for one in (pair.old, pair.new)],
-        lead=_lead(pair),
-        step=step_counts(pair),
+        lead=_lead(pair, ops),
+        step=_step(pair),
+        ops=ops,
         again_words=again and again.words,
         # Rows that were measured again: id, what came out, finding and both cells, of one run and the other.
         measured_again=[
@@ -249,10 +239,10 @@ def _pair(pair: Pair) -> View:
                 {},
                 op=op,
                 counts=[sum(it.kind == kind for it in some) for kind in ("added", "removed")],
-                worst=min((it.row.finding for it in some), key=WORST_FIRST.index),
+                worst=min((it.latest.finding for it in some), key=WORST_FIRST.index),
             )
             for op, some in grouped(
-                (it.row.row.spec, it) for it in (*pair.of("added"), *pair.of("removed"))
+                (it.row.spec, it) for it in (*pair.of("added"), *pair.of("removed"))
             ).items()
         ],
         doubts=(
@@ -262,8 +252,8 @@ def _pair(pair: Pair) -> View:
         ),
         tests=len(tests),
         told_apart=sum(test.differ for _, test in tests),
-        apart=[(it.id, [str(test)]) for it, test in tests if test.differ and it.kind == "same"],
-        bits=[(change.id, change.bits_words) for change in bits],
+        apart=[(it.row.id, [str(test)]) for it, test in tests if test.differ and it.kind == "same"],
+        bits=[(change.row.id, change.bits_words) for change in bits],
         has_lists=any(lists.claims for lists in pair.lists),
         unlisted=(_row(pair, change) for change in pair.undocumented),
         cost_cells=[(one["id"], one.cells) for one in cost.listed] if cost else [],
@@ -272,7 +262,7 @@ def _pair(pair: Pair) -> View:
 
 
 def _row(pair: Pair, change: Change) -> View:
-    row, judged = change.row.row, change.judged
+    row, judged = change.row, change.judged
     listed = [documented(row, lists.claims) for lists in pair.lists]
     measured = pair.again.rows.get(row.key) if pair.again else None
     return View(
@@ -295,7 +285,7 @@ def _row(pair: Pair, change: Change) -> View:
         documented=arrow(*listed),
         cells=[
             arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new)),
-            *_modes(change.old or change.row, change.row),
+            *_modes(change.old or change.latest, change.latest),
             arrow(*listed),
             judged.detail or NONE,
         ],
@@ -328,7 +318,7 @@ def _again(pair: Pair) -> View | None:
     again = pair.again
     if again is None:
         return None
-    changes = {change.key: change.judged for change in pair.changes}
+    changes = {change.row.key: change.judged for change in pair.changes}
     judged = [changes[key] for key in again.rows]
     confirmed = sum(one.confirmed is True for one in judged)
     same = sum(one.kind == "same" for one in judged)
@@ -361,7 +351,7 @@ def _again(pair: Pair) -> View | None:
 
 def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
     """Return rows that one reason keeps from being compared: those that seem to have changed, the worst first, then others."""
-    details = grouped((it.judged.detail, it.id) for it in changes if it.judged.apparent is None)
+    details = grouped((it.judged.detail, it.row.id) for it in changes if it.judged.apparent is None)
     # What stands against all rows needs no list of them.
     of_all = {obstacle.detail for obstacle in pair.obstacles}
     return View(
@@ -375,7 +365,7 @@ def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
     )
 
 
-def step_counts(pair: Pair) -> tuple[int | str, ...]:
+def _step(pair: Pair) -> tuple[int | str, ...]:
     """Return what the table of the steps tells of one, in the order of its columns."""
     counts = pair.counts
     seeming = sum(change.judged.apparent is not None for change in pair.changes)
@@ -390,11 +380,11 @@ def step_counts(pair: Pair) -> tuple[int | str, ...]:
     )
 
 
-def by_op(pair: Pair) -> list[dict[str, Any]]:
+def _by_op(pair: Pair) -> list[dict[str, Any]]:
     """Return what changed, the worst first, and then what only seems to have; ten rows of one op once."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for change in (it for kind in (*MOVES, "not_comparable") for it in pair.of(kind)):
-        row, judged = change.row.row, change.judged
+        row, judged = change.row, change.judged
         if judged.seeming not in MOVES:
             continue
         before, after = (one.finding if one else NOT_PLANNED for one in (change.old, change.new))
@@ -409,9 +399,8 @@ def by_op(pair: Pair) -> list[dict[str, Any]]:
     return [{**dict(zip(names, key, strict=True)), "rows": ids} for key, ids in rows.items()]
 
 
-def _lead(pair: Pair) -> str:
+def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     """Say in a sentence what changed between two runs, and on which device."""
-    changes = by_op(pair)
     moved = [one for one in changes if one["kind"] in MOVES]
     same: dict[str, dict[str, None]] = {}
     for one in moved[:_NAMED]:
