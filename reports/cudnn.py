@@ -57,12 +57,7 @@ class TriedEngines(NamedTuple):
 
     place: str  # of PLACES
     at: int | None  # the first nondeterministic engine, from 1
-    of: int  # engines
-
-    @property
-    def known(self) -> bool:
-        """Whether it is known what PyTorch tries: the heuristics answered with an engine that it keeps."""
-        return self.of > 0
+    of: int  # engines that the heuristics list and PyTorch keeps; 0: it is not known what PyTorch tries
 
 
 # By layer, operation and GPU.
@@ -103,7 +98,7 @@ def first_lines(layers: Layers, gpus: Sequence[str]) -> list[list[str]]:
     """Return for each layer with a nondeterministic engine first its dtypes by GPU, and those that are not known."""
 
     def text(every: Mapping[Way, TriedEngines]) -> str:
-        unknown = [way for way, one in every.items() if not one.known]
+        unknown = [way for way, one in every.items() if not one.of]
         if len(unknown) == len(every):
             return "not known"
         told = ", ".join(labels(_firsts(every), every)) or "none"
@@ -138,7 +133,7 @@ def _ranks(some: Sequence[TriedEngines]) -> str:
     """Return the places, and of how many, as ranges: "2nd to 7th of 5 to 18"."""
     ranks = [(one.at, one.of) for one in some if one.at]
     if not ranks:
-        return "none" if any(one.known for one in some) else "not known"
+        return "none" if any(one.of for one in some) else "not known"
     at, of = (sorted(column) for column in zip(*ranks, strict=True))
     ends = [
         f"{it}th" if it % 100 in range(11, 14) else f"{it}{_SUFFIXES.get(it % 10, 'th')}"
@@ -169,19 +164,17 @@ _ATTENTION = (
 def view(table: EngineTable) -> View:
     """Return the report of one release of cuDNN."""
     gpus = [name for name, state in table.gpus.items() if state in {PRESENT, "described"}]
-    engines, figures, layers = accepted_engines(table, gpus), _figures(table), tried(table)
+    layers = tried(table)
     return View(
         {"cudnn": table.cudnn, "driver": table.driver, "gpus": table.gpus},
         place_lines=places(layers),
-        engine_lines=[
-            [one["operation"], one["engines"], *(_text_of(one["on"][gpu]) for gpu in gpus)] for one in engines
-        ],
+        engine_lines=[one.cells for one in _accepted(table, gpus)],
         first_lines=first_lines(layers, gpus),
         limits=LIMITS,
         driver_text=_DRIVERS[table.driver],
         attention=_ATTENTION,
         described=list(table.descriptions),
-        figure_lines=figures,
+        figure_lines=_figures(table),
         names=gpus,
         # What cuDNN refused, by operation and GPU, and how often.
         refused=[
@@ -222,85 +215,53 @@ def _by_operation(table: EngineTable) -> dict[Operation, list[EngineCell]]:
     )
 
 
-def accepted_engines(table: EngineTable, gpus: Sequence[str]) -> list[dict[str, Any]]:
+def _accepted(table: EngineTable, gpus: Sequence[str]) -> list[View]:
     """Return for each of cuDNN's operations how many engines each GPU accepts, and which are nondeterministic."""
-    return [
+    found = []
+    for operation, some in _by_operation(table).items():
+        on = {gpu: _on([cell for cell in some if cell.gpu == gpu and cell.engines]) for gpu in gpus}
+        engines = max(cell.total for cell in some)
+        cells = [operation, engines, *(one.text for one in on.values())]
+        found.append(View({"operation": operation, "engines": engines, "on": on}, cells=cells))
+    return found
+
+
+def _on(cells: Sequence[EngineCell]) -> View:
+    """Return how many engines one GPU accepts of an operation, and which are nondeterministic."""
+    counts, numbers = [len(cell.engines) for cell in cells], _numbers(cells)
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    racing = sum(any(one.nondeterministic for one in cell.engines) for cell in cells)
+    noted = f"engine {', '.join(map(str, numbers))} in {racing} of {len(cells)} cells" if numbers else "none"
+    return View(
         {
-            "operation": operation,
-            "engines": max(cell.total for cell in some),
-            "on": {gpu: _on([cell for cell in some if cell.gpu == gpu and cell.engines]) for gpu in gpus},
-        }
-        for operation, some in _by_operation(table).items()
-    ]
-
-
-def _text_of(on: dict[str, Any]) -> str:
-    """Return in words how many engines one GPU accepts, and which are nondeterministic."""
-    if not on["cells"]:
-        return "none accepted"
-    accepted, numbers = (
-        _range(str(on["fewest"]), str(on["most"])),
-        ", ".join(map(str, on["nondeterministic"])),
+            "fewest": fewest,
+            "most": most,
+            "nondeterministic": numbers,
+            "cells": len(cells),
+            "cells_nondeterministic": racing,
+        },
+        text=f"{_range(str(fewest), str(most))}; {noted}" if cells else "none accepted",
     )
-    if not numbers:
-        return f"{accepted}; none"
-    return f"{accepted}; engine {numbers} in {on['cells_nondeterministic']} of {on['cells']} cells"
-
-
-def _on(cells: Sequence[EngineCell]) -> dict[str, Any]:
-    counts = [len(cell.engines) for cell in cells]
-    return {
-        "fewest": min(counts, default=0),
-        "most": max(counts, default=0),
-        "nondeterministic": _numbers(cells),
-        "cells": len(cells),
-        "cells_nondeterministic": sum(any(one.nondeterministic for one in cell.engines) for cell in cells),
-    }
-
-
-CHANGES = {"newly_first": "newly first", "no_longer_first": "no longer first"}
 
 
 def changes(tables: Sequence[EngineTable]) -> View:
     """Return what changed from release to release, in the order given."""
     layers = [tried(table) for table in tables]
-    steps: list[dict[str, Any]] = [
-        {
-            "old": old.cudnn,
-            "new": new.cudnn,
-            "not_compared": sorted((set(old.gpus) | set(new.gpus)) - (_ordered(old) & _ordered(new))),
-            "no_longer_first": _only(before, after),
-            "newly_first": _only(after, before),
-        }
-        for (old, before), (new, after) in pairwise(zip(tables, layers, strict=True))
-    ]
     # In how many layers a nondeterministic engine comes first.
     firsts = [Counter(key[1:] for key, every in found.items() if _firsts(every)) for found in layers]
-    operations = dict.fromkeys(operation for found in firsts for operation, _ in found)
+    known = [_ordered(table) for table in tables]
     return View(
         {
             "tables": [
                 {
                     "cudnn": table.cudnn,
                     "driver": table.driver,
-                    "engines": accepted_engines(table, list(table.gpus)),
+                    "engines": _accepted(table, list(table.gpus)),
                 }
                 for table in tables
             ],
-            "steps": steps,
+            "steps": [_step(*both) for both in pairwise(zip(tables, layers, strict=True))],
         },
-        step_lines=[
-            {
-                "title": f"{step['old']} to {step['new']}",
-                "not_compared": ", ".join(step["not_compared"]),
-                "lines": [
-                    [title, one["layer"], one["operation"], one["gpu"], ", ".join(one["dtypes"])]
-                    for name, title in CHANGES.items()
-                    for one in step[name]
-                ],
-            }
-            for step in steps
-        ],
         limits=LIMITS,
         sentences=[sentence(table) for table in tables],
         count_lines=[
@@ -308,14 +269,34 @@ def changes(tables: Sequence[EngineTable]) -> View:
                 gpu,
                 operation,
                 *(
-                    found[operation, gpu] if gpu in _ordered(table) else "not known"
-                    for table, found in zip(tables, firsts, strict=True)
+                    found[operation, gpu] if gpu in ordered else "not known"
+                    for ordered, found in zip(known, firsts, strict=True)
                 ),
             ]
             for gpu in dict.fromkeys(gpu for table in tables for gpu in table.gpus)
-            for operation in operations
+            for operation in dict.fromkeys(operation for found in firsts for operation, _ in found)
         ],
         names=[table.cudnn for table in tables],
+    )
+
+
+def _step(before: tuple[EngineTable, Layers], after: tuple[EngineTable, Layers]) -> View:
+    """Return in which layers a nondeterministic engine comes first in one of two releases only."""
+    (old, then), (new, now) = before, after
+    gone, came = _only(then, now), _only(now, then)
+    return View(
+        {
+            "old": old.cudnn,
+            "new": new.cudnn,
+            "not_compared": sorted((set(old.gpus) | set(new.gpus)) - (_ordered(old) & _ordered(new))),
+            "no_longer_first": gone,
+            "newly_first": came,
+        },
+        lines=[
+            [title, one["layer"], one["operation"], one["gpu"], ", ".join(one["dtypes"])]
+            for title, some in (("newly first", came), ("no longer first", gone))
+            for one in some
+        ],
     )
 
 
@@ -330,7 +311,7 @@ def _only(layers: Layers, other: Layers) -> list[dict[str, Any]]:
     for (layer, operation, gpu), every in layers.items():
         there = other.get((layer, operation, gpu), {})
         if alone := [
-            way for way in _firsts(every) if way in there and there[way].known and there[way].place != "first"
+            way for way in _firsts(every) if way in there and there[way].of and there[way].place != "first"
         ]:
             found.append({"layer": layer, "operation": operation, "gpu": gpu, "dtypes": labels(alone, every)})
     return found
@@ -460,18 +441,13 @@ def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str
     if recorded and (library is not None or arch is not None):
         raise UsageError("--read renders a recorded table; leave --library and --arch out")
     to.check(recorded)
+    if recorded:
+        return to.write([read_table(path) for path in recorded], recorded)
+    gpus = arch or (*GPUS, *([PRESENT] if driver_is_there() else []))
+    if unknown := [name for name in gpus if name not in (*GPUS, PRESENT)]:
+        raise UsageError(f"--arch: no GPU {unknown[0]!r} is described; choose: {', '.join((*GPUS, PRESENT))}")
 
     def said(what: str) -> None:
         click.echo(f"cudnn: {one_line(what)}", err=True)
 
-    if recorded:
-        tables = [read_table(path) for path in recorded]
-    else:
-        gpus = arch or (*GPUS, *([PRESENT] if driver_is_there() else []))
-        unknown = [name for name in gpus if name not in (*GPUS, PRESENT)]
-        if unknown:
-            raise UsageError(
-                f"--arch: no GPU {unknown[0]!r} is described; choose: {', '.join((*GPUS, PRESENT))}"
-            )
-        tables = [take(library or find_library(), gpus, tuple(DATA_TYPES), _LAYOUTS, said)]
-    return to.write(tables, recorded)
+    return to.write([take(library or find_library(), gpus, tuple(DATA_TYPES), _LAYOUTS, said)])

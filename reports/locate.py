@@ -111,32 +111,24 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
     Without *runs* on a simulated GPU those recorded of its release, or of the nearest, are read.
     """
     simulated, own, others = _simulated(located, runs)
-    shown = []
+    ranked = []
     for site, calls in located.called:
         direction = "backward" if site.phase == "backward" else "forward"
-        rank, verdict, row = _verdict(
-            own.get(site.op, []), [it for it in others.get(site.op, ()) if it.row.direction == direction]
-        )
-        cells = [
-            verdict,
-            one_line(site.op),
-            site_words(site),
-            one_line(site.module or ""),
-            phase_words(site),
-            str(calls),
-        ]
-        known = {"site": asdict(site), "calls": calls, "verdict": verdict, "row": row and row.row.id}
+        beside = [it for it in others.get(site.op, ()) if it.row.direction == direction]
+        rank, verdict, row = _verdict(own.get(site.op, []), beside)
+        name = one_line(site.op)
+        place = (site_words(site), one_line(site.module or ""), phase_words(site))
         view = View(
-            known,
-            name=one_line(site.op),
-            cells=cells,
+            {"site": asdict(site), "calls": calls, "verdict": verdict, "row": row and row.row.id},
+            name=name,
+            cells=[verdict, name, *place, str(calls)],
             details=f"{row.row.id}: {row.off.reason or row.row.why}" if row else "no row reaches it",
             hangs=rank < len(_HANGS),
             place=None,
             to_do=_TO_DO.get(verdict, "nothing"),
         )
-        shown.append((rank, -calls, view))
-    roots = [one for *_, one in sorted(shown, key=lambda one: one[:2])]
+        ranked.append((rank, -calls, view))
+    roots = [one for *_, one in sorted(ranked, key=lambda one: one[:2])]
     hanging = [one for one in roots if one.hangs]
     gpus = ((one.name, one.run.header.environment.simulated) for one in simulated)
     where = ", ".join(f"{name} ({gpu.name})" for name, gpu in gpus if gpu)
@@ -147,13 +139,10 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
         if simulated
         else "No run of a simulated GPU is among those that --matrix names.",
         *([f"The program used {located.device}."] if located.device else []),
-        *([f"The program ended early: {one_line(located.ended)}."] if located.ended else []),
+        *_ended(located),
     ]
-    lines = [summary, "", *columns(_SUSPECT_HEADS, [one.cells for one in roots]), ""]
-    lines += [
-        f"{one.name}: {one.details} To do: {one.to_do}."
-        for one in {one.name: one for one in hanging}.values()
-    ]
+    to_do = {one.name: f"{one.name}: {one.details} To do: {one.to_do}." for one in hanging}
+    lines = [summary, "", *columns(_SUSPECT_HEADS, [one.cells for one in roots]), "", *to_do.values()]
     return View(
         {"torch": located.torch, "ops": located.ops, "device": located.device, "called": roots},
         summary=summary,
@@ -163,6 +152,10 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
         roots=roots,
         text="\n".join([*lines, *([""] if hanging else []), *notes]) + "\n",
     )
+
+
+def _ended(located: Located) -> list[str]:
+    return [f"The program ended early: {one_line(located.ended)}."] if located.ended else []
 
 
 def _simulated(
@@ -392,14 +385,13 @@ def environment_of(located: Located) -> View:
     flag = located.settings.get("torch.use_deterministic_algorithms")
     rows = []
     for name, value in located.settings.items():
-        good, breaks, write = _SETTINGS.get(name, ((value,), _ELSEWHERE, ""))
+        good, breaks, write = _SETTINGS.get(name, ((), _ELSEWHERE, ""))
         numbered = name == "PYTHONHASHSEED" and value.isdecimal()
-        fine = value in good or numbered or flag in _BY_FLAG.get(name, ())
-        told = (breaks, write) if not fine else (_ELSEWHERE if name not in _SETTINGS else "", "")
-        rows.append({"name": name, "value": one_line(value), "breaks": told[0], "write": told[1]})
+        if value in good or numbered or flag in _BY_FLAG.get(name, ()):
+            breaks = write = ""
+        rows.append({"name": name, "value": one_line(value), "breaks": breaks, "write": write})
     heads = ["setting", "value", "what it does", "write"]
-    ended = [f"The program ended early: {one_line(located.ended)}."] if located.ended else []
-    lines = [*columns(heads, [list(row.values()) for row in rows]), *ended]
+    lines = [*columns(heads, [list(row.values()) for row in rows]), *_ended(located)]
     return View(
         {"torch": located.torch, "settings": rows, "ended": located.ended}, text="\n".join(lines) + "\n"
     )

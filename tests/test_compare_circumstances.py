@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from detmatrix.reports.compare.comparable import Reason, of_rows
 from detmatrix.reports.compare.judge import Kind
 from detmatrix.reports.compare.page import failures, markdown
-from detmatrix.reports.compare.runs import Measured, Pair, compare, compare_claims, open_to_doubt
+from detmatrix.reports.compare.runs import Measured, compare, compare_claims, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Part
@@ -78,30 +78,19 @@ def test_two_runs_of_low_power_compare_nothing() -> None:
     assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
 
 
-def _renamed(planned: Planned, **fields: object) -> Planned:
-    return replace(planned[0], **fields), planned[1]
-
-
-def _other_inputs(planned: Planned) -> Planned:
-    return planned[0], [replace(one, inputs_digest="other") for one in planned[1]]
-
-
-CIRCUMSTANCES: dict[str, tuple[Reason, Callable[[Planned], Matrix]]] = {
-    "distrust": ("untrusted_run", lambda rows: run_of(rows, distrust=("the inputs differed",))),
-    "cpu": ("other_device", lambda rows: run_of(rows, cpu="Another CPU")),
-    "threads": ("other_threads", lambda rows: run_of(rows, threads=4, affinity=(0, 1, 2, 3))),
-    "cores": ("other_threads", lambda rows: run_of(rows, affinity=(1,))),
+# Why a run, a row and its observations are not like others: what of them is another.
+CIRCUMSTANCES: dict[str, tuple[Reason, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "distrust": ("untrusted_run", {"distrust": ("the inputs differed",)}, {}, {}),
+    "cpu": ("other_device", {"cpu": "Another CPU"}, {}, {}),
+    "threads": ("other_threads", {"threads": 4, "affinity": (0, 1, 2, 3)}, {}, {}),
+    "cores": ("other_threads", {"affinity": (1,)}, {}, {}),
     "variables": (
-        "other_variables",
-        lambda rows: run_of(rows, variables={"off": {"OMP_NUM_THREADS": "2"}, "on": {"MKL_CBWR": "SSE2"}}),
+        "other_variables", {"variables": {"off": {"OMP_NUM_THREADS": "2"}, "on": {"MKL_CBWR": "SSE2"}}}, {}, {}
     ),
-    "perturb": (
-        "other_perturbations",
-        lambda rows: run_of(rows, settings=replace(SETTINGS, perturb=("quiet", "stress"))),
-    ),
-    "inputs": ("other_inputs", lambda rows: run_of(_other_inputs(rows))),
-    "op": ("other_inputs", lambda rows: run_of(_renamed(rows, op="torch.scatter"))),
-}
+    "perturb": ("other_perturbations", {"settings": replace(SETTINGS, perturb=("quiet", "stress"))}, {}, {}),
+    "inputs": ("other_inputs", {}, {}, {"inputs_digest": "other"}),
+    "op": ("other_inputs", {}, {"op": "torch.scatter"}, {}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CIRCUMSTANCES)
@@ -109,9 +98,11 @@ CIRCUMSTANCES: dict[str, tuple[Reason, Callable[[Planned], Matrix]]] = {
 @pytest.mark.parametrize("after", ["silent", "deterministic"])
 def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: bool) -> None:
     """What the machine, the settings or the inputs could explain is no change, and what it seems is told."""
-    reason, make = CIRCUMSTANCES[name]
-    old, new = run_of(shows("deterministic"), name="a"), make(shows(after))
-    (change,) = pair_of(*((new, old) if turned else (old, new))).changes
+    reason, run, planned, observed = CIRCUMSTANCES[name]
+    named, seen = shows(after)
+    other = replace(named, **planned), [replace(one, **observed) for one in seen]
+    runs = run_of(shows("deterministic"), name="a"), run_of(other, name="b", **run)
+    (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
 
     assert ("not_comparable", reason) == (change.kind, change.judged.reason)
     apparent = None if after == "deterministic" else "improved" if turned else "regressed"
@@ -320,20 +311,7 @@ def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
     assert re.search(r"\| moved .*\| same +\| 1 same: deterministic", shown)
 
 
-def _changed_lists(old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding = "raises") -> Pair:
-    rows = row("torch.Tensor.put_"), row("my.own_op")
-    return pair_of(
-        run_of(*(shows("fixed_by_mode", one) for one in rows), name="a", claims=old),
-        run_of(*(shows(after, one) for one in rows), name="b", claims=new),
-    )
-
-
-def test_measured_without_documented() -> None:
-    """A row of torch that changed, and of which no changed bullet speaks, is a finding; an op of one's own is none."""
-    listed = claims([CPU, ":func:`torch.take`"], [])
-
-    assert [one.row.spec for one in _changed_lists(listed, listed).undocumented] == ["torch.Tensor.put_"]
-    assert _changed_lists(listed, claims([":func:`torch.take`"], [CPU])).undocumented == ()
+LISTED = claims([CPU, ":func:`torch.take`"], [])
 
 
 def _in_other_words(listed: tuple[Claim, ...]) -> tuple[Claim, ...]:
@@ -345,8 +323,10 @@ def _in_other_words(listed: tuple[Claim, ...]) -> tuple[Claim, ...]:
     [
         # Into a list and out of one, as the row did.
         (claims(), claims([], [CPU]), "raises", True),
+        (LISTED, claims([":func:`torch.take`"], [CPU]), "raises", True),
         (claims([CPU]), claims(), "silent", True),
-        # The other way round, or something else.
+        # Lists that stay; the other way round, or something else.
+        (LISTED, LISTED, "raises", False),
         (claims([], [CPU]), claims([CPU]), "raises", False),
         (claims([], [CPU]), claims(), "raises", False),
         (claims([CPU]), claims([], [CPU]), "silent", False),
@@ -359,7 +339,11 @@ def _in_other_words(listed: tuple[Claim, ...]) -> tuple[Claim, ...]:
 def test_a_documented_change_is_one_in_the_same_direction(
     old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding, *, documented_too: bool
 ) -> None:
-    """Only a bullet that changed as the row did documents what the row did."""
-    undocumented = [one.row.spec for one in _changed_lists(old, new, after).undocumented]
+    """Only a bullet that changed as the row did documents what the row did; an op of one's own needs none."""
+    rows = row("torch.Tensor.put_"), row("my.own_op")
+    pair = pair_of(
+        run_of(*(shows("fixed_by_mode", one) for one in rows), name="a", claims=old),
+        run_of(*(shows(after, one) for one in rows), name="b", claims=new),
+    )
 
-    assert undocumented == ([] if documented_too else ["torch.Tensor.put_"])
+    assert [one.row.spec for one in pair.undocumented] == ([] if documented_too else ["torch.Tensor.put_"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,11 +63,11 @@ def versions() -> list[Matrix]:
 
 @pytest.fixture
 def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
-    """Return a function that opens the comparison of runs, and put the browser back afterwards."""
+    """Return a function that opens the comparison of runs, or what pieces make, and put the browser back afterwards."""
 
-    def open_(*runs: Matrix, hash_: str = "") -> Page:
-        path = tmp_path / "compare.html"
-        write_whole(path, render(compare(runs or versions())))
+    def open_(*runs: Matrix, hash_: str = "", pieces: Iterable[str] = ()) -> Page:
+        path = tmp_path / "page.html"
+        write_whole(path, pieces or render(compare(runs or versions())))
         return opened(driver, path, hash_)
 
     yield open_
@@ -101,10 +101,8 @@ def page(open_page: Opener) -> Page:
         ({"verdict": "nondeterministic"}, ["add", "put", "take"]),
         ({"verdict": "on:raises", "finding": "silent"}, []),  # in one run it raised, in another it was silent
         ({"class": "all", "slower": "2"}, ["sum"]),
-        (
-            {"class": "all", "power": "low"},
-            ["take"],
-        ),  # 1 of 100 differed in one run with the flag off, 0 of 100 with it on
+        # 1 of 100 differed in one run with the flag off, 0 of 100 with it on.
+        ({"class": "all", "power": "low"}, ["take"]),
         ({"class": "all", "power": "other", "family": "sorting"}, ["sort"]),
         ({"class": "all", "sort": "name"}, ["add", "put", "sort", "sum", "take"]),
         ({"class": "all", "sort": "family"}, ["put", "take", "sum", "add", "sort"]),
@@ -160,14 +158,11 @@ def test_the_panel_tells_every_run(page: Page) -> None:
     assert not panel.is_displayed()
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1360])
-def test_everything_can_be_read(open_page: Opener, scheme: str, width: int) -> None:
-    """With nine versions, long names and open panels nothing is wider than the screen, contrast is 4.5, controls have names."""
+def _nine_versions() -> list[Matrix]:
+    """Return runs with long names, one of a row that has a finding in no other, one that is not to be trusted."""
     long = row("torch.nn.functional." + "a_long_name_" * 6, "c" * 60, family="f" * 60)
     dead = row("torch.dead"), ended(row("torch.dead"), "off", "crash", "killed")
-    runs = [
+    return [
         run_of(
             *(shows("silent" if place % 2 else "deterministic", planned) for planned in (long, ADD, PUT)),
             *[dead] * (place == 3),
@@ -178,55 +173,44 @@ def test_everything_can_be_read(open_page: Opener, scheme: str, width: int) -> N
         )
         for place in range(9)
     ]
-    page = open_page(*runs)
+
+
+def _docs() -> Iterator[str]:
+    """Return the page of docs of a run that contradicts one bullet, confirms one, and shows an op that no bullet is about."""
+    text = docstring(
+        [":func:`torch.b` when called on a CPU tensor", ":func:`torch.a` when called on a CPU tensor"],
+        [":func:`torch.c`", f":func:`torch.d` {HOSTILE}"],
+    )
+    findings: dict[str, Finding] = {"a": "raises", "b": "fixed_by_mode", "e": "raises"}
+    rows = [shows(finding, row(f"torch.{name}")) for name, finding in findings.items()]
+    return page_of(join([run_of(*rows, claims=parse_claims(text))]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("docs", [False, True])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1360])
+def test_everything_can_be_read(open_page: Opener, scheme: str, width: int, *, docs: bool) -> None:
+    """With nine versions, long names and open panels nothing is wider than the screen, contrast is 4.5, controls have names."""
+    page = open_page(pieces=_docs()) if docs else open_page(*_nine_versions())
     page.resize(width, mobile=width < 500)
     page.scheme(scheme)
-    page.select("class", "all")
-    for button in page.all(".open"):
-        page.run("arguments[0].click()", button)
-    page.run("for (const step of document.querySelectorAll('details')) step.open = true")
+    if not docs:
+        page.select("class", "all")
+        for button in page.all(".open"):
+            page.run("arguments[0].click()", button)
+        page.run("for (const step of document.querySelectorAll('details')) step.open = true")
     worst: dict[str, float] = page.run(CONTRAST)
 
     assert page.too_wide() == []
-    assert {"B became regressed doubted", "SPAN doc redone", "SPAN doc"} <= set(worst)
+    assert docs or {"B became regressed doubted", "SPAN doc redone", "SPAN doc"} <= set(worst)
     assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
     assert all(one.accessible_name for one in page.all("input, select, button, a") if one.is_displayed())
-
-
-# The page of docs: bullets the worst first, filters, phones, dark, and hostile text.
-
-
-TEXT = docstring(
-    [":func:`torch.b` when called on a CPU tensor", ":func:`torch.a` when called on a CPU tensor"],
-    [":func:`torch.c`", f":func:`torch.d` {HOSTILE}"],
-)
-
-
-def _listed() -> Matrix:
-    """Return a run that contradicts one bullet, confirms one, and shows an op that no bullet is about."""
-    rows = [
-        shows("raises", row("torch.a")),
-        shows("fixed_by_mode", row("torch.b")),
-        shows("raises", row("torch.e")),
-    ]
-    return run_of(*rows, claims=parse_claims(TEXT))
-
-
-@pytest.fixture
-def open_docs(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
-    """Return a function that opens the page of the run, and put the browser back afterwards."""
-
-    def open_(hash_: str = "") -> Page:
-        path = tmp_path / "docs.html"
-        write_whole(path, page_of(join([_listed()])))
-        return opened(driver, path, hash_)
-
-    yield open_
-    put_back(driver)
+    assert page.errors() == []
 
 
 def _bullets(page: Page) -> list[str]:
-    """Return the bullets that can be seen."""
+    """Return the bullets of the page of docs that can be seen."""
     script = (
         "return [...document.querySelectorAll('tr.claim')].filter((r) => r.checkVisibility())"
         ".map((r) => r.querySelector('th code').textContent)"
@@ -234,54 +218,28 @@ def _bullets(page: Page) -> list[str]:
     return list(page.run(script))
 
 
-def test_filters_stand_in_the_address(open_docs: Opener) -> None:
-    """Tiles, lists and words choose bullets, and an address brings them back."""
-    page = open_docs()
-    page.one(".tile[data-state=confirmed]").click()
-    page.shows("1 of 3 lines")
-    chosen = _bullets(page)
-    address = page.run("return location.hash")
-    back = open_docs("#state=contradicted,confirmed&list=deterministic&q=torch.a")
-    back.shows("1 of 3 lines")
-
-    assert (chosen, address) == (["torch.b"], "#state=confirmed")
-    assert _bullets(back) == ["torch.a"]
-
-
-def test_a_click_on_a_head_sorts_bullets(open_docs: Opener) -> None:
-    """By what the column says; a second click turns the order round."""
-    page = open_docs()
+def test_bullets_are_filtered_and_sorted(open_page: Opener) -> None:
+    """Tiles, lists and words choose bullets, an address brings them back, and heads sort them, a second click the other way."""
+    page = open_page(pieces=_docs())
     page.one(".claims thead .sort").click()
     up = _bullets(page)
     page.one(".claims thead .sort").click()
-
     assert up == sorted(up)
     assert _bullets(page) == up[::-1]
     assert page.one(".claims thead th").get_attribute("aria-sort") == "descending"
 
+    page.one(".tile[data-state=confirmed]").click()
+    page.shows("1 of 3 lines")
+    assert (_bullets(page), page.run("return location.hash")) == (["torch.b"], "#state=confirmed")
+    back = open_page(pieces=_docs(), hash_="#state=contradicted,confirmed&list=deterministic&q=torch.a")
+    back.shows("1 of 3 lines")
+    assert _bullets(back) == ["torch.a"]
 
-def test_the_first_bullet_is_on_the_first_screen_of_a_phone(open_docs: Opener) -> None:
+
+def test_the_first_bullet_is_on_the_first_screen_of_a_phone(open_page: Opener) -> None:
     """Whole, below the runs, the kinds and the filters."""
-    page = open_docs()
+    page = open_page(pieces=_docs())
     page.resize(390)
 
     assert page.run("return document.querySelector('tr.claim').getBoundingClientRect().bottom") < 844
     assert page.too_wide() == []
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1400])
-def test_every_bullet_can_be_read(driver: webdriver.Chrome, tmp_path: Path, scheme: str, width: int) -> None:
-    """There is enough contrast, and nothing is wider than the screen."""
-    for path in [tmp_path / "page.html"]:
-        write_whole(path, page_of(join([_listed()])))
-        page = opened(driver, path)
-        page.resize(width, mobile=False)
-        page.scheme(scheme)
-        worst = page.run(CONTRAST)
-
-        assert min(worst.values()) >= 4.5, worst
-        assert page.too_wide() == []
-        assert page.errors() == []
-    put_back(driver)

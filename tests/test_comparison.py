@@ -35,10 +35,6 @@ def _floats(*patterns: int) -> Any:
     return torch.frombuffer(bytearray(struct.pack(f"<{len(patterns)}I", *patterns)), dtype=torch.float32)
 
 
-def _complex(*patterns: int) -> Any:
-    return torch.view_as_complex(_floats(*patterns).view(-1, 2))
-
-
 def _coo(values: Any) -> Any:
     return torch.sparse_coo_tensor(torch.tensor([[0, 2]]), values, (4,), check_invariants=False)
 
@@ -62,34 +58,25 @@ def _aliased(*patterns: int) -> tuple[Any, Any]:
     return one, one[1:]
 
 
-# Name: an output, the same output made again, an output that differs in the way named.
-KINDS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-    "signed zeros": (lambda: _floats(ONE, ZERO), lambda: _floats(ONE, MINUS_ZERO)),
-    "NaN payloads": (lambda: _floats(ONE, NAN), lambda: _floats(ONE, OTHER_NAN)),
-    "subnormals": (lambda: _floats(ONE, SUBNORMAL), lambda: _floats(ONE, OTHER_SUBNORMAL)),
-    "a subnormal and zero": (lambda: _floats(ONE, SUBNORMAL), lambda: _floats(ONE, ZERO)),
-    "complex": (lambda: _complex(ONE, ZERO, ONE, NAN), lambda: _complex(ONE, MINUS_ZERO, ONE, NAN)),
-    "bool": (lambda: torch.tensor([True, False]), lambda: torch.tensor([True, True])),
-    "integers": (lambda: torch.tensor([1, 2**62]), lambda: torch.tensor([1, 2**62 + 1])),
-    "sparse": (lambda: _coo(_floats(ONE, ZERO)), lambda: _coo(_floats(ONE, MINUS_ZERO))),
-    "quantized": (lambda: _quantized(2.0), lambda: _quantized(2.5)),
-    "0-d": (lambda: _floats(ZERO)[0], lambda: _floats(MINUS_ZERO)[0]),
-    "empty beside another": (
-        lambda: (torch.zeros(0, 3), _floats(ZERO)),
-        lambda: (torch.zeros(0, 3), _floats(MINUS_ZERO)),
-    ),
-    "not contiguous": (lambda: _strided(ONE, NAN), lambda: _strided(ONE, OTHER_NAN)),
-    "transposed": (
-        lambda: _floats(ONE, NAN, ZERO, ONE, ONE, ONE).view(2, 3).t(),
-        lambda: _floats(ONE, NAN, MINUS_ZERO, ONE, ONE, ONE).view(2, 3).t(),
-    ),
-    "conjugate view": (lambda: _complex(ONE, ZERO).conj(), lambda: _complex(ONE, MINUS_ZERO).conj()),
-    "negative view": (
-        lambda: torch._neg_view(_floats(ONE, ZERO)),
-        lambda: torch._neg_view(_floats(ONE, MINUS_ZERO)),
-    ),
-    "aliased outputs": (lambda: _aliased(ONE, ZERO), lambda: _aliased(ONE, MINUS_ZERO)),
-}
+# Name: what makes an output of its bits or values, those of an output, those of one that differs in the way named.
+KINDS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = {
+    "signed zeros": (_floats, (ONE, ZERO), (ONE, MINUS_ZERO)),
+    "NaN payloads": (_floats, (ONE, NAN), (ONE, OTHER_NAN)),
+    "subnormals": (_floats, (ONE, SUBNORMAL), (ONE, OTHER_SUBNORMAL)),
+    "a subnormal and zero": (_floats, (ONE, SUBNORMAL), (ONE, ZERO)),
+    "complex": (lambda *it: _floats(*it).view(torch.complex64), (ONE, ZERO, ONE, NAN), (ONE, MINUS_ZERO, ONE, NAN)),
+    "bool": (lambda *it: torch.tensor(it), (True, False), (True, True)),
+    "integers": (lambda *it: torch.tensor(it), (1, 2**62), (1, 2**62 + 1)),
+    "sparse": (lambda *it: _coo(_floats(*it)), (ONE, ZERO), (ONE, MINUS_ZERO)),
+    "quantized": (_quantized, (2.0,), (2.5,)),
+    "0-d": (lambda it: _floats(it)[0], (ZERO,), (MINUS_ZERO,)),
+    "empty beside another": (lambda it: (torch.zeros(0, 3), _floats(it)), (ZERO,), (MINUS_ZERO,)),
+    "not contiguous": (_strided, (ONE, NAN), (ONE, OTHER_NAN)),
+    "transposed": (lambda *it: _floats(*it).view(2, 3).t(), (ONE, NAN, ZERO, ONE, ONE, ONE), (ONE, NAN, MINUS_ZERO, ONE, ONE, ONE)),
+    "conjugate view": (lambda *it: _floats(*it).view(torch.complex64).conj(), (ONE, ZERO), (ONE, MINUS_ZERO)),
+    "negative view": (lambda *it: torch._neg_view(_floats(*it)), (ONE, ZERO), (ONE, MINUS_ZERO)),
+    "aliased outputs": (_aliased, (ONE, ZERO), (ONE, MINUS_ZERO)),
+}  # fmt: skip
 
 
 def _to(value: Any, device: str) -> Any:
@@ -114,10 +101,10 @@ def _needs(device: str) -> None:
 def test_differs_where_bits_differ_and_nowhere_else(kind: str, device: str) -> None:
     """Of four executions two give the same bits again, made anew, and one gives others."""
     _needs(device)
-    same, other = KINDS[kind]
-    compare = OutputComparison(bits.parts(_to(same(), device), "output"), 4)
-    for index, make in enumerate((same, other, same), start=1):
-        compare.add(index, bits.parts(_to(make(), device), "output"))
+    make, same, other = KINDS[kind]
+    compare = OutputComparison(bits.parts(_to(make(*same), device), "output"), 4)
+    for index, values in enumerate((same, other, same), start=1):
+        compare.add(index, bits.parts(_to(make(*values), device), "output"))
     result = compare.result()
 
     assert list(result["digests"].values()) == [3, 1]
@@ -168,27 +155,14 @@ def _comparison(first: Any, runs: int, *, queued: bool) -> OutputComparison:
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
-def test_an_op_that_reuses_its_buffer_does_not_hide_differences(queued: bool) -> None:
-    """The first output is copied: an op which returns the same memory each time is compared with what it was."""
-    buffer = torch.zeros(4)
-    compare = _comparison(buffer, 4, queued=queued)
-    for index in range(1, 4):
-        buffer.fill_(index)
-        compare.add(index, bits.parts(buffer, "output"))
-    result = compare.result()
-
-    assert (result["executions"], len(result["digests"]), result["first_differing"]) == (4, 4, 1)
-    assert result["outputs"][0]["differing"] == 3
-
-
-@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
 @given(outputs=st.lists(st.integers(0, 3), min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_comparison_counts_what_came(queued: bool, outputs: list[int]) -> None:
-    """Digests, their counts and the first that differed are those of the outputs, in both ways of comparing."""
-    compare = _comparison(torch.full((3,), float(outputs[0])), len(outputs), queued=queued)
+    """Digests, their counts and the first that differed are those of the outputs, though an op returns the same memory each time."""
+    buffer = torch.full((3,), float(outputs[0]))
+    compare = _comparison(buffer, len(outputs), queued=queued)
     for index, value in enumerate(outputs[1:], start=1):
-        compare.add(index, bits.parts(torch.full((3,), float(value)), "output"))
+        compare.add(index, bits.parts(buffer.fill_(value), "output"))
     result = compare.result()
 
     differing = [index for index, value in enumerate(outputs) if value != outputs[0]]
@@ -298,8 +272,8 @@ pytestmark = pytest.mark.usefixtures("quiet_torch")
 _INF, _NAN = math.inf, math.nan
 _FARTHEST = sys.float_info.max
 
-# Of each floating dtype: bits of an element, and how Python reads them where it can.
-_WIDTHS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
+# Of each floating dtype the bits of an element, or of a component of complex numbers.
+_WIDTHS = {"float64": 64, "float32": 32, "complex64": 32, "float16": 16, "bfloat16": 16}
 _WIDTHS |= {name: 8 for name in vars(torch) if name.startswith("float8_") and name != "float8_e8m0fnu"}
 
 
@@ -307,20 +281,6 @@ def _tensor(raw: Sequence[int], dtype: str, width: int) -> Any:
     """Return a tensor whose elements, or their components, have these bits."""
     data = b"".join(bits.to_bytes(width // 8, "little") for bits in raw)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(getattr(torch, dtype))
-
-
-def _value(bits: int, dtype: str, width: int) -> float:
-    """Return what bits mean."""
-    match dtype:
-        case "float64":
-            return float(struct.unpack("<d", bits.to_bytes(8, "little"))[0])
-        case "float32":
-            return float(struct.unpack("<f", bits.to_bytes(4, "little"))[0])
-        case "float16":
-            return float(struct.unpack("<e", bits.to_bytes(2, "little"))[0])
-        case "bfloat16":
-            return float(struct.unpack("<f", (bits << 16).to_bytes(4, "little"))[0])
-    return float(_tensor([bits], dtype, width).to(torch.float32).item())
 
 
 def _ulp(one: int, other: int, width: int) -> int:
@@ -342,7 +302,8 @@ def _expected(
     distances, ratios, steps = [], [], []
     for start in range(0, len(first), parts):
         one, other = first[start : start + parts], second[start : start + parts]
-        a, b = ([_value(bits, dtype, width) for bits in raw] for raw in (one, other))
+        # Exactly what they mean: a double holds every number of the others.
+        a, b = (_tensor(raw, dtype, width).double().tolist() for raw in (one, other))
         differing += one != other
         unequal += not all(map(_same, a, b))
         if not all(map(math.isfinite, [*a, *b])):
@@ -408,39 +369,20 @@ def _pairs(width: int) -> st.SearchStrategy[list[tuple[int, int]]]:
 @given(data=st.data(), block=st.integers(1, 50))
 @settings(max_examples=60)
 def test_measures_are_those_of_python_arithmetic(dtype: str, data: st.DataObject, block: int) -> None:
-    """Any bits of any floating dtype are measured as one element after the other is, in blocks of any length."""
-    width = _WIDTHS[dtype]
-    first, second = zip(*data.draw(_pairs(width)), strict=True)
+    """Any bits of any floating dtype are measured as one element after the other is, in blocks of any length.
+
+    Distances of complex numbers are those in the plane; steps are those of the component that took more.
+    """
+    width, parts = _WIDTHS[dtype], 1 + dtype.startswith("complex")
+    pairs = data.draw(_pairs(width))
+    first, second = zip(*pairs, *(pairs[::-1] if parts > 1 else ()), strict=True)
 
     with mock.patch.object(difference, "_BLOCK", block):
         actual = _measured(_tensor(first, dtype, width), _tensor(second, dtype, width))
 
-    assert _close(_expected(first, second, dtype, width, 1), actual), actual
-
-
-@given(pairs=_pairs(32), block=st.integers(1, 50))
-@settings(max_examples=60)
-def test_complex_numbers_are_one_element_each(pairs: list[tuple[int, int]], block: int) -> None:
-    """Distances of complex numbers are those in the plane; steps are those of the component that took more."""
-    first, second = zip(*pairs, *pairs[::-1], strict=True)
-
-    with mock.patch.object(difference, "_BLOCK", block):
-        actual = _measured(_tensor(first, "complex64", 32), _tensor(second, "complex64", 32))
-
-    assert _close(_expected(first, second, "float32", 32, 2), actual), actual
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "bool"])
-def test_integers_are_counted_and_never_subtracted(dtype: str) -> None:
-    """Indices and booleans have no distance."""
-    first = torch.tensor([0, 1, 1, 0]).to(getattr(torch, dtype))
-
-    assert _measured(first, first ^ torch.tensor([1, 0, 1, 1]).to(first.dtype)) == {
-        "examined": 1,
-        "elements": 4,
-        "differing_elements": 3,
-        "v_c": 0.75,
-    }
+    assert _close(_expected(first, second, dtype.replace("complex64", "float32"), width, parts), actual), (
+        actual
+    )
 
 
 _RAW: dict[str, tuple[str, int, list[int], list[int], dict[str, Any]]] = {
@@ -459,6 +401,14 @@ _RAW: dict[str, tuple[str, int, list[int], list[int], dict[str, Any]]] = {
         "float4_e2m1fn_x2", 8, [1, 2], [1, 3],
         {"examined": 1, "elements": 2, "differing_elements": 1, "v_c": 0.5},
     ),
+    # Indices and booleans have no distance.
+    **{
+        f"{name} is counted, never subtracted": (
+            name, width, [0, 1, 1, 0], [1, 1, 0, 1],
+            {"examined": 1, "elements": 4, "differing_elements": 3, "v_c": 0.75},
+        )
+        for name, width in {"uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64, "bool": 8}.items()
+    },
 }  # fmt: skip
 
 
@@ -542,23 +492,17 @@ def test_other_orders_of_additions_agree_and_a_lost_term_does_not() -> None:
     assert (found["agrees"], found["elements"], found["of"], found["output"]) == (False, 1, 4, "output")
 
 
-def test_a_dtype_without_a_kernel_on_the_cpu_is_compared_with_a_wider_one() -> None:
-    """Average pools of three dims have none of half, histograms none of integers."""
-    x = mixed(1, 2, 6, 6, 6).clamp(-9, 9)
-    pooled = torch.nn.functional.avg_pool3d(x, 2)
-    held = reference(torch.nn.functional.avg_pool3d, x.half(), 2)
-    assert [held.compare(pooled.half() + off, ())["agrees"] for off in (0, 1)] == [True, False]
-    counted = reference(torch.histc, torch.tensor([0, 1, 1, 3]), 4, 0, 4)
-    assert counted.compare(torch.tensor([1, 2, 0, 1]), ())["agrees"] is True
-
-
-def test_writers_of_any_dtype_race() -> None:
-    """What was given may be left."""
-    index = (torch.tensor([0, 0, 1]),)
+def test_writers_race() -> None:
+    """Those of one element may come in any order, whatever the dtype: what was given may be left, and nothing else."""
+    index = torch.tensor([0, 0, 1])
     for values in map(torch.tensor, ([True, False, True], [1j, 2j, 3j], [1.0, 2.0, 3.0])):
-        held = reference(torch.Tensor.index_put, torch.zeros(2, dtype=values.dtype), index, values)
+        held = reference(torch.Tensor.index_put, torch.zeros(2, dtype=values.dtype), (index,), values)
         assert held.writers_race((values[::2].clone(), ()))
     assert not held.writers_race((torch.tensor([5.0, 3.0]), ()))
+    held = reference(lambda x, s: x.index_copy(0, index, s), torch.zeros(2), torch.tensor([1.0, 2.0, 3.0]))
+    assert held.compare(torch.tensor([1.0, 3.0]), ())["agrees"] is False
+    assert held.writers_race((torch.tensor([1.0, 3.0]), ()))
+    assert not held.writers_race((torch.tensor([1.5, 3.0]), ()))
 
 
 def test_what_cancels_leaves_a_rounding() -> None:
@@ -587,6 +531,13 @@ def test_seven_is_not_nine() -> None:
     assert held.compare(None, (wrong,))["elements"] == 1
 
 
+POOL, PLANES = (
+    torch.nn.MaxPool2d(2, return_indices=True),
+    torch.tensor([1.0, 2.0]).view(1, 2, 1, 1).repeat(1, 1, 2, 2),
+)
+POOL_3D, HALVES = torch.nn.AvgPool3d(2), torch.arange(8).half().view(1, 1, 2, 2, 2)
+
+
 @pytest.mark.parametrize(
     ("op", "args", "result", "agrees"),
     [
@@ -602,28 +553,15 @@ def test_seven_is_not_nine() -> None:
         (torch.argsort, (torch.tensor([[2.0, 1.0, 1.0]]), 1), torch.tensor([[1, 1, 0]]), False),
         (torch.median, (torch.tensor([[2.0, 2.0, 1.0]]), 1), (torch.tensor([2.0]), torch.tensor([1])), True),
         (torch.median, (torch.tensor([[2.0, 2.0, 1.0]]), 1), (torch.tensor([2.0]), torch.tensor([2])), False),
+        # The indices that pooling returns count within a plane.
+        (POOL, (PLANES,), (PLANES[..., :1, :1], torch.tensor([[[[3]], [[2]]]])), True),
+        (POOL, (PLANES,), (PLANES[..., :1, :1], torch.tensor([[[[3]], [[9]]]])), False),
+        # Dtypes without a kernel on the CPU are compared with a wider one: average pools of three dims, histograms.
+        (POOL_3D, (HALVES,), torch.full((1, 1, 1, 1, 1), 3.5).half(), True),
+        (POOL_3D, (HALVES,), torch.full((1, 1, 1, 1, 1), 4.5).half(), False),
+        (torch.histc, (torch.tensor([0, 1, 1, 3]), 4, 0, 4), torch.tensor([1, 2, 0, 1]), True),
     ],
 )  # fmt: skip
 def test_what_agrees_with_the_cpu(op: Any, args: Any, result: Any, agrees: bool) -> None:
     """NaN is NaN, integers are equal or wrong, and any index of equal elements is right."""
     assert reference(op, *args).compare(result, ())["agrees"] is agrees
-
-
-def test_flat_indices_of_windows_may_be_those_of_ties() -> None:
-    """What pooling returns counts within a plane."""
-    pool = torch.nn.MaxPool2d(2, return_indices=True)
-    held = reference(pool, torch.ones(1, 2, 4, 4))
-    values, indices = pool(torch.ones(1, 2, 4, 4))
-
-    assert held.compare((values, indices + 1), ())["agrees"] is True
-    assert held.compare((values, indices + 100), ())["agrees"] is False
-
-
-def test_writers_of_one_element_may_come_in_any_order() -> None:
-    """Only numbers that were given are such writers."""
-    index = torch.tensor([0, 0, 1])
-    held = reference(lambda x, s: x.index_copy(0, index, s), torch.zeros(2), torch.tensor([1.0, 2.0, 3.0]))
-
-    assert held.compare(torch.tensor([1.0, 3.0]), ())["agrees"] is False
-    assert held.writers_race((torch.tensor([1.0, 3.0]), ()))
-    assert not held.writers_race((torch.tensor([1.5, 3.0]), ()))

@@ -146,13 +146,10 @@ def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
     assert text == f"--confirm needs one --python for each run, in their order: 2 runs, {count} --python"
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--python", sys.executable), ("--specs", "mine.py"), ("--runs", "9"), ("--rounds", "9")],
-)
-def test_options_of_confirm_need_it(planted: Planted, option: str, value: str) -> None:
+@pytest.mark.parametrize("option", ["--python", "--specs", "--runs", "--rounds"])
+def test_options_of_confirm_need_it(planted: Planted, option: str) -> None:
     """An option that would do nothing is an error."""
-    text = refused(command_in(planted.folder)("compare", planted.old, planted.new, option, value))
+    text = refused(command_in(planted.folder)("compare", planted.old, planted.new, option, "9"))
 
     assert text == f"{option} is for --confirm; give both"
 
@@ -191,32 +188,33 @@ def test_only_its_own_torch_and_machine_measure_a_run_again(
     assert command_in(planted.folder)("compare", other, other).returncode == 0
 
 
+# Of a shell script, or of a python that is none: what follows its name.
+WILL_NOT_DO = {
+    "missing": (None, "no worker could be started (No such file or directory)"),
+    "not executable": ("", "no worker could be started (Permission denied)"),
+    "exits": ("exit 3", "no worker could be started (exited with code 3)"),
+    "too old": (
+        '[ "$1" = -c ] && echo 3.8.18 || exit 1',
+        "is Python 3.8.18, and a worker needs 3.10 or newer; give an interpreter that is, with a torch for it",
+    ),
+    "folder": (None, "is a folder; give the interpreter itself, such as {python}/bin/python"),
+    "no torch": (None, "has no torch; install it there (pip install torch)"),
+}
+
+
 @pytest.mark.parametrize("command", ["scan", "compare"])
-@pytest.mark.parametrize("broken", ["no torch", "missing", "folder", "not executable", "exits", "too old"])
+@pytest.mark.parametrize("broken", WILL_NOT_DO)
 def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command: str, broken: str) -> None:
     """Both commands say the same of an interpreter, in one line, and exit with 2."""
-    python, expected = tmp_path / "python", "no worker could be started ("
-    match broken:
-        case "no torch":
-            subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-            python = tmp_path / "bare" / "bin" / "python"
-            expected = "has no torch; install it there (pip install torch)"
-        case "folder":
-            python.mkdir()
-            expected = f"is a folder; give the interpreter itself, such as {python}/bin/python"
-        case "not executable":
-            python.write_text("")
-            expected += "Permission denied)"
-        case "exits":
-            python.write_text("#!/bin/sh\nexit 3\n")
-            python.chmod(0o755)
-            expected += "exited with code 3)"
-        case "too old":
-            python.write_text('#!/bin/sh\n[ "$1" = -c ] && echo 3.8.18 || exit 1\n')
-            python.chmod(0o755)
-            expected = "is Python 3.8.18, and a worker needs 3.10 or newer; give an interpreter that is, with a torch for it"
-        case _:
-            expected += "No such file or directory)"
+    (script, expected), python = WILL_NOT_DO[broken], tmp_path / "python"
+    if script is not None:
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755 if script else 0o644)
+    elif broken == "folder":
+        python.mkdir()
+    elif broken == "no torch":
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+        python = tmp_path / "bare" / "bin" / "python"
     if command == "compare":
         text = _confirm(planted, python, python)
     else:
@@ -224,7 +222,7 @@ def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command
         text = refused(command_in(tmp_path)("scan", "torch.cumsum", "--python", python, "-o", run))
         assert not run.exists()
 
-    assert text == f"--python {python}: {expected}"
+    assert text == f"--python {python}: {expected.format(python=python)}"
 
 
 @pytest.mark.parametrize(("source", "there"), [("opinfo", True), ("modules", True), ("documented", False)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -23,10 +24,7 @@ from tests.conftest import refused
 from tests.runs import row
 
 ENGINES = Path(__file__).parent.parent / "reports" / "engines"
-RECORDED = [
-    ENGINES / f"cudnn-{version}.json.gz"
-    for version in ("9.10.2", "9.19.0", "9.20.0", "9.24.0", "9.26.0", "9.28.0")
-]
+VERSIONS = ("9.10.2", "9.19.0", "9.20.0", "9.24.0", "9.26.0", "9.28.0")
 TENSOR_CORES, RACING, DOWN = (
     Engine(1, ("TENSOR_CORE",)),
     Engine(2, ("NONDETERMINISTIC",)),
@@ -42,13 +40,9 @@ def _cell(
 
 def _table(*cells: EngineCell, cudnn: str = "9.28.0") -> EngineTable:
     layer = Problem("Net\x1b[2J | <b>", "conv1", 1, 3, (8, 8), 4, 3, padding=1)
+    gpus = {"H100": "described"}
     return EngineTable(
-        tool="detmatrix 0",
-        cudnn=cudnn,
-        driver="stub",
-        gpus={"H100": "described"},
-        problems=(layer,),
-        cells=cells,
+        tool="detmatrix 0", cudnn=cudnn, driver="stub", gpus=gpus, problems=(layer,), cells=cells
     )
 
 
@@ -86,7 +80,7 @@ def test_a_dtype_whose_order_is_unknown_is_no_change() -> None:
 
 def test_recorded_changes_are_those_of_the_tables(detmatrix: Command) -> None:
     """The page in the repository is what the command writes of the recorded tables."""
-    paths = [word for path in RECORDED for word in ("--read", str(path))]
+    paths = [word for it in VERSIONS for word in ("--read", str(ENGINES / f"cudnn-{it}.json.gz"))]
 
     assert detmatrix("cudnn", *paths, "--format", "md").stdout == (ENGINES / "changes.md").read_text("utf-8")
 
@@ -221,24 +215,19 @@ def test_engines_notes_and_order(library: Path) -> None:
         assert cell.engines == (Engine(0, ()), Engine(2, ("NONDETERMINISTIC",)))
 
 
-def test_heuristics_that_end_the_process(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engines of that GPU are kept without their order, and the other GPUs have theirs."""
-    monkeypatch.setenv("FAKE_CUDNN", "crash")
+@pytest.mark.parametrize("how", ["crash", "unloads"])
+def test_a_process_that_fails(library: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """One that fails at its end has said all that was asked; where heuristics end it the engines are kept without their order."""
+    expected = _take(library, "B200", "H100").cells
+    monkeypatch.setenv("FAKE_CUDNN", how)
     cells = _take(library, "B200", "H100").cells
 
-    crashed, other = ([cell for cell in cells if cell.gpu == gpu] for gpu in ("B200", "H100"))
-    assert [len(cell.engines) for cell in cells] == [2] * 6
-    assert [cell.order for cell in other] == [(2, 0)] * 3
+    crashed = [cell for cell in cells if how == "crash" and cell.gpu == "B200"]
+    assert [replace(cell, order=(2, 0), refused=None) if cell in crashed else cell for cell in cells] == [
+        *expected
+    ]
     assert all(cell.order == () and "heuristics end the process" in (cell.refused or "") for cell in crashed)
-    assert "SIGABRT" in (crashed[0].refused or "")
-
-
-def test_a_process_that_fails_at_its_end(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it has said until then is all that was asked."""
-    expected = _take(library).cells
-    monkeypatch.setenv("FAKE_CUDNN", "unloads")
-
-    assert _take(library).cells == expected
+    assert how == "unloads" or "SIGABRT" in (crashed[0].refused or "")
 
 
 def test_cudnn_without_described_gpus(
@@ -255,23 +244,23 @@ def test_cudnn_without_described_gpus(
     )
 
 
-def test_without_a_compiler(detmatrix: Command, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line says what to install."""
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+@pytest.mark.parametrize(
+    ("missing", "words", "told"),
+    [
+        ((shutil, "which"), ["--library", "libcudnn.so.9"],
+         "without NVIDIA's driver a stub of libcuda.so.1 is compiled, and there is no C compiler; install gcc"),
+        ((importlib.util, "find_spec"), [],
+         "there is no cuDNN beside this Python; install one with pip install 'detmatrix[cudnn]', or name one with --library"),
+    ],
+)  # fmt: skip
+def test_what_must_be_installed(
+    detmatrix: Command, monkeypatch: pytest.MonkeyPatch, missing: tuple[Any, str], words: list[str], told: str
+) -> None:
+    """One line says what: a compiler, or an extra."""
+    monkeypatch.setattr(*missing, lambda _: None)
 
-    assert refused(detmatrix("cudnn", "--library", str(library))) == (
-        "cudnn: without NVIDIA's driver a stub of libcuda.so.1 is compiled, and there is no C compiler; install gcc"
-    )
-
-
-def test_without_cudnn(detmatrix: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line says which extra to install."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-
-    assert refused(detmatrix("cudnn")) == (
-        "cudnn: there is no cuDNN beside this Python; install one with pip install 'detmatrix[cudnn]', or name one with "
-        "--library; --read shows a recorded table"
-    )
+    read = "" if words else "; --read shows a recorded table"
+    assert refused(detmatrix("cudnn", *words)) == f"cudnn: {told}{read}"
 
 
 @pytest.mark.usefixtures("library")

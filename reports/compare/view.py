@@ -74,7 +74,7 @@ def finding_notes(row: MatrixRow, one: Matrix) -> tuple[str, list[str]]:
     return rests, beside + row.doubt_words(trusted=not one.distrust)
 
 
-def caveats(comparison: Comparison) -> Iterator[str]:
+def _caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
         yield from (f"{one.name}: {text}" for _, text in states(one))
@@ -83,28 +83,45 @@ def caveats(comparison: Comparison) -> Iterator[str]:
             yield f"{pair.name}: no row can be compared, {obstacle.reason}: {obstacle.detail}"
 
 
-def notes(comparison: Comparison) -> Iterator[str]:
-    """Yield what else is missing from the runs."""
+def _notes(comparison: Comparison) -> Iterator[str]:
+    """Yield what else is missing from the runs, and what they do not have in common and may be compared all the same."""
     for one in comparison.matrices:
-        blind = not one.run.header.controls, not (one.run.sentinels or one.simulated)
-        missing = [
-            *["no controls: nothing shows that the scan could see a difference"] * blind[0],
-            *["no sentinel: nothing shows whether anything could race"] * blind[1],
-        ]
-        if missing:
-            yield f"{one.name}: {'; '.join(missing)}."
+        missing = {
+            "no controls: nothing shows that the scan could see a difference": one.run.header.controls,
+            "no sentinel: nothing shows whether anything could race": one.run.sentinels or one.simulated,
+        }
+        if told := "; ".join(text for text, there in missing.items() if not there):
+            yield f"{one.name}: {told}."
     yield from build_notes(comparison)
     for pair in comparison.pairs:
-        yield from _unlike(pair)
-        for likely in pair.likely:
+        headers = pair.old.run.header, pair.new.run.header
+        if len({header.format < _DIGESTS for header in headers}) > 1:
             yield (
-                f"{pair.name}: {likely.op} likely {likely.kind}: {several(len(likely.rows), 'row')} seem to have; "
-                f"each may be chance, all together are not: {likely.told}."
+                f"{pair.name}: one of the files has an older kind of digests, so inputs were "
+                f"compared by dtype and shape only."
             )
-    for one in comparison.alone:
-        yield f"{one.name}: no other run is on {label_of(one.kind)}, so it is compared with none."
-    lists = (text for pair in comparison.pairs for text in pair.lists)
-    yield from dict.fromkeys(text.note for text in lists if text.note is not None)
+        pairs = [("detmatrix", [header.tool for header in headers])]
+        builds = [header.environment.simulated and header.environment.simulated.build for header in headers]
+        if all(builds):
+            pairs.append(("the simulation", [str(build) for build in builds]))
+        elif pair.new.kind != "cpu":
+            drivers = (
+                (part.environment.driver or "unknown" for part in parts_of(header)) for header in headers
+            )
+            pairs.append(("the driver", [*map(named_machines, drivers)]))
+        for what, (before, after) in pairs:
+            if before != after:
+                yield f"{pair.name}: {what} differs, {before} → {after}; changes may be due to that."
+        yield from (
+            f"{pair.name}: {likely.op} likely {likely.kind}: {several(len(likely.rows), 'row')} seem to have; "
+            f"each may be chance, all together are not: {likely.told}."
+            for likely in pair.likely
+        )
+    yield from (
+        f"{one.name}: no other run is on {label_of(one.kind)}, so it is compared with none."
+        for one in comparison.alone
+    )
+    yield from dict.fromkeys(it.note for pair in comparison.pairs for it in pair.lists if it.note is not None)
 
 
 def build_notes(comparison: Comparison) -> Iterator[str]:
@@ -116,26 +133,6 @@ def build_notes(comparison: Comparison) -> Iterator[str]:
                 f"{pair.name}: builds of different kinds, {old} and {new}; changes may come from "
                 f"that, not from the release."
             )
-
-
-def _unlike(pair: Pair) -> Iterator[str]:
-    """Yield what else the runs do not have in common, which keeps nothing from being compared."""
-    headers = pair.old.run.header, pair.new.run.header
-    if len({header.format < _DIGESTS for header in headers}) > 1:
-        yield (
-            f"{pair.name}: one of the files has an older kind of digests, so inputs were "
-            f"compared by dtype and shape only."
-        )
-    pairs = [("detmatrix", [header.tool for header in headers])]
-    builds = [header.environment.simulated and header.environment.simulated.build for header in headers]
-    if builds[0] and builds[1]:
-        pairs.append(("the simulation", [str(build) for build in builds]))
-    elif pair.new.kind != "cpu":
-        drivers = ((part.environment.driver or "unknown" for part in parts_of(header)) for header in headers)
-        pairs.append(("the driver", [*map(named_machines, drivers)]))
-    for what, (before, after) in pairs:
-        if before != after:
-            yield f"{pair.name}: {what} differs, {before} → {after}; changes may be due to that."
 
 
 def view_of(comparison: Comparison) -> View:
@@ -158,8 +155,8 @@ def view_of(comparison: Comparison) -> View:
             "alone": [one.name for one in comparison.alone],
         },
         title=" → ".join(f"torch {one.torch}" for one in comparison.matrices),
-        caveats=list(caveats(comparison)),
-        notes=list(notes(comparison)),
+        caveats=list(_caveats(comparison)),
+        notes=list(_notes(comparison)),
         cost_meaning=COST_MEANING,
         # Schedules are no samples of a rate.
         rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,
