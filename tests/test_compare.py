@@ -229,7 +229,7 @@ def test_what_says_that_a_row_changed(
     ],
 )
 def test_other_bits(
-    after: Planned, environment: dict[str, str], modes: tuple[str, ...], bits: tuple[int, int]
+    after: Planned, environment: dict[str, Any], modes: tuple[str, ...], bits: tuple[int, int]
 ) -> None:
     """They are told of modes that were deterministic in both runs, by digests of one kind, of one machine."""
     pair = pair_of(run_of(STILL), run_of(after, **environment))
@@ -531,7 +531,7 @@ def test_cost_is_compared_as_ratios(
     before: Cost,
     after: Cost,
     shown: Planned,
-    environment: dict[str, str],
+    environment: dict[str, Any],
     rows: int | None,
     factor: float | None,
 ) -> None:
