@@ -141,11 +141,8 @@ def held_back(row: MatrixRow, behaviour: Behaviour | None) -> str:
     return doubts[0] if doubts else ""
 
 
-class Split(Struct, frozen=True, kw_only=True):
-    """A condition that decides: its values by what becomes of them; ``None`` where a row states no value."""
-
-    name: str  # "op", "direction", "dtype", or a trait
-    values: dict[Action, list[str | None]]
+# The values of a condition by what becomes of them; ``None`` where a row states no value.
+Split = dict[Action, list[str | None]]
 
 
 def behaviour_of(row: MatrixRow) -> Behaviour | None:
@@ -192,8 +189,8 @@ def action_of(claim: Claim, rows: Sequence[Evidence]) -> Action | None:
 Fate = Callable[[Claim, Sequence[Evidence]], Action | None]
 
 
-def splits(claim: Claim, rows: Sequence[Evidence], fate: Fate = action_of) -> list[Split]:
-    """Return the conditions that separate the rows cleanly; those that the claim has itself go first.
+def splits(claim: Claim, rows: Sequence[Evidence], fate: Fate = action_of) -> dict[str, Split]:
+    """Return the conditions that separate the rows cleanly, "op", "direction", "dtype" or a trait; the claim's own, if one does.
 
     Rows that all show the same are separated from what they leave unmeasured of the claim's own conditions.
 
@@ -204,8 +201,8 @@ def splits(claim: Claim, rows: Sequence[Evidence], fate: Fate = action_of) -> li
     """
     own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
     names = dict.fromkeys(name for one in rows for name in _features(claim, one.row.row))
-    found = [split for name in names if (split := _split(claim, name, rows, fate, own=name in own))]
-    return [split for split in found if split.name in own] or found
+    found = {name: it for name in names if (it := _split(claim, name, rows, fate, own=name in own))}
+    return {name: found[name] for name in found if name in own} or found
 
 
 def failing(claim: Claim, rows: Sequence[Evidence]) -> Action | None:
@@ -231,13 +228,13 @@ def _split(claim: Claim, name: str, rows: Sequence[Evidence], fate: Fate, *, own
     # What was not measured stays as it is, where it is known what else there could be.
     left = [value for value in _unmeasured(claim, name, shown) if value not in shown]
     apart = len({*fates.values()}) > 1 or (own and left)
-    values: dict[Action, list[str | None]] = {
+    values: Split = {
         action: [value for value, one in fates.items() if one == action] for action in get_args(Action)
     }
     values["keep"] += left
     if not apart or None in fates.values() or None in [*values["keep"], *values["move"]]:
         return None
-    return Split(name=name, values=values)
+    return values
 
 
 def _unmeasured(claim: Claim, name: str, measured: Iterable[str | None]) -> tuple[str, ...]:

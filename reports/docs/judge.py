@@ -398,7 +398,7 @@ def _decided(claim: Claim, evidence: Sequence[Evidence]) -> str:
             parts.append(f"It fails{on}.")
         elif found := splits(claim, rows, failing):
             word = "decides" if len(found) == 1 else "may decide"
-            parts.append(f"What {word}{on}: {' or '.join(split_words(split) for split in found)}.")
+            parts.append(f"What {word}{on}: {' or '.join(split_words(*it) for it in found.items())}.")
         else:
             parts.append(f"No single condition decides{on}: {_cases_words(here)}.")
     return " ".join(parts)
@@ -417,13 +417,13 @@ def _cases_words(evidence: Sequence[Evidence]) -> str:
     return f"fails in {fails}; holds in {holds}"
 
 
-def split_words(split: Split) -> str:
+def split_words(name: str, split: Split) -> str:
     """Say for which values of a condition a claim fails, and for which it holds."""
     fails, holds = (
         ", ".join("unstated" if value is None else value for value in values)
-        for values in ((*split.values["move"], *split.values["drop"]), split.values["keep"])
+        for values in (split["move"] + split["drop"], split["keep"])
     )
-    return f"{split.name} (fails for {fails}{f', not for {holds}' if holds else ''})"
+    return f"{name} (fails for {fails}{f', not for {holds}' if holds else ''})"
 
 
 def confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:

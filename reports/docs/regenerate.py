@@ -115,7 +115,7 @@ class RegeneratedLists:
         failing = [one for one in evidence if effect_of(claim, one.behaviour) == "contradicted"]
         rests_on = witness_words([one for one in failing if not one.held] or failing)
         acting = there == "deterministic"
-        arrives = acting and (action == "move" or any(split.values["move"] for split in found))
+        arrives = acting and (action == "move" or any(split["move"] for split in found.values()))
         faults = [one for one in self._faults(claim.targets[0], claim.device) if one.wrong or arrives]
         whole = not found and not (acting and faults)
         if action == "move" and whole:
@@ -126,15 +126,11 @@ class RegeneratedLists:
             why = "is not known to act deterministically" if any(one.held for one in evidence) else why
             return [], [], f"{what} goes: it {why}, and nothing is raised{rests_on}"
         # Where a condition without words may decide as well, the one that has words is not known to.
-        worded = [
-            split
-            for split in found
-            if all(
-                write(narrowed(claim, split.name, values), source)
-                for values in (split.values["keep"], split.values["move"])
-                if values
-            )
+        parts = [
+            {action: [narrowed(claim, name, it)] if it else [] for action, it in split.items()}
+            for name, split in found.items()
         ]
+        worded = any(all(write(it, source) for it in part["keep"] + part["move"]) for part in parts)
         if faults or len(found) != 1 or not worded:
             text = (
                 f"{faults[0].fault}; report that first"
@@ -144,23 +140,19 @@ class RegeneratedLists:
                 else "no condition that the lists have words for decides"
             )
             return [claim], [], f"{what} is left as it is: {text}"
-        (split,) = found
-        by_fate = {
-            action: [narrowed(claim, split.name, values)] if values else []
-            for action, values in split.values.items()
-        }
         # What the other list says already of all rows is not said twice.
         others = [one for one in self._docs.claims if one.section == there]
         moved = [
             replace(one, section=there)
-            for one in by_fate["move"]
+            for one in parts[0]["move"]
             if not all(
                 any(matches(it.row.row, other) for other in others)
                 for it in self._speaking(one)
                 if it.behaviour != "nothing"
             )
         ]
-        return by_fate["keep"], moved, f"{what} is narrowed by {split_words(split)}{rests_on}"
+        decides = split_words(*next(iter(found.items())))
+        return parts[0]["keep"], moved, f"{what} is narrowed by {decides}{rests_on}"
 
     def _speaking(self, claim: Claim) -> list[Evidence]:
         return [one for one in self._seen if one.behaviour and matches(one.row.row, claim)]
@@ -266,8 +258,8 @@ def _apart(claim: Claim, rows: Sequence[Evidence], still: Sequence[Evidence]) ->
     seen += [replace(one, behaviour="nothing") for one in still]
     dtypes = narrowed(claim, "dtype", [*dict.fromkeys(one.row.row.dtype for one in seen)])
     for attempt in (claim, dtypes):
-        found = [one for one in splits(attempt, seen, _differing) if one.values["drop"]]
-        worded = [narrowed(attempt, one.name, one.values["keep"]) for one in found]
+        found = splits(attempt, seen, _differing).items()
+        worded = [narrowed(attempt, name, split["keep"]) for name, split in found if split["drop"]]
         if len(worded) == 1 and write(worded[0]):
             return worded[0]
     return None
@@ -303,9 +295,9 @@ def _fitting(
     if action_of(claim, speaking) != "keep":
         found = [
             part
-            for split in splits(claim, speaking)
-            if split.values["keep"]
-            and write(part := narrowed(claim, split.name, split.values["keep"]))
+            for name, split in splits(claim, speaking).items()
+            if split["keep"]
+            and write(part := narrowed(claim, name, split["keep"]))
             and all(matches(one.row.row, part) for one in rows)
         ]
         if len(found) != 1:
