@@ -469,6 +469,12 @@ _add(
     wrong="--only wrong_with_flag", failing_wrong="--fail-on wrong_with_flag",
 )  # fmt: skip
 _add("coverage-overloads", "coverage overloads.jsonl", "md json")
+_add("coverage-builds", "coverage overloads.jsonl run.jsonl older.jsonl", "md json")
+# What is wrong on one kind of device hides nothing of another, nor what raises; recorded runs of all ops stand in for the CPU.
+_add("explain-devices", f"explain ReflectionPad2d {_OLD} simulated.jsonl.gz")
+_add("explain-devices-unscanned", "explain ReflectionPad2d simulated.jsonl.gz run.jsonl")
+_add("explain-wrong-and-raising", "explain MaxPool3d")
+_add("explain-all-ops", "explain gelu")
 _add("explain-unrun", "explain nn.Linear run.jsonl", "text json")
 _add("explain-put", "explain put")
 _add("report-columns", "report older.jsonl --format text")
@@ -477,6 +483,8 @@ _add("report-blind", "report blind.jsonl", _REPORTS, long="--all --format md")
 _add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
 _add("docs-distrusted", "docs distrusted.jsonl --check")
 _add("docs-plain", "docs plain.jsonl", "rst")
+_add("docs-newest", "docs")
+_add("docs-newest-of", "docs --recorded 2.11")
 _add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
 _add("report-releases", "report 2.13.0.jsonl 2.11.0.jsonl 2.15.0.jsonl", "text md html csv json")
 _add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")
@@ -569,7 +577,7 @@ class Goldens:
 
 
 # Tables of libraries and builds, of which the short forms are approved whole.
-_LONG = ("libraries", "cudnn", "docs-simulated")
+_LONG = ("libraries", "cudnn", "docs-simulated", "docs-newest")
 
 
 def _static_left_out(page: str) -> str:

@@ -6,15 +6,11 @@ import random
 import re
 import time
 import zipfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 from detmatrix.opspecs.model import OpSpec
@@ -301,45 +297,6 @@ def test_command_writes_and_checks_tables(
     assert found == [(":func:`torch.a`", None), ("torch.b mostly", None)]
     assert claims.main(["--check", str(path)]) == EXIT_DONE
     assert "2.99.0: 2 raises; 2 claims, 1 unparsed\n  unparsed: torch.b mostly\n" in capsys.readouterr().out
-
-
-# Any text is read: every bullet gives a claim, what is written is read, and time is linear.
-
-# What bullets are made of, and what breaks parsers.
-fragments = st.sampled_from(
-    [
-        *(
-            ":func:`torch.a`",
-            "``torch.b``",
-            ", ",
-            " and ",
-            " when ",
-            "called on a CUDA tensor",
-            "CPU or CUDA",
-        ),
-        *("``reduce='sum'``", "accumulate=True", "that requires grad", "dtype is complex", "in some cases"),
-        *["`", "``", ":", "*", "-", "=", "'", "\\", "[", "]", "|", "?"],
-        *("- ", "\t", "\r", "\x0b", "\x85", "\u2028", "\ud800"),
-    ]
-)
-line = st.lists(fragments | st.text(st.characters(exclude_characters="\n"), max_size=4), max_size=6).map(
-    "".join
-)
-
-
-# To draw such texts takes long beside other load.
-@given(
-    st.lists(line | st.sampled_from([DETERMINISTIC, RAISES, CUBLAS, "", "        * ", "      - "])).map(
-        "\n".join
-    )
-)
-def test_any_text_is_accepted(text: str) -> None:
-    """Odd text gives claims with distinct ids, the same ones each time, that survive being written."""
-    found = parse_claims(text)
-
-    assert parse_claims(text) == found
-    assert max(Counter(claim.id for claim in found).values(), default=1) == 1
-    assert msgspec.json.decode(msgspec.json.encode(found), type=tuple[Claim, ...]) == found
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,9 @@
-"""What ``detmatrix coverage`` says: what was executed of what there is, and nothing of what was not recorded."""
+"""Runs that recorded overloads, of which goldens show what ``detmatrix coverage`` says; and the sorts of overloads."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.coverage import sort_of
@@ -20,9 +17,8 @@ from detmatrix.scanner.observations.records import (
     Settings,
     Writes,
 )
-from tests.commands import Command
 from tests.compared import shows
-from tests.runs import ENVIRONMENT, Planned, row, write_run
+from tests.runs import Planned, row
 
 SETTINGS = Settings(
     patterns=(), device="cpu", runs=50, processes=2, timeout=60.0, seed=0, overloads=True,
@@ -74,36 +70,6 @@ DISPATCHES = (
     replace(reached(DEAD[0]), outcome="crash", message="killed by SIGKILL", modes={}),
 )
 ROWS: list[Planned] = [PUT, SUM, STABLE, DEAD]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Write a run whose figures are known."""
-    return write_run(tmp_path / "run.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, dispatches=DISPATCHES)
-
-
-def executed(detmatrix: Command, *runs: Path) -> list[tuple[str, dict[str, int]]]:
-    """Return of each build how many overloads with a kernel of the device were executed."""
-    done = detmatrix("coverage", *runs, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    return [(one["torch"], one["aten"]["device"]) for one in answer.get("coverages", [answer])]
-
-
-def test_runs_of_one_build_are_joined(detmatrix: Command, run: Path, tmp_path: Path) -> None:
-    """What either reaches is reached, once; a run of another build is told apart."""
-    more = write_run(
-        tmp_path / "more.jsonl", [STABLE], settings=SETTINGS, kernels=KERNELS, dispatches=[reached(STABLE[0], "aten::_sum")]
-    )  # fmt: skip
-    other = write_run(
-        tmp_path / "other.jsonl", [STABLE], settings=SETTINGS, kernels=KERNELS,
-        environment=replace(ENVIRONMENT, torch="2.15.0"), dispatches=[reached(STABLE[0], "aten::sum")],
-    )  # fmt: skip
-    alone = ("2.13.0+cpu", {"executed": 3, "of": 8})
-
-    assert executed(detmatrix, run, more) == [("2.13.0+cpu", {"executed": 4, "of": 8})]
-    assert executed(detmatrix, run, run) == [alone]
-    assert executed(detmatrix, run, other) == [alone, ("2.15.0", {"executed": 1, "of": 8})]
 
 
 SORTS: dict[str, tuple[Writes, str]] = {

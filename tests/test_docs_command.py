@@ -143,15 +143,3 @@ def _printed(code: str) -> str:
     finally:
         torch.use_deterministic_algorithms(False)
     return printed.getvalue()
-
-
-def test_without_a_run_the_recorded_ones_count(detmatrix: Command) -> None:
-    """Those of the newest release, or of the newest that begins as asked, measured and simulated side by side; they are named."""
-    newest, older = detmatrix("docs"), detmatrix("docs", "--recorded", "2.11")
-
-    assert (newest.returncode, older.returncode) == (0, 0)
-    named = r"docs: \S+/torch-([\d.]+)-cpu\.jsonl\.gz, \S+/torch-\1-simulated-\S+\.jsonl\.gz"
-    assert re.match(named, newest.stderr)
-    assert "| CPU, measured" in newest.stdout
-    assert "| CUDA, simulated" in newest.stdout
-    assert older.stdout.startswith("# What torch 2.11.0 documents")

@@ -49,28 +49,6 @@ def test_every_name_of_an_op_tells_the_same(detmatrix: Command, name: str) -> No
     }
 
 
-_WRONG = "On CUDA, simulated, in 1 row: With the flag on the result is not the CPU's"
-
-
-@pytest.mark.parametrize(
-    ("op", "runs", "expected"),
-    [
-        ("ReflectionPad2d", (RUN, SIMULATED), ["On CPU: Nothing to do", _WRONG]),
-        ("ReflectionPad2d", (SIMULATED, "other.jsonl"), ["On CPU: not scanned.", _WRONG]),
-        ("MaxPool3d", (), ["On CPU: ", "On CUDA, simulated: Cases that raise with the flag on: overlapping"]),
-        ("gelu", (), ["On CPU: Nothing to do", "On CUDA: Unknown here"]),
-    ],
-)
-def test_each_device_is_told_apart(
-    detmatrix: Command, tmp_path: Path, op: str, runs: tuple[object, ...], expected: list[str]
-) -> None:
-    """What is wrong on one kind of device hides nothing of another, nor what raises; recorded runs of all ops stand in for the CPU."""
-    write_run(tmp_path / "other.jsonl", [shows("deterministic", row("torch.cumsum"))])
-    action = explained(detmatrix, op, *runs)["action"]
-
-    assert [text for text in expected if text in action] == expected
-
-
 def test_no_line_of_a_run_file_leaves_the_code_of_markdown(detmatrix: Command, tmp_path: Path) -> None:
     """A carriage return ends a line of Markdown too, and with it the code that commands stand in."""
     path = write_run(tmp_path / "run.jsonl", [shows("silent", row("torch.take", "a\r<b>c"))])

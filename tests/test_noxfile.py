@@ -47,7 +47,7 @@ def _session(*posargs: str, listed: str = LISTED) -> Any:
         return listed
 
     return SimpleNamespace(
-        posargs=posargs, error=_stop, run=run, ran=ran, install=lambda *_: None, log=lambda _: None
+        posargs=posargs, error=_stop, run=run, ran=ran, install=lambda *_: None, log=print, warn=print
     )
 
 
@@ -159,18 +159,12 @@ def test_every_test_is_run_by_one_session_once(
 ) -> None:
     """Whatever a test is marked with, one call of pytest in one session selects it, and CI runs both sessions."""
     monkeypatch.setattr(noxfile, "environment_for_cuda", lambda *_: "python")
-    calls: list[tuple[str, ...]] = []
-    session = SimpleNamespace(
-        posargs=[],
-        install=lambda *_: None,
-        warn=lambda _: None,
-        run=lambda *command, **_: calls.append(command),
-    )
+    session = _session()
 
     for name in ("tests", "nightly"):
         getattr(noxfile, name).func(session)
 
-    chosen = [command[command.index("-m") + 1] for command in calls if command[0] == "pytest"]
+    chosen = [command[command.index("-m") + 1] for command in session.ran if command[0] == "pytest"]
     names = {name: name in marks for name in ("alone", "nightly", "planted")}
     assert [bool(eval(expression, {}, names)) for expression in chosen].count(True) == 1
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
