@@ -20,7 +20,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any, TypeVar
 
 import jinja2
@@ -271,22 +270,12 @@ def _packed(values: Sequence[Hashable]) -> object:
     return packed if len(json_of(packed)) < len(json_of(values)) else values
 
 
-def page_pieces(
-    name: str, words: ModuleType | None = None, *, styles: Sequence[str] = (), **context: object
-) -> Iterator[str]:
-    """Yield a page in pieces.
-
-    Args:
-        name: Of its template, and of its style and its script, if it has them.
-        words: Functions that say in words what the template shows.
-        styles: Further styles, of what not every page of this kind has.
-        context: What the template shows.
-    """
+def page_pieces(name: str, *, styles: Sequence[str] = (), **context: object) -> Iterator[str]:
+    """Yield in pieces what the template ``reports/templates/NAME.html.j2`` makes, with its style, further *styles*, and its script."""
     environment = _environment()
     environment.filters["fields"] = msgspec.structs.astuple
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals |= {
-        "words": words,
         "finding_sign": {name: FINDING[name].sign for name in WORST_FIRST},
         "verdict_sign": {name: word.sign for name, word in VERDICT.items()},
         "column_sign": {name: word.sign for name, word in COLUMN_WORDS.items()},

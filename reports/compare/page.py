@@ -199,7 +199,7 @@ def render(comparison: Comparison) -> Iterator[str]:
     phrases = [dict([*words.environment_words(it), *words.settings_words(it)]) for it in comparison.matrices]
     return page_pieces(
         "compare",
-        words,
+        words=words,
         styles=("ops",),
         report=View(report, **vars(report), tables=tables),
         page=View(

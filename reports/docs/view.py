@@ -295,7 +295,7 @@ def page_of(docs: Docs) -> Iterator[str]:
         diff = "".join(render_diff(docs)).splitlines()
     return page_pieces(
         "docs",
-        words,
+        words=words,
         report=report,
         page=View(
             {},

@@ -27,6 +27,7 @@ from detmatrix.reports.render import View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.cells import USABLE, Cell
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
@@ -161,14 +162,14 @@ def _unmeasured(
     narrowed: bool,
 ) -> dict[str, int]:
     """Return the kinds of devices that no run is on, and how many claims of the latest lists are about them."""
-    places = range(len(matrices))
-    latest = max(places, key=lambda place: versions.key(matrices[place].release), default=None)
-    told = [] if latest is None else lists[latest].claims
+    if not matrices:
+        return {}
+    latest = max(zip(matrices, lists, strict=True), key=lambda it: versions.key(it[0].release))[1]
+    rows = [row.row for some in shown.values() for _, row in some]
+    told: Sequence[Claim] = latest.claims
     # Whoever scanned some ops, own ones or second gradients alone, asked about no others.
-    own = all(row.row.source in {"own", "instead", "gradgrad"} for some in shown.values() for _, row in some)
-    if (narrowed or own) and latest is not None:
-        rows = (row.row for some in shown.values() for _, row in some)
-        about = {id(claim) for row in rows for claim in lists[latest].about(row)}
+    if narrowed or all(row.source in {"own", "instead", "gradgrad"} for row in rows):
+        about = {id(claim) for row in rows for claim in latest.about(row)}
         told = [claim for claim in told if id(claim) in about]
     claims = Counter(claim.device for claim in told)
     measured = {"any", *(column["device"] for column in columns)}

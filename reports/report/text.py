@@ -192,7 +192,9 @@ def _heads(columns: Sequence[View], width: int, rest: str, to: Screen) -> Iterat
     """Yield the heads of a table, those of several releases or devices in two lines."""
     under = "FWD BWD  "
     if len(columns) > 1:
-        torches = (f"{_begun(one_line(it.torch), _COLUMN - 1):{_COLUMN}}" for it in columns)
+        most = _COLUMN - 2
+        texts = (one_line(it.torch) for it in columns)
+        torches = (f"{it if len(it) <= most + 1 else f'{it[:most]}…':{_COLUMN}}" for it in texts)
         yield to.paint(" " * (width + 3) + "".join(torches), dim=True)
         under = "".join(f"{_under(it):{_COLUMN}}" for it in columns)
     yield to.paint(f"  {'OP':{width}} {under}{rest}", dim=True)
@@ -303,11 +305,6 @@ def _sign(name: str, otherwise: str = NO_SIGN) -> str:
 def _colour(name: str) -> str | None:
     """Return the colour of a finding or of what stands beside it; none of what is no finding."""
     return COLUMN_WORDS[name].colour if name in COLUMN_WORDS else None
-
-
-def _begun(text: str, width: int) -> str:
-    """Return the beginning of a text that is too wide."""
-    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
 
 
 def following(report: View) -> str:
