@@ -51,8 +51,6 @@ class Matrix(Struct, frozen=True, kw_only=True):
     serial: int  # rows of the whole scan that did not differ and that one thread did alone
     serial_provoking: int  # those of them whose inputs provoke a difference
     serial_unknown: int  # rows of the whole scan that did not differ, and of which nobody counted the threads
-    # What the rows of PyTorch's databases are worth, over the whole scan; None: there are none.
-    sampled: str | None
     # Why the scan cannot be trusted: what it says itself, then what it shows besides.
     distrust: tuple[str, ...]
 
@@ -114,6 +112,29 @@ class Matrix(Struct, frozen=True, kw_only=True):
     def beside(self) -> dict[str, int]:
         """What a simulated GPU shows beside findings, the worst first, and in how many rows of the whole scan."""
         return beside_counts(row.beside for row in self.scanned)
+
+    @property
+    def sampled(self) -> str | None:
+        """What "deterministic" is worth in the rows of PyTorch's databases, by what provokes a difference; ``None``: there are none.
+
+        Enlarged rows whose result holds no information provoke nothing, and count as samples.
+        """
+        ours = [row for row in self.scanned if row.row.provoked]
+        if not ours:
+            return None
+        enlarged = [row for row in ours if row.row.provoked == "enlarged"]
+        provoked = [row for row in enlarged if not (row.off.constant or row.on.constant)]
+        same = sum(row.finding == "deterministic" for row in ours)
+        strong = sum(
+            row.finding == "deterministic" and row.weak is None and not row.serial for row in provoked
+        )
+        count = len(enlarged) - len(provoked)
+        blank = f", of which {count} gave a blank result and count as samples" if count else ""
+        return (
+            f"Of the rows from PyTorch's databases {len(ours) - len(enlarged)} are original samples, so tiny that hardly anything in "
+            f"them collides, and {len(enlarged)} are enlarged so that kernels can run in parallel{blank}. No difference is weak "
+            f"evidence in {same - strong} of these rows, and better evidence in {strong} enlarged ones."
+        )
 
 
 def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, ...] = ()) -> list[Matrix]:
@@ -200,7 +221,6 @@ def matrix_of(
         serial=sum(bool(row.serial) for row in rows),
         serial_provoking=sum(bool(row.serial and row.row.provokes) for row in rows),
         serial_unknown=sum(row.serial is None for row in rows),
-        sampled=sampled_words(rows),
         distrust=distrust(run),
     )
 
@@ -242,27 +262,6 @@ def _names(paths: Sequence[str]) -> list[str]:
     names = [Path(path).name for path in paths]
     again = [names[:place].count(name) for place, name in enumerate(names)]
     return [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
-
-
-def sampled_words(rows: Sequence[MatrixRow]) -> str | None:
-    """Say what "deterministic" is worth in rows of databases, by what provokes a difference in them; ``None`` without any.
-
-    Enlarged rows whose result holds no information provoke nothing, and count as samples.
-    """
-    ours = [row for row in rows if row.row.provoked]
-    if not ours:
-        return None
-    enlarged = [row for row in ours if row.row.provoked == "enlarged"]
-    provoked = [row for row in enlarged if not (row.off.constant or row.on.constant)]
-    same = sum(row.finding == "deterministic" for row in ours)
-    strong = sum(row.finding == "deterministic" and row.weak is None and not row.serial for row in provoked)
-    count = len(enlarged) - len(provoked)
-    blank = f", of which {count} gave a blank result and count as samples" if count else ""
-    return (
-        f"Of the rows from PyTorch's databases {len(ours) - len(enlarged)} are original samples, so tiny that hardly anything in "
-        f"them collides, and {len(enlarged)} are enlarged so that kernels can run in parallel{blank}. No difference is weak "
-        f"evidence in {same - strong} of these rows, and better evidence in {strong} enlarged ones."
-    )
 
 
 # --- What the documented lists of a run's torch say of its rows, and which rows they should speak of and do not

@@ -312,11 +312,7 @@ def following(report: View) -> str:
     matrices = [run.matrix for run in report.runs]
     runs = shlex.join(one.run.path for one in matrices)
     ops = report.ops.acting
-    first = (
-        ops[0]
-        if ops and ops[0].beside
-        else next((op for op in ops if op.listed == MISSING), ops[0] if ops else None)
-    )
+    first = next((op for op in ops if op.beside or op.listed == MISSING), next(iter(ops), None))
     commands = []
     if first:
         # One run says what to do; all of them are a line that nobody reads.

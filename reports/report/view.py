@@ -103,9 +103,7 @@ def _run(number: int, one: Matrix) -> View:
     return View(
         {
             # Of a merged run what all machines have in common, and ``None`` for the rest.
-            "environment": {name: in_common(header, name) for name in Environment.__struct_fields__}
-            if header.parts
-            else header.environment,
+            "environment": {name: in_common(header, name) for name in Environment.__struct_fields__},
             "settings": header.settings,
             # Which shard of a plan a file holds, or the parts of a merged one.
             **(fields_of(header, "plan", "shards", *of_parts) if shard_words(header) else {}),
