@@ -227,15 +227,6 @@ def test_a_broken_measurement_misleads_a_control(
     assert any(told in text for text in misled(controls()))
 
 
-def test_threads_split_a_real_sum() -> None:
-    """PyTorch's own reduction joins as many partial sums as there are threads, whatever the cores."""
-    measured = asked("torch.sum", lambda t: call(t.normal(1 << 17)), "threads")
-
-    assert (measured["outcome"], measured["baseline"], measured["differing"]) == ("ran", "1 thread", 0)
-    assert at(measured, "varies")
-    assert torch.get_num_threads() == OWN
-
-
 def test_gradients_are_those_of_the_same_upstream_gradients() -> None:
     """An item's gradient is held against the one it has in the whole; what is summed over the batch is left out."""
     measured = asked("torch.mul", rows, "batch", Batch({0: 0}), direction="backward")

@@ -7,19 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from detmatrix.opspecs.controls import SPECS as CONTROLS
 from detmatrix.opspecs.model import Planned
-from detmatrix.scanner.cases.rows import control_rows
 from detmatrix.scanner.modes import DEFAULT_MODES
-from detmatrix.scanner.observations.records import FORMAT, Header, Mode, Observation
+from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerProcess
-from detmatrix.scanner.run.passes import place_of
-from detmatrix.scanner.verdicts.controls import check_controls
 from tests.quick import SPECS
-from tests.runs import ENVIRONMENT, SETTINGS
 from tests.stand_in import StandIn
 
 # One stands for the modes that a scan is asked for.
@@ -130,27 +125,3 @@ def test_replies_have_the_same_form(both: Both) -> None:
             reply["answer"]["groups"] = also["answer"]["groups"]
         assert _shape(reply) == _shape(also), asked
     assert len(healthy) == (25 if both.mode == "on" else 12)
-
-
-def test_controls_answer_alike(both: Both) -> None:
-    """What controls must show, both show: the same words of each, and right."""
-    rows = control_rows("cpu")
-    header = Header(
-        format=FORMAT, tool="0", started="", settings=SETTINGS, environment=ENVIRONMENT, planned=(), controls=rows
-    )  # fmt: skip
-    checks = []
-    for _, transcript in both.transcripts:
-        answers = {asked["spec"]: reply["answer"] for asked, reply in transcript if asked["do"] == "observe"}
-        observed = [
-            msgspec.convert(
-                place_of(row) | answers[row.spec] | {"mode": both.mode, "process": 0}, Observation
-            )
-            for row in rows
-        ]
-        checks.append(check_controls(header, observed))
-
-    real, standing = checks
-    assert all(check.ok for check in real)
-    assert [(one.control, one.expected, one.seen) for one in real] == [
-        (one.control, one.expected, one.seen) for one in standing
-    ]

@@ -121,7 +121,7 @@ class Progress:
         return f"about {text} left"
 
 
-class LiveProgress(Progress):
+class _LiveProgress(Progress):
     """Three lines that renew themselves, drawn by rich: how far, what came out, what is being executed."""
 
     def __init__(self) -> None:
@@ -147,31 +147,25 @@ class LiveProgress(Progress):
         self._live = Live(get_renderable=drawn, console=console, refresh_per_second=8)
 
     def doing(self, text: str) -> None:
-        """See Progress."""
         self._row = text
         self._live.start()
 
     def note(self, text: str) -> None:
-        """See Progress."""
         self._live.console.print(one_line(text), markup=False, highlight=False)
 
     def enumerating(self, name: str, done: int, total: int) -> None:
-        """See Progress."""
         self._bar.update(self._task, total=total, completed=done, description=f"{done}/{total} entries tried")
         self.doing(f"{name} (trying its samples)")
 
     def begin(self, total: int, done: int) -> None:
-        """See Progress."""
         super().begin(total, done)
         self._live.start()
 
     def saw(self, verdict: Verdict | None) -> None:
-        """See Progress."""
         super().saw(verdict)
         self._moved()
 
     def end(self) -> None:
-        """See Progress."""
         self._row = ""
         self._live.stop()
 
@@ -183,4 +177,4 @@ class LiveProgress(Progress):
 def progress_for(command: str = "scan") -> Progress:
     """Return a live display if standard error is a terminal, plain lines that begin with *command* if not."""
     stream = sys.stderr
-    return LiveProgress() if stream.isatty() else Progress(stream, command)
+    return _LiveProgress() if stream.isatty() else Progress(stream, command)

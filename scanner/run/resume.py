@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
-from detmatrix.scanner.cases.catalog import named_files
 from detmatrix.scanner.cases.settings import Plan, Shard
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.observations.merge import difference, value_words
@@ -48,12 +45,6 @@ def observations_made(run: Run) -> int:
     """Return how many observations there are that every scan makes: which rows need more is not known before."""
     processes = run.header.settings.processes
     return sum(one.mode in MODES and one.process < processes for one in run.observations)
-
-
-def continued(plan: Plan, settings: Settings) -> Plan:
-    """Return the plan of a scan that goes on, with what its rows were planned from; its own files of specs must be named."""
-    specs = named_files(plan.settings.specs, settings.specs, f"{plan.output}: the scan has specs of its own")
-    return msgspec.structs.replace(plan, settings=msgspec.structs.replace(settings, specs=specs))
 
 
 # Of the environment what a GPU's bits do not depend on.

@@ -21,7 +21,7 @@ from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
 from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.accelerators import lacking
-from detmatrix.scanner.cases.catalog import choose, load_catalog, with_installed
+from detmatrix.scanner.cases.catalog import choose, load_catalog, named_files, with_installed
 from detmatrix.scanner.cases.discovery import Planner, with_databases
 from detmatrix.scanner.cases.rows import control_rows, divided, known_rows, plan_digest
 from detmatrix.scanner.cases.settings import Plan, Shard, settings_for
@@ -61,7 +61,7 @@ from detmatrix.scanner.processes.process import (
 )
 from detmatrix.scanner.run.passes import PATIENCE, Seen, ask, place_of, request_for
 from detmatrix.scanner.run.progress import Progress
-from detmatrix.scanner.run.resume import begun, check_header, continued, observations_made
+from detmatrix.scanner.run.resume import begun, check_header, observations_made
 from detmatrix.scanner.run.shares import Shares
 from detmatrix.scanner.run.simulation import described, simulation_for
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix, runs_missing
@@ -88,25 +88,25 @@ def scan(plan: Plan, progress: Progress) -> Run:
         if before is not None:
             if before.closing is not None:
                 return before
-            plan = continued(plan, before.header.settings)
+            # Its rows are planned from what they were planned from in the beginning.
+            then, said = before.header.settings, f"{plan.output}: the scan has specs of its own"
+            settings = replace(then, specs=named_files(plan.settings.specs, then.specs, said))
         else:
-            files = with_installed(plan.settings.specs)
-            plan = replace(plan, settings=replace(plan.settings, specs=files))
-        asked = plan.settings
-        if asked.specs:
-            progress.doing(f"loading {' '.join(asked.specs)}")
-        specs = load_catalog(asked.specs, asked.sources)
+            settings = replace(plan.settings, specs=with_installed(plan.settings.specs))
+        if settings.specs:
+            progress.doing(f"loading {' '.join(settings.specs)}")
+        specs = load_catalog(settings.specs, settings.sources)
         if before is None:
-            sources = with_databases(asked.patterns, asked.sources, specs, said="sources" in plan.said)
-            if sources != asked.sources:
+            sources = with_databases(settings.patterns, settings.sources, specs, said="sources" in plan.said)
+            if sources != settings.sources:
                 progress.note(
                     f"only PyTorch's databases have what a pattern names: --source {','.join(sources)}"
                 )
-            asked = replace(asked, sources=sources)
-            plan = replace(plan, settings=asked)
-        if not databases(asked.sources):
+            settings = replace(settings, sources=sources)
+        if not databases(settings.sources):
             # A pattern that matches nothing anywhere is told before a worker starts.
-            choose(asked.patterns, "any", specs)
+            choose(settings.patterns, "any", specs)
+        plan = replace(plan, settings=settings)
         with ImportSandbox() as sandbox:
             run = _Scan(plan, before, specs, sandbox, progress).run(writer)
         writer.check()

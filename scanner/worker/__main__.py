@@ -14,7 +14,6 @@ import json
 import os
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from detmatrix.opspecs.controls import INVARIANCE_CONTROLS, SENTINELS, SIMULATED_CONTROLS
@@ -142,9 +141,7 @@ def _on_device(request: Request) -> None:
     accelerator.select(request.get("device", "cpu"), request.pop("share", 1.0))
 
 
-def _row(
-    module: str, function: str, around: Callable[[], AbstractContextManager[None]] = nullcontext
-) -> Handler:
+def _row(module: str, function: str) -> Handler:
     """Return a handler that has a row executed: the function of a module, which needs torch, is given its spec and its case."""
 
     def handle(specs: Specs, request: Request) -> Request:
@@ -157,18 +154,18 @@ def _row(
             else database.find(name, seed=request["seed"], enlargement=enlargement)
         )
         execute = getattr(importlib.import_module(f"{__package__}.{module}"), function)
-        with around():
-            answer = execute(spec, case, **request)
+        answer = execute(spec, case, **request)
         return {"answer": answer, "tainted": _tainted(request["device"], answer)}
 
     return handle
 
 
-def _flag_off() -> AbstractContextManager[None]:
-    """Have the flag off, whatever this worker's mode: a sentinel asks what the machine lets race."""
+def _sentinel(specs: Specs, request: Request) -> Request:
+    """Observe with the flag off, whatever this worker's mode: a sentinel asks what the machine lets race."""
     from detmatrix.scanner.worker import global_state  # noqa: PLC0415 - needs torch
 
-    return global_state.flag_set(False)
+    with global_state.flag_set(False):
+        return _HANDLERS["observe"](specs, request)
 
 
 def _kernels(_: Specs, request: Request) -> Request:
@@ -243,7 +240,7 @@ def _tainted(device: str, answer: dict[str, Any]) -> bool:
 # By the "do" of a request.
 _HANDLERS: dict[str, Handler] = {
     "observe": _row("observe", "observe"),
-    "sentinel": _row("observe", "observe", _flag_off),
+    "sentinel": _sentinel,
     "cost": _row("cost", "measure"),
     "dispatch": _row("overloads", "record"),
     "invariance": _row("invariance", "measure"),

@@ -26,6 +26,7 @@ from detmatrix.opspecs.pytorch.enlarge import mapped
 from detmatrix.scanner.schedules import CANONICAL
 from detmatrix.scanner.worker import bits, global_state, simulated
 from detmatrix.scanner.worker.execution import Execution, first_line, on_host, tensors_in
+from detmatrix.scanner.worker.threads import thread_count
 
 _SAMPLES, _MORE = 4, 12
 # Of an element that is rounding alone, in the largest that the CPU made.
@@ -104,15 +105,10 @@ class CpuReference:
         here.call = Call(
             tuple(map(_on_cpu, here.call.args)), {key: _on_cpu(one) for key, one in here.call.kwargs.items()}
         )
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            promised = given.reference is not None and given.deterministic
-            with global_state.flag_set(deterministic=promised), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                output, gradients = here()
-        finally:
-            torch.set_num_threads(threads)
+        promised = given.reference is not None and given.deterministic
+        with thread_count(1), global_state.flag_set(deterministic=promised), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            output, gradients = here()
         if self._lacking:
             back = partial(_cast, wider, self._lacking)
             output, gradients = mapped(output, back), tuple(map(back, gradients))

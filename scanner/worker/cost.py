@@ -10,8 +10,7 @@ import gc
 import math
 import statistics
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,8 +23,7 @@ _FEWEST, _MOST = 5, 9  # samples of each variant
 _SAMPLE_SECONDS = 100e-6
 
 
-@dataclass(frozen=True)
-class _Variant:
+class _Variant(NamedTuple):
     """What the flag is set to for an execution."""
 
     name: str

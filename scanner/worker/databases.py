@@ -24,7 +24,7 @@ from detmatrix.opspecs.pytorch.database import Entry, Sample
 from detmatrix.scanner.schedules import CANONICAL
 from detmatrix.scanner.worker import accelerator, bits, perturb, simulated
 from detmatrix.scanner.worker.execution import DRAWS, Execution, InvalidCaseError
-from detmatrix.scanner.worker.threads import working_threads
+from detmatrix.scanner.worker.threads import thread_count, working_threads
 
 # Seconds of a simulated GPU are counted in instructions of threads, the same everywhere; how many may really pass.
 _INSTRUCTIONS_A_SECOND, _MOST_SIMULATED = 100_000_000, 20.0
@@ -225,14 +225,10 @@ def sharing(execution: Execution) -> int | None:
         threads.append(working)
         return result
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(_SHARING)
-    try:
+    with thread_count(_SHARING):
         # The first one starts the threads.
         execution()
         execution(None, counted)
-    finally:
-        torch.set_num_threads(before)
     return threads[0]
 
 

@@ -38,6 +38,7 @@ from detmatrix.scanner.worker.execution import (
     first_line,
     tensors_in,
 )
+from detmatrix.scanner.worker.threads import thread_count
 
 _SEED = 0  # of the order in which items are permuted
 _IMAGES = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -91,14 +92,10 @@ def _with_threads(count: int) -> Iterator[None]:
 
     A process that is started with ``OMP_NUM_THREADS`` above the cores is given fewer by MKL; this call is not.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
+    with thread_count(count):
         if torch.get_num_threads() != count:
             raise NotAskedError(f"torch has {torch.get_num_threads()} threads when asked for {count}")
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _batches(execution: Execution, batch: Batch | None) -> Variants:

@@ -199,14 +199,10 @@ def _schedule(name: str, site: CaseContext) -> AbstractContextManager[Before]:
 def _threads(count: int) -> Start:
     @contextlib.contextmanager
     def start(_: CaseContext) -> Iterator[Before]:
-        import torch  # noqa: PLC0415
+        from detmatrix.scanner.worker.threads import thread_count  # noqa: PLC0415 - imports torch
 
-        before = torch.get_num_threads()
-        torch.set_num_threads(count)
-        try:
+        with thread_count(count):
             yield _nothing
-        finally:
-            torch.set_num_threads(before)
 
     return start
 

@@ -6,12 +6,15 @@ thread whose clock went on has worked. Elsewhere nothing is measured, and nothin
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+
+import torch
 
 T = TypeVar("T")
 
@@ -46,6 +49,17 @@ def working_threads(execute: Callable[[], T]) -> tuple[T, int | None]:
     after = _clocks(_others())
     worked = sum(spent != before.get(thread) for thread, spent in after.items())
     return result, 1 + max(worked, whole > outer)
+
+
+@contextlib.contextmanager
+def thread_count(count: int) -> Iterator[None]:
+    """Let torch split its work among so many threads in the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _asleep() -> dict[int, int] | None:
@@ -109,9 +123,7 @@ def _clocks(threads: list[int]) -> dict[int, int]:
     """Return the nanoseconds each thread has worked, those that have ended left out."""
     clocks = {}
     for thread in threads:
-        try:
+        with contextlib.suppress(OSError):
             # As the C library's pthread_getcpuclockid makes it, which asks for a pthread_t that Python does not know.
             clocks[thread] = time.clock_gettime_ns(~thread << 3 | 6)
-        except OSError:
-            continue
     return clocks
