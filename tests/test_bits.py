@@ -32,10 +32,6 @@ DTYPES = sorted(
 )
 
 
-def _doubles(*patterns: int) -> Any:
-    return raw(struct.pack(f"<{len(patterns)}Q", *patterns), "float64")
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(data=st.data())
 @settings(max_examples=15)

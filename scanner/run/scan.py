@@ -74,13 +74,7 @@ _Kind = TypeVar("_Kind")
 
 
 def scan(plan: Plan, progress: Progress) -> Run:
-    """Scan, and return what the run file then holds.
-
-    Raises:
-        UsageError: What was asked cannot be done, or the run file cannot be written.
-        RunFileError: The file to resume is damaged.
-        UntrustedScanError: No worker could start.
-    """
+    """Scan, and return what the run file then holds; refuse what cannot be done here, or in a file that is there."""
     # Opened first, for it is also the lock: what is read below stays as it is until the scan is done.
     with RunWriter(plan.output) as writer, contextlib.ExitStack() as ending:
         ending.callback(progress.end)

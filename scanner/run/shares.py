@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,8 +81,13 @@ class Shares:
 
     def observe_cured(self) -> None:
         """Observe what the flag cures without the fill."""
-        passes = [*product(range(self._header.settings.processes), self._last)]
-        self._side_by_side(lambda number: [self._whole(number, mode, process) for process, mode in passes])
+
+        def work(number: int) -> None:
+            for process in range(self._header.settings.processes):
+                for mode in self._last:
+                    self._whole(number, mode, process)
+
+        self._side_by_side(work)
 
     def _observe(self, number: int) -> None:
         settings, ours = self._header.settings, self._supervisors[number]
@@ -113,7 +117,7 @@ class Shares:
             for start in range(number * turn, rows, turn * self._workers)
         ]
 
-    def _side_by_side(self, work: Callable[[int], object]) -> None:
+    def _side_by_side(self, work: Callable[[int], None]) -> None:
         """Do something in all shares at once; where one fails, or the scan is interrupted, all of them end."""
         if self._alone:
             work(0)
