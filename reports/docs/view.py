@@ -98,12 +98,12 @@ def view_of(docs: Docs) -> View:
             "counts": {name: number for name, number, _ in counts},
             "agreements": AGREEMENT_MEANING,
         },
+        docs,
         count_lines=counts,
         columns=columns,
         labels=[
             name for name, _, _ in counts if name.startswith(("contradicted", "confirmed", "not_triggered"))
         ],
-        seen=docs.seen,
         filled_told=_filled(docs, wanted=True),
         unwritten_told=_filled(docs, wanted=False),
         n_words=list(dict.fromkeys(map(words.n_words, docs.matrices))),
@@ -297,15 +297,11 @@ def page_of(docs: Docs) -> Iterator[str]:
         "docs",
         words=words,
         report=report,
-        page=View(
-            {},
-            matrices=docs.matrices,
-            diff=diff,
-            tiles=[one for one in report.count_lines if one[0] in _MARKS and one[1]],
-            marks=_MARKS,
-            parts=pieces,
-            worst_first=lambda claims: sorted(claims, key=lambda claim: list(_MARKS).index(claim.label)),
-        ),
+        diff=diff,
+        tiles=[one for one in report.count_lines if one[0] in _MARKS and one[1]],
+        marks=_MARKS,
+        parts=pieces,
+        worst_first=sorted(report["claims"], key=lambda claim: list(_MARKS).index(claim.label)),
     )
 
 
@@ -326,10 +322,8 @@ RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
 
 PATH = "torch/__init__.py"
 FUNCTION = "use_deterministic_algorithms"
-_LARGEST = 16 << 20  # bytes of a file; torch/__init__.py has 100 kB
 MOST_LINES = 15  # of a repro
 _NEAR = 1e-05  # by which any element of a right result may be off
-_NO_END = "\n\\ No newline at end of file\n"
 
 
 Drawn = Callable[[Evidence], InputSource]
@@ -350,11 +344,7 @@ def read_source(path: str) -> DocumentedSource:
         UsageError: It cannot be read, or has no lists.
     """
     try:
-        with Path(path).open("rb") as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise UsageError(f"{path}: is too large to be PyTorch's; give the {PATH} of a checkout")
-        text = content.decode()
+        text = Path(path).read_bytes().decode()
         module = ast.parse(text)
     except OSError as error:
         raise UsageError(
@@ -385,10 +375,8 @@ def patch_lines(source: DocumentedSource, docs: Docs) -> list[str]:
             f"{source.path}: its lists are not laid out as PyTorch's are; give the {PATH} of a checkout"
         )
     after = source.text.replace(lists.documented, lists.regenerated)
-    old, new = ([f"{line}\n" for line in text.split("\n")] for text in (source.text, after))
-    # The last "line" is what follows the last end of line.
-    for some in (old, new):
-        some[-1:] = [] if some[-1] == "\n" else [some[-1].removesuffix("\n") + _NO_END]
+    # What follows the last end of line is far from the lists.
+    old, new = ([f"{line}\n" for line in text.split("\n")[:-1]] for text in (source.text, after))
     patch = [*difflib.unified_diff(old, new, f"a/{PATH}", f"b/{PATH}")]
     if safe_lines("".join(patch)) != "".join(patch):
         raise UsageError(f"{source.path}: its lists hold characters that cannot be shown; remove them first")
@@ -448,14 +436,12 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
     code, patch = _code(drawn(best)), patch_lines(source, part) if source else render_diff(part)
     return View(
         {},
+        best,
         title=f"{op}: {best.row.row.direction} on {best.device.upper()} {_TITLES[kind]}",
-        row=best.row.row,
-        run=best.run,
         shown=f"with the flag on {cpu.words}, and with it off they are"
         if kind == "wrong" and cpu
         else shown_words(best),
-        # Where it was shown, and by which schedule: none of what host code does, whatever the order of threads.
-        one=best,
+        # By which it was shown: none of what host code does, whatever the order of threads.
         schedule=cell.simulated.schedule if cell.simulated else None,
         table=[
             *(
@@ -468,7 +454,6 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
         patch=_fenced("diff", [line for line in patch if not line.startswith("# ")]) if changes else "",
         test=_fenced("python", _test(op, kind, best, code)),
         repro=_fenced("python", _repro(kind, best, code)),
-        replays=best.simulated,
         silent=kind == "silent",
     )
 
