@@ -42,8 +42,9 @@ def docstring(acting: Iterable[str] = (), raising: Iterable[str] = ()) -> str:
 
 
 def shown(op: str, finding: Finding, device: str = "cuda", **fields: Any) -> Planned:
-    """Return a row of an op on a device with a finding; *fields* are those of ``tests.runs.row``."""
-    return shows(finding, row(op, fields.pop("case", finding), device=device, **fields), often=4)
+    """Return a row of an op on a device with a finding; *fields* are those of ``tests.runs.row``, and how *often* it differs."""
+    often = fields.pop("often", 4)
+    return shows(finding, row(op, fields.pop("case", finding), device=device, **fields), often=often)
 
 
 def run_of(

@@ -31,7 +31,7 @@ from tests.documented import (
     simulated,
     weak,
 )
-from tests.runs import Planned, drifting, ran, row, stable
+from tests.runs import Planned, row
 
 
 def agreements(
@@ -323,11 +323,7 @@ TEXT = docstring(["torch.z"], ["torch.y"])
 
 
 def drawn(finding: Finding, case: str, **fields: Any) -> Planned:
-    """Return a row with this finding, which differs often."""
-    planned, observations = shown("torch.new_", finding, case=case, **fields)
-    if finding == "fixed_by_mode":
-        observations = [*ran(planned, "off", *drifting(40)), *ran(planned, "on", *stable())]
-    return planned, observations
+    return shown("torch.new_", finding, case=case, often=40, **fields)
 
 
 @pytest.mark.parametrize(
