@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ from detmatrix.scanner.observations.records import (
     Group,
     Invariance,
     Mode,
-    Observation,
     Outcome,
     Output,
     Row,
@@ -27,7 +26,6 @@ from detmatrix.scanner.observations.records import (
     Tried,
 )
 from detmatrix.scanner.run.passes import place_of
-from detmatrix.scanner.verdicts.findings import MatrixRow
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(
@@ -202,12 +200,6 @@ def evidence_run(path: Path, **header: Any) -> Path:
         ],
         **{"controls": controls(modes=FORCING.modes), **header},
     )
-
-
-def one_row(path: Path, observations: Sequence[Observation]) -> MatrixRow:
-    """Return the one row of a run."""
-    path.mkdir(exist_ok=True)
-    return only(write_run(path / "one.jsonl", [(ONE, observations)], settings=FORCING)).rows[0]
 
 
 def quiet_row(planned: Row = ONE) -> Planned:
