@@ -33,7 +33,7 @@ from detmatrix.reports.compare.view import (
 from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, RunLists, documented, load
 from detmatrix.reports.matrix.ops import direction_of
-from detmatrix.reports.matrix.rows import TIMES, cost_words, ratio_of
+from detmatrix.reports.matrix.rows import TIMES, cost_words, timed
 from detmatrix.reports.render import (
     NONE,
     Tables,
@@ -303,7 +303,7 @@ def _moment(one: View, facts: Tables) -> int:
             bits=change.bits_words,
             redocumented=one.redocumented,
         )
-    price = (cost_words(row), ratio_of(row.cost)) if row else (None, None)
+    price = (cost_words(row), (cost := timed(row)) and cost.ratio) if row else (None, None)
     return facts.place("moments", shown=shown, became=became, cost=price[0], ratio=price[1])
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from detmatrix.reports.cudnn import expected_engines
 from detmatrix.reports.libraries import library_names
 from detmatrix.reports.render import View, fields_of
-from detmatrix.scanner.observations.records import MODES, Cost, Mode, Output, Timing
+from detmatrix.scanner.observations.records import MODES, Mode, Output, Timing
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, runs_in
 
@@ -59,10 +59,14 @@ class Timed(NamedTuple):
         return self.ratio >= SLOW and self.told_apart
 
     @property
+    def unfilled_ratio(self) -> float | None:
+        """The same with fill_uninitialized_memory off."""
+        return self.unfilled.median / self.off.median if self.unfilled else None
+
+    @property
     def filling(self) -> float | None:
         """The ratio with fill_uninitialized_memory off, if filling makes a difference of more than the spread."""
-        unfilled = self.unfilled
-        return _over(unfilled, self.off) if unfilled is not None and _apart(self.on, unfilled) else None
+        return self.unfilled_ratio if self.unfilled and _apart(self.on, self.unfilled) else None
 
     @property
     def flag(self) -> float:
@@ -94,11 +98,6 @@ def timed(row: MatrixRow) -> Timed | None:
     if cost is None or cost.off is None or cost.on is None or not cost.off.median:
         return None
     return Timed(cost.off, cost.on, cost.unfilled)
-
-
-def ratio_of(cost: Cost | None) -> float | None:
-    """Return the median time with the flag on over that with it off; ``None`` without timings."""
-    return _over(cost.on, cost.off) if cost is not None else None
 
 
 def cost_words(row: MatrixRow) -> str:
@@ -134,10 +133,6 @@ def memory(count: int | None) -> str:
         return NOT_MEASURED
     unit, name = next(((unit, name) for unit, name in _SIZES if count >= unit), (1, "bytes"))
     return f"{count / unit:.3g} {name}" if unit > 1 else f"{count} {name}"
-
-
-def _over(one: Timing | None, other: Timing | None) -> float | None:
-    return one.median / other.median if one and other and other.median else None
 
 
 def _apart(one: Timing, other: Timing) -> bool:
@@ -182,7 +177,7 @@ def engines_of(row: MatrixRow, torch: str) -> str:
 
 def row_view(row: MatrixRow, torch: str, machine: str | None = None) -> View:
     """Return one row of a build of torch; of a merged run with the *machine* that it ran on."""
-    planned, cost = row.row, row.cost
+    planned, cost, known = row.row, row.cost, timed(row)
     modes = {
         mode: chosen_view(cell)
         for mode, cell in row.chosen.items()
@@ -224,8 +219,8 @@ def row_view(row: MatrixRow, torch: str, machine: str | None = None) -> View:
             # Timings with their ratios; none of a row that has no record of any.
             "cost": cost
             and {
-                "ratio": ratio_of(cost),
-                "unfilled_ratio": _over(cost.unfilled, cost.off),
+                "ratio": known and known.ratio,
+                "unfilled_ratio": known and known.unfilled_ratio,
                 **fields_of(cost, "outcome", "message", "samples", "calls", "off", "on", "unfilled"),
                 **fields_of(cost, "off_memory", "on_memory"),
             },
