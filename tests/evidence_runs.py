@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from detmatrix.reports.cli.report import LONG, RENDERERS
-from detmatrix.reports.matrix.model import Matrix, load, parse_findings
+from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.scanner.invariance import Property
 from detmatrix.scanner.observations.records import (
     MODES,
@@ -44,9 +44,9 @@ ONE = row("torch.cumsum")
 FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
 
 
-def text(form: str, *paths: Path, only: tuple[str, ...] = ()) -> str:
-    """Return a report of these run files, whole or of some findings."""
-    return "".join((RENDERERS | LONG)[form](load([str(path) for path in paths], parse_findings(only))))
+def text(form: str, *paths: Path) -> str:
+    """Return a report of these run files, with every row."""
+    return "".join((RENDERERS | LONG)[form](load([str(path) for path in paths])))
 
 
 def only(path: Path) -> Matrix:
@@ -123,15 +123,11 @@ def controls(drawn: Literal["sees", "blind"] = "sees", modes: tuple[Mode, ...] =
     constant = row("control.constant", "plain", family="control")
     varies = row("control.varies", "plain", family="control")
     seen = {f"v{place}": 1 for place in range(RUNS)}
+    off = ran(varies, "off", seen, seen if drawn == "sees" else {"v0": RUNS})
+    others = [one for mode in modes if mode != "off" for one in ran(varies, mode, seen, seen)]
     return [
-        (constant, [o for mode in modes for o in ran(constant, mode, *stable())]),
-        (
-            varies,
-            [
-                *ran(varies, "off", seen, seen if drawn == "sees" else {"v0": RUNS}),
-                *(o for mode in modes if mode != "off" for o in ran(varies, mode, seen, seen)),
-            ],
-        ),
+        (constant, [one for mode in modes for one in ran(constant, mode, *stable())]),
+        (varies, [*off, *others]),
     ]
 
 
@@ -143,31 +139,13 @@ def evidence() -> list[Planned]:
     empty = row("torch.empty", "plain", family="memory", constant="the flag fills it")
     algorithm = row("torch.nn.Conv2d", "wide", "backward", family="convolution")
     cumsum = row("torch.cumsum", "n_d", family="scan")
-    quiet = under(quiet=(25, 0), poison=(25, 0))
-    far = SEVERITY
+    quiet, stressed = under(quiet=(25, 0), poison=(25, 0)), under(quiet=(25, 0), stress=(25, 3))
     counted = Severity(examined=1, elements=192, differing_elements=6, v_c=0.03125)
+    added = ran(add, "off", *[drifting(4)[0]] * 2, severity=SEVERITY, groups=stressed)
+    warned = ran(put, "warn_only", *drifting(10), severity=SEVERITY, alerts=("put_", "index_put_"))
     return [
-        (
-            add,
-            [
-                *ran(
-                    add,
-                    "off",
-                    *[drifting(4)[0]] * 2,
-                    severity=far,
-                    groups=under(quiet=(25, 0), stress=(25, 3)),
-                ),
-                *ran(add, "on", *stable(), groups=quiet),
-            ],
-        ),
-        (
-            put,
-            [
-                *ran(put, "off", *stable(), groups=quiet),
-                *raised(put, "on", "put_"),
-                *ran(put, "warn_only", *drifting(10), severity=far, alerts=("put_", "index_put_")),
-            ],
-        ),
+        (add, [*added, *ran(add, "on", *stable(), groups=quiet)]),
+        (put, [*ran(put, "off", *stable(), groups=quiet), *raised(put, "on", "put_"), *warned]),
         (ties, [*ran(ties, "off", *drifting(6), severity=counted), *ran(ties, "on", *stable())]),
         (empty, [o for mode in MODES for o in ran(empty, mode, *stable(), blank="nan")]),
         (algorithm, [*ran(algorithm, "off", {"a": RUNS}, {"b": RUNS}), *ran(algorithm, "on", *stable())]),

@@ -106,7 +106,8 @@ def _fields_said(value: Any) -> Iterator[str]:
     if isinstance(value, msgspec.Struct):
         for field in msgspec.structs.fields(value):
             inner = getattr(value, field.name)
-            if field.required or inner != _default(field):
+            default = field.default_factory() if callable(field.default_factory) else field.default
+            if field.required or inner != default:
                 yield f"{type(value).__name__}.{field.name}"
             yield from _fields_said(inner)
     elif isinstance(value, dict):
@@ -115,10 +116,6 @@ def _fields_said(value: Any) -> Iterator[str]:
     elif isinstance(value, (tuple, list)):
         for inner in value:
             yield from _fields_said(inner)
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def test_runs_show_every_field(goldens: Goldens, folder: Path) -> None:

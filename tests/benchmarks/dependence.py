@@ -51,7 +51,6 @@ def main(arguments: Sequence[str]) -> int:
     runs = [read_run(path) for path in arguments or RUNS]
     kinds = {
         "rows, by process": by_process(runs),
-        "rows, by process and perturbation": by_perturbation(runs),
         "sentinels, by check": [
             [(it.differing, it.executions - 1) for it in run.sentinels if it.executions > 1] for run in runs
         ],
@@ -66,31 +65,18 @@ def main(arguments: Sequence[str]) -> int:
     return int(not max(lows) <= CORRELATION <= max(highs))
 
 
-def by_process(runs: Sequence[Run]) -> Clusters:
-    """Return the counts of each process, for each row that differed in any."""
-    return _racing((run, (row.key,), _count(seen)) for run in runs for row, seen in _ran(run))
+def by_process(runs: Iterable[Run]) -> Clusters:
+    """Return the counts of each process, for each row that differed in any.
 
-
-def by_perturbation(runs: Iterable[Run]) -> Clusters:
-    """Return the counts of each process, for each row that differed in any and each perturbation."""
-    return _racing(
-        (run, (row.key, group.perturbation), (group.differing, group.executions - (not place)))
-        for run in runs
-        for row, seen in _ran(run)
-        for place, group in enumerate(seen.groups)
-        if group.digests is None
-    )
-
-
-def _racing(found: Iterable[tuple[Run, tuple[object, ...], Count]]) -> Clusters:
-    """Join the counts of a row, and leave out what never differed.
-
-    The CPU, the build and n have rates of their own each: what depends on them is no dependence of executions. Of another n
-    other shares are executed under each perturbation.
+    The CPU, the build and n have rates of their own each: what depends on them is no dependence of executions.
     """
     clusters = grouped(
-        ((run.header.environment.cpu, run.header.environment.torch, run.header.settings.runs, *key), count)
-        for run, key, count in found
+        (
+            (run.header.environment.cpu, run.header.environment.torch, run.header.settings.runs, row.key),
+            _count(seen),
+        )
+        for run in runs
+        for row, seen in _ran(run)
     )
     return [counts for counts in clusters.values() if any(differing for differing, _ in counts)]
 
