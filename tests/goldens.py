@@ -118,6 +118,13 @@ def rows_beside() -> list[Planned]:
     ]
 
 
+def _differing(one: Line) -> Line:
+    """Make each row differ in the modes that were chosen."""
+    if isinstance(one, Observation) and one.mode in CHOSEN_MODES and one.digests:
+        return one if "control." in one.spec else replace(one, digests={"a": RUNS - 1, "b": 1})
+    return one
+
+
 def _everything(folder: Path) -> None:
     """Write a run that shows all that a scan on a CPU may hold, the rarest things by a change to one record each."""
     base_run(folder / "base.jsonl", rows_beside(), environment=replace(ENVIRONMENT, triton="3.9.0"))
@@ -154,19 +161,7 @@ def _everything(folder: Path) -> None:
     (folder / "base.jsonl").unlink()
     # The same of an older release, and with rows that differ in each mode that there is.
     older = replace(RunReader(folder / "run.jsonl").header.environment, torch="2.12.0+cpu")
-    _changed(
-        folder / "run.jsonl",
-        folder / "older.jsonl",
-        lambda one: (
-            replace(one, digests={"a": RUNS - 1, "b": 1})
-            if isinstance(one, Observation)
-            and one.mode in CHOSEN_MODES
-            and one.digests
-            and not one.spec.startswith("control.")
-            else one
-        ),
-        environment=older,
-    )
+    _changed(folder / "run.jsonl", folder / "older.jsonl", _differing, environment=older)
 
 
 def _changed(old: Path, new: Path, change: Callable[[Line], Line], **header: Any) -> None:
@@ -210,18 +205,16 @@ def _doubtful(folder: Path) -> None:
         found = one.simulated
         told = {"doubts": ("reads a clock",), "sampled": 16, "reversed": 12}
         conflicts = replace(found.conflicts, **told) if found.conflicts else None
-        return replace(
-            one,
-            simulated=replace(
-                found,
-                conflicts=conflicts,
-                schedule=replace(found.schedule, number=2, seed=7) if found.schedule else None,
-                value_race=found.schedule is not None,
-                approximation_sensitive=True,
-                other_kernels=None,
-                real_size_why="the case is too large for a GPU",
-            ),
+        shown = replace(
+            found,
+            conflicts=conflicts,
+            schedule=replace(found.schedule, number=2, seed=7) if found.schedule else None,
+            value_race=found.schedule is not None,
+            approximation_sensitive=True,
+            other_kernels=None,
+            real_size_why="the case is too large for a GPU",
         )
+        return replace(one, simulated=shown)
 
     _changed(folder / "simulated.jsonl.gz", folder / "simulated-doubts.jsonl", doubtful)
 
@@ -230,26 +223,18 @@ def _hostile(folder: Path) -> None:
     """Write runs that say hostile things wherever a run file has text, the first of a scan whose controls are blind."""
     still, loud = row("torch.op", constant=HOSTILE), row("torch.loud")
     threads = Group(perturbation="threads=1", executions=5, differing=0, digests={"o": 5})
-    quiet = Group(perturbation="quiet", executions=RUNS, differing=0)
+    groups = (Group(perturbation="quiet", executions=RUNS, differing=0), threads)
+    blank = [one for mode in MODES for one in ran(still, mode, *stable(), blank="zeros", groups=groups)]
+    warned = ran(loud, "warn_only", *drifting(), alerts=(HOSTILE,))
     write_run(
         folder / "blind.jsonl",
-        [
-            (still, [one for mode in ("off", "on") for one in ran(still, mode, *stable(), blank="zeros", groups=(quiet, threads))]),
-            (
-                loud,
-                [
-                    *ran(loud, "off", *stable()),
-                    *raised(loud, "on", HOSTILE),
-                    *ran(loud, "warn_only", *drifting(), alerts=(HOSTILE,)),
-                ],
-            ),
-        ],
+        [(still, blank), (loud, [*ran(loud, "off", *stable()), *raised(loud, "on", HOSTILE), *warned])],
         settings=replace(FORCING, perturb=("quiet", "threads")),
         sentinels=[replace(sentinel(differing=0), op=HOSTILE)],
         costs=[cost(still, 1e-5, 9e-5)],
         controls=[*controls("blind"), (row(f"control.{HOSTILE}"), [])],
         closing=None,
-    )  # fmt: skip
+    )
     bad, put = row(HOSTILE, HOSTILE), row("torch.put")
     broken = bad, ended(bad, "off", "raised", HOSTILE, exception=HOSTILE)
     changes = (
