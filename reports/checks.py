@@ -49,8 +49,8 @@ _MEANINGS: dict[str, str] = {
     **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
 }
 _WORST_FIRST = tuple(_MEANINGS)
-# By what was found, the name of the further column that finds it, if one does, and op: that column, and the rows.
-_Groups = dict[tuple[str, str, str], tuple[Column | None, list[MatrixRow]]]
+# Rows by what was found of them, the further column that finds it, if one does, and op.
+_Groups = dict[tuple[str, Column | None, str], list[MatrixRow]]
 
 
 def annotation(level: Level, title: str, text: str, file: str, line: int | None = None) -> str:
@@ -118,7 +118,7 @@ def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | N
         return f"{asked}: {'; '.join(untrusted)}"
     ops = grouped(
         (f"{finding} {column.where}" if column else finding, f"{op} ({several(len(some), 'row')})")
-        for (finding, _, op), (column, some) in _groups(matrices).items()
+        for (finding, column, op), some in _groups(matrices).items()
         if finding in findings
     )
     if ops:
@@ -153,7 +153,7 @@ def _annotations(one: Matrix, fails: Sequence[str], at: tuple[str, int] | None) 
         yield annotation(level, "detmatrix", f"{one.name}: {text}", *place)
     if serial := serial_words(one):
         yield annotation("notice", "detmatrix", f"{one.name}: {serial}", *place)
-    for (finding, _, op), (column, rows) in _groups([one]).items():
+    for (finding, column, op), rows in _groups([one]).items():
         if finding not in fails and (column or finding not in WARNS):
             continue
         shown, where = (column.words(rows[0]), f" {column.where}") if column else (_shown(rows[0]), "")
@@ -188,14 +188,13 @@ def _groups(matrices: Sequence[Matrix]) -> _Groups:
     """Return rows by what was found of them and op, the worst first; what further columns find stands behind."""
     own, further = _Groups(), _Groups()
     for one in matrices:
-        columns = all_columns([one])
         for row in one.rows:
             for found in (*row.beside, row.finding, *row.doubts):
-                own.setdefault((found, "", row.row.spec), (None, []))[1].append(row)
-        for column in columns:
+                own.setdefault((found, None, row.row.spec), []).append(row)
+        for column in all_columns([one]):
             for row in one.rows:
                 if (finding := column.finding(row)) is not None:
-                    further.setdefault((finding, column.name, row.row.spec), (column, []))[1].append(row)
+                    further.setdefault((finding, column, row.row.spec), []).append(row)
     return dict(sorted(own.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))) | further
 
 

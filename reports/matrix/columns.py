@@ -55,28 +55,26 @@ class Said(NamedTuple):
     reason: str | None  # why there is no result, where there is none and it is known
 
 
-class _Column(Struct, frozen=True, kw_only=True):
-    """What both kinds have."""
-
-    name: str  # as JSON, CSV and filters have it
-    head: str  # three letters, where there is room for no more
-    meaning: str  # without a full stop
-    findings: Mapping[str, str]  # and what they mean, the worst first, and last what needs no attention
-
-    @property
-    def told(self) -> tuple[str, str]:
-        """What the script of a page is told of it."""
-        return self.name, self.meaning
-
-
-class ModeColumn(_Column, frozen=True, kw_only=True):
+class ModeColumn(Struct, frozen=True):
     """A mode that ``--modes`` chose."""
 
-    mode: Mode
+    name: Mode  # as JSON, CSV and filters have it
+    # What it may find, and what that means, the worst first, and last what needs no attention.
+    findings: ClassVar[Mapping[str, str]] = dict(MODE_FINDING_MEANING.items())
     fields: ClassVar = (
         *("finding", "verdict", "runs", "differing", "distinct", "alert", "reason"),
         *("finding_reason", "low_power", "remarks"),
     )
+
+    @property
+    def head(self) -> str:
+        """Three letters, where there is room for no more."""
+        return MODE_TABLE[self.name].head
+
+    @property
+    def meaning(self) -> str:
+        """What the mode does, without a full stop."""
+        return MODE_TABLE[self.name].meaning
 
     @property
     def where(self) -> str:
@@ -85,22 +83,22 @@ class ModeColumn(_Column, frozen=True, kw_only=True):
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the mode was among those of the scan."""
-        return self.mode in row.cells
+        return self.name in row.cells
 
     def finding(self, row: MatrixRow) -> str | None:
         """Return what differs in the mode from the flag off."""
-        return row.cell(self.mode).finding
+        return row.cell(self.name).finding
 
     def why_not(self, row: Row) -> str | None:
         """Return why the mode has nothing to say of a row."""
-        return runs_in(self.mode, row)
+        return runs_in(self.name, row)
 
     def compiled(self, rows: Iterable[MatrixRow]) -> int | None:
         """Return in how many rows a process compiled something, whatever came of it; ``None`` without torch.compile."""
-        if not MODE_TABLE[self.mode].compiles:
+        if not MODE_TABLE[self.name].compiles:
             return None
         return sum(
-            any(one.mode == self.mode and one.compiled and one.compiled.graphs for one in row.observations)
+            any(one.mode == self.name and one.compiled and one.compiled.graphs for one in row.observations)
             for row in rows
         )
 
@@ -108,7 +106,7 @@ class ModeColumn(_Column, frozen=True, kw_only=True):
         """Return the finding, or why there is none."""
         seen = self._seen(row)
         if seen is None:
-            return Said(None, NOTHING, runs_in(self.mode, row.row))
+            return Said(None, NOTHING, runs_in(self.name, row.row))
         if seen.finding is None:
             return Said(None, seen.verdict, seen.cause)
         text = ", ".join([seen.finding, *seen.remarks, *["low power"] * (seen.weak is not None)])
@@ -116,8 +114,8 @@ class ModeColumn(_Column, frozen=True, kw_only=True):
 
     def _seen(self, row: MatrixRow) -> Cell | None:
         """Return the cell of the mode; ``None`` if it could say nothing of such a row."""
-        cell = row.cells.get(self.mode)
-        return cell if cell and (cell.finding or runs_in(self.mode, row.row) is None) else None
+        cell = row.cells.get(self.name)
+        return cell if cell and (cell.finding or runs_in(self.name, row.row) is None) else None
 
     def words(self, row: MatrixRow) -> str:
         """Return the finding, and the cell that it rests on."""
@@ -136,25 +134,36 @@ class ModeColumn(_Column, frozen=True, kw_only=True):
         return chosen_view(seen) | {"remarks": "; ".join(seen.remarks) or None}
 
 
-class PropertyColumn(_Column, frozen=True, kw_only=True):
+class PropertyColumn(Struct, frozen=True):
     """A property that ``--invariance`` chose."""
 
-    what: Property
+    name: Property
+    findings: ClassVar[Mapping[str, str]] = DEPENDENCE_FOUND
     values: ClassVar = ("tried", "raised", "left_out")  # beside those at which bits are others
     fields: ClassVar = ("verdict", "baseline", "at", "max_ulp", "share", "reason", *values)
 
     @property
+    def head(self) -> str:
+        """Three letters."""
+        return HEADS[self.name]
+
+    @property
+    def meaning(self) -> str:
+        """What the property is, without a full stop."""
+        return PROPERTIES[self.name]
+
+    @property
     def where(self) -> str:
         """With what a row has what it finds."""
-        return _OTHER[self.what]
+        return _OTHER[self.name]
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the property was among those of the scan."""
-        return self.what in row.invariance
+        return self.name in row.invariance
 
     def finding(self, row: MatrixRow) -> str | None:
         """Return whether the bits of a row depend on it; ``None`` of one that was not asked."""
-        seen = row.invariance.get(self.what)
+        seen = row.invariance.get(self.name)
         return seen.verdict if seen and seen.verdict in DEPENDENCE_FOUND else None
 
     def why_not(self, row: Row) -> str | None:  # noqa: ARG002 - what declares a batch is known to the worker alone
@@ -166,7 +175,7 @@ class PropertyColumn(_Column, frozen=True, kw_only=True):
 
     def said(self, row: MatrixRow) -> Said:
         """Return the verdict and the values that it rests on, or why it was not asked."""
-        seen = row.invariance.get(self.what)
+        seen = row.invariance.get(self.name)
         if seen is None or seen.verdict not in DEPENDENCE_FOUND:
             return Said(None, "not asked", seen.reason if seen else None)
         if seen.verdict == "error":
@@ -175,7 +184,7 @@ class PropertyColumn(_Column, frozen=True, kw_only=True):
 
     def words(self, row: MatrixRow) -> str:
         """Return the verdict, the values that it rests on, and how far the bits are apart."""
-        if (seen := row.invariance.get(self.what)) is None:
+        if (seen := row.invariance.get(self.name)) is None:
             return NOTHING
         said = self.said(row)
         open_ = said.finding in {None, "error"}
@@ -193,7 +202,7 @@ class PropertyColumn(_Column, frozen=True, kw_only=True):
 
     def flat(self, row: MatrixRow) -> dict[str, object]:
         """Return the verdict and what it rests on."""
-        if (seen := row.invariance.get(self.what)) is None:
+        if (seen := row.invariance.get(self.name)) is None:
             return {}
         far = (
             {"max_ulp": it.max_ulp, "share": it.differing_elements / it.elements}
@@ -212,22 +221,8 @@ COLUMN_FIELDS = ("finding", "rows", "of", "notable", "compiled", "among")
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
     """Return the columns that any of the runs was asked for."""
     scans = [one.run.header.settings for one in matrices]
-    modes = tuple(
-        ModeColumn(
-            name=mode,
-            head=MODE_TABLE[mode].head,
-            meaning=MODE_TABLE[mode].meaning,
-            findings=dict(MODE_FINDING_MEANING.items()),
-            mode=mode,
-        )
-        for mode in CHOSEN_MODES
-        if any(mode in one.modes for one in scans)
-    )
-    properties = tuple(
-        PropertyColumn(name=what, head=HEADS[what], meaning=meaning, findings=DEPENDENCE_FOUND, what=what)
-        for what, meaning in PROPERTIES.items()
-        if any(what in one.invariance for one in scans)
-    )
+    modes = (ModeColumn(mode) for mode in CHOSEN_MODES if any(mode in one.modes for one in scans))
+    properties = (PropertyColumn(it) for it in PROPERTIES if any(it in one.invariance for one in scans))
     return (*modes, *properties)
 
 

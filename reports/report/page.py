@@ -81,6 +81,7 @@ def render(matrices: Sequence[Matrix]) -> Iterator[str]:
         "report",
         report=report,
         rows=ops,
+        further=[(column.name, column.meaning) for column in report.ops.further],
         limit=f"A page holds {most} rows at most: these are {most} of {every}, those with the worst findings. Choose others "
         f"with --only and --rows; the reports in Markdown, CSV and JSON have all of them."
         if every != most
