@@ -250,7 +250,7 @@ def test_the_table_of_a_device() -> None:
 
     assert [one["MultiProcessorCount"] for one in (a100, h100, b200)] == [108, 132, 148]
     assert [one["ComputeCapabilityMajor"] for one in (a100, h100, b200)] == [8, 9, 10]
-    assert a100.with_multiprocessors(8)["MultiProcessorCount"] == 8
+    assert device(80, 8)["MultiProcessorCount"] == 8
     assert all(
         len({number for number, _ in one.attributes.values()}) == len(one.attributes)
         for one in DEVICES.values()

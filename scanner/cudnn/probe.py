@@ -14,33 +14,16 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import IntEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.scanner.cudnn.problems import PRESENT, Description, Operation, Problem, cudnn_operation
+from detmatrix.scanner.cudnn.problems import PRESENT, Operation, Problem, cudnn_operation
 from detmatrix.scanner.cudnn.record import Engine, EngineCell, Loaded, Request
-
-
-class AttributeType(IntEnum):
-    """``cudnnBackendAttributeType_t``."""
-
-    DATA_TYPE = 1
-    BOOLEAN = 2
-    INT64 = 3
-    DOUBLE = 5
-    CONVOLUTION_MODE = 7
-    HEUR_MODE = 8
-    NUMERICAL_NOTE = 11
-    DESCRIPTOR = 15
-    INT32 = 23
-    CHAR = 24
-    NORM_MODE = 27
-    NORM_PHASE = 28
 
 
 class Kind(IntEnum):
@@ -62,13 +45,22 @@ class Kind(IntEnum):
     OPERATION_SDPA_BWD = 43
 
 
-class Attribute(NamedTuple):
-    """``cudnnBackendAttributeName_t``: the number of an attribute, and the type of its elements."""
-
-    number: int
-    type: AttributeType
-
-
+# ``cudnnBackendAttributeType_t``: the number of a type, and what its elements are in C.
+_TYPES: dict[str, tuple[int, Any]] = {
+    "DATA_TYPE": (1, ctypes.c_int),
+    "BOOLEAN": (2, ctypes.c_bool),
+    "INT64": (3, ctypes.c_int64),
+    "DOUBLE": (5, ctypes.c_double),
+    "CONVOLUTION_MODE": (7, ctypes.c_int),
+    "HEUR_MODE": (8, ctypes.c_int),
+    "NUMERICAL_NOTE": (11, ctypes.c_int),
+    "DESCRIPTOR": (15, ctypes.c_void_p),
+    "INT32": (23, ctypes.c_int32),
+    "CHAR": (24, ctypes.c_char),
+    "NORM_MODE": (27, ctypes.c_int),
+    "NORM_PHASE": (28, ctypes.c_int),
+}
+# ``cudnnBackendAttributeName_t``.
 # The number of the first, what their names begin with, the type of their elements, and how the names go on: each has the
 # number behind the one before.
 _NUMBERED = {
@@ -111,14 +103,12 @@ _NUMBERED = {
 }
 
 
-def _attributes() -> Iterator[tuple[str, Attribute]]:
-    for first, words in _NUMBERED.items():
-        prefix, kind, *names = words.split()
-        for number, name in enumerate(names, first):
-            yield f"{prefix}_{name}", Attribute(number, AttributeType[kind])
-
-
-ATTRIBUTES = dict(_attributes())
+# By the name of an attribute its number, that of the type of its elements, and what these are in C.
+_ATTRIBUTES = {
+    f"{prefix}_{name}": (number, *_TYPES[kind])
+    for first, (prefix, kind, *names) in ((first, words.split()) for first, words in _NUMBERED.items())
+    for number, name in enumerate(names, first)
+}
 
 
 # ``cudnnBackendNumericalNote_t``, in order.
@@ -139,16 +129,6 @@ CROSS_CORRELATION = 1  # cudnnConvolutionMode_t
 HEUR_MODE_A = 3  # cudnnBackendHeurMode_t
 NORM_MODES = {"layer": 0, "instance": 1, "batch": 2}  # cudnnBackendNormMode_t
 NORM_TRAINING = 1  # cudnnBackendNormFwdPhase_t
-
-
-_ELEMENTS: dict[AttributeType, Any] = {
-    AttributeType.BOOLEAN: ctypes.c_bool,
-    AttributeType.INT64: ctypes.c_int64,
-    AttributeType.DOUBLE: ctypes.c_double,
-    AttributeType.DESCRIPTOR: ctypes.c_void_p,
-    AttributeType.INT32: ctypes.c_int32,
-    AttributeType.CHAR: ctypes.c_char,
-}
 
 
 class CudnnError(Exception):
@@ -204,10 +184,9 @@ class Descriptor(ExitStack):
 
     def set(self, attribute: str, *values: Any) -> Self:
         """Set the elements of an attribute: numbers, descriptors, or one ``bytes`` of characters."""
-        number, kind = ATTRIBUTES[attribute]
-        element = _ELEMENTS.get(kind, ctypes.c_int)
+        number, kind, element = _ATTRIBUTES[attribute]
         data: Any
-        if kind is AttributeType.CHAR:
+        if element is ctypes.c_char:
             data, count = ctypes.create_string_buffer(values[0]), len(values[0]) + 1
         else:
             plain = [one.handle.value if isinstance(one, Descriptor) else one for one in values]
@@ -226,7 +205,7 @@ class Descriptor(ExitStack):
 
     def get(self, attribute: str, most: int = 1) -> list[int]:
         """Return the elements of an attribute that are numbers, at most so many."""
-        found = (_ELEMENTS.get(ATTRIBUTES[attribute].type, ctypes.c_int) * most)()
+        found = (_ATTRIBUTES[attribute][2] * most)()
         return list(found[: self._read(attribute, most, found)])
 
     def count(self, attribute: str) -> int:
@@ -242,7 +221,7 @@ class Descriptor(ExitStack):
         count = ctypes.c_int64(0)
         self._library.check(
             self._library.c.cudnnBackendGetAttribute(
-                self.handle, *ATTRIBUTES[attribute], most, ctypes.byref(count), into
+                self.handle, *_ATTRIBUTES[attribute][:2], most, ctypes.byref(count), into
             ),
             f"{self.kind.name}: get {attribute}",
         )
@@ -310,10 +289,13 @@ class GraphBuilder:
         return tensor.finalize()
 
     def _convolution(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
-        size, filters, channels = _two_dimensional(problem), problem.filters, problem.channels
-        after = [_size_after(problem, one) if space else 1 for one, space in size]
-        before = [one for one, _ in size]
-        kernel = [problem.kernel if space else 1 for _, space in size]
+        # PyTorch calls cuDNN with two dimensions at least; those that the layer does not have come first.
+        space = len(problem.size)
+        absent = [1] * (2 - space)
+        filters, channels = problem.filters, problem.channels
+        before = [*absent, *problem.size]
+        after = [*absent, *(_size_after(problem, one) for one in problem.size)]
+        kernel = [*absent, *[problem.kernel] * space]
         if problem.transposed:
             before, after, channels, filters = after, before, filters, channels
         asked = cudnn_operation(operation, transposed=problem.transposed)
@@ -321,14 +303,11 @@ class GraphBuilder:
         convolution = self.make(Kind.CONVOLUTION)
         convolution.set("CONVOLUTION_COMP_TYPE", DATA_TYPES["float32"])
         convolution.set("CONVOLUTION_CONV_MODE", CROSS_CORRELATION)
-        convolution.set("CONVOLUTION_SPATIAL_DIMS", len(size))
-        for attribute, value, otherwise in (
-            ("CONVOLUTION_DILATIONS", problem.dilation, 1),
-            ("CONVOLUTION_FILTER_STRIDES", problem.stride, 1),
-            ("CONVOLUTION_PRE_PADDINGS", problem.padding, 0),
-            ("CONVOLUTION_POST_PADDINGS", problem.padding, 0),
-        ):
-            convolution.set(attribute, *(value if space else otherwise for _, space in size))
+        convolution.set("CONVOLUTION_SPATIAL_DIMS", len(before))
+        convolution.set("CONVOLUTION_DILATIONS", *absent, *[problem.dilation] * space)
+        convolution.set("CONVOLUTION_FILTER_STRIDES", *absent, *[problem.stride] * space)
+        for attribute in ("CONVOLUTION_PRE_PADDINGS", "CONVOLUTION_POST_PADDINGS"):
+            convolution.set(attribute, *[0] * len(absent), *[problem.padding] * space)
         dimensions = (
             [problem.batch, channels, *before],
             [filters, channels // problem.groups, *kernel],
@@ -344,19 +323,20 @@ class GraphBuilder:
 
     def _attention(self, operation: Operation, problem: Problem, dtype: str) -> Descriptor:
         """Return attention in training, scaled and without a mask; its statistics are in float32."""
-        forward = operation == "attention forward"
-        one = self.make(Kind.OPERATION_SDPA_FWD if forward else Kind.OPERATION_SDPA_BWD)
-        word = "FWD" if forward else "BWD"
+        word, kind = (
+            ("FWD", Kind.OPERATION_SDPA_FWD)
+            if operation == "attention forward"
+            else ("BWD", Kind.OPERATION_SDPA_BWD)
+        )
+        one = self.make(kind)
         rows = [problem.batch, problem.heads, *problem.size]
-
-        def put(role: str, dimensions: Sequence[int], of: str, *, by_value: bool = False) -> None:
-            tensor = self._tensor(dimensions, of, "contiguous", by_value=by_value)
+        for role, dimensions, of in (
+            *((role, [*rows, problem.channels], dtype) for role in _ATTENTION[word]),
+            ("STATSDESC", [*rows, 1], "float32"),
+            ("SCALEDESC", [1] * 4, "float32"),
+        ):
+            tensor = self._tensor(dimensions, of, "contiguous", by_value=role == "SCALEDESC")
             one.set(f"OPERATION_SDPA_{word}_{role}", tensor)
-
-        for role in _ATTENTION[word]:
-            put(role, [*rows, problem.channels], dtype)
-        put("STATSDESC", [*rows, 1], "float32")
-        put("SCALEDESC", [1] * 4, "float32", by_value=True)
         return one
 
     def _norm(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
@@ -372,29 +352,18 @@ class GraphBuilder:
         prefix = f"OPERATION_NORM_{'FWD' if forward else 'BWD'}_"
         one.set(f"{prefix}MODE", NORM_MODES[problem.norm])
 
-        def put(role: str, dimensions: Sequence[int], of: str) -> None:
-            one.set(f"{prefix}{role}", self._tensor(dimensions, of, layout))
-
         if forward:
             one.set("OPERATION_NORM_FWD_PHASE", NORM_TRAINING)
             epsilon = self._tensor([1] * len(whole), "float32", layout, by_value=True)
             one.set("OPERATION_NORM_FWD_EPSILON_DESC", epsilon)
-        for role in ("XDESC", "YDESC") if forward else ("XDESC", "DYDESC", "DXDESC"):
-            put(role, whole, dtype)
-        for role in ("MEAN_DESC", "INV_VARIANCE_DESC"):
-            put(role, statistics, "float32")
-        for role in ("SCALE_DESC", "BIAS_DESC") if forward else ("SCALE_DESC", "DSCALE_DESC", "DBIAS_DESC"):
-            put(role, each, "float32")
+        for roles, dimensions, of in (
+            ("XDESC YDESC" if forward else "XDESC DYDESC DXDESC", whole, dtype),
+            ("MEAN_DESC INV_VARIANCE_DESC", statistics, "float32"),
+            ("SCALE_DESC BIAS_DESC" if forward else "SCALE_DESC DSCALE_DESC DBIAS_DESC", each, "float32"),
+        ):
+            for role in roles.split():
+                one.set(f"{prefix}{role}", self._tensor(dimensions, of, layout))
         return one
-
-
-def _two_dimensional(problem: Problem) -> list[tuple[int, bool]]:
-    """Return the sizes in space, each with whether the layer has it: PyTorch calls cuDNN with two dimensions at least."""
-    return (
-        [(one, True) for one in problem.size]
-        if len(problem.size) > 1
-        else [(1, False), (problem.size[0], True)]
-    )
 
 
 def _size_after(problem: Problem, size: int) -> int:
@@ -406,18 +375,6 @@ def _size_after(problem: Problem, size: int) -> int:
 
 _MOST_NOTES = 32
 _MOST_CONFIGURATIONS = 256
-
-
-def device(library: CudnnLibrary, stack: ExitStack, description: Description | None) -> Descriptor:
-    """Describe a GPU to cuDNN, or name the first one that is there.
-
-    Raises:
-        CudnnError: cuDNN refuses the description: before 9.8 it reads none.
-    """
-    one = stack.enter_context(Descriptor(library, Kind.DEVICEPROP))
-    if description is None:
-        return one.set("DEVICEPROP_DEVICE_ID", 0).finalize()
-    return one.set("DEVICEPROP_JSON_REPRESENTATION", json.dumps(description).encode()).finalize()
 
 
 def accepted(library: CudnnLibrary, graph: Descriptor, gpu: Descriptor) -> tuple[int, tuple[Engine, ...]]:
@@ -472,26 +429,32 @@ def answer(request: Request, say: Callable[[object], None]) -> None:
         states = {}
         for name, description in request.gpus.items():
             try:
-                gpus[name] = device(library, stack, None if name == PRESENT else description)
+                gpu = stack.enter_context(Descriptor(library, Kind.DEVICEPROP))
+                if name == PRESENT:
+                    gpu.set("DEVICEPROP_DEVICE_ID", 0)
+                else:  # before 9.8 cuDNN refuses it
+                    gpu.set("DEVICEPROP_JSON_REPRESENTATION", json.dumps(description).encode())
+                gpus[name] = gpu.finalize()
                 states[name] = PRESENT if name == PRESENT else "described"
             except CudnnError as error:
                 states[name] = str(error)
         say(Loaded(library.version, states))
-        for gpu, operation, problem, dtype, layout in request.places:
-            if gpu not in gpus:
+        for place in request.places:
+            name, operation, problem, dtype, layout = place
+            if name not in gpus:
                 continue
-            cell = EngineCell(gpu, operation, problem, dtype, layout)
+            cell = EngineCell(*place)
             with ExitStack() as graphs:
                 try:
                     graph = GraphBuilder(library, graphs).graph(
                         operation, request.problems[problem], dtype, layout
                     )
-                    total, engines = accepted(library, graph, gpus[gpu])
+                    total, engines = accepted(library, graph, gpus[name])
                     cell = replace(cell, total=total, engines=engines)
-                    if engines and gpu not in request.unordered:
+                    if engines and name not in request.unordered:
                         # Said before the heuristics are asked, which may end the process.
                         say(cell)
-                        cell = replace(cell, order=order(library, graph, gpus[gpu]))
+                        cell = replace(cell, order=order(library, graph, gpus[name]))
                 except CudnnError as error:
                     cell = replace(cell, refused=str(error))
                 say(cell)

@@ -216,43 +216,25 @@ _COMMON: Description = {
 }
 
 
-def _gpu(
-    name: str,
-    pci: int,
-    capability: int,
-    sms: int,
-    shared: tuple[int, int],
-    l2: int,
-    bus: int,
-    clocks: tuple[int, int],
-    memory: int,
-) -> Description:
-    """Describe a GPU: its capability times 100, shared memory of a multiprocessor and what CUDA reserves in each block, clocks in kHz."""
-    return _COMMON | {
-        "deviceName": name,
-        "pciDeviceId": pci,
-        "deviceVer": capability,
-        "multiProcessorCount": sms,
-        "maxSharedMemoryPerBlockOptin": shared[0] - shared[1],
-        "maxSharedMemoryPerSM": shared[0],
-        "reservedSharedMemoryPerBlock": shared[1],
-        "l2CacheSize": l2,
-        "memoryBusWidth": bus,
-        "smClockRateKHz": clocks[0],
-        "memClockRateKHz": clocks[1],
-        "totalGlobalMem": memory,
-    }
-
-
+# What differs between them; ``deviceVer`` is the capability times 100, clocks are in kHz, and of the shared memory of a multiprocessor
+# CUDA reserves some in each block.
+_FIGURES = (
+    *("deviceName", "pciDeviceId", "deviceVer", "multiProcessorCount", "maxSharedMemoryPerBlockOptin"),
+    *("maxSharedMemoryPerSM", "reservedSharedMemoryPerBlock", "l2CacheSize", "memoryBusWidth"),
+    *("smClockRateKHz", "memClockRateKHz", "totalGlobalMem"),
+)
 GPUS: dict[str, Description] = {
-    "V100": _gpu("Tesla V100-SXM2-16GB", 0x1DB1, 700, 80, (98304, 0), 6291456, 4096,
-                 (1530000, 877000), 16935682048),
-    "A100": _gpu("NVIDIA A100-SXM4-80GB", 0x20B2, 800, 108, (167936, 1024), 41943040, 5120,
-                 (1410000, 1593000), 85100068864),
-    "H100": _gpu("NVIDIA H100 80GB HBM3", 0x2330, 900, 132, (233472, 1024), 52428800, 5120,
-                 (1980000, 2619000), 84942979072),
-    "B200": _gpu("NVIDIA B200", 0x2901, 1000, 148, (233472, 1024), 132644864, 7680,
-                 (1965000, 3996000), 191514411008),
+    name: _COMMON | dict(zip(_FIGURES, figures, strict=True))
+    for name, figures in {
+        "V100": ("Tesla V100-SXM2-16GB", 0x1DB1, 700, 80, 98304, 98304, 0, 6291456, 4096,
+                 1530000, 877000, 16935682048),
+        "A100": ("NVIDIA A100-SXM4-80GB", 0x20B2, 800, 108, 166912, 167936, 1024, 41943040, 5120,
+                 1410000, 1593000, 85100068864),
+        "H100": ("NVIDIA H100 80GB HBM3", 0x2330, 900, 132, 232448, 233472, 1024, 52428800, 5120,
+                 1980000, 2619000, 84942979072),
+        "B200": ("NVIDIA B200", 0x2901, 1000, 148, 232448, 233472, 1024, 132644864, 7680,
+                 1965000, 3996000, 191514411008),
+    }.items()
 }  # fmt: skip
 
 

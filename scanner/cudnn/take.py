@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,13 +14,13 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.cudnn.problems import ATTENTIONS, GPUS, PRESENT, PROBLEMS, Problem
 from detmatrix.scanner.cudnn.record import EngineCell, EngineTable, Loaded, Place, Request
-from detmatrix.scanner.errors import BuildError, UsageError, one_line, signal_name
+from detmatrix.scanner.errors import BuildError, UsageError, signal_name
+from detmatrix.scanner.gpu.build import SharedLibrary, built, of_nvidia
 from detmatrix.scanner.processes.environment import tool_version
 
 LIBRARY = "libcudnn.so.9"
 DRIVER = "libcuda.so.1"
 INSTALL = "install one with pip install 'detmatrix[cudnn]', or name one with --library"
-_COMPILERS = ("cc", "gcc", "clang")
 # cuDNN looks these up when it is loaded, and needs none of them to describe its engines: each fails if it is called.
 _STUB = "".join(
     f"int {name}(void) {{ return 100; }}\n"  # CUDA_ERROR_NO_DEVICE
@@ -45,11 +42,8 @@ def find_library() -> str:
     Raises:
         UsageError: There is none.
     """
-    spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations or () if spec is not None else ():
-        path = Path(folder) / "cudnn" / "lib" / LIBRARY
-        if path.is_file():
-            return str(path)
+    if path := of_nvidia(f"cudnn/lib/{LIBRARY}"):
+        return path
     raise UsageError(f"cudnn: there is no cuDNN beside this Python; {INSTALL}; --read shows a recorded table")
 
 
@@ -59,33 +53,6 @@ def driver_is_there() -> bool:
         return int(ctypes.CDLL(DRIVER).cuInit(0)) == 0
     except (OSError, AttributeError):
         return False
-
-
-@contextmanager
-def stub(progress: Callable[[str], None]) -> Iterator[str]:
-    """Compile a stand-in for the driver's library into a temporary folder; it is removed at the end.
-
-    Raises:
-        UsageError: There is no C compiler, or it failed.
-    """
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        raise UsageError(
-            f"cudnn: without NVIDIA's driver a stub of {DRIVER} is compiled, and there is no C compiler; install gcc"
-        )
-    progress(f"no NVIDIA driver here: compiling a stub of {DRIVER} into a temporary folder")
-    with tempfile.TemporaryDirectory(prefix="detmatrix-cudnn-") as folder:
-        path = Path(folder) / DRIVER
-        done = subprocess.run(
-            [compiler, "-shared", "-fPIC", f"-Wl,-soname,{DRIVER}", "-x", "c", "-", "-o", str(path)],
-            input=_STUB,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise UsageError(f"cudnn: {compiler} could not compile the stub: {one_line(done.stderr)[:200]}")
-        yield str(path)
 
 
 def places(
@@ -120,9 +87,13 @@ def take(
     there = driver_is_there()
     if PRESENT in gpus and not there:
         raise UsageError("cudnn: there is no NVIDIA driver here; name described GPUs with --arch")
-    with nullcontext() if there else stub(progress) as path:
-        progress(f"asking {library}")
-        loaded, cells = _ask(library, path, gpus, places(gpus, problems, dtypes, layouts), problems)
+    path = None
+    if not there:
+        made = SharedLibrary(DRIVER, ("stub.c",), (f"-Wl,-soname,{DRIVER}",))
+        path = str(built("cudnn", {"stub.c": _STUB}, [made]) / DRIVER)
+        progress(f"no NVIDIA driver here: a compiled stub of {DRIVER} takes its place")
+    progress(f"asking {library}")
+    loaded, cells = _ask(library, path, gpus, places(gpus, problems, dtypes, layouts), problems)
     return EngineTable(
         tool=f"detmatrix {tool_version()}",
         cudnn=version_text(loaded.version),

@@ -47,7 +47,7 @@ class SassInterpreter:
         self._device = on
         self._images: dict[int, bytes] = {}
         self._modules: dict[int, list[Cubin]] = {}
-        self._kernels: dict[tuple[int, str], tuple[CubinKernel, bytes]] = {}
+        self._kernels: dict[tuple[int, str], CubinKernel] = {}
         self._own: list[tuple[int, int]] = []  # what variables of modules take of the memory
         self._free = BASE + on.memory - OWN
         self._asked: dict[str, Any] = {"class": "canonical", "number": 0, "seed": 0, "seconds": 300.0}
@@ -107,21 +107,14 @@ class SassInterpreter:
         return self._modules[number]
 
     def _kernel(self, number: int, name: str) -> CubinKernel:
-        return self._program(number, name, decoded=False)[0]
-
-    def _program(self, number: int, name: str, *, decoded: bool = True) -> tuple[CubinKernel, bytes]:
-        kernel, program = self._kernels.get((number, name), (None, b""))
-        if kernel is None:
+        if (number, name) not in self._kernels:
             found = next((one for one in self._module(number) if name in one.kernels), None)
             if found is None:
                 raise CubinError(
                     f"no code of {name} for sm_{self._device.architecture}, for which its library is to be compiled"
                 )
-            kernel = found.kernel(name)
-        if decoded and not program:
-            program = sass.instructions(kernel.code, self._device.architecture)
-        self._kernels[number, name] = kernel, program
-        return kernel, program
+            self._kernels[number, name] = found.kernel(name)
+        return self._kernels[number, name]
 
     def _function(self, payload: memoryview) -> bytes:
         (number,) = struct.unpack_from("<Q", payload)
@@ -160,7 +153,7 @@ class SassInterpreter:
             if time.monotonic() > self._deadline:
                 raise LaunchError("timeout", f"no time is left for kernel {name}")
             return b""
-        kernel, program = self._program(number, name)
+        kernel = self._kernel(number, name)
         grid, block = sizes[:3], sizes[3:]
         resident = (
             self._blocks(kernel, dynamic, block[0] * block[1] * block[2])
@@ -176,7 +169,7 @@ class SassInterpreter:
         try:
             result = launch(
                 kernel,
-                program,
+                sass.instructions(kernel.code, self._device.architecture),
                 grid,
                 block,
                 parameters,

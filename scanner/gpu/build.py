@@ -31,7 +31,7 @@ _FLAGS = ("-fPIC", "-shared", "-pthread", "-ffp-contract=off", "-fno-sanitize=un
 # No build takes so long: one that is older was left behind.
 _LONGEST_SECONDS = 3600.0
 _NO_COMPILER = (
-    "simulating a GPU needs a C compiler, and there is none: install cc (apt install gcc), "
+    "without a GPU a C compiler is needed, and there is none: install cc (apt install gcc), "
     "or the package with one (pip install ziglang), or name another in the variable CC"
 )
 
@@ -57,6 +57,13 @@ def compiler() -> list[str]:
     if find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
     raise UsageError(_NO_COMPILER)
+
+
+def of_nvidia(pattern: str) -> str | None:
+    """Return the path of a file in NVIDIA's packages of the registry, such as ``*/bin/nvdisasm``; ``None`` if none has it."""
+    spec = find_spec("nvidia")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    return next((str(path) for folder in folders for path in sorted(Path(folder).glob(pattern))), None)
 
 
 def built(purpose: str, files: Mapping[str, str], libraries: Sequence[SharedLibrary]) -> Path:

@@ -113,11 +113,6 @@ class GpuTable:
             raise DeviceError(f"{self.name}: the table has no cudaDevAttr{name}")
         return self.attributes[name][1]
 
-    def with_multiprocessors(self, count: int) -> GpuTable:
-        """Return the same device with another number of multiprocessors, to compare what depends on it."""
-        attributes = {**self.attributes, "MultiProcessorCount": (16, count)}
-        return replace(self, attributes=attributes)
-
 
 def _read(column: int) -> dict[str, tuple[int, int]]:
     rows = [line.split() for line in (_PUBLISHED.strip() + _ASSUMED.rstrip()).splitlines()]
@@ -142,7 +137,8 @@ def device(architecture: int, multiprocessors: int = 0) -> GpuTable:
         known = ", ".join(f"sm_{one}" for one in DEVICES)
         raise DeviceError(f"sm_{architecture}: cannot be simulated; {known} can")
     of = DEVICES[architecture]
-    return of.with_multiprocessors(multiprocessors) if multiprocessors else of
+    changed = {"MultiProcessorCount": (16, multiprocessors)} if multiprocessors else {}
+    return replace(of, attributes={**of.attributes, **changed})
 
 
 def blocks_per_multiprocessor(

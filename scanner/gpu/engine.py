@@ -7,7 +7,7 @@ import ctypes
 import re
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -284,7 +284,10 @@ def launch(
         raise LaunchError("fault", f"a grid of {tuple(grid)} blocks of {tuple(block)} threads")
     call.registers, call.local, call.resident = max(kernel.registers, 1), kernel.local, resident
     call.shared = kernel.shared_base + kernel.shared + dynamic_shared
-    kept = _banks(call, kernel, _bank0(kernel, grid, block, parameters))
+    banks = {0: _bank0(kernel, grid, block, parameters), **kernel.banks}
+    placed = {number: (_address(content), len(content)) for number, content in banks.items() if content}
+    for number, (address, size) in {**placed, **kernel.placed}.items():
+        call.bank[number], call.bank_size[number] = address, size
     call.ranges, call.range_count = _address(ranges), len(ranges) // 16
     external = struct.pack(f"<{len(kernel.externals)}Q", *kernel.externals)
     call.external, call.external_count = _address(external), len(kernel.externals)
@@ -305,7 +308,6 @@ def launch(
     )
     call.mark, call.marks = ctypes.cast(marks, ctypes.c_void_p), len(marks)
     compiled().run(ctypes.byref(call))
-    del kept
     if call.status:
         line = None if call.line == _NOWHERE else call.line
         text = call.text.decode(errors="replace")
@@ -372,14 +374,3 @@ def _bank0(kernel: CubinKernel, grid: Sequence[int], block: Sequence[int], param
         if (place := places.get(kernel.architecture)) is not None:
             bank[place : place + len(content)] = content
     return bytes(bank) + parameters + bytes(-len(parameters) % 16)
-
-
-def _banks(call: Any, kernel: CubinKernel, bank0: bytes) -> list[bytes]:
-    """Fill in the constant banks, and return what has to live as long as the call."""
-    banks: Mapping[int, bytes] = {0: bank0, **kernel.banks}
-    for number, content in banks.items():
-        if content:
-            call.bank[number], call.bank_size[number] = _address(content), len(content)
-    for number, (address, size) in kernel.placed.items():
-        call.bank[number], call.bank_size[number] = address, size
-    return list(banks.values())

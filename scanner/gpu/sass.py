@@ -11,12 +11,11 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
 from math import isclose, isnan
 from pathlib import Path
 
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.gpu.build import cache_folder
+from detmatrix.scanner.gpu.build import cache_folder, of_nvidia
 from detmatrix.scanner.gpu.cubin import CubinError
 from detmatrix.scanner.gpu.isa import ALLOWED, HINTS, MODIFIERS, OPCODES, SAME, SPECIAL
 
@@ -85,6 +84,7 @@ class UnknownInstructionError(Exception):
     """The engine has no such instruction; the text is the instruction."""
 
 
+@cache
 def instructions(code: bytes, architecture: int) -> bytes:
     """Return the instructions of a kernel as the engine reads them, an array of ``SIZE`` bytes each.
 
@@ -118,18 +118,14 @@ def instructions(code: bytes, architecture: int) -> bytes:
 
 
 @cache
-def disassembler() -> tuple[str, ...]:
+def disassembler() -> str:
     """Return the command of nvdisasm: that of the package ``nvidia-cuda-nvdisasm``, or one that the path has.
 
     Raises:
         UsageError: There is none.
     """
-    spec = find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for path in sorted(Path(folder).glob("*/bin/nvdisasm")):
-            return (str(path),)
-    if found := shutil.which("nvdisasm"):
-        return (found,)
+    if found := of_nvidia("*/bin/nvdisasm") or shutil.which("nvdisasm"):
+        return found
     raise UsageError("simulating a GPU needs nvdisasm: pip install 'detmatrix[simulate]'")
 
 
@@ -137,7 +133,7 @@ def _lines(code: bytes, architecture: int) -> list[re.Match[str]]:
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
         file.write(code)
         file.flush()
-        command = [*disassembler(), "--binary", f"SM{architecture}", "-ndf", file.name]
+        command = [disassembler(), "--binary", f"SM{architecture}", "-ndf", file.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CubinError(f"nvdisasm: {(done.stderr.splitlines() or ['failed'])[0]}")
