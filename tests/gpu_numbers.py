@@ -1,6 +1,6 @@
 """What an operation of a GPU should give, by Python's integers and fractions: numbers as bits, edges, rounding.
 
-For the tables of operations (``tests/gpu_opcodes.py``) and of programs.
+For the tables of operations (``tests/data/gpu/opcodes.txt``) and of programs.
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 THREADS = 1024
+M32 = 0xFFFFFFFF
 # By PTX's name: how it lies in memory.
+_INTEGERS = {
+    f"{kind}{bits}": f"{sign}int{bits}" for kind, sign in (("s", ""), ("u", "u")) for bits in (8, 16, 32, 64)
+}
+_FLOATS = {"f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f16x2": 32, "bf16x2": 32}
 TYPES = {
-    **{
-        f"{kind}{bits}": np.dtype(f"{'int' if kind == 's' else 'uint'}{bits}")
-        for kind in "su"
-        for bits in (8, 16, 32, 64)
-    },
-    "f16": np.dtype("uint16"),
-    "f32": np.dtype("uint32"),
-    "f64": np.dtype("uint64"),
-    "bf16": np.dtype("uint16"),
-    "f16x2": np.dtype("uint32"),
-    "bf16x2": np.dtype("uint32"),
+    kind: np.dtype(name)
+    for kind, name in (_INTEGERS | {one: f"uint{_FLOATS[one]}" for one in _FLOATS}).items()
 }
 # Bits of the fraction, least and greatest exponent.
 FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127), "f64": (52, -1022, 1023)}
@@ -69,7 +65,7 @@ def encoded(value: Any, kind: str) -> int:
     if kind.endswith("x2"):
         return encoded(value[0], kind[:-2]) | encoded(value[1], kind[:-2]) << 16
     if kind not in FORMATS:
-        return int(value) & (1 << 8 * TYPES[kind].itemsize) - 1
+        return int(value) & (1 << bits(kind)) - 1
     if math.isnan(value):
         return NAN[kind]
     if kind == "bf16":
@@ -233,9 +229,9 @@ def most(a: float, b: float) -> float:
     return -least(-a, -b)
 
 
-def strict(choose: Callable[[float, float], float]) -> Callable[[float, float], float]:
+def strict(choose: Callable[[float, float], float], a: float, b: float) -> float:
     """Return a choice of which a NaN is the result if there is one."""
-    return lambda a, b: math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
+    return math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
 
 
 def saturated(value: float) -> float:
@@ -248,31 +244,28 @@ def above_zero(value: float) -> float:
     return 0.0 if value <= 0 else value
 
 
-def to_integer(how: str, source: str, kind: str) -> Callable[[float], int]:
-    """Return the conversion of a float: out of range it is the nearest; a NaN is 0, or of 64 bits on either side the highest bit."""
-    bits = int(kind[1:])
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
-
-    def convert(value: float) -> int:
-        if math.isnan(value):
-            return 1 << (bits - 1) if "64" in source + kind else 0
-        return (
-            low
-            if value == -math.inf
-            else high
-            if value == math.inf
-            else min(max(ROUND[how](value), low), high)
-        )
-
-    return convert
+def to_integer(value: float, how: str, source: str, kind: str) -> int:
+    """Return a float converted: out of range it is the nearest; a NaN is 0, or of 64 bits on either side the highest bit."""
+    size = bits(kind)
+    low, high = (-(1 << (size - 1)), (1 << (size - 1)) - 1) if kind[0] == "s" else (0, (1 << size) - 1)
+    if math.isnan(value):
+        return 1 << (size - 1) if "64" in source + kind else 0
+    if math.isinf(value):
+        return low if value < 0 else high
+    return min(max(ROUND[how](value), low), high)
 
 
-def to_whole(how: str) -> Callable[[float], float]:
-    """Return the rounding of a float to a whole number, with its sign."""
-    return lambda value: math.copysign(float(ROUND[how](value)), value) if math.isfinite(value) else value
+def to_whole(value: float, how: str) -> float:
+    """Return a float rounded to a whole number, with its sign."""
+    return math.copysign(float(ROUND[how](value)), value) if math.isfinite(value) else value
 
 
 # ---- integers ----
+
+
+def bits(kind: str) -> int:
+    """Return how many bits a type has."""
+    return 8 * TYPES[kind].itemsize
 
 
 def trunc_div(a: int, b: int) -> int | None:
@@ -291,15 +284,9 @@ def shifted(value: int, by: int, bits: int) -> int:
     return value >> min(by, bits)
 
 
-def lookup(table: int) -> Callable[[int, int, int], int]:
+def lookup(table: int, a: int, b: int, c: int) -> int:
     """Return a function of three words bit by bit."""
-
-    def one(a: int, b: int, c: int) -> int:
-        return sum(
-            (table >> ((a >> k & 1) << 2 | (b >> k & 1) << 1 | (c >> k & 1)) & 1) << k for k in range(32)
-        )
-
-    return one
+    return sum((table >> ((a >> k & 1) << 2 | (b >> k & 1) << 1 | (c >> k & 1)) & 1) << k for k in range(32))
 
 
 def permuted(a: int, b: int, selector: int) -> int:
@@ -310,16 +297,6 @@ def permuted(a: int, b: int, selector: int) -> int:
         byte = both >> 8 * (nibble & 7) & 255
         found |= (255 * (byte >> 7) if nibble & 8 else byte) << 8 * k
     return found
-
-
-def funnel(left: bool, limit: Callable[[int], int]) -> Callable[[int, int, int], int]:
-    """Return a shift of two words of which one is the result."""
-
-    def one(low: int, high: int, by: int) -> int:
-        both = low | high << 32
-        return both << limit(by) >> 32 if left else both >> limit(by)
-
-    return one
 
 
 def field(a: int, at: int, width: int, bits: int, signed: bool) -> int:
@@ -356,7 +333,7 @@ def dotted(a: int, b: int, c: int, signed: bool) -> int:
     return sum(of(a, k) * of(b, k) for k in range(4)) + c
 
 
-COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+_ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b,
@@ -364,10 +341,11 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b and a == a and b == b,  # noqa: PLR0124 - a NaN is not itself
 }
-UNORDERED: dict[str, Callable[[Any, Any], bool]] = {
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    **_ORDERED,
     **{
         f"{name}u": lambda a, b, of=of: of(a, b) or math.isnan(a) or math.isnan(b)  # type: ignore[misc]
-        for name, of in COMPARE.items()
+        for name, of in _ORDERED.items()
     },
     "num": lambda a, b: a == a and b == b,  # noqa: PLR0124 - a NaN is not itself
     "nan": lambda a, b: a != a or b != b,  # noqa: PLR0124 - a NaN is not itself
@@ -377,6 +355,18 @@ JOIN: dict[str, Callable[[bool, bool], bool]] = {
     "or": lambda a, b: a or b,
     "xor": lambda a, b: a != b,
 }
+
+
+def both(how: str, join: str, a: Any, b: Any, other: bool) -> int:
+    """Return what setp makes of a comparison, 4, and of its contrary, 1, each joined with another predicate."""
+    found = COMPARE[how](a, b)
+    return 4 * JOIN[join](found, other) + JOIN[join](not found, other)
+
+
+def halves(how: str, join: str, a: Any, b: Any, other: bool, yes: int = 1) -> int:
+    """Return a word with a half for each of two comparisons, joined with another predicate."""
+    found = (JOIN[join](COMPARE[how](*pair), other) for pair in zip(a, b, strict=True))
+    return sum(yes * bool(one) << 16 * place for place, one in enumerate(found))
 
 
 def scaled(a: int, b: float, factor: float) -> float | None:
@@ -404,5 +394,5 @@ def turned(function: Callable[[float], float], a: float) -> float | None:
 
 def wrapped(value: int, kind: str) -> int:
     """Return what an integer type holds of a sum."""
-    bits, below = 8 * TYPES[kind].itemsize, 1 << 8 * TYPES[kind].itemsize - 1 if kind[0] == "s" else 0
-    return (value + below & (1 << bits) - 1) - below
+    below = 1 << bits(kind) - 1 if kind[0] == "s" else 0
+    return (value + below & (1 << bits(kind)) - 1) - below

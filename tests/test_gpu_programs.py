@@ -435,7 +435,7 @@ def test_uniform_registers(given: int) -> None:
         ^ ((low - 16 if low & 8 else low) & M32)
         ^ permuted(a, mask, 0x4321)
         ^ chosen
-        ^ lookup(0xCA)(a, mask, turned)
+        ^ lookup(0xCA, a, mask, turned)
     )
     assert found.tolist() == [(small ^ d9 ^ d8 >> x) & (1 << 64) - 1] * 32
 
