@@ -1,16 +1,30 @@
 """Memory, atomics, warps, control and barriers do what PTX says, and what no kernel may is an error with its place."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from detmatrix.scanner.gpu import sass
-from detmatrix.scanner.gpu.engine import LaunchError
+from detmatrix.scanner.gpu.engine import LaunchError, Result
 from tests.gpu_machine import ARCHITECTURES, instructions, recorded, run
-from tests.gpu_numbers import TYPES, converted, decoded, edges, encoded, flush, highest, lookup, permuted
+from tests.gpu_numbers import (
+    M32,
+    TYPES,
+    Array,
+    converted,
+    decoded,
+    edges,
+    encoded,
+    flush,
+    highest,
+    lookup,
+    permuted,
+    wrapped,
+)
 from tests.gpu_numbers import added as rounded_sum
 from tests.gpu_programs import (
     ACCESSES,
@@ -26,7 +40,6 @@ from tests.gpu_programs import (
 
 PROGRAMS = recorded("programs")[1]
 RANDOM = np.random.default_rng(36)
-M32 = 0xFFFFFFFF
 LANES = range(32)
 
 
@@ -38,9 +51,20 @@ def architecture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     return number
 
 
-def words(count: int, low: int = 0, high: int = 1 << 32) -> np.ndarray[Any, Any]:
+def words(count: int | tuple[int, ...], low: int = 0, high: int = 1 << 32) -> Array:
     """Return random words."""
     return RANDOM.integers(low, high, count, np.int64).astype(np.uint32)
+
+
+def gives(
+    expected: Any, name: str, *given: Any, behind: tuple[Any, ...] = (), kind: str = "u32", **options: Any
+) -> Result:
+    """Run a kernel whose results lie behind what it is given, and hold them against what is expected of it."""
+    wanted = np.array(expected, TYPES[kind])
+    found = np.zeros_like(wanted)
+    result = run(PROGRAMS, name, *given, found, *behind, **options)
+    assert found.tolist() == wanted.tolist()
+    return result
 
 
 def fault(name: str, *parameters: Any, **options: Any) -> LaunchError:
@@ -56,13 +80,9 @@ def fault(name: str, *parameters: Any, **options: Any) -> LaunchError:
 @pytest.mark.parametrize("space", SPACES)
 def test_loads_and_stores_of_all_sizes(space: str) -> None:
     """Each thread writes its bytes piece by piece, and reads them back with their sign."""
-    given = RANDOM.integers(0, 256, 32 * BYTES, np.uint8)
-    found, scratch = np.zeros((32, RESULTS), np.uint64), np.zeros(32 * BYTES // 4, np.uint32)
-
-    run(PROGRAMS, f"access_{space}", given, found, scratch)
-
-    for lane, row in enumerate(found.tolist()):
-        of = given[lane * BYTES :][:BYTES].tobytes()
+    given = RANDOM.integers(0, 256, (32, BYTES), np.uint8)
+    expected = []
+    for of in map(bytes, given):
         pieces = [
             int.from_bytes(of[at : at + size], "little", signed=kind[0] == "s") & (1 << 64) - 1
             for kind, (size, _, _) in ACCESSES.items()
@@ -70,28 +90,25 @@ def test_loads_and_stores_of_all_sizes(space: str) -> None:
         ]
         low, high = (int.from_bytes(of[at : at + 8], "little") for at in (0, 8))
         low ^= 1
-        assert row == [*pieces, low, low >> 32 | (low & M32) << 32, low, high]
+        expected.append([*pieces, low, low >> 32 | (low & M32) << 32, low, high])
+    assert len(expected[0]) == RESULTS
+
+    gives(expected, f"access_{space}", given, behind=(np.zeros(32 * BYTES // 4, np.uint32),), kind="u64")
 
 
 def test_constants_at_an_index() -> None:
     """Bytes, halves, words and double words of a table, with their signs."""
-    found = np.zeros((32, 32), np.uint8)
-
-    run(PROGRAMS, "constants", found, found)
-
-    table = bytes(TABLE)
-    for lane in LANES:
-        at = lane & 15
-        byte, half = table[at : at + 1], table[2 * at : 2 * at + 2]
-        signed = [
-            int.from_bytes(one, "little", signed=sign).to_bytes(4, "little", signed=sign)
-            for one in (byte, half)
+    table, expected = bytes(TABLE), []
+    for at in [*range(16)] * 2:
+        small = [
+            int.from_bytes(one, "little", signed=sign) & M32
+            for one in (table[at : at + 1], table[2 * at : 2 * at + 2])
             for sign in (False, True)
         ]
-        assert (
-            found[lane].tobytes()
-            == b"".join(signed) + table[4 * at : 4 * at + 4] + bytes(4) + table[8 * at : 8 * at + 8]
-        )
+        large = table[4 * at : 4 * at + 4] + bytes(4) + table[8 * at : 8 * at + 8]
+        expected.append([*small, *np.frombuffer(large, np.uint32)])
+
+    gives(expected, "constants", np.zeros(1, np.uint32))
 
 
 def test_windows_of_generic_addresses() -> None:
@@ -103,31 +120,13 @@ def test_windows_of_generic_addresses() -> None:
     assert found.tolist() == [(1, 0, 2)[lane % 3] for lane in LANES]
 
 
-def test_halves_of_local_memory() -> None:
-    """Stores of 16 bits, among them those of a signed type."""
-    given, found, zero = words(33), np.zeros(32, np.uint32), np.zeros(1, np.uint32)
-
-    run(PROGRAMS, "halves", given, found, zero)
-
-    for lane in LANES:
-        memory, at = bytearray(16), lane & 6
-        memory[at : at + 4] = int(given[lane]).to_bytes(4, "little")
-        first, second = (
-            int.from_bytes(memory[one : one + 2], "little", signed=sign)
-            for one, sign in ((2, True), (4, False))
-        )
-        assert found[lane] == (first ^ second << 16) & M32
-
-
 def test_copies_that_end_later() -> None:
     """cp.async copies, or writes zeros where its source is to be ignored."""
-    given, found = words(32 * 8), np.zeros(32 * 8, np.uint32)
-
-    run(PROGRAMS, "copies", given, found)
-
-    expected = given.reshape(32, 8).copy()
+    given = words((32, 8))
+    expected = given.copy()
     expected[:7, :4], expected[:, 7] = 0, M32
-    assert found.reshape(32, 8).tolist() == expected.tolist()
+
+    gives(expected, "copies", given)
 
 
 def _updated(operation: str, kind: str, far: bool) -> Callable[[int, int, int], int]:
@@ -220,12 +219,11 @@ def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
 
 def test_counts_in_shared_memory() -> None:
     """What ptxas makes of additions of 1: each lane counts at its place; barriers order them with what reads and clears it."""
-    given, found = words(64, 0, 20), np.zeros(64, np.uint32)
+    given = words(64, 0, 20)
 
-    result = run(PROGRAMS, "increments", given, found, block=(64, 1, 1), log=True)
+    result = gives(np.bincount(given, minlength=64), "increments", given, block=(64, 1, 1), log=True)
 
     assert result.pairs == (0, 0, 0)
-    assert found.tolist() == np.bincount(given, minlength=64).tolist()
 
 
 # ---- warps ----
@@ -234,34 +232,35 @@ def test_counts_in_shared_memory() -> None:
 @pytest.mark.parametrize(("mode", "width"), SHUFFLES)
 def test_shuffles(mode: str, width: int) -> None:
     """A lane gets another's value within its segment, its own beyond it, and is told which."""
-    given, by, found = words(32), words(32, 0, 40), np.zeros((32, 2), np.uint32)
-
-    run(PROGRAMS, f"shuffle_{mode}_{width}", given, by, found)
-
+    given, by, expected = words(32), words(32, 0, 40), []
     for lane in LANES:
         k, first = int(by[lane]) & 31, lane // width * width
         source = {"idx": first + k % width, "up": lane - k, "down": lane + k, "bfly": lane ^ k}[mode]
         # By PTX a butterfly may reach back beyond its segment, and an index is taken within it.
         inside = source >= first if mode == "up" else source < first + width
-        assert found[lane].tolist() == [given[source if inside else lane], inside]
+        expected.append([given[source if inside else lane], inside])
+
+    gives(expected, f"shuffle_{mode}_{width}", given, by)
 
 
-def test_votes() -> None:
+def mask(lanes: Iterable[int]) -> int:
+    """Return the bits of lanes."""
+    return sum(1 << lane for lane in lanes)
+
+
+@pytest.mark.parametrize("given", [RANDOM.integers(-20, 80, 32), np.full(32, 6), np.full(32, -1)])
+def test_votes(given: Array) -> None:
     """Ballot, all, any and uniform of all lanes, and those of each side of a branch."""
-    for given in (RANDOM.integers(-20, 80, 32), np.full(32, 6), np.full(32, -1)):
-        found = np.zeros((32, 8), np.uint32)
-
-        run(PROGRAMS, "votes", given.astype(np.int32), found)
-
-        yes = given > 5
-        ballot = sum(1 << lane for lane in LANES if yes[lane])
+    yes, expected = given > 5, []
+    for lane in LANES:
+        side = [one for one in LANES if yes[one] == yes[lane]]
+        inner = mask(one for one in side if (given[one] > 50 if yes[lane] else given[one] < 0))
         uniform = yes.all() or not yes.any()
-        for lane in LANES:
-            side = [one for one in LANES if yes[one] == yes[lane]]
-            inner = sum(1 << one for one in side if (given[one] > 50 if yes[lane] else given[one] < 0))
-            active = sum(1 << one for one in side)
-            told = [ballot, yes.all(), yes.any(), uniform, active, inner]
-            assert found[lane, [0, 2, 3, 4, 5, 6]].tolist() == told
+        expected.append(
+            [mask(np.flatnonzero(yes)), M32, yes.all(), yes.any(), uniform, mask(side), inner, inner]
+        )
+
+    gives(expected, "votes", given.astype(np.int32))
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -270,43 +269,35 @@ def test_matches(same: bool) -> None:
     given, wide = words(32, 0, 4), words(32, 0, 3).astype(np.uint64) << np.uint64(40)
     if same:
         given[:], wide[:] = 7, 1 << 50
-    found = np.zeros((32, 8), np.uint32)
-
-    run(PROGRAMS, "matches", given, found, wide)
-
+    expected = []
     for lane in LANES:
-        narrow = sum(1 << one for one in LANES if given[one] == given[lane])
-        other = sum(1 << one for one in LANES if wide[one] == wide[lane])
-        half = narrow & (0xFFFF if lane < 16 else 0xFFFF0000)
-        whole = M32 if same else 0
-        assert found[lane].tolist() == [narrow, whole, other, whole, same, same, half, half]
+        narrow, other = (mask(np.flatnonzero(of == of[lane])) for of in (given, wide))
+        half, whole = narrow & (0xFFFF if lane < 16 else 0xFFFF0000), M32 * same
+        expected.append([narrow, whole, other, whole, same, same, half, half])
+
+    gives(expected, "matches", given, behind=(wide,))
 
 
 def test_reductions_of_a_warp() -> None:
     """Redux of all kinds."""
-    given, found = words(32), np.zeros((32, 8), np.uint32)
-
-    run(PROGRAMS, "reductions", given, found)
-
+    given = words(32)
     signed = given.view(np.int32)
     expected = [signed.sum(), signed.min(), signed.max(), given.min(), given.max()]
     expected += [one.reduce(given) for one in (np.bitwise_and, np.bitwise_or, np.bitwise_xor)]
-    assert found.tolist() == [[int(one) & M32 for one in expected]] * 32
+
+    gives([[int(one) & M32 for one in expected]] * 32, "reductions", given)
 
 
 def test_special_registers() -> None:
     """Where a thread is: in its block, the grid and the warp."""
-    grid, block = (3, 2, 2), (5, 4, 3)
-    found = np.zeros((12 * 60, 16), np.uint32)
-
-    run(PROGRAMS, "specials", found, grid=grid, block=block)
-
-    for number, row in enumerate(found.tolist()):
-        at, thread = divmod(number, 60)
+    expected = []
+    for at, thread in product(range(12), range(60)):
         lane = thread % 32
         place = [thread % 5, thread // 5 % 4, thread // 20, at % 3, at // 3 % 2, at // 6, lane]
         masks = [1 << lane, (1 << lane) - 1, (2 << lane) - 1, -(2 << lane) & M32, -(1 << lane) & M32]
-        assert row[:12] == place + masks
+        expected.append([*place, *masks, 0, 0, 0, 0])
+
+    gives(expected, "specials", grid=(3, 2, 2), block=(5, 4, 3))
 
 
 def test_clocks_are_told() -> None:
@@ -333,18 +324,16 @@ def test_the_first_lane_reads_what_lanes_that_are_absent_never_wrote() -> None:
 # ---- control ----
 
 
-def test_a_switch() -> None:
-    """A table of branches, of which each lane takes its own."""
-    given, found = words(96, 0, 9), np.zeros(96, np.uint32)
-
-    run(PROGRAMS, "switch", given, found, block=(96, 1, 1))
-
-    for k in range(96):
-        of = [3 * k, k ^ 77, k << 5, 5 - k, k * k, ~k, k.bit_count(), int(f"{k:032b}"[::-1], 2), 99 + k]
-        assert found[k] == of[int(given[k])] & M32
+# What a thread makes of its word, by kernel, and what it leaves if it ends before. Words of a switch are small.
+ENDED = 123456
 
 
-def _loops(value: int) -> int | None:
+def _switched(k: int, value: int) -> int:
+    of = [3 * k, k ^ 77, k << 5, 5 - k, k * k, ~k, k.bit_count(), int(f"{k:032b}"[::-1], 2), 99 + k]
+    return of[value] & M32
+
+
+def _looped(_: int, value: int) -> int:
     outer, inner, total = value & 15, value >> 4 & 7, 0
     for _ in range(outer):
         for k in range(inner + 1):
@@ -354,101 +343,99 @@ def _loops(value: int) -> int | None:
             if total & 63 == 5:
                 break
         if total & 1023 == 1022:
-            return None
+            return ENDED
     return total
 
 
-@pytest.mark.parametrize("paths", range(4))
-def test_loops_that_diverge(paths: int) -> None:
-    """Each lane takes its own number of turns, leaves early or ends within; under every order of paths."""
-    given, found = words(256), np.full(256, 123456, np.uint32)
-
-    run(PROGRAMS, "loops", given, found, block=(256, 1, 1), orders={"paths": paths, "seed": 7})
-
-    assert found.tolist() == [123456 if (one := _loops(value)) is None else one for value in given.tolist()]
-
-
-def _fold(value: int) -> int:
+def _folded(value: int) -> int:
     signed = value - (1 << 32) if value >> 31 else value
     if signed <= 1:
         return 3
-    return (_fold(value - 3 & M32) * 3 + value if value & 1 else _fold(value >> 1) - value) & M32
+    return (_folded(value - 3 & M32) * 3 + value if value & 1 else _folded(value >> 1) - value) & M32
+
+
+def _predicated(_: int, value: int) -> int:
+    total = sum(3 ** (k % 15) + k for k in range(24) if value >> k & 1)
+    for k in range(24):
+        total = total if value >> k & 1 else total * 3 + k
+    return total & M32
+
+
+def _halved(lane: int, value: int) -> int:
+    memory, at = bytearray(16), lane & 6
+    memory[at : at + 4] = value.to_bytes(4, "little")
+    first, second = (int.from_bytes(memory[k : k + 2], "little", signed=k == 2) for k in (2, 4))
+    return (first ^ second << 16) & M32
+
+
+THREADS: dict[str, tuple[int, Callable[[int, int], int]]] = {
+    "switch": (96, _switched),
+    "loops": (256, _looped),
+    "calls": (64, lambda _, value: 7 if value >> 31 else _folded(value)),
+    "predicates": (64, _predicated),
+    "halves": (32, _halved),
+}
 
 
 @pytest.mark.parametrize("paths", range(4))
-def test_functions_that_call_themselves(paths: int) -> None:
-    """With a stack, and barriers of convergence that are saved on it; under every order of paths."""
-    given, found = words(64), np.zeros(64, np.uint32)
+@pytest.mark.parametrize("name", THREADS)
+def test_what_threads_compute_on_ways_of_their_own(name: str, paths: int) -> None:
+    """Under every order of paths.
 
-    run(PROGRAMS, "calls", given, found, block=(64, 1, 1), orders={"paths": paths, "seed": 7}, local=4096)
+    A table of branches; loops of which each lane takes its own number, leaves early or ends within; functions that call
+    themselves, with barriers of convergence that are saved on a stack; more predicates than there are, kept in registers
+    meanwhile; stores of 16 bits to local memory.
+    """
+    count, of = THREADS[name]
+    given, found = words(count + 1, 0, 9 if name == "switch" else 1 << 32), np.full(count, ENDED, np.uint32)
+    orders = {"paths": paths, "seed": 7}
 
-    assert found.tolist() == [7 if value >> 31 else _fold(value) for value in given.tolist()]
+    run(PROGRAMS, name, given, found, np.zeros(1, np.uint32), block=(count, 1, 1), orders=orders, local=4096)
 
-
-def test_more_predicates_than_there_are() -> None:
-    """They are kept in registers meanwhile."""
-    given, found = words(64), np.zeros(64, np.uint32)
-
-    run(PROGRAMS, "predicates", given, found, block=(64, 1, 1))
-
-    for value, was in zip(given.tolist(), found.tolist(), strict=True):
-        total = sum(3 ** (k % 15) + k for k in range(24) if value >> k & 1)
-        for k in range(24):
-            total = total if value >> k & 1 else total * 3 + k
-        assert was == total & M32
+    assert found.tolist() == [of(k, value) for k, value in enumerate(given[:count].tolist())]
 
 
 def test_bits_to_predicates() -> None:
     """Seven bits of a register become seven predicates at once."""
-    given, found = words(32), np.zeros((32, 8), np.uint32)
+    given = words(32)
 
-    run(PROGRAMS, "few_predicates", given, found)
-
-    assert found.tolist() == [
-        [(k + 10) * (value >> k & 1) if k < 7 else 0 for k in range(8)] for value in given.tolist()
-    ]
+    gives(
+        [[(k + 10) * (value >> k & 1) if k < 7 else 0 for k in range(8)] for value in given.tolist()],
+        "few_predicates",
+        given,
+    )
 
 
 @pytest.mark.parametrize("given", [*words(6).tolist(), 0, 1, M32])
 def test_uniform_registers(given: int) -> None:
     """What is the same in all lanes is computed once: the value is that of the last block."""
-    found, x = np.zeros(32, np.uint64), 4
-
-    run(PROGRAMS, "uniform", found, found, given, grid=(x + 1, 1, 1))
-
+    x = 4
     r7 = (given + x) * x & M32
     a = (r7 << 3) + given & M32
-    mask = (1 << x) - 1 << min(a, 32) & M32
-    turned = int(f"{mask:032b}"[::-1], 2)
-    count, top = turned.bit_count(), highest(a, signed=False) & M32
-    low = a & 15
-    sa, sm = (one - (1 << 32) if one >> 31 else one for one in (a, mask))
-    chosen = a if sa > sm and r7 < count else mask
-    total = a * mask + sa * sm & (1 << 64) - 1
+    masked = (1 << x) - 1 << min(a, 32) & M32
+    turned = int(f"{masked:032b}"[::-1], 2)
+    count, low = turned.bit_count(), a & 15
+    sa, sm = (wrapped(one, "s32") for one in (a, masked))
+    total = a * masked + sa * sm
     d8 = total << 5 & (1 << 64) - 1
-    d9 = (d8 - (1 << 64) if d8 >> 63 else d8) >> 3
-    small = (
-        count
-        ^ turned
-        ^ top
-        ^ low
-        ^ ((low - 16 if low & 8 else low) & M32)
-        ^ permuted(a, mask, 0x4321)
-        ^ chosen
-        ^ lookup(0xCA, a, mask, turned)
-    )
-    assert found.tolist() == [(small ^ d9 ^ d8 >> x) & (1 << 64) - 1] * 32
+    small = count ^ turned ^ highest(a, signed=False) & M32 ^ low ^ (low - 16 if low & 8 else low) & M32
+    small ^= permuted(a, masked, 0x4321) ^ (a if sa > sm and r7 < count else masked)
+    small ^= lookup(0xCA, a, masked, turned)
+    expected = (small ^ wrapped(d8, "s64") >> 3 ^ d8 >> x) & (1 << 64) - 1
+
+    found = np.zeros(32, np.uint64)
+    run(PROGRAMS, "uniform", found, found, given, grid=(x + 1, 1, 1))
+    assert found.tolist() == [expected] * 32
 
 
 @pytest.mark.parametrize("paths", range(4))
 def test_lanes_wait_for_one_another(paths: int) -> None:
     """What lanes hand over behind a synchronization is what all have then; under every order of paths."""
     given = np.random.default_rng(4).integers(-9, 9, 64, np.int32)
-    found = np.zeros(64, np.int32)
-    run(PROGRAMS, "meets", given, found, block=(64, 1, 1), orders={"paths": paths, "seed": 7})
-
     held = np.where(given < 0, 7, 8 + ((given & 3) + 1) * given)
-    assert np.array_equal(found, held[np.arange(64) ^ 1])
+
+    orders = {"paths": paths, "seed": 7}
+    gives(held[np.arange(64) ^ 1], "meets", given, kind="s32", block=(64, 1, 1), orders=orders)
 
 
 # ---- barriers ----
@@ -456,24 +443,19 @@ def test_lanes_wait_for_one_another(paths: int) -> None:
 
 def test_barriers_that_reduce() -> None:
     """A count, all and any over a block; and a count of the two warps of a barrier by number."""
-    given, found = RANDOM.integers(-20, 80, 128).astype(np.int32), np.zeros((128, 4), np.uint32)
-
-    run(PROGRAMS, "barriers", given, found, block=(128, 1, 1))
-
+    given = RANDOM.integers(-20, 80, 128).astype(np.int32)
     yes = given > 5
-    assert found.tolist() == [
-        [yes.sum(), yes.all(), not yes.all(), yes[k // 64 * 64 :][:64].sum()] for k in range(128)
-    ]
+    expected = [[yes.sum(), yes.all(), not yes.all(), yes[k // 64 * 64 :][:64].sum()] for k in range(128)]
+
+    gives(expected, "barriers", given, block=(128, 1, 1))
 
 
 @pytest.mark.parametrize("orders", [{}, {"warps": 1}, {"warps": 3, "seed": 5}])
 def test_barriers_of_some_warps(orders: dict[str, int]) -> None:
     """Numbered barriers with counts; who has ended is not waited for; warps that come by different ways meet."""
-    given, found = words(128), np.zeros(128, np.uint32)
+    given = words(128)
 
-    run(PROGRAMS, "staged", given, found, block=(128, 1, 1), orders=orders)
-
-    assert found.tolist() == [*given[:31:-1].tolist(), *[0] * 32]
+    gives([*given[:31:-1], *[0] * 32], "staged", given, block=(128, 1, 1), orders=orders)
 
 
 # ---- what no kernel may ----

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -61,7 +58,7 @@ int product(int type, const void *a, const void *b, void *c) {
 }
 int recurrent(void) { void *handle = 0; return cudnnCreate(&handle) || !handle || cudnnRNNForward(handle); }
 """
-# The process of a worker, whose interpreter is a thread that writes down what it is asked.
+# The process of a worker, whose interpreter is a thread that writes down what it is asked; it holds each answer against the right one.
 WORKER = """
 import ctypes, json, os, socket, struct, sys, threading
 from detmatrix.scanner.worker import simulated
@@ -70,7 +67,10 @@ ours, theirs = socket.socketpair()
 memory = os.memfd_create("device")
 os.ftruncate(memory, 16 << 30)
 BASE = 0x7A0000000000
-asked, told = [], {}
+asked = []
+
+def same(found, expected):
+    assert found == expected, (found, expected)
 
 def take(size):
     data = b""
@@ -82,7 +82,7 @@ def serve():
     while True:
         kind, size = struct.unpack("<II", take(8))
         data = take(size)
-        asked.append((kind, data.hex()))
+        asked.append((kind, data))
         status, reply = 0, b""
         if kind == 2:
             reply = struct.pack("<8iI4I", 40, 16, 0, 0, 256, 49136, 80, 80, 2, 0, 8, 8, 4)
@@ -103,9 +103,9 @@ cuda, code = simulated._libraries[0], ctypes.CDLL(caller)
 cuda.cudaGetErrorString.restype = cuda.cudaGetErrorName.restype = ctypes.c_char_p
 simulated.begin("canonical", 0, 3, 1e9)
 
-def malloc(size, function=cuda.cudaMalloc):
+def malloc(size, status=0):
     at = ctypes.c_void_p()
-    told["malloc"] = function(ctypes.byref(at), ctypes.c_size_t(size))
+    same(cuda.cudaMalloc(ctypes.byref(at), ctypes.c_size_t(size)), status)
     return at.value
 
 def free(at):
@@ -116,76 +116,121 @@ def memcpy(to, at, size, kind):
 
 def bytes_at(at, size):
     out = ctypes.create_string_buffer(size)
-    assert memcpy(ctypes.addressof(out), at, size, 2) == 0
-    return out.raw.hex()
+    same(memcpy(ctypes.addressof(out), at, size, 2), 0)
+    return out.raw
 
+# Allocations are aligned and apart, filled with NaN, lie in shared memory, and are limited; copies stay within.
 first, second = malloc(100), malloc(1000)
-told["places"] = [first - BASE, second - BASE]
-told["fresh"] = bytes_at(first, 8)
-told["shared"] = os.pread(memory, 4, 0).hex()
+same([first - BASE, second - BASE], [0, 1024])
+same(bytes_at(first, 8), b"\\xfa\\x7f" * 4)
+same(os.pread(memory, 4, 0), b"\\xfa\\x7f" * 2)
 host = ctypes.create_string_buffer(bytes(range(100)))
-told["copies"] = [memcpy(first, ctypes.addressof(host), 100, 1), memcpy(first, ctypes.addressof(host), 101, 1)]
-told["copied"] = bytes_at(first, 100) == bytes(range(100)).hex()
-told["set"] = cuda.cudaMemset(ctypes.c_void_p(first), 7, ctypes.c_size_t(2)), bytes_at(first, 3)
-told["freed"] = [free(first), free(first), free(second + 8), malloc(50) == first]
-told["limit"] = [malloc(9 << 30), told["malloc"], cuda.cudaGetErrorName(told["malloc"]).decode()]
+same([memcpy(first, ctypes.addressof(host), size, 1) for size in (100, 101)], [0, 1])
+same(bytes_at(first, 100), bytes(range(100)))
+same((cuda.cudaMemset(ctypes.c_void_p(first), 7, ctypes.c_size_t(2)), bytes_at(first, 3)), (0, b"\\7\\7\\2"))
+same([free(first), free(first), free(second + 8), malloc(50) == first], [0, 1, 1, True])
+same((malloc(9 << 30, 2), cuda.cudaGetErrorName(2)), (None, b"cudaErrorMemoryAllocation"))
 cuda.cudaGetLastError()
+
+# A launch sends the fat binary once, asks for the kernel once, and then all that the interpreter needs.
 scale, refused, variable = (ctypes.addressof(ctypes.c_char.in_dll(code, n)) for n in ("scale", "refused", "variable"))
 code.launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_float, ctypes.c_uint]
 asked.clear()
-told["launch"] = code.launch(scale, second, 2.5, 32), code.launch(scale, second, 2.5, 64)
-told["asked"] = list(asked)
-told["large"] = code.launch(scale, second, 2.5, 512), cuda.cudaGetLastError()
-told["nowhere"] = code.launch(variable + 999, second, 2.5, 32), cuda.cudaGetLastError()
-error = code.launch(refused, second, 2.5, 32)
-told["refused"] = error, cuda.cudaPeekAtLastError(), cuda.cudaGetLastError(), cuda.cudaGetLastError(), cuda.cudaGetErrorString(error).decode()
-blocks = ctypes.c_int()
-told["blocks"] = cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor(ctypes.byref(blocks), ctypes.c_void_p(scale), 64, ctypes.c_size_t(0)), blocks.value
+same((code.launch(scale, second, 2.5, 32), code.launch(scale, second, 2.5, 64)), (0, 0))
+same([kind for kind, _ in asked], [1, 2, 4, 4])
+image, function, launch, _ = (data for _, data in asked)
+same(image[8:], struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 8) + b"cubins!\\0")
+same(function, image[:8] + b"scale")
+head = struct.pack("<6IQII5s", 3, 2, 1, 32, 1, 1, 64, 0, 5, b"scale")
+parameters = struct.pack("<IQf", 12, second, 2.5)
+same(launch[8:], head + parameters + struct.pack("<I4Q", 2, first, 52, second, 1000))
+
+# What a kernel did wrong is the text of CUDA's error, once; what is not simulated says so by its name.
+for kernel, threads, status in ((scale, 512, 701), (variable + 999, 32, 98)):
+    same((code.launch(kernel, second, 2.5, threads), cuda.cudaGetLastError()), (status, status))
+same(code.launch(refused, second, 2.5, 32), 719)
+same([cuda.cudaPeekAtLastError(), cuda.cudaGetLastError(), cuda.cudaGetLastError()], [719, 719, 0])
+same(cuda.cudaGetErrorString(719), b"refused: bad address 0x10 at 0x40")
+missing = "cudaGraphLaunch: the simulated GPU does not have this function"
+same((code.graph(), cuda.cudaGetErrorString(801).decode()), (801, missing))
+blocks, driver = ctypes.c_int(), ctypes.c_void_p()
+same([(cuda.cudaDeviceGetAttribute(ctypes.byref(blocks), n, 0), blocks.value) for n in (16, 75)], [(0, 108), (0, 8)])
+same(cuda.cudaDeviceGetAttribute(ctypes.byref(blocks), 9999, 0), 801)
+same(cuda.cudaGetDriverEntryPoint(b"cuNoSuchThing", ctypes.byref(driver), ctypes.c_ulonglong(0), None), 0)
+same((ctypes.CFUNCTYPE(ctypes.c_int)(driver.value)(), code.recurrent()), (801, 0))
+
+# Occupancy and the places of variables come from the interpreter, and copies stay within a variable.
+occupancy = cuda.cudaOccupancyMaxActiveBlocksPerMultiprocessor
+same((occupancy(ctypes.byref(blocks), ctypes.c_void_p(scale), 64, ctypes.c_size_t(0)), blocks.value), (0, 5))
 value = ctypes.c_uint(0x12345678)
-told["symbol"] = cuda.cudaMemcpyToSymbol(ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(0), 1), os.pread(memory, 4, 15 << 30).hex()
-told["beyond"] = cuda.cudaMemcpyToSymbol(ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(2), 1)
-told["graph"] = code.graph(), cuda.cudaGetErrorString(801).decode()
-told["attributes"] = [(cuda.cudaDeviceGetAttribute(ctypes.byref(blocks), n, 0), blocks.value) for n in (16, 75, 9999)]
-driver = ctypes.c_void_p()
-told["driver"] = cuda.cudaGetDriverEntryPoint(b"cuNoSuchThing", ctypes.byref(driver), ctypes.c_ulonglong(0), None), ctypes.CFUNCTYPE(ctypes.c_int)(driver.value)()
-told["recurrent"] = code.recurrent()
+for at, status in ((0, 0), (2, 1)):
+    to = (ctypes.c_void_p(variable), ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_size_t(at), 1)
+    same(cuda.cudaMemcpyToSymbol(*to), status)
+same(os.pread(memory, 4, 15 << 30), bytes(value))
+
+# A cubin is a module whose kernels are launched as PyTorch's own are; PTX, which the driver would compile, is refused.
 lib = ctypes.CDLL("libcuda.so.1")
-cubin = struct.pack("<5s27xQQ6xHHHH2x", b"\x7fELF\2", 64, 64, 56, 0, 64, 1) + struct.pack("<II16xQQ24x", 0, 1, 128, 3) + b"abc"
+cubin = struct.pack("<5s27xQQ6xHHHH2x", b"\\x7fELF\\2", 64, 64, 56, 0, 64, 1) + struct.pack("<II16xQQ24x", 0, 1, 128, 3) + b"abc"
 module, function, place, size, count = (ctypes.c_void_p() for _ in range(5))
 by = [ctypes.byref(one) for one in (module, function, place, size, count)]
 asked.clear()
-told["modules"] = lib.cuInit(0), lib.cuDeviceGetCount(by[4]), lib.cuModuleLoadData(by[0], b".version 8.0"), lib.cuModuleLoadData(by[0], cubin + b"beyond")
-told["functions"] = lib.cuModuleGetFunction(by[1], module, b"scale"), lib.cuModuleGetGlobal_v2(by[2], by[3], module, b"v"), place.value - BASE, size.value
+same((lib.cuInit(0), lib.cuDeviceGetCount(by[4])), (0, 0))
+same([lib.cuModuleLoadData(by[0], data) for data in (b".version 8.0", cubin + b"beyond")], [209, 0])
+same((lib.cuModuleGetFunction(by[1], module, b"scale"), lib.cuModuleGetGlobal_v2(by[2], by[3], module, b"v")), (0, 0))
+same((place.value - BASE, size.value), (15 << 30, 4))
 config = struct.pack("<7I4xQQI4x", 3, 2, 1, 32, 1, 1, 64, 0, 0, 0)
 data, scaled = ctypes.c_void_p(second), ctypes.c_float(2.5)
 arguments = (ctypes.c_void_p * 2)(ctypes.addressof(data), ctypes.addressof(scaled))
-told["ex"] = lib.cuLaunchKernelEx(config, function, arguments, None), lib.cuLaunchKernel(function, 3, 2, 1, 32, 1, 1, 64, None, arguments, None)
-told["loaded"] = list(asked)
-told["of functions"] = [(lib.cuFuncGetAttribute(ctypes.byref(blocks), n, function), blocks.value) for n in (0, 1, 4)]
+same((lib.cuLaunchKernelEx(config, function, arguments, None), lib.cuLaunchKernel(function, 3, 2, 1, 32, 1, 1, 64, None, arguments, None)), (0, 0))
+same([kind for kind, _ in asked], [1, 2, 5, 4, 4])
+image = asked[0][1]
+same((image[8:][:5], len(image[8:]), image[-3:]), (b"\\x7fELF\\2", 131, b"abc"))
+same([data for _, data in asked[1:]], [image[:8] + one for one in (b"scale", b"v", launch[8:], launch[8:])])
+same([(lib.cuFuncGetAttribute(ctypes.byref(blocks), n, function), blocks.value) for n in (0, 1, 4)], [(0, 256), (0, 16), (0, 40)])
 host = ctypes.create_string_buffer(8)
-told["pointers"] = lib.cuPointerGetAttribute(by[2], 3, data), place.value == second, lib.cuPointerGetAttribute(by[2], 3, host)
-told["inside"] = lib.cuGetProcAddress_v2(b"cuInit", by[1], 13000, ctypes.c_ulonglong(0), None)
-told["products"] = []
+same((lib.cuPointerGetAttribute(by[2], 3, data), place.value), (0, second))
+same(lib.cuPointerGetAttribute(by[2], 3, host), 1)
+same(lib.cuGetProcAddress_v2(b"cuInit", by[1], 13000, ctypes.c_ulonglong(0), None), 801)
+
+# The CPU multiplies what PyTorch hands to cuBLAS, and rounds once: to the nearest, of two to the even one.
+exact = (2 * (10 + 2**-13 + 3 * 2**-24) + 2, 2 * (40 + 5 * 2**-14 + 2**-25) - 0.5)
 for kind, form in ((0, "f"), (2, "e")):
     c = ctypes.create_string_buffer(struct.pack(f"<2{form}", 4, -1))
     a, b = struct.pack(f"<6{form}", 1, 2, 3, 4, 5, 0.5), struct.pack(f"<3{form}", 10, 2**-14, 2**-24)
-    told["products"].append((code.product(kind, a, b, c), struct.unpack_from(f"<2{form}", c.raw)))
-told["report"] = simulated.report()
+    same((code.product(kind, a, b, c), c.raw[:-1]), (0, struct.pack(f"<2{form}", *exact)))
+
+# What was met since is told.
+launches, faults, libraries, products, *others = simulated.report()
+same(others, [None, [3], {}, False, True, (0, 0), (False, False), "", 0])
+same((launches, faults[:2]), (["scale"], [("fault", "bad"), ("unknown", missing)]))
+same([text.split(":")[0] for _, text in faults[2:]], [
+    "cudaDeviceGetAttribute of attribute 9999",
+    "cuNoSuchThing",
+    "a library has a CUDA runtime of its own in it; link it with the shared one (nvcc -cudart shared)",
+])
+same(libraries, ["cudnnRNNForward", "cuModuleLoadData of PTX, which the driver compiles"])
+same(products, ["cublasGemmEx"])
+
+# In the class of memory an allocation is filled with other values in each execution, the same for the same number.
 fills = []
 for number in (0, 1, 2, 0):
     simulated.begin("memory", number, 3, 1e9)
     at = malloc(64)
     fills.append(bytes_at(at, 64))
     free(at)
-told["fills"] = fills
+same(fills[1:], [bytes(64), b"\\xff\\x7b" * 32, fills[0]])
+same(len({fills[0][i : i + 8] for i in range(0, 64, 8)}), 8)
+
+# Where nothing is executed memory is as large as that of the device, holds zeros, and takes none of the machine; products are written
+# down alone.
 simulated.begin("canonical", 0, 3, 1e9, skip=True)
 at = malloc(9 << 30)
-told["blank"] = [bytes_at(at, 64), bytes_at(at + (9 << 30) - 64, 64)]
+same([bytes_at(at, 64), bytes_at(at + (9 << 30) - 64, 64)], [bytes(64)] * 2)
 c = ctypes.create_string_buffer(8)
-told["blank"] += [code.product(0, bytes(24), bytes(12), c), simulated.report()[3]]
+same((code.product(0, bytes(24), bytes(12), c), simulated.report()[3]), (0, products))
 free(at)
-print(json.dumps(told))
-sys.stdout.flush()
+
+# A child has no GPU, and a worker ends with its interpreter.
 child = os.fork()
 if not child:
     os._exit(code.launch(scale, second, 2.5, 32) == 719)
@@ -195,10 +240,9 @@ code.launch(scale, second, 2.5, 32)
 """
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what a worker saw that called the stand-ins, made for a library that wants them as a build of torch does."""
-    folder = tmp_path_factory.mktemp("caller")
+def test_what_compiled_code_is_answered(tmp_path: Path) -> None:
+    """By stand-ins that are made for a library that wants them as a build of torch does."""
+    folder = tmp_path
     try:
         command = [*build.compiler(), "-shared", "-fPIC"]
     except UsageError as error:
@@ -240,110 +284,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     assert done.returncode == process.LOST, done.stderr
     assert done.stderr == "the process of the simulated GPU has ended\n"
-    return dict(json.loads(done.stdout))
-
-
-def test_memory(told: dict[str, Any]) -> None:
-    """Allocations are aligned and apart, filled with NaN, lie in shared memory, and are limited; copies stay within."""
-    assert told["places"] == [0, 1024]
-    assert told["fresh"] == "fa7f" * 4
-    assert told["shared"] == "fa7f" * 2
-    assert told["copies"] == [0, 1]
-    assert told["copied"]
-    assert told["set"] == [0, "070702"]
-    assert told["freed"] == [0, 1, 1, True]
-    assert told["limit"] == [None, 2, "cudaErrorMemoryAllocation"]
-
-
-def test_launch(told: dict[str, Any]) -> None:
-    """A launch sends the fat binary once, asks for the kernel once, and then all that the interpreter needs."""
-    assert told["launch"] == [0, 0]
-    kinds = [kind for kind, _ in told["asked"]]
-    assert kinds == [1, 2, 4, 4]
-    image, function, launch, _ = (bytes.fromhex(data) for _, data in told["asked"])
-    assert image[8:] == (0xBA55ED50).to_bytes(4, "little") + bytes([1, 0, 16, 0, 8]) + bytes(7) + b"cubins!\0"
-    assert function == image[:8] + b"scale"
-    words = [int.from_bytes(launch[i : i + 4], "little") for i in range(8, 32, 4)]
-    assert words == [3, 2, 1, 32, 1, 1]
-    second = 0x7A0000000000 + 1024
-    rest = launch[32:]
-    assert rest[:12] == (64).to_bytes(8, "little") + bytes(4)
-    parameters = second.to_bytes(8, "little") + bytes.fromhex("00002040")
-    assert rest[12:37] == b"\5\0\0\0scale" + b"\x0c\0\0\0" + parameters
-    ranges = [int.from_bytes(rest[i : i + 8], "little") for i in range(41, len(rest), 8)]
-    assert ranges == [0x7A0000000000, 52, second, 1000]
-
-
-def test_what_the_driver_loads(told: dict[str, Any]) -> None:
-    """A cubin is a module whose kernels are launched as PyTorch's own are; PTX, which the driver would compile, is refused."""
-    assert told["modules"] == [0, 0, 209, 0]
-    assert told["functions"] == [0, 0, 15 << 30, 4]
-    assert told["ex"] == [0, 0]
-    (image, function, symbol, *launches), kinds = (
-        [bytes.fromhex(data) for _, data in told["loaded"]],
-        [kind for kind, _ in told["loaded"]],
-    )
-    assert kinds == [1, 2, 5, 4, 4]
-    assert (image[8:][:5], len(image[8:]), image[-3:]) == (b"\x7fELF\2", 131, b"abc")
-    assert (function, symbol) == (image[:8] + b"scale", image[:8] + b"v")
-    _, ours = next((kind, data) for kind, data in told["asked"] if kind == 4)
-    assert launches == [image[:8] + bytes.fromhex(ours)[8:]] * 2
-    assert told["of functions"] == [[0, 256], [0, 16], [0, 40]]
-    assert told["pointers"] == [0, True, 1]
-
-
-def test_errors(told: dict[str, Any]) -> None:
-    """What a kernel did wrong is the text of CUDA's error, once; what is not simulated says so by its name."""
-    assert told["refused"] == [719, 719, 719, 0, "refused: bad address 0x10 at 0x40"]
-    assert told["large"] == [701, 701]
-    assert told["nowhere"] == [98, 98]
-    missing = "cudaGraphLaunch: the simulated GPU does not have this function"
-    assert told["graph"] == [801, missing]
-    assert told["attributes"][:2] == [[0, 108], [0, 8]]
-    assert told["attributes"][2][0] == 801
-    assert told["driver"] == [0, 801]
-    launches, faults, libraries, products, *others = told["report"]
-    assert others == [None, [3], {}, False, True, [0, 0], [False, False], "", 0]
-    assert launches == ["scale"]
-    assert faults[:2] == [["fault", "bad"], ["unknown", missing]]
-    assert [text.split(":")[0] for _, text in faults[2:]] == [
-        "cudaDeviceGetAttribute of attribute 9999",
-        "cuNoSuchThing",
-        "a library has a CUDA runtime of its own in it; link it with the shared one (nvcc -cudart shared)",
-    ]
-    assert told["inside"] == 801
-    assert told["recurrent"] == 0
-    compiled = "cuModuleLoadData of PTX, which the driver compiles"
-    assert (libraries, products) == (["cudnnRNNForward", compiled], ["cublasGemmEx"])
-
-
-def test_products(told: dict[str, Any]) -> None:
-    """The CPU multiplies what PyTorch hands to cuBLAS, and rounds once: to the nearest, of two to the even one."""
-    exact = [2 * (10 + 2**-13 + 3 * 2**-24) + 2, 2 * (40 + 5 * 2**-14 + 2**-25) - 0.5]
-    for (status, got), form in zip(told["products"], "fe", strict=True):
-        assert status == 0
-        assert got == [struct.unpack(f"<{form}", struct.pack(f"<{form}", one))[0] for one in exact]
-
-
-def test_what_the_interpreter_knows(told: dict[str, Any]) -> None:
-    """Occupancy and the places of variables come from the interpreter, and copies stay within a variable."""
-    assert told["blocks"] == [0, 5]
-    assert told["symbol"] == [0, "78563412"]
-    assert told["beyond"] == 1
-
-
-def test_fills(told: dict[str, Any]) -> None:
-    """In the class of memory an allocation is filled with other values in each execution, the same for the same number."""
-    random, zeros, huge, again = told["fills"]
-    assert random == again
-    assert len({random[i : i + 16] for i in range(0, 128, 16)}) == 8
-    assert zeros == "00" * 64
-    assert huge == "ff7b" * 32
-
-
-def test_memory_where_nothing_is_executed(told: dict[str, Any]) -> None:
-    """It is as large as that of the device, holds zeros, and takes none of the machine; products are written down alone."""
-    assert told["blank"] == ["00" * 64, "00" * 64, 0, told["report"][3][:1]]
 
 
 @pytest.fixture
