@@ -22,11 +22,6 @@ _ALERT = re.compile(rf"(?P<caller>\S(?:.*\S)?) {re.escape(ALERT)}")
 REFUSAL = "This compiled backward function is being run with torch.use_deterministic_algorithms(True)"
 
 
-def is_refusal(text: str) -> bool:
-    """Tell whether a text is, or holds, that of a compiled backward phase that refuses to run with the flag on."""
-    return REFUSAL in text
-
-
 def caller_in(text: str) -> str | None:
     """Return the caller named in an alert's text, or ``None`` if it is something else."""
     if found := _ALERT.match(text):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import lzma
 import re
 import shutil
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from detmatrix.scanner.gpu import isa, sass
+from detmatrix.scanner.gpu.build import of_nvidia
 from detmatrix.scanner.gpu.cubin import Cubin
 from detmatrix.scanner.gpu.engine import Orders, Result, launch
 
@@ -32,11 +32,7 @@ _placed = iter(_VARIABLES)
 
 def assembler() -> str | None:
     """Return the path of ptxas: that of the package ``nvidia-cuda-nvcc``, or one that the path has."""
-    spec = importlib.util.find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for path in Path(folder).glob("*/bin/ptxas"):
-            return str(path)
-    return shutil.which("ptxas")
+    return of_nvidia("*/bin/ptxas") or shutil.which("ptxas")
 
 
 def assembled(ptx: str, architecture: int = 80) -> bytes:

@@ -351,11 +351,11 @@ def _folded(value: int) -> int:
     signed = value - (1 << 32) if value >> 31 else value
     if signed <= 1:
         return 3
-    return (_folded(value - 3 & M32) * 3 + value if value & 1 else _folded(value >> 1) - value) & M32
+    return M32 & (_folded(value - 3 & M32) * 3 + value if value & 1 else _folded(value >> 1) - value)
 
 
 def _predicated(_: int, value: int) -> int:
-    total = sum(3 ** (k % 15) + k for k in range(24) if value >> k & 1)
+    total: int = sum(3 ** (k % 15) + k for k in range(24) if value >> k & 1)
     for k in range(24):
         total = total if value >> k & 1 else total * 3 + k
     return total & M32

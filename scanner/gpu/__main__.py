@@ -22,7 +22,7 @@ from typing import Any
 
 from detmatrix.scanner.errors import DetmatrixError
 from detmatrix.scanner.gpu import sass
-from detmatrix.scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins, demangled, shortened
+from detmatrix.scanner.gpu.cubin import Cubin, CubinError, CubinKernel, cubins, readable
 from detmatrix.scanner.gpu.device import GpuTable, blocks_per_multiprocessor, device
 from detmatrix.scanner.gpu.engine import KINDS, MOST_PAIRS, Conflict, LaunchError, Result, launch, orders_of
 from detmatrix.scanner.schedules import CANONICAL, MEMORY, PAIR, SCOPES, shown_in
@@ -227,12 +227,10 @@ class SassInterpreter:
             conflicts = _joined([it for _, it in self._logged], self._pairs)
         if self._asked.get("traced") and self._asked["class"] == CANONICAL:
             self._canonical = self._left
-        names, blocks = zip(*self._launches, strict=True) if self._launches else ((), ())
-        told = set(names) if self._asked.get("skip") else ()
         said = {
-            "launches": names,
-            "blocks": blocks,
-            "names": {one: shortened(demangled(one)) for one in told},
+            "launches": [name for name, _ in self._launches],
+            "blocks": [blocks for _, blocks in self._launches],
+            "names": {name: readable(name) for name, _ in self._launches if self._asked.get("skip")},
             "faults": self._faults,
             "conflicts": conflicts,
             "approximates": self._approximates,
@@ -256,7 +254,7 @@ class SassInterpreter:
         changed = zip(SCOPES, result.pairs, strict=True)
         if result.doubts or any(pairs and shown_in(self._asked["class"], scope) for scope, pairs in changed):
             return ""
-        return shortened(demangled(kernel.name))
+        return readable(kernel.name)
 
 
 def _chosen(pairs: list[tuple[int, CubinKernel, Conflict]]) -> list[tuple[int, CubinKernel, Conflict]]:
@@ -282,12 +280,7 @@ def _joined(found: list[Result], pairs: list[tuple[int, CubinKernel, Conflict]])
         "commuting": sum(one.commuting for one in found),
         "tame": sum(one.tame for one in found),
         "told": [
-            {
-                "launch": launch,
-                "kernel": shortened(demangled(kernel.name)),
-                "source": kernel.source,
-                **one._asdict(),
-            }
+            {"launch": launch, "kernel": readable(kernel.name), "source": kernel.source, **one._asdict()}
             for launch, kernel, one in pairs
         ],
         "inexact": any(set(pair.kinds) == {"float add"} for one in found for pair in one.conflicts),

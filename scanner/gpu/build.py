@@ -73,7 +73,10 @@ def built(purpose: str, files: Mapping[str, str], libraries: Sequence[SharedLibr
         UsageError: There is no compiler, it fails, or the cache cannot be written.
     """
     command = compiler()
-    identity = [sys.platform, os.uname().machine, command[-2:], _said([*command, "--version"]), _FLAGS]
+    told = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, errors="replace", check=False
+    )
+    identity = [sys.platform, os.uname().machine, command[-2:], told.stdout, _FLAGS]
     described = json.dumps([identity, sorted(files.items()), [vars(one) for one in libraries]])
     key = sha256(described.encode()).hexdigest()
     root = _cache_root()
@@ -135,12 +138,6 @@ def _cache_root() -> Path:
     # What is not absolute is to be ignored, as the specification of the variable says.
     base = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     return base / "detmatrix" / "gpu"
-
-
-def _said(command: Sequence[str]) -> str:
-    """Return what a compiler says of itself; an empty text if it does not."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    return done.stdout
 
 
 def _build(

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -357,8 +358,7 @@ def source_of(text: str) -> str:
     return re.sub(r"_(cuh?|cpp)$", r".\1", local[2][: int(local[1])]) if local else ""
 
 
-def demangled(name: str) -> str:
-    """Return the name of a kernel as its source has it, as far as a demangler is there."""
+def _demangled(name: str) -> str:
     try:
         from cpp_demangle import demangle  # noqa: PLC0415 - has wheels for some systems alone
     except ImportError:
@@ -369,10 +369,11 @@ def demangled(name: str) -> str:
         return name
 
 
-def shortened(name: str) -> str:
-    """Return a demangled name without its parameters, namespaces, and what stands in the arguments of its template."""
+@cache
+def readable(name: str) -> str:
+    """Return the name of a kernel as its source has it, without its parameters, namespaces, and what stands in the arguments of its template."""
     head, arguments, depth = "", "", 0
-    for part in _BRACKETS.split(name.replace("(anonymous namespace)::", "")):
+    for part in _BRACKETS.split(_demangled(name).replace("(anonymous namespace)::", "")):
         if part in ("<", "(", "{"):
             if depth == 0 and part == "(":
                 break

@@ -11,7 +11,6 @@ import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from detmatrix.scanner.elf import MAGIC, Section, sections, text
@@ -87,14 +86,6 @@ long gpu_standin(const char *name, const char *results, int computes, long *a);
 """
 
 
-@dataclass
-class Wanted:
-    """What a build wants of one library."""
-
-    symbols: set[str] = field(default_factory=set)  # names of functions
-    version: str = ""  # of the symbols; an empty text if they have none
-
-
 def sources(
     folder: Path, of: GpuTable, versions: dict[str, int]
 ) -> tuple[dict[str, str], list[SharedLibrary]]:
@@ -103,7 +94,7 @@ def sources(
     Raises:
         UsageError: It is no build for CUDA 13.
     """
-    wanted = wanted_of(folder)
+    wanted, versioned = _wanted(folder)
     files = {path.name: path.read_text(encoding="utf-8") for path in sorted(_HERE.glob("*.[ch]"))}
     files["device.h"] = as_header(of) + "".join(
         f"#define {name}_VERSION {number}\n" for name, number in versions.items()
@@ -111,14 +102,14 @@ def sources(
     order = sorted(wanted, key=lambda name: name != _RUNTIME)
     libraries = []
     for name in order:
-        stem, known = name.partition(".")[0].removeprefix("lib"), wanted[name]
-        stubs = [_stub(name, symbol) for symbol in sorted(known.symbols)]
+        stem, version = name.partition(".")[0].removeprefix("lib"), versioned.get(name, "")
+        stubs = [_stub(name, symbol) for symbol in sorted(wanted[name])]
         files[f"{stem}-stubs.c"] = _HEAD + "\n".join(stubs) + "\n"
-        files[f"{stem}.map"] = f"{known.version} {{ global: *; }};\n"
+        files[f"{stem}.map"] = f"{version} {{ global: *; }};\n"
         own = (f"{stem}.c",) if f"{stem}.c" in files else ()
         linked = ("-ldl",) if name == _RUNTIME else (_RUNTIME, "-lm")
-        versioned = (f"-Wl,--version-script,{stem}.map",) if known.version else ()
-        flags = ("-O1", f"-Wl,-soname,{name}", *versioned, *linked)
+        script = (f"-Wl,--version-script,{stem}.map",) if version else ()
+        flags = ("-O1", f"-Wl,-soname,{name}", *script, *linked)
         libraries.append(SharedLibrary(name, (f"{stem}-stubs.c", *own), flags))
     files["order.txt"] = "".join(f"{name}\n" for name in order)
     return files, libraries
@@ -134,14 +125,15 @@ def _stub(library: str, symbol: str) -> str:
     return f'STUB({symbol}, "{results}", {int(not _QUIET.search(symbol))})'
 
 
-def wanted_of(folder: Path) -> dict[str, Wanted]:
-    """Return what the libraries of a folder want of each NVIDIA library."""
-    wanted: dict[str, Wanted] = defaultdict(Wanted)
+def _wanted(folder: Path) -> tuple[dict[str, set[str]], dict[str, str]]:
+    """Return which functions the libraries of a folder want of each NVIDIA library, and the version of its symbols, if they have one."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    versions: dict[str, str] = {}
     unversioned: set[str] = set()
     for path in sorted(folder.glob("*.so*")):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data[: len(MAGIC)] == MAGIC:
-                unversioned |= _add_wanted(data, wanted)
+                unversioned |= _add_wanted(data, wanted, versions)
     if _RUNTIME not in wanted:
         raise UsageError(
             f"{folder}: is no build of torch for CUDA 13, the only one whose GPU can be simulated"
@@ -150,16 +142,16 @@ def wanted_of(folder: Path) -> dict[str, Wanted]:
     wanted["libcuda.so.1"] = wanted["libcuda.so.1"]
     management = folder / "libc10_cuda.so"
     named = re.findall(rb"\0(nvml[A-Z]\w+)(?=\0)", management.read_bytes() if management.exists() else b"")
-    wanted[_MANAGEMENT].symbols |= {name.decode() for name in named}
+    wanted[_MANAGEMENT] |= {name.decode() for name in named}
     for symbol in unversioned:
         stem = next((lib for prefix, lib in _PREFIXES.items() if symbol.startswith(prefix)), "")
         name = next((one for one in sorted(wanted) if one.startswith(f"{stem}.so")), "")
         if name or _DRIVER.match(symbol):
-            wanted[name or "libcuda.so.1"].symbols.add(symbol)
-    return dict(wanted)
+            wanted[name or "libcuda.so.1"].add(symbol)
+    return wanted, versions
 
 
-def _add_wanted(data: mmap.mmap, wanted: dict[str, Wanted]) -> set[str]:
+def _add_wanted(data: mmap.mmap, wanted: dict[str, set[str]], versions: dict[str, str]) -> set[str]:
     """Add what one ELF file wants of NVIDIA's libraries, and return the symbols that name no library."""
     unversioned = set()
     for name in _needed(data):
@@ -167,8 +159,8 @@ def _add_wanted(data: mmap.mmap, wanted: dict[str, Wanted]) -> set[str]:
             wanted[name] = wanted[name]
     for symbol, version, library in _undefined(data):
         if _NVIDIA.match(library):
-            wanted[library].symbols.add(symbol)
-            wanted[library].version = version
+            wanted[library].add(symbol)
+            versions[library] = version
         elif not library:
             unversioned.add(symbol)
     return unversioned

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.scanner.alerts import alert_caller, is_refusal
+from detmatrix.scanner.alerts import REFUSAL, alert_caller
 from detmatrix.scanner.observations.records import (
     Blank,
     Compiled,
@@ -356,7 +356,7 @@ def _judged(ordered: Sequence[Observation], constant: str, *, strict: bool) -> C
         reason=reason,
         compiled=compiled,
         simulated=simulation,
-        refused=all(one.outcome == "raised" and is_refusal(one.message or "") for one in failed),
+        refused=all(one.outcome == "raised" and REFUSAL in (one.message or "") for one in failed),
     )
 
 
