@@ -47,36 +47,38 @@ def run(
     return out.tobytes(), result
 
 
-@pytest.mark.parametrize(
-    ("name", "grid", "block", "scope"),
-    [
-        ("add_by_blocks", 8, 32, "blocks"),
-        ("add_by_warps", 1, 256, "warps"),
-        ("add_by_lanes", 1, 8, "lanes"),
-        ("store_by_blocks", 8, 32, "blocks"),
-        ("store_by_lanes", 1, 8, "lanes"),
-        ("read_and_write", 8, 32, "blocks"),
-        ("reduce_without_barriers", 1, 64, "warps"),
-        ("exchange_on_paths", 1, 8, "lanes"),
-        ("ticket", 8, 32, "blocks"),
-        ("last_block", 8, 32, "blocks"),
-        ("chain", 8, 32, "blocks"),
-        ("store_wide", 4, 32, "blocks"),
-        ("count_and_read", 3, 32, "blocks"),
-        ("store_twice", 3, 32, "blocks"),
-        ("read_hidden", 1, 64, "warps"),
-        ("add_onto_stored", 1, 128, "warps"),
-        ("store_two_sizes", 2, 32, "blocks"),
-        ("least_of_two_types", 2, 32, "blocks"),
-        ("least_then_most", 2, 32, "blocks"),
-        ("store_then_store", 2, 32, "blocks"),
-        ("count_in_two_sizes", 2, 32, "blocks"),
-        ("add_two_sizes", 2, 32, "blocks"),
-        ("add_onto_half", 1, 64, "warps"),
-    ],
-)
-def test_accesses_that_nothing_orders_are_found(name: str, grid: int, block: int, scope: str) -> None:
+# By name: grid, block, and which threads make the accesses that nothing orders. Of the first six one swapped pair gives other bits.
+RACING = {
+    "add_by_blocks": (8, 32, "blocks"),
+    "add_by_warps": (1, 256, "warps"),
+    "add_by_lanes": (1, 8, "lanes"),
+    "store_by_blocks": (8, 32, "blocks"),
+    "store_by_lanes": (1, 8, "lanes"),
+    "read_and_write": (8, 32, "blocks"),
+    "reduce_without_barriers": (1, 64, "warps"),
+    "exchange_on_paths": (1, 8, "lanes"),
+    "ticket": (8, 32, "blocks"),
+    "last_block": (8, 32, "blocks"),
+    "chain": (8, 32, "blocks"),
+    "store_wide": (4, 32, "blocks"),
+    "count_and_read": (3, 32, "blocks"),
+    "store_twice": (3, 32, "blocks"),
+    "read_hidden": (1, 64, "warps"),
+    "add_onto_stored": (1, 128, "warps"),
+    "store_two_sizes": (2, 32, "blocks"),
+    "least_of_two_types": (2, 32, "blocks"),
+    "least_then_most": (2, 32, "blocks"),
+    "store_then_store": (2, 32, "blocks"),
+    "count_in_two_sizes": (2, 32, "blocks"),
+    "add_two_sizes": (2, 32, "blocks"),
+    "add_onto_half": (1, 64, "warps"),
+}
+
+
+@pytest.mark.parametrize("name", RACING)
+def test_accesses_that_nothing_orders_are_found(name: str) -> None:
     """Each kernel has conflicts between the threads that its name says."""
+    grid, block, scope = RACING[name]
     _, result = run(name, grid, block, (FLOATS * 16)[: max(grid, block)])
 
     found = dict(zip(("blocks", "warps", "lanes"), result.pairs, strict=True))
@@ -134,50 +136,37 @@ def test_two_additions_onto_zero_are_too_few_to_show_an_order() -> None:
     assert (onto_one.pairs, onto_one.tame) == ((1, 0, 0), 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "grid", "block"),
-    [
-        ("add_by_blocks", 8, 32),
-        ("add_by_warps", 1, 256),
-        ("add_by_lanes", 1, 8),
-        ("store_by_blocks", 8, 32),
-        ("store_by_lanes", 1, 8),
-        ("read_and_write", 8, 32),
-    ],
-)
-def test_one_swapped_pair_gives_other_bits(name: str, grid: int, block: int) -> None:
+@pytest.mark.parametrize("name", [*RACING][:6])
+def test_one_swapped_pair_gives_other_bits(name: str) -> None:
     """The log names two accesses; these alone in the other order change what comes out, the same way each time."""
+    grid, block, _ = RACING[name]
     bits, result = run(name, grid, block, FLOATS)
 
-    found = {run(name, grid, block, FLOATS, log=False, swap=one)[0] for one in result.conflicts}
-    again = {run(name, grid, block, FLOATS, log=False, swap=one)[0] for one in result.conflicts}
+    found, again = (
+        {run(name, grid, block, FLOATS, log=False, swap=one)[0] for one in result.conflicts} for _ in range(2)
+    )
 
     assert found - {bits}
     assert found == again
 
 
-def test_it_is_told_which_pairs_came_in_the_other_order() -> None:
+@pytest.mark.parametrize("name", ["add_by_blocks", "add_by_warps", "add_by_lanes", "read_and_write"])
+def test_it_is_told_which_pairs_came_in_the_other_order(name: str) -> None:
     """All of them in the reverse order, some with the first held up, none canonically; and a pair that is swapped, alone."""
-    for name, grid, block, free in (
-        ("add_by_blocks", 8, 32, "blocks"),
-        ("add_by_warps", 1, 256, "warps"),
-        ("add_by_lanes", 1, 8, "lanes"),
-        ("read_and_write", 8, 32, "blocks"),
-    ):
-        _, result = run(name, grid, block, FLOATS)
-        pairs = result.conflicts
+    grid, block, free = RACING[name]
+    pairs = run(name, grid, block, FLOATS)[1].conflicts
 
-        def came(order: int) -> list[bool]:
-            orders = Orders(**{free: order})  # noqa: B023 - called at once
-            found = run(name, grid, block, FLOATS, orders=orders, log=False, watch=pairs)[1]  # noqa: B023
-            return [swapped for swapped, _ in found.watched]
+    def came(order: int) -> list[bool]:
+        orders = Orders(**{free: order})
+        found = run(name, grid, block, FLOATS, orders=orders, log=False, watch=pairs)[1]
+        return [swapped for swapped, _ in found.watched]
 
-        assert came(0) == [False] * len(pairs)
-        assert all(came(REVERSED))
-        assert any(came(FIRST_LAST)) is (name == "read_and_write")
-        for one in pairs:
-            ((swapped, _),) = run(name, grid, block, FLOATS, log=False, swap=one)[1].watched
-            assert swapped
+    assert came(0) == [False] * len(pairs)
+    assert all(came(REVERSED))
+    assert any(came(FIRST_LAST)) is (name == "read_and_write")
+    for one in pairs:
+        ((swapped, _),) = run(name, grid, block, FLOATS, log=False, swap=one)[1].watched
+        assert swapped
 
 
 def test_values_of_a_swapped_pair_are_held_to_the_log() -> None:

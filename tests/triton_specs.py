@@ -51,27 +51,6 @@ def norm_backward(x, grad):
 
 
 @triton.jit
-def _split_k(a, b, out, k, n, PART: tl.constexpr, B: tl.constexpr):
-    """Programs along K add their parts of a product to one tile."""
-    column, part = tl.program_id(0), tl.program_id(1)
-    i, j = tl.arange(0, B), column * B + tl.arange(0, B)
-    inner = part * PART + tl.arange(0, PART)
-    product = tl.dot(
-        tl.load(a + i[:, None] * k + inner[None, :]),
-        tl.load(b + inner[:, None] * n + j[None, :]),
-        input_precision="ieee",
-    )
-    tl.atomic_add(out + i[:, None] * n + j[None, :], product)
-
-
-def split_k_matmul(a, b):
-    k, n = b.shape
-    out = torch.zeros(a.shape[0], n)
-    _split_k[(n // 16, k // 32)](a, b, out, k, n, PART=32, B=16)
-    return out
-
-
-@triton.jit
 def _histogram(index, out, B: tl.constexpr):
     """Integers are added: every order gives the same sum."""
     lane = tl.program_id(0) * B + tl.arange(0, B)
@@ -111,32 +90,6 @@ def last_writer(index, source):
 
 
 @triton.jit
-def _attention(q, k, v, out, length, scale, B: tl.constexpr, D: tl.constexpr):
-    """A program goes through the keys of its queries in blocks, in their order, with a running maximum."""
-    i, lane = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, D)
-    query = tl.load(q + i[:, None] * D + lane[None, :])
-    most = tl.full((B,), -float("inf"), tl.float32)
-    total, sum_ = tl.zeros((B,), tl.float32), tl.zeros((B, D), tl.float32)
-    for start in range(0, length, B):
-        j = start + tl.arange(0, B)
-        key = tl.load(k + j[None, :] * D + lane[:, None])
-        score = tl.dot(query, key, input_precision="ieee") * scale
-        above = tl.maximum(most, tl.max(score, 1))
-        weight, decay = tl.exp(score - above[:, None]), tl.exp(most - above)
-        value = tl.load(v + j[:, None] * D + lane[None, :])
-        total = total * decay + tl.sum(weight, 1)
-        sum_ = sum_ * decay[:, None] + tl.dot(weight, value, input_precision="ieee")
-        most = above
-    tl.store(out + i[:, None] * D + lane[None, :], sum_ / total[:, None])
-
-
-def attention(q, k, v):
-    out = torch.empty_like(q)
-    _attention[(q.shape[0] // 16,)](q, k, v, out, k.shape[0], q.shape[1] ** -0.5, B=16, D=q.shape[1])
-    return out
-
-
-@triton.jit
 def _waits(turn, out):
     """Each program waits for the one before it."""
     number = tl.program_id(0)
@@ -163,14 +116,8 @@ def _collisions(t):
 SPECS = (
     _spec(softmax, lambda t: call(t.normal(32, 100)), "Rows are computed by themselves."),
     _spec(norm_backward, lambda t: call(t.normal(64, 64), t.normal(64, 64)), "Locks are taken in any order."),
-    _spec(
-        split_k_matmul, lambda t: call(t.normal(16, 256), t.normal(256, 32)), "Parts are added in any order."
-    ),
     _spec(histogram, lambda t: call(t.index(1 << 12, high=16)), "Integers commute."),
     _spec(scatter_add, _collisions, "Floats are added in any order."),
     _spec(last_writer, lambda t: call(t.index(256, high=16), t.normal(256)), "The last lane wins."),
-    _spec(
-        attention, lambda t: call(t.normal(64, 16), t.normal(64, 16), t.normal(64, 16)), "Keys have an order."
-    ),
     _spec(waits, lambda _: call(torch.zeros(1, dtype=torch.int32)), "Programs wait for one another."),
 )
