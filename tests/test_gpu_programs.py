@@ -1,7 +1,9 @@
-"""Memory, atomics, warps, control and barriers do what PTX says, and what no kernel may is an error with its place."""
+"""Memory, atomics, warps, control, barriers and tensor cores do what PTX says, and what no kernel may is an error with its place."""
 
+import math
 import re
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 
 from detmatrix.scanner.gpu import sass
 from detmatrix.scanner.gpu.engine import LaunchError, Result
+from tests import gpu_programs
 from tests.gpu_machine import ARCHITECTURES, instructions, recorded, run
 from tests.gpu_numbers import (
+    FORMATS,
     M32,
     TYPES,
     Array,
@@ -23,19 +27,11 @@ from tests.gpu_numbers import (
     highest,
     lookup,
     permuted,
+    rounded,
     wrapped,
 )
-from tests.gpu_numbers import added as rounded_sum
-from tests.gpu_programs import (
-    ACCESSES,
-    ATOMIC_THREADS,
-    BYTES,
-    PLACES,
-    RESULTS,
-    SHUFFLES,
-    SPACES,
-    TABLE,
-    atomics,
+from tests.gpu_numbers import (
+    added as rounded_sum,
 )
 
 PROGRAMS = recorded("programs")[1]
@@ -77,28 +73,34 @@ def fault(name: str, *parameters: Any, **options: Any) -> LaunchError:
 # ---- memory ----
 
 
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", gpu_programs.SPACES)
 def test_loads_and_stores_of_all_sizes(space: str) -> None:
     """Each thread writes its bytes piece by piece, and reads them back with their sign."""
-    given = RANDOM.integers(0, 256, (32, BYTES), np.uint8)
+    given = RANDOM.integers(0, 256, (32, gpu_programs.BYTES), np.uint8)
     expected = []
     for of in map(bytes, given):
         pieces = [
             int.from_bytes(of[at : at + size], "little", signed=kind[0] == "s") & (1 << 64) - 1
-            for kind, (size, _, _) in ACCESSES.items()
-            for at in range(0, BYTES, size)
+            for kind, (size, _, _) in gpu_programs.ACCESSES.items()
+            for at in range(0, gpu_programs.BYTES, size)
         ]
         low, high = (int.from_bytes(of[at : at + 8], "little") for at in (0, 8))
         low ^= 1
         expected.append([*pieces, low, low >> 32 | (low & M32) << 32, low, high])
-    assert len(expected[0]) == RESULTS
+    assert len(expected[0]) == gpu_programs.RESULTS
 
-    gives(expected, f"access_{space}", given, behind=(np.zeros(32 * BYTES // 4, np.uint32),), kind="u64")
+    gives(
+        expected,
+        f"access_{space}",
+        given,
+        behind=(np.zeros(32 * gpu_programs.BYTES // 4, np.uint32),),
+        kind="u64",
+    )
 
 
 def test_constants_at_an_index() -> None:
     """Bytes, halves, words and double words of a table, with their signs."""
-    table, expected = bytes(TABLE), []
+    table, expected = bytes(gpu_programs.TABLE), []
     for at in [*range(16)] * 2:
         small = [
             int.from_bytes(one, "little", signed=sign) & M32
@@ -174,14 +176,14 @@ def _loops_until_swapped(space: str, operation: str, kind: str) -> bool:
     )
 
 
-@pytest.mark.parametrize(("space", "operation", "kind", "returns"), atomics(), ids=str)
+@pytest.mark.parametrize(("space", "operation", "kind", "returns"), gpu_programs.atomics(), ids=str)
 def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
     """Threads update three places one after the other, lanes and warps ascending; what was there is what the one before left."""
     loops = _loops_until_swapped(space, operation, kind)
-    values = np.zeros((ATOMIC_THREADS, 2), np.uint64)
+    values = np.zeros((gpu_programs.ATOMIC_THREADS, 2), np.uint64)
     if kind[0] == "f":
         half = kind.removesuffix("x2")
-        count = ATOMIC_THREADS * (1 + (kind != half))
+        count = gpu_programs.ATOMIC_THREADS * (1 + (kind != half))
         if loops:  # sums that are exact, so that their order is nothing
             bits = RANDOM.integers(0, 9, count).astype(TYPES[half])
         else:
@@ -192,28 +194,30 @@ def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
             )
         values[:, 0] = bits.view(TYPES[kind])
     elif operation in {"cas", "inc", "dec"}:
-        values[:] = RANDOM.integers(0, 4, (ATOMIC_THREADS, 2))
+        values[:] = RANDOM.integers(0, 4, (gpu_programs.ATOMIC_THREADS, 2))
     else:
-        values[:] = RANDOM.integers(0, (1 << 64) - 1, (ATOMIC_THREADS, 2), np.uint64, endpoint=True)
+        values[:] = RANDOM.integers(
+            0, (1 << 64) - 1, (gpu_programs.ATOMIC_THREADS, 2), np.uint64, endpoint=True
+        )
     places = np.array([3, 1, 0], np.uint64)
-    memory, found = places.copy(), np.zeros(ATOMIC_THREADS, np.uint64)
+    memory, found = places.copy(), np.zeros(gpu_programs.ATOMIC_THREADS, np.uint64)
     name = f"atomic_{space}_{operation.replace('.', '_')}_{kind}_{'old' if returns else 'new'}"
 
     # Of those the last one counts: let it be the only one.
-    threads = PLACES if loops and operation in {"exch", "cas"} else ATOMIC_THREADS
+    threads = gpu_programs.PLACES if loops and operation in {"exch", "cas"} else gpu_programs.ATOMIC_THREADS
 
     run(PROGRAMS, name, memory, values, found, block=(threads, 1, 1))
 
     size = int(kind[1:3]) if kind != "f16x2" else 32
     expected, before = places.tolist(), []
     for thread in range(threads):
-        at = thread % PLACES
+        at = thread % gpu_programs.PLACES
         update = _updated(operation, kind, space == "global" or (space == "generic" and at == 2))
         old = expected[at]
         before.append(old & (1 << size) - 1)
         expected[at] = old >> size << size | update(old, int(values[thread, 0]), int(values[thread, 1]))
     assert memory.tolist() == expected
-    if returns and (not loops or threads == PLACES):
+    if returns and (not loops or threads == gpu_programs.PLACES):
         assert (found[:threads] & np.uint64((1 << size) - 1)).tolist() == before
 
 
@@ -229,7 +233,7 @@ def test_counts_in_shared_memory() -> None:
 # ---- warps ----
 
 
-@pytest.mark.parametrize(("mode", "width"), SHUFFLES)
+@pytest.mark.parametrize(("mode", "width"), gpu_programs.SHUFFLES)
 def test_shuffles(mode: str, width: int) -> None:
     """A lane gets another's value within its segment, its own beyond it, and is told which."""
     given, by, expected = words(32), words(32, 0, 40), []
@@ -549,3 +553,109 @@ def test_a_kernel_that_never_ends(name: str) -> None:
 
     assert error.kind == "timeout"
     assert re.search(r"warp \d+ of block \d+ runs, of 1 warps that have begun 0 wait for others", str(error))
+
+
+# ---- tensor cores, bit for bit as they were found to compute ----
+
+
+def product_of(depth: int, kind: str, added: str, *given: Array) -> Array:
+    """Return what lanes are given of a product, as PTX's pictures of fragments place what they hold."""
+    a, b, c = (Array.copy(one) for one in given)  # 16 x depth, depth x 8, 16 x 8, bits
+    each, group = (1, 4) if kind == "tf32" else (2, 8)
+    row, at = np.divmod(np.arange(32), 4)
+
+    def held(of: Array, places: list[tuple[Array, Array]], halves: bool) -> Array:
+        taken = np.stack([of[place].astype(np.uint32) for place in places], 1)
+        return np.ascontiguousarray(taken[:, ::2] | taken[:, 1::2] << 16 if halves else taken)
+
+    starts, steps = range(0, depth, group), range(each)
+    left = [(row + below, each * at + k + start) for start in starts for below in (0, 8) for k in steps]
+    right = [(each * at + k + start, row) for start in starts for k in steps]
+    sums = [(row + below, 2 * at + k) for below in (0, 8) for k in (0, 1)]
+    words = held(c, sums, added != "f32")
+    given = held(a, left, each == 2), held(b, right, each == 2)
+    run(PROGRAMS, f"product_{depth}_{kind}_{added}", *given, words)
+    for n, place in enumerate(sums):
+        c[place] = words[:, n] if added == "f32" else words[:, n // 2] >> 16 * (n % 2) & 0xFFFF
+    return c
+
+
+def published(terms: list[tuple[float, float]], c: float, added: str, kind: str, architecture: int) -> float:
+    """Return what MMA-Sim (arXiv 2511.10909) says of a row and a column, by fractions."""
+    below, block = (25, 32) if architecture >= 90 else (24, 16)
+    block //= 4 if kind == "tf32" else 2
+    lowest = FORMATS.get(kind, FORMATS["f32"])[1]
+    for start in range(0, len(terms), block):
+        exponents = [
+            sum(max(math.frexp(one)[1] - 1, lowest) for one in pair)
+            for pair in terms[start : start + block]
+            if all(pair)
+        ]
+        exponents += [max(math.frexp(c)[1] - 1, FORMATS[added][1])] if c else []
+        last = Fraction(2) ** (max([*exponents, -126]) - below)
+        values = [Fraction(x) * Fraction(y) for x, y in terms[start : start + block]]
+        c = rounded(
+            sum(math.trunc(one / last) for one in [*values, Fraction(c)]) * last,
+            added,
+            "rz" if added == "f32" else "rn",
+        )
+    return c
+
+
+def matrix(rows: int, columns: int, kind: str, spread: int) -> Array:
+    """Return bits of random numbers of both signs, whose exponents differ by so much."""
+    numbers = RANDOM.normal(size=(rows, columns)) * np.exp2(RANDOM.integers(-spread, 1, (rows, columns)))
+    numbers[RANDOM.random((rows, columns)) < 0.1] = 0
+    of = "f32" if kind == "tf32" else kind
+    bits = np.array([encoded(converted(one, of), of) for one in numbers.ravel().tolist()])
+    found: Array = bits.astype(TYPES[of]).reshape(rows, columns) & TYPES[of].type(
+        -1 << 13 & 0xFFFFFFFF if kind == "tf32" else (1 << 8 * TYPES[of].itemsize) - 1
+    )
+    return found
+
+
+@pytest.mark.parametrize("spread", [2, 30])
+@pytest.mark.parametrize(("depth", "kind", "added"), gpu_programs.PRODUCTS)
+def test_products_of_tensor_cores(architecture: int, depth: int, kind: str, added: str, spread: int) -> None:
+    """Bit for bit what was published of the A100, the H100 and the B200."""
+    of = "f32" if kind == "tf32" else kind
+    a, b, c = (matrix(*shape, spread) for shape in ((16, depth, kind), (depth, 8, kind), (16, 8, added)))
+
+    found = product_of(depth, kind, added, a, b, c)
+
+    rows, columns = ([decoded(one.astype(TYPES[of]), of) for one in of_one] for of_one in (a, b.T))
+    for row, column in product(range(16), range(8)):
+        terms = list(zip(rows[row], columns[column], strict=True))
+        old = decoded(c[row, column : column + 1].astype(TYPES[added]), added)[0]
+        assert found[row, column] == encoded(published(terms, old, added, kind, architecture), added)
+
+
+def test_what_tensor_cores_cut_off(architecture: int) -> None:
+    """One bit below the last of the result on an A100, two on an H100 or a B200, which adds sixteen products at once; and no number is made canonical."""
+    ones, tiny = np.full((16, 16), 0x3C00, np.uint16), np.zeros((16, 8), np.uint16)
+    c = np.full((16, 8), 0x3F800000, np.uint32)
+    tiny[[0, 1], 0] = tiny[[0, 8], 1] = 1  # each 2^-24
+    ones[1, 0], ones[2, 0] = 0x7C00, 0x7E00  # an infinity, which meets 0 in the other columns, and a NaN
+
+    found = product_of(16, "f16", "f32", ones, tiny, c)
+
+    assert found[0].tolist() == [
+        0x3F800001,
+        0x3F800001 if architecture >= 90 else 0x3F800000,
+        *[0x3F800000] * 6,
+    ]
+    assert found[1].tolist() == [0x7F800000, 0x7F800000, *[0x7FFFFFFF] * 6]
+    assert set(found[2].tolist()) == {0x7FFFFFFF}
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("across", ["", "_trans"])
+def test_matrices_of_shared_memory(count: int, across: str) -> None:
+    """A lane gets two neighbours of a row, or of a column, of each matrix."""
+    given, found = RANDOM.integers(0, 1 << 16, (4, 8, 8), np.uint16), np.zeros((32, 4), np.uint32)
+
+    run(PROGRAMS, f"matrices_{count}{across}", given, found)
+
+    of = given.transpose(0, 2, 1) if across else given
+    pairs = np.ascontiguousarray(of).view(np.uint32).reshape(4, 32)
+    assert found[:, :count].tolist() == pairs[:count].T.tolist()

@@ -1,5 +1,6 @@
 """Orders of blocks, warps, lanes and paths: each class changes its own alone, the same seed gives the same, and who spins ends."""
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -68,29 +69,34 @@ def test_each_class_changes_its_own_order_alone(kernel: str) -> None:
     assert differs == classes
 
 
-def test_the_first_execution_of_a_class_reverses_its_order() -> None:
-    """It swaps every pair, so that two accesses in conflict are seen at once."""
-    assert first("order_of_blocks", orders("resident-blocks", 0), 40, 32, 40) == list(range(39, -1, -1))
-    assert first("order_of_warps", orders("warps", 0), 1, 1024, 32) == list(range(31, -1, -1))
-    assert first("last_lane", orders("lanes", 0), 1, 32, 1) == [0]
+ODD = [*range(1, 40, 2), *range(0, 40, 2)]
 
 
-def test_directed_executions_come_before_those_that_draw() -> None:
-    """Odd ones before even ones; the first behind all others; what switches is among them, for a lost update shows in it alone."""
-    odd = [*range(1, 40, 2), *range(0, 40, 2)]
-    assert first("order_of_blocks", orders("resident-blocks", 1), 40, 32, 40) == odd
-    assert first("order_of_blocks", orders("resident-blocks", 3), 40, 32, 40) == [*range(1, 40), 0]
-    assert first("order_of_warps", orders("warps", 1), 1, 1024, 32) == [it for it in odd if it < 32]
-    assert first("order_of_warps", orders("warps", 3), 1, 1024, 32) == [*range(1, 32), 0]
-    assert first("last_lane", orders("lanes", 1), 1, 32, 1) == [30]
-    assert first("last_lane", orders("lanes", 3), 1, 32, 1) == [0]
+@pytest.mark.parametrize(
+    ("kernel", "name", "number", "grid", "block", "expected"),
+    [
+        ("order_of_blocks", "canonical", 0, 200, 64, range(200)),
+        ("order_of_warps", "canonical", 0, 1, 1024, range(32)),
+        ("last_lane", "canonical", 0, 2, 64, [63]),
+        ("order_of_blocks", "resident-blocks", 0, 40, 32, range(39, -1, -1)),
+        ("order_of_warps", "warps", 0, 1, 1024, range(31, -1, -1)),
+        ("last_lane", "lanes", 0, 1, 32, [0]),
+        ("order_of_blocks", "resident-blocks", 1, 40, 32, ODD),
+        ("order_of_warps", "warps", 1, 1, 1024, [one for one in ODD if one < 32]),
+        ("last_lane", "lanes", 1, 1, 32, [30]),
+        ("order_of_blocks", "resident-blocks", 3, 40, 32, [*range(1, 40), 0]),
+        ("order_of_warps", "warps", 3, 1, 1024, [*range(1, 32), 0]),
+        ("last_lane", "lanes", 3, 1, 32, [0]),
+    ],
+)
+def test_directed_executions_come_before_those_that_draw(
+    kernel: str, name: str, number: int, grid: int, block: int, expected: Sequence[int]
+) -> None:
+    """The canonical order ascends; the first execution of a class swaps every pair, so that accesses in conflict are seen at once.
 
-
-def test_the_canonical_order_ascends() -> None:
-    """Blocks and warps one after the other, and the highest lane wins a store."""
-    assert first("order_of_blocks", orders("canonical", 0), 200, 64, 200) == list(range(200))
-    assert first("order_of_warps", orders("canonical", 0), 1, 1024, 32) == list(range(32))
-    assert first("last_lane", orders("canonical", 0), 2, 64, 1) == [63]
+    Then come odd ones before even ones, switches, for a lost update shows in them alone, and the first behind all others.
+    """
+    assert first(kernel, orders(name, number), grid, block, len(expected)) == [*expected]
 
 
 @pytest.mark.parametrize("name", FREE)
@@ -238,20 +244,16 @@ def test_packed_bfloat16(architecture: int) -> None:
     given = np.random.default_rng(46).integers(0, 1 << 32, (256, 2), np.uint64).astype(np.uint32)
     found, below = np.zeros((256, 4), np.uint32), np.zeros(256, np.uint32)
 
-    run(programs, "bfloats", given, below, found, grid=(1, 1, 1), block=(256, 1, 1))
+    run(programs, "bfloats", given, below, found, block=(256, 1, 1))
 
-    first, second = decoded(given[:, 0], "bf16x2"), decoded(given[:, 1], "bf16x2")
-    less = [
-        sum((a < b) << place for place, (a, b) in enumerate(zip(*both, strict=True)))
-        for both in zip(first, second, strict=True)
-    ]
-    assert below.tolist() == less
-    for both, bits in zip(zip(first, second, strict=True), found.tolist(), strict=True):
+    given_pairs = (decoded(given[:, place], "bf16x2") for place in (0, 1))
+    for both, bits, less in zip(zip(*given_pairs, strict=True), found.tolist(), below.tolist(), strict=True):
         numbers = [
             (added(a, b, "bf16"), multiplied(a, b, "bf16"), added(a, -b, "bf16"), added(a, a, "bf16"))
             for a, b in zip(*both, strict=True)
         ]
         assert bits == [encoded(pair, "bf16x2") for pair in zip(*numbers, strict=True)]
+        assert less == sum((a < b) << place for place, (a, b) in enumerate(zip(*both, strict=True)))
 
 
 def test_256_bits_and_the_least_of_three() -> None:
@@ -284,16 +286,7 @@ def test_atomic_additions_of_vectors(architecture: int) -> None:
     for order, of in ((0, given), (1, given[::-1])):
         floats, packed = np.zeros(14, np.float32), np.zeros(12, np.float16)
 
-        run(
-            programs,
-            "vectors",
-            given,
-            floats,
-            packed,
-            grid=(1, 1, 1),
-            block=(8, 1, 1),
-            orders={"lanes": order},
-        )
+        run(programs, "vectors", given, floats, packed, block=(8, 1, 1), orders={"lanes": order})
 
         sums = reduce(np.add, of, np.zeros(4, np.float32))
         assert floats.tolist() == [*sums, *sums[:2], 0, 0, *sums, *sums[:2]]

@@ -120,13 +120,6 @@ static inline void put_wide(Warp *w, const Operand *o, const uint64_t *value, ui
     put_word(w, o, 1, high, lanes);
 }
 
-/* Bits to lanes, and back. */
-static inline uint32_t mask_of(const uint32_t *truth) {
-    uint32_t mask = 0;
-    EACH mask |= (truth[l] & 1) << l;
-    return mask;
-}
-
 uint32_t half_of(double v); /* the nearest, ties to even */
 
 static inline bool is_predicate(const Operand *o) { return o->kind == K_PRED || o->kind == K_UPRED; }
