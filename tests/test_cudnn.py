@@ -245,14 +245,22 @@ def test_cudnn_without_described_gpus(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--library", "libcudnn.so.9"],
-         "without a GPU a C compiler is needed, and there is none: install cc (apt install gcc), or the package with one "
-         "(pip install ziglang), or name another in the variable CC"),
-        ([],
-         "cudnn: there is no cuDNN beside this Python; install one with pip install 'detmatrix[cudnn]', or name one with "
-         "--library; --read shows a recorded table"),
+        (
+            ["--library", "libcudnn.so.9"],
+            (
+                "without a GPU a C compiler is needed, and there is none: install cc (apt install gcc), or the package "
+                "with one (pip install ziglang), or name another in the variable CC"
+            ),
+        ),
+        (
+            [],
+            (
+                "cudnn: there is no cuDNN beside this Python; install one with pip install 'detmatrix[cudnn]', "
+                "or name one with --library; --read shows a recorded table"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_must_be_installed(
     detmatrix: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
 ) -> None:
