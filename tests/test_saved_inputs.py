@@ -32,12 +32,12 @@ def _saved(**changed: Any) -> dict[str, Any]:
 @pytest.mark.nightly
 def test_inputs_of_a_root_become_a_script(detmatrix: Command, tmp_path: Path) -> None:
     """It needs only torch, and shows what the program did: here an op that was planted by nobody, and is stable."""
-    from detmatrix.scanner.locate.saving import save_inputs  # noqa: PLC0415
+    from detmatrix.scanner.locate.overloads import known  # noqa: PLC0415
+    from detmatrix.scanner.locate.replay import RepeatedCall, save_inputs  # noqa: PLC0415
 
-    x = torch.arange(6.0)
-    told = save_inputs(
-        str(tmp_path / "kept"), 1, "aten::add_.Tensor", (x, 1), {"alpha": 2}, {id(x): torch.ones(6)}
-    )
+    add = torch.ops.aten.add_.Tensor
+    call = RepeatedCall(known(add), add, (torch.arange(6.0), 1), {"alpha": 2})
+    told = save_inputs(str(tmp_path / "kept"), 1, call)
     (saved,) = (tmp_path / "kept").iterdir()
     done = detmatrix("repro", saved, "-o", "again.py")
     assert done.returncode == 0

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -98,10 +98,13 @@ class LaunchReplay:
         mode.launching = True
         try:
             with torch.no_grad():
-                found = given_to(arguments, mode.unwritten.untouched)
-                given = [one for one in found.tensors if sort_of(one) < COMPOUND]
+                tensors, addresses = given_to(arguments, mode.unwritten.untouched)
+                given = [one for one in tensors if sort_of(one) < COMPOUND]
                 memories = _memories(given)
-                if reason := self._refusal(found, memories):
+                # What it writes could not be put back before each order, and behind the last.
+                reason = _ADDRESSES if addresses else _COMPOUND if len(given) < len(tensors) else None
+                if reason or too_large(memories, mode.settings.max_bytes // 3):
+                    reason = reason or _LARGE
                     mode.leave_out(reason, name)
                     result = launch()
                     mode.outside.forget(given)
@@ -135,14 +138,6 @@ class LaunchReplay:
                 return result
         finally:
             mode.launching = False
-
-    def _refusal(self, found: Given, memories: list[torch.Tensor]) -> str | None:
-        """Tell why a launch is not run again: what it writes could not be put back before each order, and behind the last."""
-        if found.addresses:
-            return _ADDRESSES
-        if any(sort_of(one) >= COMPOUND for one in found.tensors):
-            return _COMPOUND
-        return _LARGE if too_large(memories, self._mode.settings.max_bytes // 3) else None
 
     def _again(
         self,
@@ -196,15 +191,10 @@ _LOWEST = 1 << 16
 _WORDS = {torch.int64, getattr(torch, "uint64", torch.int64)}
 
 
-class Given(NamedTuple):
-    """What the arguments of a kernel hold."""
-
-    tensors: list[torch.Tensor]
-    addresses: bool  # of memory that need not be that of these tensors
-
-
-def given_to(arguments: Sequence[Any], untouched: Callable[[torch.Tensor], bool]) -> Given:
-    """Look through arguments, however they are nested.
+def given_to(
+    arguments: Sequence[Any], untouched: Callable[[torch.Tensor], bool]
+) -> tuple[list[torch.Tensor], bool]:
+    """Return the tensors in arguments, however these are nested, and whether they hold addresses of other memory.
 
     Args:
         arguments: Of a kernel.
@@ -220,17 +210,14 @@ def given_to(arguments: Sequence[Any], untouched: Callable[[torch.Tensor], bool]
     ]
     # An object of another kind has memory that is not known how to put back.
     other = any(hasattr(one, "data_ptr") for one in leaves if not isinstance(one, torch.Tensor))
-    return Given(tensors, other or _addresses([torch.tensor(numbers, dtype=torch.int64), *words]))
+    return tensors, other or _addresses([torch.tensor(numbers, dtype=torch.int64), *words])
 
 
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _leaves(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
+    elif isinstance(value, (tuple, list, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
             yield from _leaves(item)
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):

@@ -39,12 +39,12 @@ from detmatrix.scanner.locate.replay import (
     measure,
     plain,
     returned,
+    save_inputs,
     settled,
     too_large,
     unwritten_alone,
     with_flag,
 )
-from detmatrix.scanner.locate.saving import save_inputs
 from detmatrix.scanner.locate.settings import Noted
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
@@ -181,7 +181,9 @@ class LocateMode(TorchDispatchMode):
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
         reached = self._downstream.reach(given, op.overwritten(args, kwargs)) if self._downstream else _NONE
         if origin := self.unwritten.reads(op, func, args, kwargs, given):
-            self._read_unwritten(key, origin, given)
+            root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", given)
+            root.differing_calls += 1
+            root.origin = origin
         reason = self._refusal(op, args, kwargs)
         if reason is not None:
             self.leave_out(reason, op.name)
@@ -189,10 +191,7 @@ class LocateMode(TorchDispatchMode):
             func = SimulatedOp(func, op, self.replays)
         if self.recorder is not None and reason != _CAPTURED:
             self.recorder.begin(op, args, kwargs, given, key)
-            if reason is None:
-                result = self._record(self.recorder, op, func, args, kwargs, key)
-            else:
-                result = self._record_undigested(self.recorder, op, func, args, kwargs)
+            result = self._record(self.recorder, op, func, args, kwargs, key, digested=reason is None)
         else:
             result = self._look_again(op, func, args, kwargs, given, key, again=reason is None)
         if reached:
@@ -298,29 +297,32 @@ class LocateMode(TorchDispatchMode):
         if len(names) < _MOST_NAMES:
             names[name] = None
 
-    def _record_undigested(
-        self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any
-    ) -> Any:
-        """Execute an op that may go on writing, so that what it has written is not digested."""
-        with self.unwritten.resizing(op, op.changed(args, kwargs)):
-            result = func(*args, **kwargs)
-        # What an op says to the allocator moves memory to and fro, and leaves what it holds.
-        touched = [] if op.refused == EFFECTS else [*among(args, kwargs), *tensors(result)]
-        recorder.end_undigested(touched)
-        return result
-
     def _record(
-        self, recorder: RunRecorder, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey
+        self,
+        recorder: RunRecorder,
+        op: KnownOverload,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        key: SiteKey,
+        *,
+        digested: bool,
     ) -> Any:
-        first = key not in self._open and op.outputs > 1
-        if not first:
+        """Execute an op, and digest what it has written, unless it may go on writing."""
+        if not digested:
+            with self.unwritten.resizing(op, op.changed(args, kwargs)):
+                result = func(*args, **kwargs)
+            # What an op says to the allocator moves memory to and fro, and leaves what it holds.
+            recorder.end_undigested([] if op.refused == EFFECTS else [*among(args, kwargs), *tensors(result)])
+            return result
+        if key in self._open or op.outputs <= 1:
             result = func(*args, **kwargs)
             changed = op.changed(args, kwargs)
             recorder.end([*returned(result, changed), *changed], self._open.get(key, _NONE))
             return result
         call = RepeatedCall(op, func, args, kwargs)
         result = call.first()
-        self._open[key] = frozenset(self._opened(op, call))
+        self._open[key] = frozenset(self._opened(call))
         recorder.end([*call.returned, *call.changed], self._open[key])
         return result
 
@@ -355,24 +357,23 @@ class LocateMode(TorchDispatchMode):
         with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
                 used = RegionUse(written, args, kwargs)
-                given = [one for _, one in used.tensors.values()]
-                self.unwritten.reads(op, function, args, kwargs, given, region=True)
-                recorder.begin(op, args, kwargs, given, key, used)
-                blank = [(one, one.clone()) for one in given if id(one) in self.unwritten.given_open]
+                self.unwritten.reads(op, function, args, kwargs, used.tensors, region=True)
+                recorder.begin(op, args, kwargs, used.tensors, key, used)
+                blank = [(one, one.clone()) for one in used.tensors if id(one) in self.unwritten.given_open]
             with self.places.unfollowed(key), recorder.drawing():
                 result = function(*args, **kwargs)
             with torch.no_grad():
                 for one, before in blank:
                     self.unwritten.closed_within(one, before)
                 # What it was given it may have changed.
-                recorder.end([*tensors(result), *given], _NONE)
+                recorder.end([*tensors(result), *used.tensors], _NONE)
         return result
 
-    def _opened(self, op: KnownOverload, call: RepeatedCall) -> dict[int, torch.Tensor]:
+    def _opened(self, call: RepeatedCall) -> dict[int, torch.Tensor]:
         """Return the outputs that an op leaves unwritten, wholly or in part, and follow their memory."""
         found = left_open(call)
         for place, other in found.items():
-            self.unwritten.left_open(op, call.returned[place], other)
+            self.unwritten.left_open(call.op, call.returned[place], other)
         return found
 
     def _replay(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
@@ -396,12 +397,10 @@ class LocateMode(TorchDispatchMode):
             if isinstance(func, SimulatedOp):
                 times = func.times
                 self.race_free += func.race_free
-            self._again(op, call, times, args, kwargs, key)
+            self._again(call, times, key)
         return result
 
-    def _again(
-        self, op: KnownOverload, call: RepeatedCall, times: int, args: Any, kwargs: Any, key: SiteKey
-    ) -> None:
+    def _again(self, call: RepeatedCall, times: int, key: SiteKey) -> None:
         """Execute it so many times more."""
         kept, count, places, root = call.kept, 0, set[int](), None
         try:
@@ -413,7 +412,7 @@ class LocateMode(TorchDispatchMode):
                     continue
                 # The arguments it changes go on changing in what follows.
                 again = [one.clone() for one in again]
-                if root is None and (root := self._judged(op, call, key, args, kwargs, again, found)) is None:
+                if root is None and (root := self._judged(call, key, again, found)) is None:
                     break
                 count += 1
                 places.update(found)
@@ -423,30 +422,28 @@ class LocateMode(TorchDispatchMode):
                     # It differed, whether or not it has done so again.
                     count = len(queued)
                     places.update(*queued)
-                    root = root or self._judged(op, call, key, args, kwargs, None, sorted(places))
+                    root = root or self._judged(call, key, None, sorted(places))
         except Exception:  # noqa: BLE001 - the program's own execution went well
-            self.leave_out(_FAILED, op.name)
+            self.leave_out(_FAILED, call.op.name)
             call.restore()
             return
         self.replayed += 1
         if root is not None:
-            self._differed(root, call, count, places, times)
+            root.differing_calls += 1
+            root.executions += times
+            root.differing += count
+            root.outputs = tuple(sorted({*root.outputs, *places}))
+            call.restore()
+            self._downstream.begin(root, [*call.returned, *call.changed])
 
     def _judged(
-        self,
-        op: KnownOverload,
-        call: RepeatedCall,
-        key: SiteKey,
-        args: Any,
-        kwargs: Any,
-        again: list[torch.Tensor] | None,
-        found: list[int],
+        self, call: RepeatedCall, key: SiteKey, again: list[torch.Tensor] | None, found: list[int]
     ) -> Root | None:
         """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote.
 
         *again* is what it gave then, ``None`` where that is gone and it has not differed since.
         """
-        func = call.func
+        op, func = call.op, call.func
         schedule = func.schedule if isinstance(func, SimulatedOp) and func.ordered else None
         cause: Cause = "replay" if schedule is None else "schedule"
         root = self.roots.get((key, cause))
@@ -464,7 +461,7 @@ class LocateMode(TorchDispatchMode):
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
         flag, alert = with_flag(call, self.replays)
         # Without the fill it may have been given the same memory each time.
-        opened = self._opened(op, call)
+        opened = self._opened(call)
         if again is None:
             unwritten = flag == "filled" or opened.keys() >= set(found)
             flag = "rare" if flag == "cured" else flag
@@ -476,10 +473,10 @@ class LocateMode(TorchDispatchMode):
         if unwritten:
             call.restore()
             return None
-        root = self._root(key, cause, among(args, kwargs))
+        root = self._root(key, cause, among(call.args, call.kwargs))
         root.flag, root.alert, root.origin = flag, alert, schedule and phrase(schedule)
         if self.settings.save is not None:
-            root.saved = save_inputs(self.settings.save, len(self.roots), op.name, args, kwargs, call.before)
+            root.saved = save_inputs(self.settings.save, len(self.roots), call)
         return root
 
     def _root(self, key: SiteKey, cause: Cause, given: list[torch.Tensor]) -> Root:
@@ -489,19 +486,6 @@ class LocateMode(TorchDispatchMode):
         if self.settings.only_first:
             self.ended = True
         return root
-
-    def _read_unwritten(self, key: SiteKey, origin: str, given: list[torch.Tensor]) -> None:
-        root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", given)
-        root.differing_calls += 1
-        root.origin = origin
-
-    def _differed(self, root: Root, call: RepeatedCall, count: int, places: set[int], times: int) -> None:
-        root.differing_calls += 1
-        root.executions += times
-        root.differing += count
-        root.outputs = tuple(sorted({*root.outputs, *places}))
-        call.restore()
-        self._downstream.begin(root, [*call.returned, *call.changed])
 
     def called(self) -> tuple[tuple[OpSite, int], ...]:
         """Return the call sites of a program whose ops were only counted."""

@@ -29,13 +29,9 @@ _RUNNERS = ("<frozen runpy>", runpy.__file__, "<frozen importlib")
 _CALLER = torch._ops.__file__  # noqa: SLF001 - its path
 
 
-_Program = Callable[[], object]
-
-
 def run(request: dict[str, Any]) -> int:
     """Run the program of a request under observation, write what was found, and return the program's exit code."""
     session = Session(LocateSettings(**request["settings"]))
-    prepare = _KINDS[request["kind"]]
     ended: str | None = None
 
     def tell() -> None:
@@ -56,7 +52,7 @@ def run(request: dict[str, Any]) -> int:
     # Some programs end so, and would take with them what was found.
     os._exit = leave
     try:
-        code = _exit_code(prepare(request, session))
+        code = _exit_code(request, session)
         ended = _failed(code)
     except BaseException as error:  # noqa: BLE001 - as Python ends a program
         ended = ending(error)
@@ -82,10 +78,11 @@ def write_whole(place: str, text: str) -> None:
         sys.stderr.write(f"locate: what was found cannot be written ({error.strerror})\n")
 
 
-def _exit_code(program: Callable[[], Any]) -> int:
-    """Run it; return the code it asks to end with, as Python takes it."""
+def _exit_code(request: dict[str, Any], session: Session) -> int:
+    """Run the program; return the code it asks to end with, as Python takes it."""
+    sys.argv = [request["name"], *request["arguments"]]
     try:
-        program()
+        _KINDS[request["kind"]](request, session)
     except SystemExit as asked:
         if asked.code is None or isinstance(asked.code, int):
             return asked.code or 0
@@ -115,50 +112,40 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
     return kept[0] if kept else None
 
 
-def _script(request: dict[str, Any], _: Session) -> _Program:
-    path, words = request["name"], request["arguments"]
-    sys.argv = [path, *words]
+def _script(request: dict[str, Any], _: Session) -> None:
+    path = request["name"]
     if Path(path).is_dir():
-        return lambda: runpy.run_path(path, run_name="__main__")
+        runpy.run_path(path, run_name="__main__")
+        return
     sys.path.insert(0, str(Path(path).resolve().parent))
     place = os.path.abspath(path)  # noqa: PTH100 - as Python names it, symbolic links and all
     main = sys.modules["__main__"] = ModuleType("__main__")
     vars(main).update(__file__=place, __builtins__=builtins, __cached__=None)
-
-    def program() -> None:
-        with io.open_code(place) as file:
-            code = compile(file.read(), place, "exec", dont_inherit=True)
-        exec(code, vars(main))  # noqa: S102 - the program that is to be run
-
-    return program
+    with io.open_code(place) as file:
+        code = compile(file.read(), place, "exec", dont_inherit=True)
+    exec(code, vars(main))  # noqa: S102 - the program that is to be run
 
 
-def _module(request: dict[str, Any], _: Session) -> _Program:
-    sys.argv = [request["name"], *request["arguments"]]
+def _module(request: dict[str, Any], _: Session) -> None:
     sys.path.insert(0, str(Path.cwd()))
-    return lambda: runpy.run_module(request["name"], run_name="__main__", alter_sys=True)
+    runpy.run_module(request["name"], run_name="__main__", alter_sys=True)
 
 
-def _function(request: dict[str, Any], session: Session) -> _Program:
+def _function(request: dict[str, Any], session: Session) -> None:
     path = Path(request["name"])
-    sys.argv = [str(path), *request["arguments"]]
     sys.path.insert(0, str(path.resolve().parent))
     # Processes that are spawned would run our own main module again.
     sys.modules["__main__"] = ModuleType("__main__")
-
-    def program() -> None:
-        function = getattr(importlib.import_module(path.stem), request["function"])
-        for _ in range(request["calls"]):
-            before = session.steps
-            function()
-            # A call that steps an optimizer has been counted.
-            if session.steps == before:
-                session.step()
-
-    return program
+    function = getattr(importlib.import_module(path.stem), request["function"])
+    for _ in range(request["calls"]):
+        before = session.steps
+        function()
+        # A call that steps an optimizer has been counted.
+        if session.steps == before:
+            session.step()
 
 
-_KINDS: dict[str, Callable[[dict[str, Any], Session], _Program]] = {
+_KINDS: dict[str, Callable[[dict[str, Any], Session], None]] = {
     "script": _script,
     "module": _module,
     "function": _function,

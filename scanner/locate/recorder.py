@@ -34,15 +34,13 @@ _FRESH = {623, 624}
 _encode = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
+@dataclass(slots=True, eq=False)
 class _Digest:
     """A digest, which may be read later from where it was computed."""
 
-    __slots__ = ("before", "number", "sign")
-
-    def __init__(self, number: int = 0, sign: str = "", before: _Digest | None = None) -> None:
-        self.number = number
-        self.sign = sign
-        self.before = before  # of the same memory, when an op last wrote or read it
+    number: int = 0
+    sign: str = ""
+    before: _Digest | None = None  # of the same memory, when an op last wrote or read it
 
     def written(self) -> int | str:
         """Return it as it stands in the record: a number, or a text that begins with what it is."""
@@ -53,14 +51,12 @@ class _Digest:
         return f"{self.sign}{self.number}" if self.sign else self.number
 
 
+@dataclass(slots=True)
 class _Memory:
     """What is known of the memory of tensors: the line of the op that wrote it last, and digests by where they lie in it."""
 
-    __slots__ = ("digests", "writer")
-
-    def __init__(self, writer: int) -> None:
-        self.writer = writer
-        self.digests: dict[tuple[Any, ...], _Digest] = {}
+    writer: int
+    digests: dict[tuple[Any, ...], _Digest] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -140,11 +136,7 @@ class RunRecorder:
         site = self._sites.get(key)
         if site is None:
             site = self._sites[key] = len(self._sites)
-            names = (
-                [name for name, _ in used.tensors.values()]
-                if used
-                else tensor_names(op.arguments, args, kwargs)
-            )
+            names = used.names if used else tensor_names(op.arguments, args, kwargs)
             self._note({"site": asdict(call_site(key)), "arguments": names})
         line = _Line(
             site, self._text(", ".join(words(given))), self._text(scalars(op.arguments, args, kwargs))

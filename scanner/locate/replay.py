@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from detmatrix.scanner.alerts import caller_in
 from detmatrix.scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
+from detmatrix.scanner.locate.memory.storages import substituted
 from detmatrix.scanner.locate.overloads import KnownOverload, tensors
 from detmatrix.scanner.locate.simulated import on_host
 from detmatrix.scanner.located import Distance, WithFlag
@@ -32,7 +34,7 @@ class RepeatedCall:
     """One call of an op that is to be executed several times, from the same state each time."""
 
     def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.func, self._args, self._kwargs = func, args, kwargs
+        self.op, self.func, self.args, self.kwargs = op, func, args, kwargs
         self.changed = op.changed(args, kwargs)
         self._before = [_copied(one) for one in self.changed]
         self._unsure = op.unsure
@@ -46,7 +48,7 @@ class RepeatedCall:
 
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
-        self.result = self.func(*self._args, **self._kwargs)
+        self.result = self.func(*self.args, **self.kwargs)
         self.returned = returned(self.result, self.changed)
         self._after = [_copied(one) for one in self.changed]
         # What is returned, then the arguments that it changes.
@@ -66,7 +68,7 @@ class RepeatedCall:
             one.copy_(before)
         for generator, state in self._generators:
             generator.set_state(state)
-        result = self.func(*self._args, **self._kwargs)
+        result = self.func(*self.args, **self.kwargs)
         # Runs once per execution.
         return on_host(returned(result, self.changed) + self.changed if self.changed else tensors(result))
 
@@ -80,7 +82,7 @@ class RepeatedCall:
 
     def draws(self) -> bool:
         """Tell whether another execution moves a random generator on."""
-        before = [(one, one.get_state()) for one in generators(self._kwargs)]
+        before = [(one, one.get_state()) for one in generators(self.kwargs)]
         self.again()
         moved = False
         for generator, state in before:
@@ -322,3 +324,34 @@ def _filled(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_floating_point() or tensor.is_complex():
         return tensor.isnan()
     return tensor == (True if tensor.dtype is torch.bool else torch.iinfo(tensor.dtype).max)
+
+
+# --- The inputs of an op that differed, kept so that it can be executed elsewhere
+
+
+def save_inputs(folder: str, number: int, call: RepeatedCall) -> str:
+    """Write what an op was given to a folder, which may have to be made; return where to, or why it could not be written."""
+    name = call.op.name
+    path = Path(folder, f"root-{number}-{''.join(c if c.isalnum() else '_' for c in name)}.pt")
+    kwargs = {key: one for key, one in call.kwargs.items() if key != "generator"}
+    args, kwargs = _loadable(substituted([tuple(call.args), kwargs], call.before))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({"op": name, "args": args, "kwargs": kwargs, "torch": str(torch.__version__)}, path)
+    except Exception as error:  # noqa: BLE001 - the program goes on
+        return f"nowhere ({type(error).__name__}: {error})"
+    return f"{path} ({path.stat().st_size} bytes)"
+
+
+def _loadable(value: Any) -> Any:
+    """Return an argument as ``torch.load(weights_only=True)`` reads it: words for layouts and memory formats."""
+    if isinstance(value, torch.Tensor):
+        # A view would be saved with all of the memory that it is of; strides may matter to the kernel.
+        return value.detach().clone()
+    if isinstance(value, (tuple, list)):
+        return [_loadable(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _loadable(one) for key, one in value.items()}
+    if isinstance(value, (torch.layout, torch.memory_format, torch.dtype, torch.device)):
+        return {"torch": str(value)}
+    return value

@@ -10,19 +10,21 @@ import functools
 import os
 import platform
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, RandomSampler
 
 from detmatrix.scanner.errors import ending, one_line
-from detmatrix.scanner.locate.elsewhere import Elsewhere
 from detmatrix.scanner.locate.launches import LaunchReplay
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.places import call_site, original
@@ -59,8 +61,9 @@ class Session:
         self._compiled: dict[str, None] = {}
         self._seconds = 0.0
         self._undo: list[Callable[[], Any]] = []
-        self._forked = False
-        self._elsewhere = Elsewhere()
+        self.forked = False  # whether this process is a fork of the program's, which tells nothing
+        # Ops that other threads of Python call, and processes that ``multiprocessing`` starts: not looked at.
+        self.thread_ops = self._processes = 0
 
     def start(self) -> None:
         """Begin."""
@@ -73,7 +76,7 @@ class Session:
         self._note_loaders()
         if self.mode.recorder is not None:
             self._note_numbers(self.mode.recorder)
-        self._undo += self._elsewhere.begin()
+        self._note_elsewhere()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
         looked_at = launch_orders.asked() or simulated.active()
@@ -97,13 +100,19 @@ class Session:
         first, end = self._settings.steps
         number = self._settings.first_step + self.steps
         within = number >= first and (end is None or number < end)
-        self.mode.paused = self._forked or not within
+        self.mode.paused = self.forked or not within
         if self.mode.recorder is not None and not self.mode.paused:
             self.mode.recorder.step(number)
 
     def _leave(self) -> None:
         """Let a forked process, such as a worker of a data loader, run its ops alone."""
-        self._forked = self.mode.paused = True
+        self.forked = self.mode.paused = True
+
+    def _put(self, owner: Any, name: str, new: Any) -> None:
+        """Put something else in the place of an attribute, until the end."""
+        old, own = getattr(owner, name), name in vars(owner)
+        setattr(owner, name, new)
+        self._undo.append(lambda: setattr(owner, name, old) if own else delattr(owner, name))
 
     def _note_compilation(self) -> None:
         """Keep the places that ask for compilation: what compiled code does, no op of it comes here."""
@@ -133,8 +142,7 @@ class Session:
 
         # Of ours, which a region is none the worse for.
         warnings.filterwarnings("ignore", "Using `torch.compile\\(module\\)` when there are global hooks")
-        torch.compile = noted
-        self._undo.append(lambda: setattr(torch, "compile", compiled))
+        self._put(torch, "compile", noted)
 
     def _note_loaders(self) -> None:
         """Count the data loaders that draw, for their order or for seeds of workers."""
@@ -147,8 +155,7 @@ class Session:
                 self.mode.noted.loaders[loader.generator is not None] += 1
                 self.mode.noted.seeds |= {loader.generator.initial_seed()} if loader.generator else set()
 
-        DataLoader.__init__ = noted
-        self._undo.append(lambda: setattr(DataLoader, "__init__", begin))
+        self._put(DataLoader, "__init__", noted)
 
     def _note_numbers(self, recorder: RunRecorder) -> None:
         """Tell the record of what is handed to Python without an op."""
@@ -161,10 +168,24 @@ class Session:
                     recorder.handed(tensor, saved=_method.__name__ == "__reduce_ex__")
                 return _method(tensor, *args, **kwargs)
 
-            own = name in vars(torch.Tensor)
-            setattr(torch.Tensor, name, noted)
-            restored = functools.partial(setattr, torch.Tensor, name, method)
-            self._undo.append(restored if own else functools.partial(delattr, torch.Tensor, name))
+            self._put(torch.Tensor, name, noted)
+
+    def _note_elsewhere(self) -> None:
+        """Count ops of other threads, and processes."""
+        # Has no public name: a class of the program's own may put another method in the place of `run`.
+        run_thread: Any = threading.Thread._bootstrap_inner  # type: ignore[attr-defined] # noqa: SLF001
+        start_process = BaseProcess.start
+
+        def counted_thread(thread: threading.Thread) -> None:
+            with _OfThread(self):
+                run_thread(thread)
+
+        def counted_process(process: BaseProcess) -> None:
+            self._processes += 1
+            start_process(process)
+
+        self._put(threading.Thread, "_bootstrap_inner", counted_thread)
+        self._put(BaseProcess, "start", counted_process)
 
     def stop(self, ended: str | None = None) -> None:
         """End; ask the sentinel of each kind of device that was used.
@@ -176,7 +197,7 @@ class Session:
         for undo in reversed(self._undo):
             undo()
         self._seconds = time.perf_counter() - self._began
-        if self._forked:
+        if self.forked:
             return
         if self.mode.recorder is not None:
             unwritten = [key for key, cause in self.mode.roots if cause == "unwritten"]
@@ -185,11 +206,6 @@ class Session:
             self._sentinels.append(ask_sentinel("cpu"))
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             self._sentinels.append(ask_sentinel("cuda"))
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a fork of the program's, which tells nothing."""
-        return self._forked
 
     def located(self, ended: str | None = None) -> Located:
         """Return what was found."""
@@ -209,8 +225,8 @@ class Session:
             left_out_ops={reason: tuple(names) for reason, names in mode.left_out_ops.items()},
             compiled=tuple(self._compiled),
             sentinels=tuple(self._sentinels),
-            thread_ops=self._elsewhere.ops,
-            processes=self._elsewhere.processes,
+            thread_ops=self.thread_ops,
+            processes=self._processes,
             outside=mode.outside.seen,
             outside_site=call_site(mode.outside.first) if mode.outside.first else None,
             called=mode.called(),
@@ -223,6 +239,21 @@ class Session:
             roots=mode.found(),
             ended=ended,
         )
+
+
+class _OfThread(TorchDispatchMode):
+    """Counts the ops of a thread, which run as they do without it."""
+
+    supports_higher_order_operators = True
+    _should_skip_dynamo = LocateMode._should_skip_dynamo  # noqa: SLF001 - a mode's
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._session.thread_ops += 1
+        return func(*args, **(kwargs or {}))
 
 
 def _name_of(compiled: Any) -> str:

@@ -36,16 +36,18 @@ class RegionUse:
     """What a function, or a module, uses when it is called, by names that its author knows.
 
     Attributes:
-        tensors: Each with its name.
+        tensors: That it uses.
+        names: Of these.
         numbers: ``self.scale=0.5``, but for those that are arguments themselves.
     """
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.tensors: dict[int, tuple[str, torch.Tensor]] = {}
+        self.tensors: list[torch.Tensor] = []
+        self.names: list[str] = []
         self.numbers: dict[str, Any] = {}
         # Things that were looked at; while they are held no others have their numbers.
         self._seen: dict[int, Any] = {}
-        self._names = dict.fromkeys(_UNNAMED)
+        self._attributes = dict.fromkeys(_UNNAMED)
         self._objects: list[tuple[str, Any]] = []
         given = [(f"argument {place}", one) for place, one in enumerate(args, 1)] + [*kwargs.items()]
         left = deque([one for one in given if not isinstance(one[1], _NUMBERS)])
@@ -54,7 +56,7 @@ class RegionUse:
         while left and len(self._seen) < _MOST:
             self._look(*left.popleft(), left)
             # Attributes of objects that were reached before their names were.
-            if not left and searched != (searched := (len(self._names), len(self._objects))):
+            if not left and searched != (searched := (len(self._attributes), len(self._objects))):
                 left.extend(self._named())
 
     def _look(self, path: str, one: Any, left: deque[tuple[str, Any]]) -> None:
@@ -70,7 +72,8 @@ class RegionUse:
         if isinstance(one, torch.Tensor):
             # A lazy parameter holds nothing until its module has been called.
             if not is_lazy(one):
-                self.tensors[id(one)] = (path, one)
+                self.tensors.append(one)
+                self.names.append(path)
         elif isinstance(one, (tuple, list, Mapping)):
             for place, item in enumerate(islice(one, _MOST_ITEMS)):
                 # Other keys than these, such as the parameters of an optimizer's state, are no words.
@@ -93,7 +96,7 @@ class RegionUse:
             yield path, getattr(function, "__wrapped__", None)
             return
         names = dict.fromkeys(_names_of(code))
-        self._names.update(names)
+        self._attributes.update(names)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
             with suppress(ValueError):  # nothing is in it yet
                 yield name, cell.cell_contents
@@ -123,7 +126,7 @@ class RegionUse:
     def _named(self) -> _Found:
         for path, one in self._objects:
             for name, value in [*vars(one).items()]:
-                if name in self._names:
+                if name in self._attributes:
                     yield _join(path, name), value
 
 

@@ -12,9 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,11 +97,12 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
             return _observed(program, settings, Path(folder))
         located = []
         recorded = []
-        reads = _Reads()
+        begin, stdin = _input_of_several()
         for number in range(runs):
-            reads.rewind()
+            if begin is not None:
+                os.lseek(0, begin, os.SEEK_SET)
             record = Path(folder, f"run-{number}.jsonl")
-            located.append(_observed(program, settings, Path(folder), record, reads.stdin))
+            located.append(_observed(program, settings, Path(folder), record, stdin))
             recorded.append(_record_of(program, record))
         ended = next((one.ended for one in located if one.ended is not None), None)
         asked = settings.observation.items()
@@ -141,22 +142,15 @@ def of_all_ranks(located: Located) -> Located | None:
     return joined(found)
 
 
-class _Reads:
-    """Standard input of several runs: a file or a terminal, or else nothing, since the first would leave nothing of a pipe."""
+def _input_of_several() -> tuple[int | None, int | None]:
+    """Return where standard input begins if it is a file, and what several runs read: a file or a terminal, or else nothing.
 
-    def __init__(self) -> None:
-        self._begin: int | None = None
-        self.stdin: int | None = None  # as Popen takes it: our own
-        try:
-            self._begin = os.lseek(0, 0, os.SEEK_CUR)
-        except OSError:
-            if not os.isatty(0):
-                self.stdin = subprocess.DEVNULL
-
-    def rewind(self) -> None:
-        """Let the next run read what the first one did."""
-        if self._begin is not None:
-            os.lseek(0, self._begin, os.SEEK_SET)
+    The first would leave nothing of a pipe.
+    """
+    try:
+        return os.lseek(0, 0, os.SEEK_CUR), None
+    except OSError:
+        return None, None if os.isatty(0) else subprocess.DEVNULL
 
 
 def _observed(
@@ -168,19 +162,12 @@ def _observed(
 ) -> Located:
     """Run it once."""
     place = folder / f"{record.stem if record else 'run'}.json"
-    request: dict[str, Any] = {
-        "kind": program.kind,
-        "name": program.name,
-        "arguments": program.arguments,
-        "function": program.function,
-        "calls": program.calls,
+    gpu = GpuProcess(settings.gpu) if settings.gpu else None
+    request = asdict(program) | {
         "settings": settings.observation | ({"record": str(record)} if record else {}),
         "located": str(place),
-        "gpu": None,
+        "gpu": (str(settings.gpu.folder), *gpu.descriptors) if gpu and settings.gpu else None,
     }
-    gpu = GpuProcess(settings.gpu) if settings.gpu else None
-    if gpu and settings.gpu:
-        request["gpu"] = (str(settings.gpu.folder), *gpu.descriptors)
     code, ending = 0, ""
     try:
         command = [settings.python, str(_START), json.dumps(request)]
@@ -191,9 +178,9 @@ def _observed(
                 os.close(descriptor)
             ending = f"; the simulated GPU: {gpu.ending()}" if code == LOST else ""
             gpu.stop()
-    if code == NO_TORCH and not os.path.lexists(place):
-        raise UntrustedScanError(f"{settings.python}: has no torch; install it there (pip install torch)")
     if not os.path.lexists(place):
+        if code == NO_TORCH:
+            raise UntrustedScanError(f"{settings.python}: has no torch; install it there (pip install torch)")
         kept = settings.observation.get("record")
         known = f"what it recorded is in {kept}" if kept else "nothing is known of its ops"
         raise UntrustedScanError(f"{program.name}: {_ending(code)}{ending}; {known}")
@@ -289,12 +276,7 @@ def joined(ranks: Sequence[Located]) -> Located:
                     setattr(known, name, getattr(known, name) + getattr(root, name))
                 known.reached = max(known.reached, root.reached)
     counts = ("ops", "replayed", "launches", "thread_ops", "processes", "outside", "race_free")
-    left_out: Counter[str] = Counter()
-    left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for one in ranks:
-        left_out.update(one.left_out)
-        for reason, names in one.left_out_ops.items():
-            left_out_ops[reason].update(dict.fromkeys(names))
+    left_out = sum((Counter(one.left_out) for one in ranks), Counter[str]())
     return replace(
         ranks[0],
         **{name: sum(getattr(one, name) for one in ranks) for name in counts},
@@ -302,7 +284,10 @@ def joined(ranks: Sequence[Located]) -> Located:
         bound=all(one.bound for one in ranks),
         replays=min(one.replays for one in ranks),
         left_out=dict(left_out),
-        left_out_ops={reason: tuple(names) for reason, names in left_out_ops.items()},
+        left_out_ops={
+            reason: tuple(dict.fromkeys(op for one in ranks for op in one.left_out_ops.get(reason, ())))
+            for reason in left_out
+        },
         outside_site=next((one.outside_site for one in ranks if one.outside_site), None),
         compiled=tuple(dict.fromkeys(place for one in ranks for place in one.compiled)),
         sentinels=tuple(seen for one in ranks for seen in one.sentinels),

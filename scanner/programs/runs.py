@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -29,7 +29,6 @@ from detmatrix.scanner.located import (
     Root,
 )
 from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
-from detmatrix.scanner.programs.align import Alignment, Gap, align
 
 # The kind and the format of records; 1 is the first. An extra field of a line is no new format.
 KIND, FORMAT = "ops", 1
@@ -38,8 +37,13 @@ _LONGEST_LINE = 16 << 20
 # The first step that is compared, and the one before which that ends.
 Steps = tuple[int, int | None]
 ALL_STEPS: Steps = (0, None)
-
-
+# So many ops in a row must agree before two runs are said to go on together.
+_TOGETHER = 8
+# Ops that are looked through for that; most are near.
+_WINDOW, _NEAR = 20_000, 256
+Gap = tuple[int, int, int, int]  # from and to in the first, from and to in the second
+# Ops of two runs that belong together, and where the runs part.
+Alignment = tuple[list[tuple[int, int]], list[Gap]]
 # A number of 64 bits, or a text that begins with one of these.
 RecordedDigest = int | str
 
@@ -207,9 +211,9 @@ def align_runs(first: RecordedRun, second: RecordedRun, steps: Steps = ALL_STEPS
     for one, other in zip(first.keys(), second.keys(), strict=True):
         left: list[Gap] = []
         for i, i_end, j, j_end in gaps:
-            found = align(one[i:i_end], other[j:j_end])
-            pairs += [(i + x, j + y) for x, y in found.pairs]
-            left += [(i + a, i + b, j + c, j + d) for a, b, c, d in found.gaps]
+            together, apart = align(one[i:i_end], other[j:j_end])
+            pairs += [(i + x, j + y) for x, y in together]
+            left += [(i + a, i + b, j + c, j + d) for a, b, c, d in apart]
         gaps = left
     # What a run that was resumed does before it goes on has no like; it is one that has nothing ahead of their first common step.
     if gaps and (
@@ -217,7 +221,7 @@ def align_runs(first: RecordedRun, second: RecordedRun, steps: Steps = ALL_STEPS
         or (there and not begin and gaps[0][2:] == (there,) * 2)
     ):
         del gaps[0]
-    return Alignment(sorted(pairs), gaps)
+    return sorted(pairs), gaps
 
 
 def _common_steps(first: RecordedRun, second: RecordedRun, steps: Steps) -> Gap:
@@ -239,6 +243,50 @@ def _common_steps(first: RecordedRun, second: RecordedRun, steps: Steps) -> Gap:
     return one[step], i_end, other[step], j_end
 
 
+def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
+    """Pair the ops of two runs, each known by a key."""
+    numbers: dict[Hashable, int] = {}
+    one = [numbers.setdefault(key, len(numbers)) for key in first]
+    other = [numbers.setdefault(key, len(numbers)) for key in second]
+    pairs: list[tuple[int, int]] = []
+    gaps: list[Gap] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        if one[i] == other[j]:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+            continue
+        found = _together(one, i, other, j)
+        if found is None:
+            break
+        gaps.append((i, found[0], j, found[1]))
+        i, j = found
+    if i < len(one) or j < len(other):
+        gaps.append((i, len(one), j, len(other)))
+    return pairs, gaps
+
+
+def _together(one: Sequence[int], i: int, other: Sequence[int], j: int) -> tuple[int, int] | None:
+    """Return the nearest places behind *i* and *j* from which the next ops agree, down to the end if that is near."""
+    for length, window in ((_TOGETHER, _NEAR), (_TOGETHER, _WINDOW), (1, _WINDOW)):
+        starts: dict[tuple[int, ...], int] = {}
+        for place in range(j, min(j + window, len(other) - length + 1)):
+            starts.setdefault(tuple(other[place : place + length]), place)
+        best = None
+        for place in range(i, min(i + window, len(one) - length + 1)):
+            if best is not None and place - i >= best[0] - i + best[1] - j:
+                break
+            there = starts.get(tuple(one[place : place + length]))
+            if there is not None and (best is None or place + there < sum(best)):
+                best = place, there
+        if window == _NEAR and best is not None and sum(best) - i - j > _NEAR:
+            continue  # beyond what was looked through there may be nearer ones
+        # Fewer ops than that agree by chance, but for the last ones of both runs.
+        if best is not None and (length == _TOGETHER or list(one[best[0] :]) == list(other[best[1] :])):
+            return best
+    return None
+
+
 _Marks = frozenset[int]
 _NONE: _Marks = frozenset()
 
@@ -252,9 +300,8 @@ class _Judge:
         self._one, self._other, self._ignored = one, other, ignored
         # Call sites that read memory which nothing had written: what differs there comes of that.
         self._unwritten = unwritten
-        self.roots: dict[tuple[OpSite, Cause], Root] = {}
+        self.roots: list[Root] = []
         self._numbers: dict[tuple[OpSite, Cause], int] = {}
-        self._ordered: list[Root] = []
         # Roots that what a line wrote, or memory from outside, came of.
         self._marks: defaultdict[int, _Marks] = defaultdict(frozenset)
         # Lines of ops that left the memory which they wrote equal.
@@ -262,7 +309,7 @@ class _Judge:
         # Lines whose memory differs for no root: by ignored ops, or by what ops did that only one run called.
         self._excused: set[int] = set()
         # The op that a root was last told at.
-        self._last: dict[tuple[OpSite, Cause], int] = {}
+        self._last: dict[int, int] = {}
         # What the state of a generator, by its name, comes of: draws of another number than in the other run.
         self._draws: defaultdict[str | None, _Marks] = defaultdict(frozenset)
         # Roots of what ops handed to Python, which numbers that it computed may come of; and whether it was handed what
@@ -345,8 +392,8 @@ class _Judge:
             reached: Roots that have reached the op by its tensors.
         """
         for one in self._handed:
-            self._ordered[one].numbers += 1
-            self._ordered[one].reached += one not in reached
+            self.roots[one].numbers += 1
+            self.roots[one].reached += one not in reached
         if self._handed or self._handed_excused:
             return self._handed
         return self._root(i, "input", op, value)
@@ -394,7 +441,7 @@ class _Judge:
                 self._marks[writer] = marks = self._root(i, cause, mine, self._tensor(place, mine, its))
                 found |= marks
         for number in reached:
-            self._ordered[number].reached += 1
+            self.roots[number].reached += 1
         if reshaped:
             self._hand(frozenset(reached | found), excused=False)  # Python knows shapes
         if value := self._value(mine, its, beside=unlike):
@@ -457,10 +504,10 @@ class _Judge:
         """Return the root of a generator in another state: the first op that drew from it, or what seeded it."""
         name = self._generator(op, place)
         generators = (number for (_, cause), number in self._numbers.items() if cause == "generator")
-        known = frozenset(number for number in generators if self._ordered[number].argument == name)
+        known = frozenset(number for number in generators if self.roots[number].argument == name)
         known = known or self._draws[name] or self._handed
         for one in known:
-            self._ordered[one].reached += 1
+            self.roots[one].reached += 1
         if known or self._drew_apart or self._handed_excused:
             return known
         return self._root(i, "generator", op, name)
@@ -468,21 +515,18 @@ class _Judge:
     def _root(self, i: int, cause: Cause, op: RecordedOp, argument: str | None = None) -> _Marks:
         site = self._one.sites[op.site]
         key = site, ("unwritten" if site in self._unwritten else cause)
-        root = self.roots.get(key)
-        if root is None:
-            tensors = _split(self._one.texts[op.shapes])
-            root = Root(site=site, cause=key[1], tensors=tensors, first=i + 1, argument=argument)
+        number = self._numbers.setdefault(key, len(self.roots))
+        if number == len(self.roots):
+            root = Root(site, key[1], _split(self._one.texts[op.shapes]), first=i + 1, argument=argument)
             if cause == "input":
                 root.origin = ", ".join(self._apart(i)) or None
             if cause == "runs" and site.op.startswith(REGION) and self._compiled_in_one:
                 root.origin = COMPILED_IN_ONE
-            self.roots[key] = root
-            self._numbers[key] = len(self._numbers)
-            self._ordered.append(root)
-        if self._last.get(key) != i:
-            self._last[key] = i
-            root.differing_calls += 1
-        return frozenset({self._numbers[key]})
+            self.roots.append(root)
+        if self._last.get(number) != i:
+            self._last[number] = i
+            self.roots[number].differing_calls += 1
+        return frozenset({number})
 
     def _apart(self, i: int) -> Iterator[str]:
         """Yield Python's generators that had been drawn from and were in other states."""
@@ -568,17 +612,15 @@ def judge(
     partings: list[Parting] = []
     compared, propagated = len(first.ops), 0
     for number, other in enumerate(runs[1:], start=2):
-        aligned = align_runs(first, other, steps)
+        pairs, gaps = align_runs(first, other, steps)
         unwritten = {site for site, cause in roots if cause == "unwritten"}
         unwritten |= {first.sites[number] for number in first.unwritten}
         judged = _Judge(first, other, unwritten, frozenset(ignored))
-        gaps = iter(aligned.gaps)
-        gap = next(gaps, None)
-        for i, j in aligned.pairs:
-            while gap is not None and gap[0] <= i:
-                judged.part(gap)
-                gap = next(gaps, None)
-            judged.pair(i, j)
+        for one in sorted([*gaps, *pairs], key=lambda one: (one[0], -len(one))):
+            if len(one) == 2:  # noqa: PLR2004 - a pair
+                judged.pair(*one)
+            else:
+                judged.part(one)
         partings += [
             Parting(
                 first=first.sites[first.ops[i].site] if i < len(first.ops) else None,
@@ -587,22 +629,18 @@ def judge(
                 only_second=j_end - j,
                 run=number,
             )
-            for i, i_end, j, j_end in aligned.gaps
+            for i, i_end, j, j_end in gaps
         ]
         compared = min(compared, judged.compared)
         propagated = max(propagated, judged.propagated)
-        for key, root in judged.roots.items():
-            known = roots.get(key)
-            root.executions, root.differing, root.in_runs = 1, 1, (number,)
-            root.calls = calls[root.site]
-            if known is None:
-                roots[key] = root
-            else:
-                known.executions += 1
-                known.differing += 1
-                known.in_runs += (number,)
-                known.differing_calls = max(known.differing_calls, root.differing_calls)
-                known.reached = max(known.reached, root.reached)
+        for root in judged.roots:
+            known = roots.setdefault((root.site, root.cause), root)
+            known.calls = known.calls or calls[root.site]
+            known.executions += 1
+            known.differing += 1
+            known.in_runs += (number,)
+            known.differing_calls = max(known.differing_calls, root.differing_calls)
+            known.reached = max(known.reached, root.reached)
     for root in roots.values():
         if root.cause not in {"replay", "unwritten"}:
             root.executions = len(runs) - 1

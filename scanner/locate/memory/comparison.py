@@ -62,10 +62,7 @@ class KeptTensors:
         self.on_device, self.size = False, 0
         memories = []
         for one in kept:
-            keys = _keys(one).raw_repr()
-            sort = _sorts.get(keys)
-            if sort is None:
-                sort = sort_of(one)
+            sort = sort_of(one)
             if sort >= COMPOUND:
                 plain = False
                 self.readable &= sort == COMPOUND

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -94,14 +94,10 @@ def substituted(value: Any, new: dict[int, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         return new.get(id(value), value)
     if isinstance(value, (tuple, list)):
-        return type(value)(_items(value, new))
+        return type(value)([substituted(one, new) for one in value])
     if isinstance(value, dict):
         return {name: substituted(one, new) for name, one in value.items()}
     return value
-
-
-def _items(values: Any, new: dict[int, torch.Tensor]) -> Iterator[Any]:
-    return (substituted(one, new) for one in values)
 
 
 # --- How many later ops are given something that came of a root
