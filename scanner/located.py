@@ -158,14 +158,20 @@ class Located:
     ended: str | None = None  # how the program ended, if not at its end
 
     @property
+    def sentinel_counts(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """How often each sentinel differed on a device, and in how many executions."""
+        seen: dict[tuple[str, str], tuple[int, int]] = {}
+        for one in self.sentinels:
+            differing, executions = seen.get((one.op, one.device), (0, 0))
+            seen[one.op, one.device] = differing + one.differing, executions + one.executions
+        return seen
+
+    @property
     def missed(self) -> float:
         """How probable it is that a race as frequent as the sentinel's showed in no execution of a call."""
-        seen: dict[str, tuple[int, int]] = {}
-        for one in self.sentinels:
-            differing, executions = seen.get(one.device, (0, 0))
-            seen[one.device] = differing + one.differing, executions + one.executions
+        seen = self.sentinel_counts
         # On an accelerator the CPU's says nothing.
-        shown = {device: rate for device, rate in seen.items() if device != "cpu"} or seen
+        shown = {which: rate for which, rate in seen.items() if which[1] != "cpu"} or seen
         rate = min((differing / executions for differing, executions in shown.values()), default=0.0)
         return (1 - rate) ** max(self.replays, 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,7 +41,12 @@ CAUSE_MEANING: dict[Cause, str] = {
     "schedule": "The op gave other bits when a simulated GPU ran its threads in another order that CUDA permits; nothing of it "
     "was measured on a GPU.",
 }
-_SHORT: dict[Cause, str] = {
+# How often it differed, or what else makes it a root.
+_DIFFERED: dict[Cause, str] = {
+    "replay": "{0.differing} of {0.executions}",
+    "runs": "{0.differing} of {0.executions} runs",
+    "order": "{0.differing} of {0.executions} orders",
+    "schedule": "{0.differing} of {0.executions} simulated schedules",
     "unwritten": "unwritten memory",
     "input": "other input",
     "changed": "changed between ops",
@@ -95,9 +99,7 @@ def line_words(line: CodeLine | None) -> str:
 
 def site_words(site: OpSite) -> str:
     """Return the user's line, and the library's if it is one of these that called the op."""
-    if site.line is None and site.library is not None:
-        return line_words(site.library)
-    return line_words(site.line)
+    return line_words(site.line or site.library)
 
 
 def phase_words(site: OpSite) -> str:
@@ -114,35 +116,17 @@ def flag_words(root: Root) -> str:
     )
 
 
-def differed_words(root: Root) -> str:
-    """Say how often it differed, or what else makes it a root."""
-    if root.cause == "replay":
-        return f"{root.differing} of {root.executions}"
-    if root.cause == "order":
-        return f"{root.differing} of {root.executions} orders"
-    if root.cause == "schedule":
-        return f"{root.differing} of {root.executions} simulated schedules"
-    if root.cause == "runs":
-        return f"{root.differing} of {root.executions} runs"
-    return _SHORT[root.cause]
-
-
 def table(located: Located) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of the table of roots, without columns that say nothing."""
-    roots = in_order(located)
-    columns = [
-        (head, column)
-        for head, *column in zip(_HEADS, *(_cells(located, root) for root in roots), strict=True)
-        if any(column)
-    ]
-    heads = [head for head, _ in columns]
-    return heads, [[column[place] for _, column in columns] for place in range(len(roots))]
+    rows = [_cells(located, root) for root in in_order(located)]
+    said = [place for place in range(len(_HEADS)) if any(row[place] for row in rows)]
+    return [_HEADS[place] for place in said], [[row[place] for place in said] for row in rows]
 
 
 def _cells(located: Located, root: Root) -> tuple[str, ...]:
     numbers = ", ".join(map(str, root.in_runs))
     return (
-        differed_words(root),
+        _DIFFERED[root.cause].format(root),
         one_line(root.site.op),
         site_words(root.site),
         one_line(root.site.module or ""),
@@ -238,23 +222,18 @@ def summary(located: Located) -> str:
 
 def sentinel_words(located: Located) -> list[str]:
     """Say whether a difference could have been seen."""
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for one in located.sentinels:
-        counts.setdefault((one.op, one.device), Counter()).update(
-            executions=one.executions, differing=one.differing
-        )
     found = [
         f"The sentinel {one_line(op)} on {device}, which differs wherever anything races, differed in "
-        f"{count['differing']} of {count['executions']} executions"
+        f"{differing} of {executions} executions"
         + (
             "."
-            if located.races_show and count["differing"]
+            if located.races_show and differing
             else f": low power, {located.replays} executions miss a race as rare as that in {located.missed:.0%} of "
             f"calls; give a larger --replay, or a quieter machine."
-            if count["differing"]
+            if differing
             else ": nothing raced here, so that sameness says nothing."
         )
-        for (op, device), count in counts.items()
+        for (op, device), (differing, executions) in located.sentinel_counts.items()
     ]
     if not located.bound:
         found.append(
@@ -323,12 +302,8 @@ def _unseen(located: Located) -> list[str]:
         found.append(
             f"No op was {'executed again' if located.ops else 'looked at'}, so that nothing is known."
         )
-    elsewhere = (
-        [f"{several(located.thread_ops, 'op')} that other threads called"] if located.thread_ops else []
-    )
-    elsewhere += (
-        [f"the ops of {several(located.processes, 'more process', 'es')}"] if located.processes else []
-    )
+    elsewhere = [f"{several(located.thread_ops, 'op')} that other threads called"] * bool(located.thread_ops)
+    elsewhere += [f"the ops of {several(located.processes, 'more process', 'es')}"] * bool(located.processes)
     if elsewhere:
         found.append(f"Not looked at: {' and '.join(elsewhere)}.")
     if located.outside_site is not None:

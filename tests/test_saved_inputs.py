@@ -37,6 +37,7 @@ def test_inputs_of_a_root_become_a_script(detmatrix: Command, tmp_path: Path) ->
 
     add = torch.ops.aten.add_.Tensor
     call = RepeatedCall(known(add), add, (torch.arange(6.0), 1), {"alpha": 2})
+    call.first()
     told = save_inputs(str(tmp_path / "kept"), 1, call)
     (saved,) = (tmp_path / "kept").iterdir()
     done = detmatrix("repro", saved, "-o", "again.py")

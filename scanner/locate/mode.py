@@ -184,48 +184,37 @@ class LocateMode(TorchDispatchMode):
             root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", given)
             root.differing_calls += 1
             root.origin = origin
-        reason = self._refusal(op, args, kwargs)
-        if reason is not None:
-            self.leave_out(reason, op.name)
         if simulated.active():
             func = SimulatedOp(func, op, self.replays)
+        call = RepeatedCall(op, func, args, kwargs)
+        reason = self._refusal(call)
+        if reason is not None:
+            self.leave_out(reason, op.name)
         if self.recorder is not None and reason != _CAPTURED:
             self.recorder.begin(op, args, kwargs, given, key)
-            result = self._record(self.recorder, op, func, args, kwargs, key, digested=reason is None)
+            result = self._record(self.recorder, call, given, key, digested=reason is None)
         else:
-            result = self._look_again(op, func, args, kwargs, given, key, again=reason is None)
+            result = self._look_again(call, given, key, again=reason is None)
         if reached:
-            changed = op.changed(args, kwargs)
-            self._downstream.mark(reached, [*returned(result, changed), *changed])
+            self._downstream.mark(reached, [*returned(result, call.changed), *call.changed])
         return result
 
-    def _look_again(
-        self,
-        op: KnownOverload,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        given: list[torch.Tensor],
-        key: SiteKey,
-        *,
-        again: bool,
-    ) -> Any:
+    def _look_again(self, call: RepeatedCall, given: list[torch.Tensor], key: SiteKey, *, again: bool) -> Any:
         """Execute an op again, unless it must not be; see what was done to its memory in between."""
         first = self.calls[key] <= _FIRST_CALLS
         if first:
             self.outside.look(given, key)
         if not again:
-            with self.unwritten.resizing(op, op.changed(args, kwargs)):
-                result = func(*args, **kwargs)
+            with self.unwritten.resizing(call.op, call.changed):
+                result = call.once()
             # It may go on writing.
             self.outside.forget([*given, *tensors(result)])
             return result
-        result = self._replay(op, func, args, kwargs, key)
-        changed = op.changed(args, kwargs)
+        result = self._replay(call, key)
         if first:
-            self.outside.written([*tensors(result), *changed])
-        elif changed:
-            self.outside.forget(changed)
+            self.outside.written([*tensors(result), *call.changed])
+        elif call.changed:
+            self.outside.forget(call.changed)
         return result
 
     def begin_launch(self, name: str) -> SiteKey:
@@ -269,8 +258,9 @@ class LocateMode(TorchDispatchMode):
                 f"locate: {self.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
             )
 
-    def _refusal(self, op: KnownOverload, args: Any, kwargs: Any) -> str | None:
+    def _refusal(self, call: RepeatedCall) -> str | None:
         """Return why an op is not executed again; ``None`` if it is."""
+        op, changed = call.op, call.changed
         if op.refused is not None:
             return op.refused
         # Two runs are told of it by the command line, and leave out what came of it.
@@ -278,7 +268,6 @@ class LocateMode(TorchDispatchMode):
             return IGNORED
         if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return _CAPTURED
-        changed = op.changed(args, kwargs)
         if changed:
             if not plain(changed):
                 return _COMPOUND
@@ -300,30 +289,26 @@ class LocateMode(TorchDispatchMode):
     def _record(
         self,
         recorder: RunRecorder,
-        op: KnownOverload,
-        func: Any,
-        args: Any,
-        kwargs: Any,
+        call: RepeatedCall,
+        given: list[torch.Tensor],
         key: SiteKey,
         *,
         digested: bool,
     ) -> Any:
         """Execute an op, and digest what it has written, unless it may go on writing."""
+        op = call.op
         if not digested:
-            with self.unwritten.resizing(op, op.changed(args, kwargs)):
-                result = func(*args, **kwargs)
+            with self.unwritten.resizing(op, call.changed):
+                result = call.once()
             # What an op says to the allocator moves memory to and fro, and leaves what it holds.
-            recorder.end_undigested([] if op.refused == EFFECTS else [*among(args, kwargs), *tensors(result)])
-            return result
-        if key in self._open or op.outputs <= 1:
-            result = func(*args, **kwargs)
-            changed = op.changed(args, kwargs)
-            recorder.end([*returned(result, changed), *changed], self._open.get(key, _NONE))
-            return result
-        call = RepeatedCall(op, func, args, kwargs)
-        result = call.first()
-        self._open[key] = frozenset(self._opened(call))
-        recorder.end([*call.returned, *call.changed], self._open[key])
+            recorder.end_undigested([] if op.refused == EFFECTS else [*given, *tensors(result)])
+        elif key in self._open or op.outputs <= 1:
+            result = call.once()
+            recorder.end([*returned(result, call.changed), *call.changed], self._open.get(key, _NONE))
+        else:
+            result = call.first()
+            self._open[key] = frozenset(self._opened(call))
+            recorder.end([*call.returned, *call.changed], self._open[key])
         return result
 
     def region(self, name: str, function: Any, written: Any) -> Any:
@@ -376,12 +361,12 @@ class LocateMode(TorchDispatchMode):
             self.unwritten.left_open(call.op, call.returned[place], other)
         return found
 
-    def _replay(self, op: KnownOverload, func: Any, args: Any, kwargs: Any, key: SiteKey) -> Any:
-        call = RepeatedCall(op, func, args, kwargs)
-        result = call.first()
-        if call.hidden is not None:
+    def _replay(self, call: RepeatedCall, key: SiteKey) -> Any:
+        op, func, result = call.op, call.func, call.first()
+        if hidden := call.hidden:
             # Its schema keeps a change to itself.
-            op.changes = tuple(sorted({*op.changes, *call.hidden}))
+            op.changes = tuple(sorted({*op.changes, *hidden}))
+            call.changed = op.changed(call.args, call.kwargs)
             self.leave_out(_LYING, op.name)
             return result
         kept = call.kept

@@ -36,31 +36,36 @@ class RepeatedCall:
     def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.op, self.func, self.args, self.kwargs = op, func, args, kwargs
         self.changed = op.changed(args, kwargs)
-        self._before = [_copied(one) for one in self.changed]
-        self._unsure = op.unsure
-        if self._unsure:
-            op.unsure -= 1
-            given = [(place, one) for place, value in enumerate(args) for one in tensors(value)]
-            self._given = [
-                (place, one, _copied(one)) for place, one in given if not _among(one, self.changed)
-            ]
-        self._generators = [(one, one.get_state()) for one in generators(kwargs)] if op.random else ()
+
+    def once(self) -> Any:
+        """Execute the op, and look at nothing."""
+        return self.func(*self.args, **self.kwargs)
 
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
-        self.result = self.func(*self.args, **self.kwargs)
-        self.returned = returned(self.result, self.changed)
+        self._before = [_copied(one) for one in self.changed]
+        # Of few calls, whether the first execution changes other arguments than the schema says.
+        self._given = [
+            (place, one, _copied(one))
+            for place, value in (enumerate(self.args) if self.op.unsure else ())
+            for one in tensors(value)
+            if not _among(one, self.changed)
+        ]
+        self.op.unsure -= bool(self.op.unsure)
+        self._generators = (
+            [(one, one.get_state()) for one in generators(self.kwargs)] if self.op.random else ()
+        )
+        result = self.once()
+        self.returned = returned(result, self.changed)
         self._after = [_copied(one) for one in self.changed]
         # What is returned, then the arguments that it changes.
         self.kept = KeptTensors(on_host(self.returned + self._after))
-        return self.result
+        return result
 
     @property
-    def hidden(self) -> list[tuple[int, str]] | None:
-        """Positions of arguments that the first execution changed although the schema does not say so; asked of few calls."""
-        if not self._unsure:
-            return None
-        return [(place, "") for place, one, before in self._given if bool(unequal(one, before))] or None
+    def hidden(self) -> list[tuple[int, str]]:
+        """Positions of arguments that the first execution changed although the schema does not say so."""
+        return [(place, "") for place, one, before in self._given if bool(unequal(one, before))]
 
     def again(self) -> list[torch.Tensor]:
         """Execute it from the same state; return what is compared with ``kept``."""
@@ -68,7 +73,7 @@ class RepeatedCall:
             one.copy_(before)
         for generator, state in self._generators:
             generator.set_state(state)
-        result = self.func(*self.args, **self.kwargs)
+        result = self.once()
         # Runs once per execution.
         return on_host(returned(result, self.changed) + self.changed if self.changed else tensors(result))
 

@@ -130,9 +130,12 @@ class UnwrittenMemory:
             if blank is None:
                 continue
             if id(one) in overwritten and not _resized(one, blank):
-                self._close(one, blank)
+                self._close(one, blank, kept=False)
             elif op.refused is not None:
-                self._given_away(one, kept=region)
+                # It may well write there; that nothing had before is no difference between runs.
+                self.given_open |= {id(one)} if self.has(one) else set()
+                if not region:
+                    self._blanks.remove(one)
             elif _resized(one, blank) or self._written_behind_us(one, blank):
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
@@ -143,13 +146,6 @@ class UnwrittenMemory:
                     return found
         return None
 
-    def _given_away(self, one: torch.Tensor, *, kept: bool) -> None:
-        """Note that an op may well write there; that nothing had before is no difference between runs."""
-        if self.has(one):
-            self.given_open.add(id(one))
-        if not kept:
-            self._blanks.remove(one)
-
     def closed_within(self, tensor: torch.Tensor, before: torch.Tensor) -> None:
         """Note what a region has written of a tensor: the elements that are no longer as *before*."""
         blank = self._blank_of(tensor)
@@ -157,13 +153,12 @@ class UnwrittenMemory:
             return
         now, then = (as_integers(one.contiguous().view(-1)) for one in (tensor, before))
         kept = (now == then).view(tensor.numel(), -1).all(1).view(tensor.shape)
-        _like(blank.open, tensor).logical_and_(kept)
-        blank.content, blank.doubted = None, True
-        if not bool(blank.open.any()):
-            self._blanks.remove(tensor)
+        blank.doubted = True
+        self._close(tensor, blank, kept=kept)
 
-    def _close(self, tensor: torch.Tensor, blank: _Blank) -> None:
-        _like(blank.open, tensor).fill_(False)
+    def _close(self, tensor: torch.Tensor, blank: _Blank, *, kept: torch.Tensor | bool) -> None:
+        opened = _like(blank.open, tensor)
+        opened &= kept
         blank.content = None
         if not bool(blank.open.any()):
             self._blanks.remove(tensor)
