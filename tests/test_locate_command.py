@@ -31,10 +31,13 @@ from detmatrix.scanner.located import (
     SentinelSeen,
     replays_for,
 )
+from detmatrix.scanner.located_words import advice
 from detmatrix.scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command
 from tests.conftest import refused
+from tests.locating import marked
+from tests.programs import behind, transformer, unseeded
 from tests.programs.planted import planted
 
 ROOT = Path(__file__).parent.parent
@@ -104,60 +107,59 @@ def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[
     )
 
 
-@pytest.mark.parametrize(
-    ("located", "code"),
-    [
-        (FOUND, 1),
-        (replace(FOUND, roots=()), 0),
-        (replace(FOUND, roots=(), runs=2, partings=(Parting(SITE, None, 1, 0, 2),)), 1),
-        (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 0),)), 4),
-        (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),)), 4),
-        (replace(FOUND, roots=(), sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),), replays=12), 0),
-        (
-            replace(
-                FOUND,
-                roots=(),
-                sentinels=(*FOUND.sentinels, SentinelSeen("aten::index_put", "cuda:0", 32, 0)),
-            ),
-            4,
-        ),
-        (
-            replace(
-                FOUND,
-                roots=(),
-                sentinels=(SentinelSeen("", "cuda:0", 32, 30), SentinelSeen("", "cpu", 32, 0)),
-            ),
-            0,
-        ),
-        (replace(FOUND, roots=(), ended="ValueError: no"), 4),
-        (replace(FOUND, roots=(), replayed=0), 4),
-        (replace(FOUND, roots=(), runs=2, compared=0), 4),
-    ],
-    ids=[
-        "a root",
-        "none",
-        "runs that part",
-        "nothing could race",
-        "raced too rarely",
-        "executed often enough",
-        "nothing raced on the GPU",
-        "the CPU is not asked beside a GPU",
-        "the program failed",
-        "nothing was executed again",
-        "nothing was compared",
-    ],
-)
-def test_exit_codes_tell_what_was_found(
-    detmatrix: Command, observed: list[Any], located: Located, code: int
-) -> None:
+def _sentinel(differing: int, device: str = "cpu") -> SentinelSeen:
+    return SentinelSeen("aten::index_put", device, 32, differing)
+
+
+# What is found where no root is -> the exit code.
+EXITS: dict[str, tuple[dict[str, Any], int]] = {
+    "a root": ({"roots": FOUND.roots}, 1),
+    "none": ({}, 0),
+    "runs that part": ({"runs": 2, "partings": (Parting(SITE, None, 1, 0, 2),)}, 1),
+    "nothing could race": ({"sentinels": (_sentinel(0),)}, 4),
+    "raced too rarely": ({"sentinels": (_sentinel(8),)}, 4),
+    "executed often enough": ({"sentinels": (_sentinel(8),), "replays": 12}, 0),
+    "nothing raced on the GPU": ({"sentinels": (_sentinel(30), _sentinel(0, "cuda:0"))}, 4),
+    "the CPU is not asked beside a GPU": ({"sentinels": (_sentinel(30, "cuda:0"), _sentinel(0))}, 0),
+    "the program failed": ({"ended": "ValueError: no"}, 4),
+    "nothing was executed again": ({"replayed": 0}, 4),
+    "nothing was compared": ({"runs": 2, "compared": 0}, 4),
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_exit_codes_tell_what_was_found(detmatrix: Command, observed: list[Any], name: str) -> None:
     """None found is worth something only where one could have been."""
-    observed[0] = located
+    changes, code = EXITS[name]
+    observed[0] = replace(FOUND, **{"roots": (), **changes})
     done = detmatrix("locate", "train.py")
 
     assert done.returncode == code
-    assert done.stdout.startswith("Nothing was judged: ") == (
-        not located.roots and not located.judged and code == 4
-    )
+    assert done.stdout.startswith("Nothing was judged: ") == (name.startswith("nothing was"))
+
+
+# What is known of a root -> what is said to do about it.
+ADVICE: list[tuple[dict[str, Any], str]] = [
+    ({"flag": "cured"}, "torch.use_deterministic_algorithms(True) cures it"),
+    ({"flag": "raises"}, "stops it with an error"),
+    ({"flag": "differs"}, "the flag does not cure it"),
+    ({"flag": "rare"}, "execute it more often (--replay)"),
+    ({"flag": None}, "try torch.use_deterministic_algorithms(True)"),
+    ({"cause": "unwritten"}, "torch.zeros in place of torch.empty"),
+    ({"cause": "changed"}, "numpy on the same memory"),
+    ({"cause": "generator"}, "call torch.manual_seed at the start"),
+    ({"cause": "generator", "argument": "generator"}, "generator.manual_seed(0)"),
+    ({"cause": "input", "argument": "self"}, "seed the data loader and Python's generators"),
+    ({"cause": "input", "origin": "random, numpy.random"}, "call random.seed(0) and numpy.random.seed(0) at the start"),
+    ({"cause": "input", "argument": "size=[5] against size=[7]"}, "look at what gives another number or shape there"),
+    ({"cause": "replay", "site": replace(SITE, op="triton::add_up")}, "let each output be written by one program"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "said"), ADVICE)
+def test_what_to_do_hangs_on_the_cause_and_the_flag(changes: dict[str, Any], said: str) -> None:
+    """Whoever reads it can do it at once."""
+    assert said in advice(replace(FOUND.roots[0], **changes))
 
 
 @pytest.mark.parametrize(("differing", "replays"), [(16, 4), (9, 4), (8, 5), (4, 11), (2, 16), (0, 4)])
@@ -172,11 +174,10 @@ def test_json_has_every_field(detmatrix: Command, observed: list[Any]) -> None: 
 
     (root,) = told["roots"]
     assert root["site"]["line"] == {"file": "train.py", "line": 12, "function": "forward", "source": None}
-    assert (root["distance"]["max_ulp"], root["reached"], root["flag"]) == (7, 3, "cured")
+    assert (told["ops"], root["distance"]["max_ulp"], root["reached"], root["flag"]) == (50, 7, 3, "cured")
     assert root["matrix"]["spec"] == "torch.Tensor.__getitem__"
     assert root["matrix"]["documented"]
     assert "cures it" in root["to_do"]
-    assert told["ops"] == 50
 
 
 class _Tags(HTMLParser):
@@ -498,64 +499,59 @@ def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
     assert OverloadIndex(load(recorded_run("1.0"))).place(root) is None
 
 
-def test_an_op_stands_beside_a_row_that_does_as_it_did() -> None:
+@pytest.mark.parametrize(
+    ("flag", "case", "other_case", "said"),
+    [
+        ("cured", "accumulate", False, r"In the matrix: fixed_by_mode "),
+        ("raises", "overwrite", False, r"In the matrix: raises "),
+        ("differs", None, True, r"In the matrix, with other arguments: "),
+        (
+            None,
+            None,
+            False,
+            r"In the matrix, by its arguments: raises \(.*:overwrite:.*?\), fixed_by_mode \(.*:accumulate:",
+        ),
+    ],
+)
+def test_an_op_stands_beside_a_row_that_does_as_it_did(
+    flag: Any, case: str | None, other_case: bool, said: str
+) -> None:
     """Other arguments of ``put_`` raise; where no row does what was seen, or nothing was, the words say so."""
-    index = OverloadIndex(load(recorded_run("2.13.0")))
     site = OpSite("aten::put_", "forward", LINE, None, None, None)
-    cured, raises, differs = (
-        index.place(replace(FOUND.roots[0], site=site, flag=flag)) for flag in ("cured", "raises", "differs")
-    )
+    place = OverloadIndex(load(recorded_run("2.13.0"))).place(replace(FOUND.roots[0], site=site, flag=flag))
 
-    assert cured is not None
-    assert (cured["row"].split(":")[1], cured["other_case"]) == ("accumulate", False)
-    assert raises is not None
-    assert (raises["row"].split(":")[1], raises["documented"]) == (
-        "overwrite",
-        ["torch.Tensor.put_ when accumulate=False"],
-    )
-    assert differs is not None
-    assert matrix_words(differs).startswith("In the matrix, with other arguments: ")
-    unknown = index.place(replace(FOUND.roots[0], site=site, flag=None))
-    assert unknown is not None
-    assert re.match(
-        r"In the matrix, by its arguments: raises \(torch.Tensor.put_:overwrite:.*?\), fixed_by_mode \(torch.Tensor.put_:accumulate:",
-        matrix_words(unknown),
-    )
+    assert place is not None
+    assert case in {None, place["row"].split(":")[1]}
+    assert place["other_case"] == other_case
+    assert re.match(said, matrix_words(place))
+    assert flag != "raises" or place["documented"] == ["torch.Tensor.put_ when accumulate=False"]
 
 
 @pytest.mark.alone
 def test_a_transformer_races_at_its_gather(detmatrix_process: Command) -> None:
     """On two threads; the root is the backward phase of the line that reads the table."""
-    script = ROOT / "tests" / "programs" / "transformer.py"
-    number = next(place for place, line in enumerate(script.read_text().splitlines(), 1) if "# root" in line)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     environment |= {"PYTHONPATH": str(ROOT)}
-    done = detmatrix_process("locate", "--format", "json", str(script), env=environment)
+    done = detmatrix_process("locate", "--format", "json", transformer.__file__, env=environment)
     told = json.loads(done.stdout)
 
     assert done.returncode == 1
-    assert [root["site"]["line"]["line"] for root in told["roots"]] == [number]
+    assert [root["site"]["line"]["line"] for root in told["roots"]] == [*marked(transformer)]
     (root,) = told["roots"]
-    assert (root["site"]["module"], root["site"]["phase"], root["flag"]) == (
-        "Net.gather",
-        "backward",
-        "cured",
-    )
+    assert (root["site"]["module"], root["site"]["phase"]) == ("Net.gather", "backward")
+    assert root["flag"] == "cured"
 
 
 @pytest.mark.nightly
 def test_two_fresh_processes_are_held_against_each_other(detmatrix_process: Command) -> None:
     """A program that nobody has seeded, and one that threads write behind."""
-    for name, cause in (("unseeded", "generator"), ("behind", "changed")):
-        script = ROOT / "tests" / "programs" / f"{name}.py"
+    for module, cause in ((unseeded, "generator"), (behind, "changed")):
         done = detmatrix_process(
-            "locate", "--runs", 2, "--format", "json", str(script), env=os.environ | {"PYTHONPATH": str(ROOT)}
+            *("locate", "--runs", 2, "--format", "json", module.__file__),
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
-        told = json.loads(done.stdout)
+        (root,) = json.loads(done.stdout)["roots"]
 
         assert done.returncode == 1
-        assert [root["cause"] for root in told["roots"]] == [cause]
-        number = next(
-            place for place, line in enumerate(script.read_text().splitlines(), 1) if "# root" in line
-        )
-        assert told["roots"][0]["site"]["line"]["line"] == number
+        assert root["cause"] == cause
+        assert [root["site"]["line"]["line"]] == [*marked(module)]

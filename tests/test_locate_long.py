@@ -11,7 +11,7 @@ import torch
 
 from detmatrix.scanner.locate import locate
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
-from tests.programs import amp, checkpointing, graph, nothing, resnet, transformer, unet
+from tests.programs import nothing, steady, transformer
 from tests.programs.planted import planted
 
 # Nothing races, so that every difference is a fault of ours.
@@ -28,7 +28,15 @@ KNOWN = {"linalg.lstsq"}
 def test_no_root_in_a_hundred_thousand_ops() -> None:
     """Of programs of all kinds, executed again and again."""
     training = transformer.Training(width=16)
-    steps = [training.step, amp.step, checkpointing.step, graph.step, nothing.step, resnet.step, unet.step]
+    steps = [
+        training.step,
+        nothing.step,
+        steady.amp,
+        steady.checkpointing,
+        steady.graph,
+        steady.resnet,
+        steady.unet,
+    ]
     with locate(replays=2) as found:
         for step in itertools.cycle(steps):
             step()

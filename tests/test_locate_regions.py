@@ -18,7 +18,7 @@ import torch
 from detmatrix.scanner.locate import record
 from detmatrix.scanner.located_words import text
 from detmatrix.scanner.programs.runs import RecordedRun, hold, judge
-from tests.test_locate_runs import Recorded, recorded  # noqa: F401 - a fixture, found by its name
+from tests.locating import held, recorded, roots_of
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 
@@ -42,11 +42,9 @@ def test_a_compiled_model_is_one_op_beside_an_eager_one(
     found = hold([str(tmp_path / "eager"), str(tmp_path / "other")])
 
     assert (same.roots, same.partings, same.compared) == ((), (), same.ops)
-    assert [(one.site.op, one.site.module, one.reached) for one in found.roots] == [
-        ("compiled::Linear", "Linear", 2)
-    ]
+    assert roots_of(found) == [("compiled::Linear", "runs", 2, "compiled in one of the runs only")]
+    assert found.roots[0].site.module == "Linear"
     assert "rounds in other places" in text(found)
-    assert "compiled in one of the runs only" in text(found)
 
 
 def _compiled(*model: Any, **by_name: Any) -> Any:
@@ -113,59 +111,107 @@ def _unwritten(number: float) -> None:
     x.sum()
 
 
-_FULL, _LAMBDA = ("aten::full", "input", "fill_value"), "compiled::<lambda>"
-# What is compiled and called with a number that is another one in the second run: the root, and how many ops it reached.
-REGIONS: dict[str, tuple[Callable[[float], Any], tuple[str, str, str], int]] = {
-    "parameters": (lambda one: _compiled(_Net(one))(torch.ones(2)), _FULL, 1),
-    "a model by its name": (lambda one: _compiled(model=_Net(one))(torch.ones(2)), _FULL, 1),
-    "a module among arguments": (lambda one: _compiled(lambda x: x[0](x[1]))((_Net(one), torch.ones(2))), _FULL, 1),
-    "its owner's attributes": (lambda one: _Trainer(one).step(torch.ones(2)), _FULL, 1),
-    "a global that a function names": (_global, _FULL, 1),
-    "a closure, a default": (_closure, _FULL, 2),
+def _partly_written(number: float) -> None:
+    junk = np.full(2500, number, dtype=np.float32)
+    del junk
+    out = torch.empty(2500)
+    write = _compiled(lambda x, out: out[:10].copy_(x * 2).sum())
+    write(torch.ones(10), out)
+    junk = np.full(2500, number + 1, dtype=np.float32)
+    del junk
+    rows = torch.empty(2, 1250)
+    for row in rows:
+        _compiled(lambda x, out: out.copy_(x))(torch.ones(1250), row)
+    rows.sum()
+    same = torch.zeros(2500) + number * 0
+    del same
+    again = torch.empty(2500)
+    _compiled(lambda x: x.zero_())(again)
+    again.sum()
+
+
+def _trained(number: float) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 1))
+    with torch.no_grad():
+        net[0].weight.mul_(number)
+    _compiled(net)(torch.ones(3, 4)).sum().backward()
+
+
+def _loaded(number: float) -> None:
+    weight = torch.ones(3) * number
+    kept = io.BytesIO()
+    torch.save({"weight": weight}, kept)
+    kept.seek(0)
+    torch.ones(3).copy_(torch.load(kept)["weight"]).sum()
+
+
+def _cached(number: float) -> None:
+    cache, x = torch.empty(4, 8), torch.full((8,), number)
+    _compiled(lambda cache, x: cache[1].copy_(x))(cache, x)
+    _compiled(lambda cache: cache[1].sum())(cache)
+
+
+def _full(reached: int) -> tuple[str, str, int, str]:
+    return "aten::full", "input", reached, "fill_value=1.0 against fill_value=2.0"
+
+
+_LAMBDA = "compiled::<lambda>"
+# What is compiled and called with a number that is another one in the second run: its roots, as ``roots_of`` tells them.
+REGIONS: dict[str, tuple[Callable[[float], Any], list[tuple[str, str, int, str]]]] = {
+    "parameters": (lambda one: _compiled(_Net(one))(torch.ones(2)), [_full(1)]),
+    "a model by its name": (lambda one: _compiled(model=_Net(one))(torch.ones(2)), [_full(1)]),
+    "a module among arguments": (lambda one: _compiled(lambda x: x[0](x[1]))((_Net(one), torch.ones(2))), [_full(1)]),
+    "its owner's attributes": (lambda one: _Trainer(one).step(torch.ones(2)), [_full(1)]),
+    "a global that a function names": (_global, [_full(1)]),
+    "a closure, a default": (_closure, [_full(2)]),
     "a mapping": (
-        lambda one: _compiled(lambda x: x["x"] * 2)(collections.UserDict(x=torch.full((2,), one))), _FULL, 1
+        lambda one: _compiled(lambda x: x["x"] * 2)(collections.UserDict(x=torch.full((2,), one))), [_full(1)]
     ),
     "an object's number": (
         lambda one: _compiled(lambda x, by: x * by.number)(torch.ones(2), types.SimpleNamespace(number=one)),
-        (_LAMBDA, "input", "argument 2.number"),
-        0,
+        [(_LAMBDA, "input", 0, "argument 2.number=1.0 against argument 2.number=2.0")],
     ),
     "a module's number, another region within": (
-        lambda one: _compiled(_Scaled(one))(torch.ones(2)), ("compiled::_Scaled", "input", "number"), 0
+        lambda one: _compiled(_Scaled(one))(torch.ones(2)),
+        [("compiled::_Scaled", "input", 0, "number=1.0 against number=2.0")],
     ),
     "what it changes": (
-        lambda one: _compiled(lambda x: x.add_(one))(torch.ones(2)).sum(), (_LAMBDA, "input", "one"), 1
+        lambda one: _compiled(lambda x: x.add_(one))(torch.ones(2)).sum(),
+        [(_LAMBDA, "input", 1, "one=1.0 against one=2.0")],
     ),
     "an array": (
         lambda one: _compiled(lambda x, by: x * float(by[0]))(torch.ones(2), np.full(2, one)),
-        (_LAMBDA, "runs", ""),
-        0,
+        [(_LAMBDA, "runs", 0, "")],
     ),
-    "a generator": (_dropout, ("compiled::dropout", "generator", ""), 0),
+    "a generator": (_dropout, [("compiled::dropout", "generator", 0, "")]),
+    "memory that nothing wrote, whether or not it is written there": (_unwritten, [_full(0)]),
+    "memory that it wrote in part": (_partly_written, []),
+    "memory that it wrote in part and reads": (_cached, [_full(2)]),
+    "what it kept for its backward phase": (
+        _trained, [("aten::mul_.Tensor", "input", 7, "other=1.0 against other=2.0")]
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REGIONS)
-def test_a_compiled_region_is_given_what_it_uses(recorded: Recorded, name: str) -> None:  # noqa: F811
+def test_a_compiled_region_is_given_what_it_uses(name: str) -> None:
     """Whatever its code reaches; of what no record shows the cause is not told."""
-    program, (op, cause, argument), reached = REGIONS[name]
+    program, roots = REGIONS[name]
     runs, located = recorded(lambda: program(1.0), lambda: program(2.0))
     found = judge(runs, located)
 
     assert any(site.op.startswith("compiled::") for site in runs[0].sites)
-    (root,) = found.roots
-    assert (root.site.op, root.cause, root.reached) == (op, cause, reached), text(found)
-    assert (root.argument or "").partition("=")[0] == argument
-    if cause == "runs":
-        assert "may differ and is in no record" in text(found)
-        assert "rounds" not in text(found)
+    assert roots_of(found) == roots, text(found)
+    assert ("may differ and is in no record" in text(found)) == (name == "an array")
+    assert "rounds" not in text(found)
 
 
-def test_a_compiled_region_may_be_given_memory_that_nothing_wrote(recorded: Recorded) -> None:  # noqa: F811
-    """Which differs, whether or not it is written there."""
-    found = judge(*recorded(lambda: _unwritten(1.0), lambda: _unwritten(2.0)))
+def test_tensors_that_were_saved_and_loaded_come_of_what_was_saved() -> None:
+    """No op is called for it."""
+    found = held(lambda: _loaded(2.0), lambda: _loaded(3.0))
 
-    assert [root.site.op for root in found.roots] == ["aten::full"]
+    assert [root.site.op for root in found.roots] == ["aten::mul.Tensor"], text(found)
 
 
 class _Bend(torch.autograd.Function):
@@ -224,96 +270,26 @@ def test_where_nothing_is_compiled_a_module_behaves_as_a_compiled_one(
     assert {("compiled::Sequential", "_Outer.inner"), ("aten::addmm", "_Outer.inner.0")} <= seen[1][4]
 
 
-def _partly_written(number: float) -> None:
-    junk = np.full(2500, number, dtype=np.float32)
-    del junk
-    out = torch.empty(2500)
-    write = _compiled(lambda x, out: out[:10].copy_(x * 2).sum())
-    write(torch.ones(10), out)
-    junk = np.full(2500, number + 1, dtype=np.float32)
-    del junk
-    rows = torch.empty(2, 1250)
-    for row in rows:
-        _compiled(lambda x, out: out.copy_(x))(torch.ones(1250), row)
-    rows.sum()
-    same = torch.zeros(2500) + number * 0
-    del same
-    again = torch.empty(2500)
-    _compiled(lambda x: x.zero_())(again)
-    again.sum()
-
-
-def _trained(number: float) -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 1))
-    with torch.no_grad():
-        net[0].weight.mul_(number)
-    _compiled(net)(torch.ones(3, 4)).sum().backward()
-
-
-def _loaded(number: float) -> None:
-    weight = torch.ones(3) * number
-    kept = io.BytesIO()
-    torch.save({"weight": weight}, kept)
-    kept.seek(0)
-    torch.ones(3).copy_(torch.load(kept)["weight"]).sum()
-
-
-def _cached(number: float) -> None:
-    cache, x = torch.empty(4, 8), torch.full((8,), number)
-    _compiled(lambda cache, x: cache[1].copy_(x))(cache, x)
-    _compiled(lambda cache: cache[1].sum())(cache)
-
-
-@pytest.mark.parametrize(
-    ("program", "roots"),
-    [
-        (_partly_written, []),
-        (_cached, ["aten::full"]),
-        (_trained, ["aten::mul_.Tensor"]),
-        (_loaded, ["aten::mul.Tensor"]),
-    ],
-)
-def test_what_comes_of_a_region_or_a_file_is_no_root(tmp_path: Path, program: Any, roots: list[str]) -> None:
-    """Memory that a region wrote in part, what it kept for its backward phase, and tensors that were saved and loaded."""
-    for number in (2.0, 3.0):
-        torch.manual_seed(0)
-        with record(str(tmp_path / str(number))):
-            program(number)
-    found = hold([str(tmp_path / "2.0"), str(tmp_path / "3.0")])
-
-    assert [root.site.op for root in found.roots] == roots, text(found)
-
-
-def test_the_line_of_a_gradient_is_that_of_its_region(tmp_path: Path) -> None:
+def test_the_line_of_a_gradient_is_that_of_its_region() -> None:
     """Where a backward phase alone gives other bits, another region before and behind it is no root."""
-    for name in ("one", "other"):
+
+    def program(by: float) -> None:
         torch.manual_seed(0)
-        with record(str(tmp_path / name)):
-            first, last = _compiled(torch.nn.Linear(4, 4)), _compiled(torch.nn.Linear(4, 1))
-            middle = _compiled(_Bent(float(name == "other")))
-            last(middle(first(torch.ones(2, 4)))).sum().backward()
-    (root,) = hold([str(tmp_path / "one"), str(tmp_path / "other")]).roots
+        first, last = _compiled(torch.nn.Linear(4, 4)), _compiled(torch.nn.Linear(4, 1))
+        last(_compiled(_Bent(by))(first(torch.ones(2, 4)))).sum().backward()
 
-    assert root.site.phase == "backward"
+    (root,) = held(lambda: program(0.0), lambda: program(1.0)).roots
+
     assert root.site.line is not None
-    assert (root.site.module, root.site.line.function) == (
-        "_Bent",
-        "test_the_line_of_a_gradient_is_that_of_its_region",
-    )
+    assert (root.site.phase, root.site.module, root.site.line.function) == ("backward", "_Bent", "program")
 
 
-def test_a_lazy_parameter_is_not_compared(tmp_path: Path) -> None:
-    """It holds nothing until its module is called, and the program goes on."""
-    with record(str(tmp_path / "run")):
-        given = _compiled(torch.nn.LazyLinear(2))(torch.ones(3, 4))
-
-    assert given.shape == (3, 2)
-
-
-def test_a_tensor_keeps_nothing_of_a_record(tmp_path: Path) -> None:
-    """What told the record of numbers is gone behind it."""
+def test_what_records_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Of what tells the record of numbers; a lazy parameter, which holds nothing yet, does not end the program."""
     before = dict(vars(torch.Tensor))
     with record(str(tmp_path / "run")):
         torch.ones(2).tolist()
+        given = _compiled(torch.nn.LazyLinear(2))(torch.ones(3, 4))
 
+    assert given.shape == (3, 2)
     assert dict(vars(torch.Tensor)) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,20 +104,9 @@ def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
 
 
 def _normalized() -> tuple[torch.Tensor | None, ...]:
-    torch.manual_seed(0)
     batch, instance = torch.nn.BatchNorm1d(8), torch.nn.InstanceNorm1d(8, track_running_stats=True)
     instance(batch(torch.randn(4, 8, 5)))
     return batch.running_mean, batch.num_batches_tracked, batch.running_var, instance.running_mean
-
-
-def test_statistics_are_updated_once_in_inference_mode() -> None:
-    """The ops that reach the dispatcher there are composite ones, whose schemas do not tell that they change arguments."""
-    with torch.inference_mode():
-        bare = _normalized()
-        with locate():
-            observed = _normalized()
-
-    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
 
 
 def _under_autocast() -> Any:
@@ -126,6 +116,8 @@ def _under_autocast() -> Any:
 
 COMPLEX = torch.complex(X, X + 1)
 COMPOSITES: dict[str, Callable[[], Any]] = {
+    # Their schemas do not tell that they change arguments.
+    "statistics that are updated": _normalized,
     "cast within": _under_autocast,
     "conjugate within": lambda: torch.fft.hfft(COMPLEX),
     "given a conjugate": lambda: torch.fft.hfft(COMPLEX.conj()),
@@ -168,25 +160,6 @@ def test_an_op_has_the_same_name_in_inference_mode() -> None:
     assert Path(root.site.line.file).name == Path(__file__).name
 
 
-def test_communication_happens_once_and_is_told() -> None:
-    """Whoever takes part would wait for what is sent again; what is received is read as any other tensor."""
-    distributed = pytest.importorskip("torch.distributed")
-    if not distributed.is_available() or not distributed.is_gloo_available():
-        pytest.skip("this build of torch has no gloo")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        with locate() as found:
-            x = torch.ones(3) * 2
-            distributed.all_reduce(x)
-            total = float((x + 1).sum())
-    finally:
-        distributed.destroy_process_group()
-
-    assert total == 9
-    assert found.roots == ()
-    assert "1 call to ops that take part in communication: c10d::allreduce_." in str(found)
-
-
 def _on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all memory be that of a device, which the CPU cannot read."""
     monkeypatch.setattr(comparison, "_sorts", {})
@@ -200,10 +173,7 @@ def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.Mon
         (X + 1).sum()
         planted.add_count_(planted.second(X)[1])
 
-    assert [root.site.op for root in found.roots] == [
-        "detmatrix_planted::second",
-        "detmatrix_planted::add_count_",
-    ]
+    assert [root.site.op.partition("::")[2] for root in found.roots] == ["second", "add_count_"]
     assert all(root.differing == root.executions >= 4 for root in found.roots)
 
 
@@ -212,13 +182,8 @@ def test_a_difference_that_shows_once_is_a_root(monkeypatch: pytest.MonkeyPatch,
     """Further executions of a device, which tell how far the bits are apart, may all agree with the first."""
     if device:
         _on_device(monkeypatch)
-    calls: list[None] = []
-
-    def add_once(x: torch.Tensor) -> torch.Tensor:
-        calls.append(None)
-        return x + (len(calls) == 3)
-
-    rare = define("rare(Tensor x) -> Tensor", add_once)
+    calls = itertools.count(1)
+    rare = define("rare(Tensor x) -> Tensor", lambda x: x + (next(calls) == 3))
     with locate(replays=4) as found:
         rare(X) + 1
 
@@ -233,24 +198,21 @@ def test_a_difference_that_shows_once_is_a_root(monkeypatch: pytest.MonkeyPatch,
 def test_memory_that_differs_once_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """The op does not write it: what was there before is there."""
     _on_device(monkeypatch)
-    calls: list[None] = []
+    calls = itertools.count(1)
 
     def some(x: torch.Tensor) -> torch.Tensor:
-        calls.append(None)
-        filled = (
-            torch.are_deterministic_algorithms_enabled()
-            and torch.utils.deterministic.fill_uninitialized_memory
-        )
+        still = torch.are_deterministic_algorithms_enabled()
         y = x.clone()
         # Stands for what was left of another tensor.
-        y[0] = torch.nan if filled else len(calls) == 3
+        left = float(next(calls) == 3)
+        y[0] = torch.nan if still and torch.utils.deterministic.fill_uninitialized_memory else left
         return y
 
     op = define("some(Tensor x) -> Tensor", some)
     with locate() as found:
         op(X)
 
-    assert len(calls) > 5
+    assert next(calls) > 6
     assert found.roots == ()
 
 
@@ -264,8 +226,7 @@ def test_what_is_captured_into_a_graph_is_left_alone(
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
     path = tmp_path / "run.jsonl"
-    mode = LocateMode(LocateSettings(replays=2, max_bytes=1 << 30, record=str(path) if record else None))
-    with mode:
+    with LocateMode(LocateSettings(replays=2, record=str(path) if record else None)) as mode:
         count = planted.add_count(torch.zeros(3))
         capturing[0] = False
         assert planted.add_count(torch.zeros(3))[0] == count[0] + 1
@@ -285,8 +246,7 @@ def test_generators_of_all_devices_are_put_back(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "default_generators", several)
     draw = define("draw(Tensor x) -> Tensor", lambda x: x + torch.rand((), generator=several[1]))
-    mode = LocateMode(LocateSettings(replays=4, max_bytes=1 << 30))
-    with mode:
+    with LocateMode(LocateSettings(replays=4)) as mode:
         first, second = (draw(X) for _ in range(2))
 
     assert mode.found() == ()

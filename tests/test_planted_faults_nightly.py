@@ -144,7 +144,7 @@ FAULTS: dict[str, Fault] = {
     "ambiguous op": Fault("scanner/cases/known.py", "found = direct or found", "found = found", "explain"),
     "replaced names": Fault("scanner/worker/global_state.py", "new[owner].get(name)) is not value\n", "new[owner].get(name)) is not value and False\n", "global_state"),
     "CPU tolerance": Fault("scanner/worker/agreement.py", "step, relative = precision**0.5, precision**0.75", "step, relative = precision**0.5, precision**0.25", "comparison"),
-    "forward of a node": Fault("scanner/locate/places.py", "self._forward.setdefault(_sequence() - 1, (line, library, module))", "self._forward[_sequence() - 1] = (line, library, module)", "locate_programs"),
+    "forward of a node": Fault("scanner/locate/places.py", "self._forward.setdefault(number, (line, library, module))", "self._forward[number] = (line, library, module)", "locate_programs"),
     "directed orders": Fault("scanner/gpu/engine.py", "how = _DIRECTED[number] if number < DIRECTED else", "how = _DIRECTED[number] if number < 1 else", "gpu_schedules"),
     "types of F2F": Fault("scanner/gpu/sass.py", 'types[:1] + [f"FROM_{one}" for one in types[1:]]', 'types[1:] + [f"FROM_{one}" for one in types[:1]]', "gpu_opcodes"),
 }  # fmt: skip

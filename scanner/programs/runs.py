@@ -616,7 +616,8 @@ def judge(
         unwritten = {site for site, cause in roots if cause == "unwritten"}
         unwritten |= {first.sites[number] for number in first.unwritten}
         judged = _Judge(first, other, unwritten, frozenset(ignored))
-        for one in sorted([*gaps, *pairs], key=lambda one: (one[0], -len(one))):
+        steps_of_both: list[Gap | tuple[int, int]] = [*gaps, *pairs]
+        for one in sorted(steps_of_both, key=lambda one: (one[0], -len(one))):
             if len(one) == 2:  # noqa: PLR2004 - a pair
                 judged.pair(*one)
             else:

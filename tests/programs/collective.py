@@ -37,7 +37,3 @@ def _work(rank: int, store: str, steady: bool) -> float:
         return float((both + torch.stack(halves).sum()).sum())
     finally:
         distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    print(step(steady=False))

@@ -98,7 +98,3 @@ def step() -> None:
     z.sum().backward()
     with torch.no_grad():
         x -= planted.add_count(x.grad)  # root: an update
-
-
-if __name__ == "__main__":
-    step()

@@ -76,11 +76,7 @@ class Training:
         return float(loss.detach())
 
 
-def main() -> None:
-    """Train two steps of a size at which the gather races."""
+if __name__ == "__main__":
+    # Of a size at which the gather races.
     training = Training(width=128, layers=2, batch=4, length=128)
     print([training.step() for _ in range(2)])
-
-
-if __name__ == "__main__":
-    main()
