@@ -316,12 +316,7 @@ def _unseen(located: Located) -> list[str]:
 
 
 def text(located: Located, more: Mapping[int, str] | None = None) -> str:
-    """Return the whole report for a terminal.
-
-    Args:
-        located: What was found.
-        more: A further line for some roots, by their place among the worst first.
-    """
+    """Return the whole report for a terminal, with a further line for some roots, by their place among the worst first."""
     lines = [summary(located)]
     roots = in_order(located)
     if roots:

@@ -253,7 +253,6 @@ ATTACKS = {
     "nothing there": ("pass", "its process ended with code 0 before the end of the program"),
     "a FIFO": ("os.mkfifo(place)", "(is no file any more)"),
     "an endless device": ("os.symlink('/dev/zero', place)", "(is no file any more)"),
-    "a folder": ("os.mkdir(place)", "(is no file any more)"),
     "no folder": ("shutil.rmtree(os.path.dirname(place))", "before the end of the program"),
     "a terabyte": ("open(place, 'w').truncate(1 << 40)", "(has 1048576 MB)"),
     "no JSON": ("open(place, 'w').write('x')", "(JSON is malformed"),
@@ -262,15 +261,9 @@ ATTACKS = {
         """open(place, 'w').write('{"torch": "", "python": "", "threads": 1, "replays": -1}')""",
         "(it counts what cannot be)",
     ),
-    "an endless list": (
-        "open(place, 'w').write('{\"torch\":' + '[' * 100_000)",
-        "(Expected `str`, got `array`",
-    ),
-    "a folder that nobody may write to": (
-        "os.mkdir(place); os.chmod(os.path.dirname(place), 0o500)",
-        "(is no file any more)",
-    ),
-}
+    "an endless list": ("open(place, 'w').write('{\"torch\":' + '[' * 100_000)", "(Expected `str`, got `array`"),
+    "a folder where nobody may write": ("os.mkdir(place); os.chmod(os.path.dirname(place), 0o500)", "(is no file any more)"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -331,10 +324,8 @@ SUSPECTS: dict[tuple[str, Any], str] = {
     ("aten::index_add", "forward"): "fixed_by_mode",
     ("aten::bincount", "forward"): "raises",
     ("aten::embedding_dense_backward", "backward"): "fixed_by_mode",
-    (
-        "aten::index_add",
-        "backward",
-    ): "fixed_by_mode",  # by the row of the op itself, which is one of a forward phase
+    # By the row of the op itself, which is one of a forward phase.
+    ("aten::index_add", "backward"): "fixed_by_mode",
     ("aten::put", "backward"): "raises",
     ("aten::max_pool3d_with_indices_backward", "backward"): "part of torch.nn.MaxPool3d: raises",
     # What hangs in the backward phase of cumprod is a cumulative sum or product: this is none.
@@ -455,35 +446,53 @@ def test_a_script_runs_as_python_runs_it(detmatrix_process: Command, tmp_path: P
 
 
 START = "import json, sys\nfrom detmatrix.scanner.locate.program import run\nsys.exit(run(json.loads(sys.argv[1])))\n"
+PROGRAM = """
+import multiprocessing, os, sys, torch
+def work(number):
+    assert (torch.ones(3) * number).sum() == 3 * number
+def step():
+    torch.ones(3).sum()
+    print(__name__, sys.argv[1:], flush=True)
+def spawn():
+    other = multiprocessing.get_context("spawn").Process(target=work, args=(2,))
+    other.start()
+    other.join()
+    print(other.exitcode)
+if __name__ == "__main__":
+    step()
+    sys.exit(3) if "-m" in sys.argv else os._exit(5)
+"""
+SLOW = {"a module", "a function that spawns"}
+# What is asked for of this program -> its exit code, what it prints, and what is told of it.
+REQUESTS: dict[str, tuple[dict[str, Any], int, str, dict[str, Any]]] = {
+    "a module": ({"kind": "module", "name": "mine", "arguments": ["-m"]}, 3, "__main__ ['-m']\n", {"ops": 2, "ended": "exit code 3"}),
+    "a script that leaves at once": ({"kind": "script", "name": "mine.py"}, 5, "__main__ []\n", {"ops": 2, "ended": "exit code 5"}),
+    "a function, in steps": (
+        {"kind": "function", "name": "mine.py", "function": "step", "calls": 4, "arguments": ["-x"], "settings": {"steps": [1, 3]}},
+        0, "mine ['-x']\n" * 4, {"steps": 4, "ops": 4, "ended": None},
+    ),
+    "a function that spawns": ({"kind": "function", "name": "mine.py", "function": "spawn", "calls": 1}, 0, "0\n", {"processes": 1}),
+}  # fmt: skip
 
 
-def requested(folder: Path, **request: Any) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run a program in a process of its own; return how it ended, and what was found."""
-    place = folder / "located.json"
-    request = {"function": "step", "arguments": [], "settings": {}, "located": str(place), **request}
-    command = [sys.executable, "-c", START, json.dumps(request)]
-    done = tied.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    return done, json.loads(place.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("kind", [pytest.param("module", marks=pytest.mark.nightly), "function"])
-def test_modules_and_functions_run(tmp_path: Path, kind: str) -> None:
-    """As ``python -m`` runs them; a function as often as is asked for, each call being a step."""
-    (tmp_path / "mine.py").write_text(
-        "import sys, torch\ndef step():\n    torch.ones(3).sum()\n    print(__name__, sys.argv[1:])\n"
-        "if __name__ == '__main__':\n    step()\n    sys.exit(3)\n",
-        encoding="utf-8",
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.nightly] * (one in SLOW)) for one in REQUESTS]
+)
+def test_programs_of_all_kinds_run_as_python_runs_them(tmp_path: Path, name: str) -> None:
+    """What was found is told behind ``os._exit``; spawned processes find the module of a function, not ours."""
+    asked, code, printed, told = REQUESTS[name]
+    (tmp_path / "mine.py").write_text(PROGRAM, encoding="utf-8")
+    place = tmp_path / "located.json"
+    request = {"arguments": [], "settings": {}, "located": str(place), **asked}
+    done = tied.run(
+        [sys.executable, "-c", START, json.dumps(request)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    name = "mine" if kind == "module" else "mine.py"
-    settings = {"steps": [1, 3]} if kind == "function" else {}
-    done, told = requested(tmp_path, kind=kind, name=name, calls=4, arguments=["-x"], settings=settings)
+    found = json.loads(place.read_text(encoding="utf-8"))
 
-    if kind == "module":
-        assert (done.returncode, done.stdout) == (3, "__main__ ['-x']\n")
-        assert (told["ops"], told["ended"]) == (2, "exit code 3")
-    else:
-        assert (done.returncode, done.stdout) == (0, "mine ['-x']\n" * 4)
-        assert (told["steps"], told["ops"]) == (4, 4)
+    assert (done.returncode, done.stdout) == (code, printed), done.stderr
+    assert {field: found[field] for field in told} == told
 
 
 def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ import torch
 from detmatrix.scanner.locate import locate
 from tests.locating import marked
 from tests.programs import behind, collective
-from tests.test_locate_command import requested
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 
@@ -60,39 +58,3 @@ def test_communication_is_not_executed_again() -> None:
     assert found.located is not None
     assert found.located.processes == 1
     assert "c10d::allreduce_" in str(found)
-
-
-PROGRAM = """
-import multiprocessing, os, sys, torch
-
-def work(number):
-    assert (torch.ones(3) * number).sum() == 3 * number
-
-def step():
-    other = multiprocessing.get_context("spawn").Process(target=work, args=(2,))
-    other.start()
-    other.join()
-    torch.ones(3).sum()
-    print(other.exitcode)
-
-if __name__ == "__main__":
-    torch.ones(3).sum()
-    print(__file__)
-    sys.stdout.flush()
-    os._exit(5)
-"""
-
-
-@pytest.mark.parametrize("kind", ["script", pytest.param("function", marks=pytest.mark.nightly)])
-def test_programs_that_leave_at_once_or_spawn_others(tmp_path: Path, kind: str) -> None:
-    """What was found is told behind ``os._exit``; spawned processes find the module of a function, not ours."""
-    (tmp_path / "mine.py").write_text(PROGRAM, encoding="utf-8")
-    done, told = requested(tmp_path, kind=kind, name="mine.py", calls=1)
-
-    assert told["ops"] == 2
-    if kind == "script":
-        assert (done.returncode, done.stdout.strip()) == (5, str(tmp_path / "mine.py"))
-        assert told["ended"] == "exit code 5"
-    else:
-        assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
-        assert told["processes"] == 1

@@ -194,11 +194,9 @@ _WORDS = {torch.int64, getattr(torch, "uint64", torch.int64)}
 def given_to(
     arguments: Sequence[Any], untouched: Callable[[torch.Tensor], bool]
 ) -> tuple[list[torch.Tensor], bool]:
-    """Return the tensors in arguments, however these are nested, and whether they hold addresses of other memory.
+    """Return the tensors in the arguments of a kernel, and whether these hold addresses of other memory.
 
-    Args:
-        arguments: Of a kernel.
-        untouched: Tells of a tensor that nothing was written to it, so that no address in it is the program's.
+    No address in a tensor that is *untouched*, as nothing was written to it, is the program's.
     """
     leaves = list(_leaves(arguments))
     tensors = [one.detach() for one in leaves if isinstance(one, torch.Tensor)]

@@ -314,10 +314,7 @@ class LocateMode(TorchDispatchMode):
     def region(self, name: str, function: Any, written: Any) -> Any:
         """Return a compiled function that runs as one op of a record, whether or not it is compiled in this run.
 
-        Args:
-            name: Of the region.
-            function: What runs.
-            written: What the user wrote, which names the tensors that it uses beside its arguments.
+        What the user wrote names the tensors that it uses beside its arguments.
         """
         op = OpaqueOperator(f"{REGION}{name}")
 

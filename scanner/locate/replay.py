@@ -307,14 +307,7 @@ def unwritten_alone(
     places: Sequence[int],
     opened: Mapping[int, torch.Tensor],
 ) -> bool:
-    """Tell whether outputs differ only in elements that the op does not write.
-
-    Args:
-        outputs: What it returned.
-        again: What it returned another time.
-        places: Of those that differ.
-        opened: What ``left_open`` found.
-    """
+    """Tell whether outputs differ from those of another time only in elements that the op, by ``left_open``, does not write."""
     for place in places:
         if place not in opened or outputs[place].shape != again[place].shape:
             return False

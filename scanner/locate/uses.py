@@ -36,8 +36,6 @@ class RegionUse:
     """What a function, or a module, uses when it is called, by names that its author knows.
 
     Attributes:
-        tensors: That it uses.
-        names: Of these.
         numbers: ``self.scale=0.5``, but for those that are arguments themselves.
     """
 

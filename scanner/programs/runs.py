@@ -87,8 +87,6 @@ class RecordHeader(msgspec.Struct):
     torch: str = "unknown"
     python: str = "unknown"
     threads: int = 1
-    cuda: str | None = None
-    rank: int | None = None
     eager: bool | None = None  # whether torch.compile compiled nothing; None: an older record
 
 
@@ -383,13 +381,9 @@ class _Judge:
         self._handed_excused |= excused
 
     def _of_python(self, i: int, op: RecordedOp, value: str, reached: Collection[int] = ()) -> _Marks:
-        """Return the roots of a number that Python computed: of what ops that differed had handed to it, if any did.
+        """Return the roots of a number, as both runs have it, that Python computed: of what ops that differed had handed to it.
 
-        Args:
-            i: The op's line.
-            op: What is given the number.
-            value: The number, as both runs have it.
-            reached: Roots that have reached the op by its tensors.
+        If none had it is a root itself; those *reached* have reached the op by its tensors.
         """
         for one in self._handed:
             self.roots[one].numbers += 1
@@ -399,13 +393,7 @@ class _Judge:
         return self._root(i, "input", op, value)
 
     def _written(self, i: int, op: RecordedOp, marks: _Marks | None) -> None:
-        """Note what came into the memory that an op wrote.
-
-        Args:
-            i: The op's line.
-            op: What it wrote of that memory may be a part; the rest is of older lines.
-            marks: Roots of what differs, or may; ``None``: what it wrote is equal.
-        """
+        """Note the roots of what an op wrote that differs, or may (``None``: it is equal); the rest of that memory is of older lines."""
         rest: _Marks = frozenset().union(*(self._marks[line] for line in op.older))
         if found := (marks or _NONE) | rest:
             self._marks[i] = found
@@ -462,23 +450,16 @@ class _Judge:
     def _value(self, mine: RecordedOp, its: RecordedOp, *, beside: bool) -> str | None:
         """Return the first number, text or shape that the op is given and that differs, as both runs have it.
 
-        Args:
-            mine: The op.
-            its: Its like.
-            beside: Whether a tensor differs, too: numbers may then come of its shape.
+        *beside* a tensor that differs numbers may come of its shape.
         """
-        if beside and (
-            len(mine.before) != len(its.before)
-            or self._one.texts[mine.shapes] != self._other.texts[its.shapes]
-        ):
+        shapes = self._one.texts[mine.shapes], self._other.texts[its.shapes]
+        counts = len(mine.before), len(its.before)
+        if beside and (counts[0] != counts[1] or shapes[0] != shapes[1]):
             return None
-        if len(mine.before) != len(its.before):
-            return f"{len(mine.before)} tensors against {len(its.before)}"
-        if unlike := _against(self._one.texts[mine.numbers], self._other.texts[its.numbers]):
-            return unlike
-        if self._one.texts[mine.shapes] == self._other.texts[its.shapes]:
-            return None
-        return f"{self._one.texts[mine.shapes]} against {self._other.texts[its.shapes]}"
+        if counts[0] != counts[1]:
+            return f"{counts[0]} tensors against {counts[1]}"
+        unlike = _against(self._one.texts[mine.numbers], self._other.texts[its.numbers])
+        return unlike or (None if shapes[0] == shapes[1] else " against ".join(shapes))
 
     def _texts_differ(self, mine: int | None, its: int | None) -> str | None:
         """Return the first part that differs of two texts, where both ops have one."""
@@ -519,7 +500,11 @@ class _Judge:
         if number == len(self.roots):
             root = Root(site, key[1], _split(self._one.texts[op.shapes]), first=i + 1, argument=argument)
             if cause == "input":
-                root.origin = ", ".join(self._apart(i)) or None
+                # Python's generators that had been drawn from and were in other states.
+                one, other = self._one.states_at(i), self._other.states_at(self._there)
+                root.origin = (
+                    ", ".join(name for name in one if other.get(name, one[name]) != one[name]) or None
+                )
             if cause == "runs" and site.op.startswith(REGION) and self._compiled_in_one:
                 root.origin = COMPILED_IN_ONE
             self.roots.append(root)
@@ -527,11 +512,6 @@ class _Judge:
             self._last[number] = i
             self.roots[number].differing_calls += 1
         return frozenset({number})
-
-    def _apart(self, i: int) -> Iterator[str]:
-        """Yield Python's generators that had been drawn from and were in other states."""
-        one, other = self._one.states_at(i), self._other.states_at(self._there)
-        return (name for name, state in one.items() if other.get(name, state) != state)
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Training steps in which nothing differs where nothing races: mixed precision, checkpointing, graphs, loaders, convolutions."""
+"""Training steps in which nothing differs where nothing races: mixed precision, checkpointing, loaders, convolutions."""
 
 from __future__ import annotations
 
@@ -47,34 +47,6 @@ def checkpointing() -> tuple[float, float]:
     loss.backward()
     norm = sum(float(one.grad.square().sum()) for one in layers.parameters())
     return float(loss.detach()), norm
-
-
-class Messages(nn.Module):
-    """A layer of a graph network: messages along edges, and their sums at nodes."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.message, self.own = nn.Linear(width, width), nn.Linear(width, width)
-
-    def forward(self, x: Any, edges: Any) -> Any:
-        source, target = edges
-        messages = self.message(x[source])
-        summed = torch.zeros_like(x).scatter_add(0, target[:, None].expand_as(messages), messages)
-        added = torch.zeros_like(x).index_add(0, target, messages.tanh())
-        return torch.relu(self.own(x) + summed + added)
-
-
-def graph() -> float:
-    """Train a graph network once."""
-    torch.manual_seed(0)
-    x, edges = torch.randn(40, 8), torch.randint(0, 40, (2, 200))
-    layers = nn.ModuleList([Messages(8), Messages(8)])
-    for layer in layers:
-        x = layer(x, edges)
-    loss = x.square().mean()
-    loss.backward()
-    torch.optim.Adam(layers.parameters()).step()
-    return float(loss.detach())
 
 
 class Squares(Dataset[Any]):
@@ -129,31 +101,3 @@ def resnet() -> tuple[float, Any]:
     loss.backward()
     optimizer.step()
     return float(loss.detach()), net[1].norms[0].running_mean
-
-
-class UNet(nn.Module):
-    """One level down, by pooling, and up again, by interpolation and by the indices of the pooling."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down, self.up = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(24, 3, 3, padding=1)
-        self.middle = nn.Conv2d(8, 8, 3, padding=1)
-
-    def forward(self, x: Any) -> Any:
-        wide = self.down(x).relu()
-        pooled, indices = functional.max_pool2d(wide, 2, return_indices=True)
-        low = self.middle(pooled).relu()
-        unpooled = functional.max_unpool2d(low, indices, 2)
-        scaled = functional.interpolate(low, scale_factor=2, mode="bilinear", align_corners=False)
-        return self.up(torch.cat([wide, unpooled, scaled], 1))
-
-
-def unet() -> float:
-    """Train a U-Net once."""
-    torch.manual_seed(0)
-    net = UNet()
-    x = torch.randn(2, 3, 16, 16)
-    loss = functional.mse_loss(net(x), x)
-    loss.backward()
-    torch.optim.SGD(net.parameters(), 0.1, momentum=0.9).step()
-    return float(loss.detach())

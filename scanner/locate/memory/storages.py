@@ -126,9 +126,7 @@ class Downstream:
     ) -> frozenset[int]:
         """Count an op for the roots that reached it, and return their numbers.
 
-        Args:
-            given: To the op.
-            overwritten: Those of it that the op is about to write wholly, and does not read: no root has reached it by them.
+        None has by a tensor that the op is about to write wholly, and does not read.
         """
         reached: frozenset[int] = frozenset()
         unread = set(map(id, overwritten))
