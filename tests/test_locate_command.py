@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -180,15 +179,6 @@ def test_json_has_every_field(detmatrix: Command, observed: list[Any]) -> None: 
     assert "cures it" in root["to_do"]
 
 
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:  # noqa: ARG002
-        self.names.append(tag)
-
-
 @pytest.mark.parametrize("form", ["text", "md", "html"])
 def test_no_name_of_a_program_is_markup_or_a_command(
     detmatrix: Command, observed: list[Any], form: str
@@ -204,10 +194,7 @@ def test_no_name_of_a_program_is_markup_or_a_command(
 
     assert "\x1b" not in done.stdout
     assert "\n# y" not in done.stdout
-    if form == "html":
-        tags = _Tags()
-        tags.feed(done.stdout)
-        assert "script" not in tags.names
+    assert form != "html" or "<script" not in done.stdout
 
 
 @pytest.mark.parametrize(

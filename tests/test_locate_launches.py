@@ -28,22 +28,22 @@ class Descriptor:
 
 
 class Interpreter:
-    """Runs a kernel in the order that was begun."""
+    """Runs a kernel in the order that was begun; takes the place of Triton's, and of ``LaunchOrders``."""
 
-    def __init__(self) -> None:
-        self.order = 0
+    order = 0
 
-        class GridExecutor:
-            def __init__(self, kernel: Kernel) -> None:
-                self.fn = kernel
+    class GridExecutor:
+        """Stands for a kernel and its grid."""
 
-            def __call__(self, *args: Any) -> None:
-                self.fn(*args)
+        def __init__(self, kernel: Kernel) -> None:
+            self.fn = kernel
 
-        self.GridExecutor = GridExecutor
+        def __call__(self, *args: Any) -> None:
+            """Run it."""
+            self.fn(*args)
 
     def begin(self, order: int) -> None:
-        """Take the place of ``LaunchOrders``."""
+        """Let launches run in an order from now on."""
         self.order = order
 
 

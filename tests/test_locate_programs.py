@@ -1,8 +1,13 @@
-"""``locate`` around programs of all kinds, in this process: planted roots are found at their lines, and no others."""
+"""``locate`` around programs of all kinds, in this process: planted roots are found at their lines, and no others.
+
+What is not looked at is told: other threads and processes, writes that are no ops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +16,10 @@ import torch
 
 from detmatrix.scanner.locate import locate
 from detmatrix.scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
+from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.overloads import known
 from tests.locating import line, marked
-from tests.programs import nothing, planted, steady, unseeded
+from tests.programs import behind, collective, nothing, planted, steady, transformer, unseeded
 
 OPS = planted.planted
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -241,3 +247,116 @@ def test_the_fixture_fails_a_test_that_is_not_reproducible(detmatrix_locate: Any
         pass
     with pytest.raises(pytest.skip.Exception, match="nothing raced here"), detmatrix_locate():
         torch.ones(3).sum()
+
+
+def test_ops_of_other_threads_are_counted() -> None:
+    """They run as without us, and are not executed again."""
+    results: list[float] = []
+    with locate() as found:
+        other = threading.Thread(target=lambda: results.append(float(torch.ones(3).sum())))
+        other.start()
+        other.join()
+
+    assert results == [3.0]
+    assert found.located is not None
+    assert (found.located.ops, found.located.thread_ops) == (0, 3)
+    assert "Not looked at: 3 ops that other threads called." in str(found)
+    assert "No op was looked at" in str(found)
+    before = dict(vars(threading.Thread))
+    with locate():
+        pass
+    assert dict(vars(threading.Thread)) == before
+
+
+def test_memory_that_no_op_has_written_is_told_of() -> None:
+    """Executing ops again says nothing of numpy, whose writes may race or not."""
+    with locate() as found:
+        behind.step()
+
+    assert found.roots == ()
+    assert found.located is not None
+    assert found.located.outside == 1
+    site = found.located.outside_site
+    assert site is not None
+    assert site.line is not None
+    assert site.line.line in marked(behind)
+    assert "--runs 2 compares it" in str(found)
+
+
+def test_communication_is_not_executed_again() -> None:
+    """Of real processes: what they compute is what they compute without us."""
+    with locate() as found:
+        total = collective.step()
+
+    assert total == collective.step()
+    assert found.roots == ()
+    assert found.located is not None
+    assert found.located.processes == 1
+    assert "c10d::allreduce_" in str(found)
+
+
+# Their result is in part memory that nothing wrote, which is true of no other op of the database: known, and no fault of ours.
+KNOWN = {"linalg.lstsq"}
+
+
+@pytest.mark.nightly
+def test_no_root_in_a_hundred_thousand_ops() -> None:
+    """Of programs of all kinds, executed again and again."""
+    training = transformer.Training(width=16)
+    steps = [training.step, nothing.step, steady.amp, steady.checkpointing, steady.resnet]
+    with locate(replays=2) as found:
+        for step in itertools.cycle(steps):
+            step()
+            if found.ops >= 100_000:
+                break
+
+    assert found.located is not None
+    assert found.located.replayed > 80_000
+    assert found.roots == (), str(found)
+
+
+@pytest.mark.nightly
+def test_no_root_in_pytorch_s_own_samples() -> None:
+    """Forward and backward, of every op of its database in two dtypes."""
+    from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - takes seconds
+
+    roots = set()
+    replayed = 0
+    for op in op_db:
+        for dtype in (torch.float32, torch.int64):
+            if dtype not in op.supported_dtypes("cpu"):
+                continue
+            for mode in _samples(op, dtype):
+                replayed += mode.replayed
+                roots |= {(op.name, root.site.op, root.cause) for root in mode.found()}
+
+    assert replayed > 15_000
+    assert {root for root in roots if root[0] not in KNOWN and root[2] != "unwritten"} == set()
+
+
+def _samples(op: Any, dtype: torch.dtype) -> Iterator[LocateMode]:
+    differentiable = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
+    try:
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=differentiable), 3))
+    except Exception:  # noqa: BLE001 - of an op that cannot be drawn nothing is asked
+        return
+    for sample in samples:
+        mode = LocateMode(LocateSettings(replays=2))
+        try:
+            with mode:
+                _run(op, sample)
+        except Exception as error:  # noqa: BLE001 - is it the op's own?
+            with pytest.raises(type(error)):
+                _run(op, sample)
+        yield mode
+
+
+def _run(op: Any, sample: Any) -> None:
+    result = op(sample.input, *sample.args, **sample.kwargs)
+    outputs = [
+        one
+        for one in (result if isinstance(result, (tuple, list)) else [result])
+        if isinstance(one, torch.Tensor) and one.requires_grad
+    ]
+    if outputs:
+        torch.autograd.backward([one.abs().sum() if one.is_complex() else one.sum() for one in outputs])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import io
 import itertools
 import json
@@ -301,11 +300,7 @@ def test_runs_that_part_and_agree_else_are_not_the_same() -> None:
     )
 
 
-GENERATED = """
-import torch
-def propagate(x):
-    return (x + 1).relu() * 2
-"""
+GENERATED = "def propagate(x):\n    return (x + 1).relu() * 2\n"
 
 
 def test_modules_with_random_names_are_known_by_their_text(
@@ -315,14 +310,10 @@ def test_modules_with_random_names_are_known_by_their_text(
     numbers = itertools.count()
 
     def program() -> None:
-        path = tmp_path / f"propagate_{next(numbers)}.py"
+        path, module = tmp_path / f"propagate_{next(numbers)}.py", dict[str, Any]()
         path.write_text(GENERATED, encoding="utf-8")
-        spec = importlib.util.spec_from_file_location("propagate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        OPS.add_count(module.propagate(torch.ones(3)))
+        exec(compile(GENERATED, path, "exec"), module)
+        OPS.add_count(module["propagate"](torch.ones(3)))
 
     monkeypatch.setattr(places, "_TEMPORARY", f"{tmp_path}/")
     found = held(program, program)
@@ -542,11 +533,9 @@ def test_ranks_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             OPS.add_count(torch.ones(4)) if rank else None
         assert block.located is not None
         monkeypatch.setenv("LOCAL_RANK", str(rank))
-        of_rank = {f"of rank {rank}": 1}
-        names = {f"of rank {rank}": (f"mine::{rank}",)}
-        found[rank] = of_all_ranks(
-            replace(block.located, left_out=of_rank, left_out_ops=names, processes=rank)
-        )
+        reason = f"of rank {rank}"
+        left_out: dict[str, Any] = {"left_out": {reason: 1}, "left_out_ops": {reason: (f"mine::{rank}",)}}
+        found[rank] = of_all_ranks(replace(block.located, processes=rank, **left_out))
 
     assert found[1] is None
     assert found[0] is not None

@@ -1,4 +1,4 @@
-"""``locate`` and tensors that are not plain ones: subclasses, tracers, nested, sparse, other modes, compiled code."""
+"""``locate`` and tensors that are not plain ones, of a device, or of memory that nothing wrote; digests tell bits apart."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from detmatrix.scanner.locate import locate
-from detmatrix.scanner.locate.memory import comparison
+from detmatrix.scanner.locate.memory import comparison, digests
+from detmatrix.scanner.locate.memory.digests import digest
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
+from detmatrix.scanner.locate.replay import RepeatedCall
 from detmatrix.scanner.programs.runs import RecordedRun
 from tests.programs.planted import define, planted
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 
 
 class Wrapped(torch.Tensor):
@@ -71,36 +73,68 @@ def _nested() -> Any:
     return torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)])
 
 
+def _partly() -> torch.Tensor:
+    x = torch.empty(10)
+    x[:5] = 1
+    return x
+
+
+def _by_numpy() -> torch.Tensor:
+    x = torch.empty(10)
+    x.numpy()[:] = 1
+    return x
+
+
+def _onto_itself() -> torch.Tensor:
+    x = torch.empty(10)
+    return torch.add(x, 1, out=x)
+
+
 X = torch.randn(4, 8)
-PROGRAMS: dict[str, tuple[bool, Callable[[], Any]]] = {
-    "a subclass whose ops differ": (True, lambda: Wrapped(X) + 1),
-    "fake tensors": (False, _fake),
-    "meta tensors": (False, lambda: torch.randn(3, device="meta") + 1),
-    "nested": (False, lambda: _nested() * 2),
-    "sparse": (False, lambda: torch.sparse.mm(X.to_sparse_csr(), X.t()).sum()),
-    "sparse that differs": (True, lambda: planted.sparse(X)),
-    "quantized": (False, lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8).dequantize()),
-    "conjugate": (False, lambda: torch.randn(3, dtype=torch.complex64).conj() * 2),
-    "vmap": (False, lambda: torch.func.vmap(lambda one: one.sin().sum())(X)),
-    "grad": (True, lambda: torch.func.grad(lambda one: (one.sin() * planted.total(one).sign()).sum())(X)),
-    "another mode": (True, _in_mode),
-    "inference mode": (True, _inference),
-    "no elements": (False, lambda: torch.ones(0).sum() + torch.ones(0, 3).sum()),
-    "resized memory that nothing wrote": (True, lambda: torch.zeros(3).resize_(10).sum()),
-    "memory written as another dtype": (False, _as_integers),
-    "sparse, in place": (False, lambda: torch.eye(3).to_sparse().mul_(2)),
-    "half types": (False, lambda: (X.bfloat16() @ X.t().bfloat16()).half().sum()),
-}
+# Why something of it is a root, and what is called.
+PROGRAMS: dict[str, tuple[list[str], Callable[[], Any]]] = {
+    "a subclass whose ops differ": (["replay"], lambda: Wrapped(X) + 1),
+    "fake tensors": ([], _fake),
+    "meta tensors": ([], lambda: torch.randn(3, device="meta") + 1),
+    "nested": ([], lambda: _nested() * 2),
+    "sparse": ([], lambda: torch.sparse.mm(X.to_sparse_csr(), X.t()).sum()),
+    "sparse that differs": (["replay"], lambda: planted.sparse(X)),
+    "quantized": ([], lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8).dequantize()),
+    "conjugate": ([], lambda: torch.randn(3, dtype=torch.complex64).conj() * 2),
+    "vmap": ([], lambda: torch.func.vmap(lambda one: one.sin().sum())(X)),
+    "grad": (["replay"], lambda: torch.func.grad(lambda one: (one.sin() * planted.total(one).sign()).sum())(X)),
+    "another mode": (["replay"], _in_mode),
+    "inference mode": (["replay"], _inference),
+    "no elements": ([], lambda: torch.ones(0).sum() + torch.ones(0, 3).sum()),
+    "resized memory that nothing wrote": (["unwritten"], lambda: torch.zeros(3).resize_(10).sum()),
+    "memory written as another dtype": ([], _as_integers),
+    "sparse, in place": ([], lambda: torch.eye(3).to_sparse().mul_(2)),
+    "half types": ([], lambda: (X.bfloat16() @ X.t().bfloat16()).half().sum()),
+    "unwritten, added to": (["unwritten"], lambda: torch.empty(10).add_(1)),
+    "unwritten, read": (["unwritten"], lambda: torch.empty_like(torch.ones(3)) * 2),
+    "unwritten, partly written": (["unwritten"], lambda: _partly().sum()),
+    "unwritten, the written part read": ([], lambda: _partly()[:5] * 2),
+    "unwritten, filled": ([], lambda: torch.empty(10).fill_(1).sum()),
+    "unwritten, drawn": ([], lambda: torch.empty(10).normal_().sum()),
+    "unwritten, scattered wholly": ([], lambda: torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
+    "unwritten, scattered in part": (["unwritten"], lambda: torch.empty(10).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
+    "unwritten, written by numpy": ([], lambda: _by_numpy().sum()),
+    "unwritten, an argument out": ([], lambda: torch.add(torch.ones(3), 1, out=torch.empty(3)).sum()),
+    "unwritten, an argument out that is read": (["unwritten"], _onto_itself),
+    "unwritten, masked": ([], lambda: torch.where(torch.tensor([False]), torch.empty(3), torch.ones(3)).sum()),
+    "unwritten, never read": ([], lambda: torch.empty(3)),
+    "unwritten, copied": (["unwritten"], lambda: torch.empty(3).clone()),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_kind_of_tensor_is_compared_or_left_alone(name: str) -> None:
-    """What differs is found inside of subclasses and modes too; what has no memory is no difference."""
-    differs, program = PROGRAMS[name]
+    """What differs is found inside of subclasses and modes too, what has no memory is no difference; unwritten memory is followed."""
+    causes, program = PROGRAMS[name]
     with locate() as found:
         program()
 
-    assert bool(found.roots) == differs, str(found)
+    assert [one.cause for one in found.roots] == causes, str(found)
 
 
 def _normalized() -> tuple[torch.Tensor | None, ...]:
@@ -263,3 +297,116 @@ def test_code_that_is_compiled_is_named() -> None:
     assert "test_locate_tensors.py" in str(found)
     assert "what compiled kernels do was not seen" in str(found)
     assert [one.site.op for one in found.roots] == ["detmatrix_planted::add_count"]
+
+
+@pytest.mark.parametrize("races", [False, True])
+def test_a_workspace_is_no_root_although_its_memory_looks_the_same_with_the_flag_on(*, races: bool) -> None:
+    """The workspace of an LSTM is handed other memory with the flag off, and the same each time when it is asked for again."""
+    count = itertools.count(1)
+
+    def compute(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        workspace = torch.empty(8, dtype=torch.uint8)
+        still = torch.are_deterministic_algorithms_enabled()
+        if not (still and torch.utils.deterministic.fill_uninitialized_memory):
+            workspace.fill_(7 if still else next(count))
+        workspace[:2] = next(count) if races and not still else 1
+        return x * 2, workspace
+
+    lstm = define("lstm(Tensor x) -> (Tensor, Tensor)", compute)
+    with locate() as found:
+        lstm(torch.ones(3))
+
+    assert [(root.outputs, root.flag) for root in found.roots] == [((1,), "cured")] * races
+
+
+def test_memory_that_was_filled_before_is_no_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An LSTM leaves most of its workspace unwritten, which looks filled where something filled lay there before."""
+    values = itertools.cycle(range(1, 100))
+
+    def first(self: RepeatedCall) -> Any:
+        _freed(255)
+        return execute_first(self)
+
+    def other(self: RepeatedCall) -> Any:
+        _freed(next(values))
+        return execute_again(self)
+
+    execute_first, execute_again = RepeatedCall.first, RepeatedCall.other
+    monkeypatch.setattr(RepeatedCall, "first", first)
+    monkeypatch.setattr(RepeatedCall, "other", other)
+    cell, x = torch.nn.LSTM(8, 8), torch.randn(1, 6, 8)
+
+    with locate(replays=2) as found:
+        for _ in range(30):
+            cell(x)
+
+    assert found.roots == (), str(found)
+
+
+def _freed(value: int) -> None:
+    """Free memory of the size of the workspace that holds one value, for the next execution to be given."""
+    held = [torch.full((28672,), value, dtype=torch.uint8) for _ in range(6)]
+    del held
+
+
+@pytest.mark.parametrize("alerts", [False, True])
+def test_a_result_that_is_the_same_as_the_fill_is_no_unwritten_memory(*, alerts: bool) -> None:
+    """Memory of booleans is filled with True, which is what half of all results are; with the flag on it may race, too."""
+    values = itertools.cycle([True, False])
+
+    def compute(_: torch.Tensor) -> torch.Tensor:
+        still = torch.are_deterministic_algorithms_enabled()
+        if alerts and still and not torch.is_deterministic_algorithms_warn_only_enabled():
+            raise RuntimeError(
+                "racer does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'"
+            )
+        return torch.tensor([True if still and not alerts else next(values)])
+
+    roots: list[Any] = []
+    racer = define("racer(Tensor x) -> Tensor", compute)
+    # The first result is True, and then False.
+    for _ in range(2):
+        values = itertools.cycle([True, False] if not roots else [False, True])
+        with locate(replays=1) as found:
+            racer(torch.ones(3))
+        roots += [root.flag for root in found.roots]
+
+    assert roots == ["raises" if alerts else "cured"] * 2
+
+
+def _flipped(column: int) -> torch.Tensor:
+    x = torch.ones(128, 256, dtype=torch.float64)
+    x[:, column] = -1
+    return x
+
+
+def test_equal_sums_and_permutations_are_seen() -> None:
+    """Norms and XOR, by which others compare runs, are blind to these."""
+    x = torch.randn(1000)
+    pairs = {
+        "permuted": (x, x.flip(0)),
+        "two swapped": (x, torch.cat([x[:1].clone() * 0 + x[1], x[:1], x[2:]])),
+        "pairs that XOR to zero": (torch.zeros(4), torch.tensor([3.0, 3.0, 0.0, 0.0])),
+        "two signs": (torch.ones(8), torch.tensor([1.0, -1, 1, -1, 1, 1, 1, 1])),
+        "all signs": (torch.ones(4096), -torch.ones(4096)),
+        "exponents of neighbours": (torch.ones(64), torch.ones(64) * 2),
+        "the sign of zero": (torch.zeros(3), -torch.zeros(3)),
+        "signs of vectors, float64": (torch.ones(128, 256, dtype=torch.float64), _flipped(7)),
+        "rows of tiles": (torch.arange(200 * 176), torch.arange(200 * 176).view(200, 176).flip(0).view(-1)),
+        "shapes of blocks": (torch.arange(1 << 19), torch.arange(1 << 19).roll(1 << 17)),
+        "the last of an odd number": (
+            torch.zeros(7, dtype=torch.uint8),
+            torch.tensor([0] * 6 + [1], dtype=torch.uint8),
+        ),
+    }
+    for name, (one, other) in pairs.items():
+        assert digest(one).tolist() != digest(other).tolist(), name
+
+
+def test_digests_are_the_same_in_inference_mode_and_behind_it() -> None:
+    """Memory that is used again belongs to neither."""
+    digests._workplace.cache_clear()
+    with torch.inference_mode():
+        once = digest(torch.arange(9)).tolist()
+
+    assert digest(torch.arange(9)).tolist() == once
