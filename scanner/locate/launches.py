@@ -13,14 +13,13 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from detmatrix.scanner.locate.memory.comparison import COMPOUND, sort_of
-from detmatrix.scanner.locate.mode import IGNORED, LocateMode
+from detmatrix.scanner.locate.mode import IGNORED, LARGE, LocateMode
 from detmatrix.scanner.locate.replay import measure, settled, too_large
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp, on_host
 from detmatrix.scanner.schedules import MEMORY, phrase
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.launch_orders import NATURAL, launch_orders
 
-_LARGE = "are larger than --max-bytes"
 _FAILED = "raised when their programs ran in another order"
 _ELSEWHERE = "are launched by other threads"
 _ADDRESSES = "are given addresses of memory"
@@ -94,7 +93,8 @@ class LaunchReplay:
     def _look(self, name: str, launch: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         """Run a launch as the program asked, and again in other orders."""
         mode = self._mode
-        key = mode.begin_launch(name)
+        key = mode.places.of(name)
+        mode.count(key)
         mode.launching = True
         try:
             with torch.no_grad():
@@ -104,7 +104,7 @@ class LaunchReplay:
                 # What it writes could not be put back before each order, and behind the last.
                 reason = _ADDRESSES if addresses else _COMPOUND if len(given) < len(tensors) else None
                 if reason or too_large(memories, mode.settings.max_bytes // 3):
-                    reason = reason or _LARGE
+                    reason = reason or LARGE
                     mode.leave_out(reason, name)
                     result = launch()
                     mode.outside.forget(given)
@@ -122,7 +122,8 @@ class LaunchReplay:
                     for one, now, was in zip(memories, after, before, strict=True)
                     if not torch.equal(now, was)
                 ]
-                mode.follow(given, changed)
+                if reached := mode.downstream.reach(given):
+                    mode.downstream.mark(reached, changed)
                 mode.outside.forget(changed)
                 mode.race_free += again.race_free
                 if reason := again.unjudged or (IGNORED if mode.ignores(name) else ""):
@@ -162,8 +163,11 @@ class LaunchReplay:
                 mode.leave_out(LEFT_OPEN, name)
                 continue
             if root is None:
-                differing = [given[place] for place in found]
-                root = mode.root_of_launch(key, given, differing, phrase(launch.schedule), launch.times)
+                root = mode.root(key, "schedule" if launch.schedule else "order", given)
+                root.origin = root.origin or phrase(launch.schedule) or None
+                root.differing_calls += 1
+                root.executions += launch.times
+                mode.downstream.begin(root, [given[place] for place in found])
             root.differing += 1
             root.outputs = tuple(sorted({*root.outputs, *found}))
             measure(root.distance, kept, now, found)

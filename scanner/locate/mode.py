@@ -58,7 +58,7 @@ from detmatrix.scanner.worker import simulated
 _FIRST_CALLS = 2
 # Names of ops that are kept for each reason why calls were not executed again.
 _MOST_NAMES = 8
-_LARGE = "are larger than --max-bytes"
+LARGE = "are larger than --max-bytes"
 _UNREADABLE = "have tensors without memory that can be read"
 _COMPOUND = "change tensors that are sparse, nested, quantized, conjugate or expanded"
 IGNORED = "are ignored on request"
@@ -107,7 +107,7 @@ class LocateMode(TorchDispatchMode):
         self.replays = FEW_REPLAYS if settings.replays is None else settings.replays
         self.places = CallPlaces()
         self.unwritten = UnwrittenMemory()
-        self._downstream = Downstream()
+        self.downstream = Downstream()
         self.outside = OutsideWrites()
         self.recorder = RunRecorder(settings.record, self.unwritten) if settings.record else None
         self._counts = not self.replays and self.recorder is None
@@ -170,18 +170,18 @@ class LocateMode(TorchDispatchMode):
         if self._counts:
             # Nothing is waited for, copied or captured.
             if not op.empty:
-                self._count(self.places.of(op.name))
+                self.count(self.places.of(op.name))
             own = kwargs.get("generator")
             if own is not None and not _samples():
                 self.noted.seeds.add(own.initial_seed())
             return func(*args, **kwargs)
         key = self.places.of(op.name)
-        self._count(key)
+        self.count(key)
         given = among(args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
-        reached = self._downstream.reach(given, op.overwritten(args, kwargs)) if self._downstream else _NONE
+        reached = self.downstream.reach(given, op.overwritten(args, kwargs)) if self.downstream else _NONE
         if origin := self.unwritten.reads(op, func, args, kwargs, given):
-            root = self.roots.get((key, "unwritten")) or self._root(key, "unwritten", given)
+            root = self.root(key, "unwritten", given)
             root.differing_calls += 1
             root.origin = origin
         if simulated.active():
@@ -196,7 +196,7 @@ class LocateMode(TorchDispatchMode):
         else:
             result = self._look_again(call, given, key, again=reason is None)
         if reached:
-            self._downstream.mark(reached, [*returned(result, call.changed), *call.changed])
+            self.downstream.mark(reached, [*returned(result, call.changed), *call.changed])
         return result
 
     def _look_again(self, call: RepeatedCall, given: list[torch.Tensor], key: SiteKey, *, again: bool) -> Any:
@@ -217,38 +217,8 @@ class LocateMode(TorchDispatchMode):
             self.outside.forget(call.changed)
         return result
 
-    def begin_launch(self, name: str) -> SiteKey:
-        """Count a launch of a Triton kernel, which reaches no dispatcher; return its call site."""
-        key = self.places.of(name)
-        self._count(key)
-        return key
-
-    def root_of_launch(
-        self,
-        key: SiteKey,
-        given: list[torch.Tensor],
-        differing: Sequence[torch.Tensor],
-        schedule: str,
-        executions: int,
-    ) -> Root:
-        """Return the root of a launch that gave other bits in another order, a call more of which differed.
-
-        *schedule* is the order in words, of a simulated GPU.
-        """
-        cause: Cause = "schedule" if schedule else "order"
-        root = self.roots.get((key, cause)) or self._root(key, cause, given)
-        root.origin = root.origin or schedule or None
-        root.differing_calls += 1
-        root.executions += executions
-        self._downstream.begin(root, differing)
-        return root
-
-    def follow(self, given: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
-        """Count what was given something that came of a root, and follow what it wrote."""
-        if reached := self._downstream.reach(given):
-            self._downstream.mark(reached, written)
-
-    def _count(self, key: SiteKey) -> None:
+    def count(self, key: SiteKey) -> None:
+        """Count a call: of an op, or of a Triton kernel, which reaches no dispatcher."""
         self.ops += 1
         self.calls[key] += 1
         if self.settings.progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
@@ -272,7 +242,7 @@ class LocateMode(TorchDispatchMode):
             if not plain(changed):
                 return _COMPOUND
             if self.recorder is None and too_large(changed, self.settings.max_bytes // 2):
-                return _LARGE
+                return LARGE
         return None
 
     def ignores(self, *names: str) -> bool:
@@ -335,7 +305,7 @@ class LocateMode(TorchDispatchMode):
         self, recorder: RunRecorder, op: KnownOverload, written: Any, function: Any, args: Any, kwargs: Any
     ) -> Any:
         key = self.places.of(op.name)
-        self._count(key)
+        self.count(key)
         with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
                 used = RegionUse(written, args, kwargs)
@@ -370,7 +340,7 @@ class LocateMode(TorchDispatchMode):
         if not kept.tensors:
             return result
         if not kept.readable or kept.size > self.settings.max_bytes:
-            self.leave_out(_LARGE if kept.readable else _UNREADABLE, op.name)
+            self.leave_out(LARGE if kept.readable else _UNREADABLE, op.name)
             return result
         if isinstance(func, SimulatedOp) and func.unjudged:
             self.leave_out(func.unjudged, op.name)
@@ -416,7 +386,7 @@ class LocateMode(TorchDispatchMode):
             root.differing += count
             root.outputs = tuple(sorted({*root.outputs, *places}))
             call.restore()
-            self._downstream.begin(root, [*call.returned, *call.changed])
+            self.downstream.begin(root, [*call.returned, *call.changed])
 
     def _judged(
         self, call: RepeatedCall, key: SiteKey, again: list[torch.Tensor] | None, found: list[int]
@@ -455,19 +425,19 @@ class LocateMode(TorchDispatchMode):
         if unwritten:
             call.restore()
             return None
-        root = self._root(key, cause, among(call.args, call.kwargs))
+        root = self.root(key, cause, among(call.args, call.kwargs))
         root.flag, root.alert, root.origin = flag, alert, schedule and phrase(schedule)
         if self.settings.save is not None:
             root.saved = save_inputs(self.settings.save, len(self.roots), call)
         return root
 
-    def _root(self, key: SiteKey, cause: Cause, given: list[torch.Tensor]) -> Root:
-        root = self.roots[key, cause] = Root(
-            site=call_site(key), cause=cause, tensors=words(given), first=self.ops
-        )
-        if self.settings.only_first:
-            self.ended = True
-        return root
+    def root(self, key: SiteKey, cause: Cause, given: list[torch.Tensor]) -> Root:
+        """Return the root of a call site, a new one where none is known."""
+        known = self.roots.get((key, cause))
+        if known is None:
+            known = self.roots[key, cause] = Root(call_site(key), cause, words(given), first=self.ops)
+            self.ended |= self.settings.only_first
+        return known
 
     def called(self) -> tuple[tuple[OpSite, int], ...]:
         """Return the call sites of a program whose ops were only counted."""

@@ -21,7 +21,7 @@ from detmatrix.scanner.locate.memory.digests import digest
 from detmatrix.scanner.locate.memory.storages import StorageTable, covers, geometry
 from detmatrix.scanner.locate.overloads import KnownOverload, scalars, tensor_names, words
 from detmatrix.scanner.locate.places import SiteKey, call_site
-from detmatrix.scanner.locate.replay import generators
+from detmatrix.scanner.locate.replay import states
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse
 from detmatrix.scanner.located import CHANGED, GENERATOR, NOT_COMPARED, PART
@@ -152,21 +152,15 @@ class RunRecorder:
                 memory = _Memory(self._outside)
                 self._memory.set(one, memory)
             line.writers.append(memory.writer)
-            line.before.append(
-                _HIDDEN
-                if id(one) in hidden
-                else self._part(one)
-                if id(one) in opened
-                else self._known(one, memory)
-            )
+            line.before.append(self._known(one, memory, hidden=id(one) in hidden, part=id(one) in opened))
         if op.random and op.aten:
-            line.before += [self._digest(one.get_state(), CPU, GENERATOR) for one in generators(kwargs)]
+            line.before += [self._digest(state, CPU, GENERATOR) for _, state in states(kwargs)]
         self._line = line
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Digest the states that random generators had before a block, of those that it draws from."""
-        before = [(one, one.get_state()) for one in generators({})]
+        before = states({})
         yield
         for generator, state in before:
             if not torch.equal(generator.get_state(), state):
@@ -175,14 +169,8 @@ class RunRecorder:
     def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
         """Digest what it gave, but for the places of outputs that it leaves unwritten."""
         for place, one in enumerate(written):
-            memory = self._written(one)
-            self._line.behind.append(
-                _HIDDEN
-                if place in opened
-                else self._part(one)
-                if self._unwritten.has(one)
-                else self._known(one, memory)
-            )
+            memory, part = self._written(one), place not in opened and self._unwritten.has(one)
+            self._line.behind.append(self._known(one, memory, hidden=place in opened, part=part))
         if not all(one.number for one in self._line.behind):  # or it is not known yet
             self._line.gave = self._text(", ".join(words(written)))
         self._ended()
@@ -223,8 +211,10 @@ class RunRecorder:
         content, opened = (int(digest(one.contiguous())) for one in found)
         return _Digest(content, f"{PART}{opened}.")
 
-    def _known(self, tensor: torch.Tensor, memory: _Memory) -> _Digest:
+    def _known(self, tensor: torch.Tensor, memory: _Memory, *, hidden: bool, part: bool) -> _Digest:
         """Digest a tensor, and keep what it is known by: something else than an op may write to it."""
+        if hidden or part:
+            return _HIDDEN if hidden else self._part(tensor)
         sort = sort_of(tensor)
         found = self._digest(tensor, sort)
         if sort < COMPOUND and found is not _NO_ELEMENTS:

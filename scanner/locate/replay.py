@@ -52,9 +52,7 @@ class RepeatedCall:
             if not _among(one, self.changed)
         ]
         self.op.unsure -= bool(self.op.unsure)
-        self._generators = (
-            [(one, one.get_state()) for one in generators(self.kwargs)] if self.op.random else ()
-        )
+        self._generators = states(self.kwargs) if self.op.random else []
         result = self.once()
         self.returned = returned(result, self.changed)
         self._after = [_copied(one) for one in self.changed]
@@ -87,11 +85,10 @@ class RepeatedCall:
 
     def draws(self) -> bool:
         """Tell whether another execution moves a random generator on."""
-        before = [(one, one.get_state()) for one in generators(self.kwargs)]
+        before = states(self.kwargs)
         self.again()
-        moved = False
+        moved = any(not torch.equal(generator.get_state(), state) for generator, state in before)
         for generator, state in before:
-            moved |= not torch.equal(generator.get_state(), state)
             generator.set_state(state)
         return moved
 
@@ -144,23 +141,24 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ops.aten.clone.default(tensor)
 
 
-def generators(kwargs: Mapping[str, Any]) -> list[torch.Generator]:
-    """Return the generators that an op may draw from."""
+def states(kwargs: Mapping[str, Any]) -> list[tuple[torch.Generator, torch.Tensor]]:
+    """Return the generators that an op may draw from, and their states."""
     own = kwargs.get("generator")
-    if own is not None:
-        return [own]
     on_devices = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
-    return [torch.default_generator, *on_devices]
+    return [
+        (one, one.get_state())
+        for one in ([own] if own is not None else [torch.default_generator, *on_devices])
+    ]
 
 
 @contextlib.contextmanager
 def drawing_again(op: KnownOverload, kwargs: Mapping[str, Any]) -> Iterator[None]:
     """Leave the generators that an op may draw from as they were."""
-    states = [(one, one.get_state()) for one in generators(kwargs)] if op.random else []
+    before = states(kwargs) if op.random else []
     try:
         yield
     finally:
-        for generator, state in states:
+        for generator, state in before:
             generator.set_state(state)
 
 
