@@ -177,7 +177,6 @@ def test_composite_ops_compute_the_same_in_inference_mode(name: str, outer: Call
     torch.testing.assert_close(observed, bare, rtol=0, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_an_op_has_the_same_name_in_inference_mode() -> None:
     """That of the kernel, by which the matrix knows it, not that of the composite op that calls it; at the same line."""
     # A kernel of PyTorch's own that differs, on request.
@@ -374,15 +373,9 @@ def test_a_result_that_is_the_same_as_the_fill_is_no_unwritten_memory(*, alerts:
     assert roots == ["raises" if alerts else "cured"] * 2
 
 
-def _flipped(column: int) -> torch.Tensor:
-    x = torch.ones(128, 256, dtype=torch.float64)
-    x[:, column] = -1
-    return x
-
-
 def test_equal_sums_and_permutations_are_seen() -> None:
     """Norms and XOR, by which others compare runs, are blind to these."""
-    x = torch.randn(1000)
+    x, wide = torch.randn(1000), torch.ones(128, 256, dtype=torch.float64)
     pairs = {
         "permuted": (x, x.flip(0)),
         "two swapped": (x, torch.cat([x[:1].clone() * 0 + x[1], x[:1], x[2:]])),
@@ -391,13 +384,10 @@ def test_equal_sums_and_permutations_are_seen() -> None:
         "all signs": (torch.ones(4096), -torch.ones(4096)),
         "exponents of neighbours": (torch.ones(64), torch.ones(64) * 2),
         "the sign of zero": (torch.zeros(3), -torch.zeros(3)),
-        "signs of vectors, float64": (torch.ones(128, 256, dtype=torch.float64), _flipped(7)),
+        "signs of vectors, float64": (wide, wide.index_fill(1, torch.tensor([7]), -1)),
         "rows of tiles": (torch.arange(200 * 176), torch.arange(200 * 176).view(200, 176).flip(0).view(-1)),
         "shapes of blocks": (torch.arange(1 << 19), torch.arange(1 << 19).roll(1 << 17)),
-        "the last of an odd number": (
-            torch.zeros(7, dtype=torch.uint8),
-            torch.tensor([0] * 6 + [1], dtype=torch.uint8),
-        ),
+        "the last of an odd number": (torch.zeros(7).byte(), torch.tensor([0] * 6 + [1]).byte()),
     }
     for name, (one, other) in pairs.items():
         assert digest(one).tolist() != digest(other).tolist(), name
