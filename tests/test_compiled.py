@@ -26,7 +26,7 @@ from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import worker_environment
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
 from detmatrix.scanner.verdicts.findings import chosen_cell, matrix
-from tests.commands import Command
+from tests.commands import Command, scanned_in
 from tests.conftest import refused
 from tests.evidence_runs import only
 from tests.runs import SETTINGS, ended, launching, ran, row, stable, write_run
@@ -67,26 +67,17 @@ SPECS = (
 CHOSEN = {"mine.ways:there:forward:float32", "mine.ways:back:backward:float32"}
 
 
-def _scan_two_ways(detmatrix: Command, standing: StandIn, folder: Path, *more: object) -> Path:
-    """Scan an op of which no case that provokes has both directions."""
-    (folder / "ways.py").write_text(TWO_WAYS)
-    path = folder / "run.jsonl"
-    given = ("--specs", folder / "ways.py", "--runs", 4, "--python", standing.python, "-o", path)
-    done = detmatrix("scan", "mine.ways", *OPTIONS, *given, *more)
-    assert done.returncode == 0, done.stderr
-    return path
-
-
 @pytest.mark.parametrize(("more", "cases"), [((), CHOSEN), (("--compile-all",), None)])
 def test_one_case_of_an_op_is_compiled_in_each_direction(
     detmatrix: Command, tmp_path: Path, more: tuple[str, ...], cases: set[str] | None
 ) -> None:
     """The first that provokes, unless all are asked for; the others say why they were not, and the op how many were."""
-    standing = StandIn(tmp_path)
+    standing, ways, path = StandIn(tmp_path), tmp_path / "ways.py", tmp_path / "run.jsonl"
+    ways.write_text(TWO_WAYS)
+    given = ("--specs", ways, "--runs", 4, "--python", standing.python)
 
-    path = _scan_two_ways(detmatrix, standing, tmp_path, *MODES, *more)
+    run = scanned_in(tmp_path, "mine.ways", *OPTIONS, *given, *MODES, *more)
 
-    run = read_run(path)
     asked = {row for mode, row in standing.asked("observe") if mode == "compile_on"}
     assert asked == (cases or {one.id for one in run.header.planned})
     left = [one for one in matrix(run.header, run.observations, closed=True) if one.row.id not in asked]

@@ -303,8 +303,7 @@ class _Scan:
     def _invariance_pass(self) -> None:
         """Ask of each row that did not differ with the flag off what else its bits depend on.
 
-        Behind all other passes, since which rows are repeatable must be known. Its controls are asked of every worker, before its
-        rows and at the end.
+        Behind all other passes, since which rows are repeatable must be known. Controls are asked before the rows and at the end.
         """
         settings, machine = self._header.settings, self._header.environment
         tried = {(one.key, one.what) for one in self._all_of(Invariance)}

@@ -46,11 +46,10 @@ _OP = _Variant("op", deterministic=False)
 
 
 def measure(spec: OpSpec, case: str, *, max_seconds: float, **drawn: Any) -> dict[str, Any]:
-    """Time a case and return fields of ``records.Cost``.
+    """Time a case and return fields of ``records.Cost``; one that raises, with the flag off or on, has a message in place of timings.
 
-    An execution is what it is in an observation: in the backward direction the forward call is timed with it. A case that
-    raises, with the flag off or on, has a message in place of timings. All samples together take *max_seconds*; the fewest
-    that quartiles need are taken even if that takes longer.
+    An execution is what it is in an observation: in the backward direction the forward call is timed with it. All samples together
+    take *max_seconds*; the fewest that quartiles need are taken even if that takes longer.
     """
 
     def use(execution: Execution) -> dict[str, Any]:
