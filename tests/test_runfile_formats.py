@@ -41,28 +41,24 @@ def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _first_format(path: Path) -> list[dict[str, Any]]:
     """Return the records of a run as the first format would have held them."""
-    controls = {tuple(row[name] for name in ("spec", "case")) for row in lines(path)[0]["controls"]}
-    records = []
-    for record in lines(path):
-        kind = record["kind"]
-        if (
-            kind in {"sentinel", "cost", "kernels", "dispatch"}
-            or (record.get("spec"), record.get("case")) in controls
-        ):
-            continue
-        for name in NEW.get(kind, set()):
+    header, *others = lines(path)
+    controls = {(row["spec"], row["case"]) for row in header["controls"]}
+    records = [header | {"format": 1}]
+    settings = header["settings"].items()
+    records[0]["settings"] = {name: value for name, value in settings if name not in NEW_SETTINGS}
+    records[0]["settings"]["modes"] = ["off", "on"]
+    records += [
+        record
+        for record in others
+        if record["kind"] in NEW and (record.get("spec"), record.get("case")) not in controls
+    ]
+    for record in records:
+        for name in NEW[record["kind"]]:
             del record[name]
-        if kind == "header":
-            record["format"] = 1
-            record["settings"] = {
-                name: value for name, value in record["settings"].items() if name not in NEW_SETTINGS
-            }
-            record["settings"]["modes"] = ["off", "on"]
-            for row in record["planned"]:
-                del row["constant"]
+        for row in record.get("planned", []):
+            del row["constant"]
         for output in record.get("outputs", []):
             del output["severity"]
-        records.append(record)
     records[-1]["observations"] = len(records) - 2
     return records
 
@@ -98,27 +94,17 @@ def test_unfinished_scan_of_an_older_format_is_not_resumed(
     assert "cannot be resumed, its format is not the one it began with (9, it has 1)" in one_line(done.stderr)
 
 
-def _last(kind: str, **changes: object) -> Callable[[list[dict[str, Any]]], None]:
+Change = Callable[[list[dict[str, Any]]], object]
+
+
+def _at(records: list[dict[str, Any]], kind: str) -> int:
+    """Return the place of the first line of a kind."""
+    return [record["kind"] for record in records].index(kind)
+
+
+def _last(kind: str, **changes: object) -> Change:
     """Return a change to the last line of a kind."""
-
-    def change(records: list[dict[str, Any]]) -> None:
-        next(record for record in reversed(records) if record["kind"] == kind).update(changes)
-
-    return change
-
-
-def _twice(records: list[dict[str, Any]]) -> None:
-    place = next(place for place, record in enumerate(records) if record["kind"] == "cost")
-    records.insert(place, records[place])
-
-
-def _fewer(records: list[dict[str, Any]]) -> None:
-    records.pop(next(place for place, record in enumerate(records) if record["kind"] == "sentinel"))
-
-
-def _apart(records: list[dict[str, Any]]) -> None:
-    group = {"perturbation": "threads=1", "executions": 3, "differing": 0, "digests": {"a": 2}}
-    _last("observation", groups=[group])(records)
+    return lambda records: records[-1 - _at(records[::-1], kind)].update(changes)
 
 
 def _group(name: str, executions: int, differing: int = 0, **digests: int) -> dict[str, Any]:
@@ -127,21 +113,12 @@ def _group(name: str, executions: int, differing: int = 0, **digests: int) -> di
     return group | {"digests": digests} if digests else group
 
 
-def _grouped(*groups: dict[str, Any], first: int | None = None) -> Callable[[list[dict[str, Any]]], None]:
+def _grouped(*groups: dict[str, Any], first: int | None = None) -> Change:
     """Return a change that makes the last observation one of four equal executions in groups."""
     return _last(
         "observation", outcome="ran", executions=4, digests={"a": 4}, outputs=[], first_differing=first,
         forward_differing=0, groups=list(groups),
     )  # fmt: skip
-
-
-def _cost_of_control(records: list[dict[str, Any]]) -> None:
-    control = records[0]["controls"][0]
-    _last("cost", **{name: control[name] for name in ("spec", "case", "direction", "dtype")})(records)
-
-
-def _control_planned(records: list[dict[str, Any]]) -> None:
-    records[0]["controls"].append(records[0]["planned"][0])
 
 
 @pytest.mark.parametrize(
@@ -152,9 +129,12 @@ def _control_planned(records: list[dict[str, Any]]) -> None:
         (_last("sentinel", mode="loud"), r"Invalid enum value 'loud' - at `\$.mode`"),
         (_last("cost", case="other"), r"the cost of quick.cumsum:other:\w+:float64 was never planned"),
         (_last("cost", off={"median": -1.0, "low": 0.0, "high": 0.0}), r"at `\$.off.median`"),
-        (_twice, r"the cost of quick.cumsum:small:forward:float32 stands twice \(first in line \d+\)"),
-        (_fewer, r"the scan closed with \d+ sentinels, the file holds \d+ - at `\$.sentinels`"),
-        (_apart, r"counts 3 executions under threads=1 but 2 digests - at `\$.groups`"),
+        (lambda records: records.insert(_at(records, "cost"), records[_at(records, "cost")]),
+         r"the cost of quick.cumsum:small:forward:float32 stands twice \(first in line \d+\)"),
+        (lambda records: records.pop(_at(records, "sentinel")),
+         r"the scan closed with \d+ sentinels, the file holds \d+ - at `\$.sentinels`"),
+        (_last("observation", groups=[_group("threads=1", 3, a=2)]),
+         r"counts 3 executions under threads=1 but 2 digests - at `\$.groups`"),
         (_last("sentinel", executions=20, differing=20),
          (r", line \d+: the sentinel before row 4 counts 20 differing of 20 executions, the first included "
           r"- at `\$.differing`; restore the file$")),
@@ -174,22 +154,23 @@ def _control_planned(records: list[dict[str, Any]]) -> None:
           r"restore the file$")),
         (_grouped(_group("quiet", 4), _group("threads=1", 2, a=2), first=6),
          r"names execution 6 of 6 as the first that differed - at `\$.first_differing`; restore the file$"),
-        (_cost_of_control, r"the cost of control\.\S+ was never planned; restore the file$"),
+        (lambda records: _last("cost", **{name: records[0]["controls"][0][name] for name in ("spec", "case")})(records),
+         r"the cost of control\.\S+ was never planned; restore the file$"),
         (_last("cost", outcome="ran", off=None),
          r": the cost of \S+ has no timing though the row ran - at `\$.off`; restore the file$"),
         (_last("cost", outcome="ran", on=None), r"has no timing though the row ran - at `\$.on`; restore"),
         (_last("dispatch", case="other"), r"the overloads of quick.cumsum:other:\w+:float64 was never planned"),
         (_last("dispatch", outcome="ran", modes={"off": {"overloads": []}}),
          r": the overloads of \S+ ran, and not in both modes - at `\$.modes`; restore the file$"),
-        (lambda records: records.insert(-1, next(one for one in records if one["kind"] == "kernels")),
+        (lambda records: records.insert(-1, records[_at(records, "kernels")]),
          r"the list of overloads stands twice \(first in line \d+\)"),
-        (lambda records: records.pop(next(i for i, one in enumerate(records) if one["kind"] == "dispatch")),
+        (lambda records: records.pop(_at(records, "dispatch")),
          r"the scan closed with 4 dispatches, the file holds 3 - at `\$.dispatches`"),
-        (_control_planned, r"line 1: a row is planned twice"),
+        (lambda records: records[0]["controls"].append(records[0]["planned"][0]), r"line 1: a row is planned twice"),
     ],
 )  # fmt: skip
 def test_damage_to_new_records_is_told_with_its_place(
-    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None], text: str
+    scanned: Path, tmp_path: Path, change: Change, text: str
 ) -> None:
     """A record that was never planned, stands twice, or does not add up is refused, and the line named."""
     records = lines(scanned)
@@ -211,9 +192,7 @@ def test_damage_to_new_records_is_told_with_its_place(
         _last("cost", outcome="raised", off=None, on=None, unfilled=None, message="no"),
     ],
 )
-def test_what_a_scan_may_see_is_read(
-    scanned: Path, tmp_path: Path, change: Callable[[list[dict[str, Any]]], None]
-) -> None:
+def test_what_a_scan_may_see_is_read(scanned: Path, tmp_path: Path, change: Change) -> None:
     """Counts at the very edge of what can be are no damage."""
     records = lines(scanned)
     change(records)
