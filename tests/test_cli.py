@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from detmatrix.reports.matrix.words import rerun_options
 from detmatrix.scanner.cases.settings import Plan, asked_for, settings_for
 from detmatrix.scanner.cli import scan as scan_command
-from detmatrix.scanner.cli.main import COMMANDS, cli, load
+from detmatrix.scanner.cli.main import COMMANDS, _is_harmless, cli, load
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import with_chosen
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.observations.settings import SETTINGS
+from detmatrix.scanner.observations.settings import SETTINGS, Settings
 from detmatrix.scanner.run.resume import begun
 from tests import tied
 from tests.commands import Command, command_in
@@ -246,16 +246,13 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
 def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: Path, name: str) -> None:
     """Nothing that a command needs is there only because a test has loaded it."""
     asked, expected = SMOKE[name]
-    made: dict[object, Callable[[], Path]] = {
-        STANDS_IN: lambda: StandIn(tmp_path).python,
-        SHARD: lambda: write_shard(tmp_path / "shard.jsonl", 100, 1, 1),
-        SMALL: lambda: write_run(tmp_path / "run.jsonl"),
+    made = {
+        STANDS_IN: StandIn(tmp_path).python,
+        SHARD: write_shard(tmp_path / "shard.jsonl", 100, 1, 1),
+        SMALL: write_run(tmp_path / "run.jsonl"),
     }
-    # Each is made once, though a comparison names it twice.
-    there = {one: make() for one, make in made.items() if one in asked}
-    arguments = [there.get(one, one) for one in asked]
 
-    done = detmatrix_process(name, *arguments)
+    done = detmatrix_process(name, *(made.get(str(one), one) for one in asked))
 
     # The program that is looked at has roots.
     assert done.returncode == (1 if name == "locate" else 0), done.stderr
@@ -266,19 +263,12 @@ def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: P
 # Help
 
 
-def test_version(detmatrix: Command) -> None:
-    """The version is that of the checkout, or the installed one."""
-    done = detmatrix("--version")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"detmatrix \d+\.\d+\.\d+\n", done.stdout)
-
-
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
 def test_help_names_every_command_and_exit_code(detmatrix: Command, arguments: list[str]) -> None:
-    """Help is what a bare command shows too."""
+    """Help is what a bare command shows too; the version is that of the checkout, or the installed one."""
     done = detmatrix(*arguments)
 
+    assert re.fullmatch(r"detmatrix \d+\.\d+\.\d+\n", detmatrix("--version").stdout)
     assert (done.returncode, done.stderr) == (0, "")
     for name, (_, message) in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(message[:40])}", done.stdout, re.MULTILINE)
@@ -345,17 +335,15 @@ def unfinished(tmp_path: Path, complete: bytes) -> Path:
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        ("none/run.jsonl", ("none/run.jsonl: cannot be written (No such file or directory); choose another place "
-         "with -o")),
-        ("file/run.jsonl", "file/run.jsonl: cannot be written (Not a directory); choose another place with -o"),
+        *((output, f"{output}: cannot be written ({why}); choose another place with -o") for output, why in (
+            ("none/run.jsonl", "No such file or directory"),
+            ("file/run.jsonl", "Not a directory"),
+            ("/proc/run.jsonl", "No such file or directory"),
+            ("x" * 300, "File name too long"),
+        )),
         ("folder", "Invalid value for '-o' / '--output': File 'folder' is a directory (see detmatrix scan --help)"),
-        ("/proc/run.jsonl", ("/proc/run.jsonl: cannot be written (No such file or directory); choose another place "
-         "with -o")),
-        ("x" * 300, "x" * 300 + ": cannot be written (File name too long); choose another place with -o"),
-        ("run.jsonl.gz", ("run.jsonl.gz: a scan writes plain run files; choose a name without .gz, compress it "
-         "later")),
-        ("file", ("file: exists and is no run file that can be read; choose another place with -o, or overwrite it "
-         "with --force")),
+        ("run.jsonl.gz", "run.jsonl.gz: a scan writes plain run files; choose a name without .gz, compress it later"),
+        ("file", "file: exists and is no run file that can be read; choose another place with -o, or overwrite it with --force"),
     ],
 )  # fmt: skip
 def test_output_that_cannot_be_is_refused(
@@ -389,26 +377,17 @@ def test_complete_run_is_kept_under_a_number(scan: Command, tmp_path: Path, comp
     assert not (tmp_path / "run.jsonl.3").exists()
 
 
-def test_unfinished_run_asks_what_to_do(scan: Command, unfinished: Path) -> None:
-    """It is neither overwritten nor gone on with unasked."""
+def test_unfinished_or_damaged_run_is_left_as_it_is(scan: Command, unfinished: Path) -> None:
+    """It is neither overwritten nor gone on with unasked, nor resumed if a line of it is damaged, which is exit 3."""
     before = unfinished.read_bytes()
+    damaged = before.replace(b'"outcome":"ran"', b'"outcome":"fun"', 1)
 
-    text = refused(scan("-o", "run.jsonl"))
-
-    assert text == (
+    assert refused(scan("-o", "run.jsonl")) == (
         "run.jsonl: holds an unfinished scan (7 of 8 observations); go on with --resume, or start over with --force"
     )
     assert unfinished.read_bytes() == before
-
-
-def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
-    """Exit 3, the line and the field; the file stays as it is."""
-    damaged = unfinished.read_bytes().replace(b'"outcome":"ran"', b'"outcome":"fun"', 1)
     unfinished.write_bytes(damaged)
-
-    text = refused(scan("--resume", "-o", "run.jsonl"), 3)
-
-    assert text == (
+    assert refused(scan("--resume", "-o", "run.jsonl"), 3) == (
         "run.jsonl, line 3: Invalid enum value 'fun' - at `$.outcome`; restore the file, or cut it before this line "
         "and scan --resume"
     )
@@ -417,21 +396,13 @@ def test_damaged_run_is_not_resumed(scan: Command, unfinished: Path) -> None:
 
 # The format of a report is what the name of its file ends in, in every command that writes one.
 
-WRITES: dict[str, tuple[object, ...]] = {
-    "report": (SMALL, "--rows", "put_"),
-    "docs": (SMALL,),
-    "coverage": (SMALL,),
-    "compare": (SMALL, SMALL),
-    "explain": ("put_", SMALL),
-    "libraries": ("cuDNN",),
-}
 
-
-@pytest.mark.parametrize("command", WRITES)
+@pytest.mark.parametrize("command", ["report", "docs", "coverage", "compare", "explain", "libraries"])
 def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) -> None:
     """JSON into .json, Markdown into .md, and what --format says into either."""
     run = write_run(tmp_path / "run.jsonl")
-    words = [run if word == SMALL else word for word in WRITES[command]]
+    words = [run if word == SMALL else word for word in SMOKE[command][0]]
+    written = {}
     for name, *options in (
         ("a.json",),
         ("b.md",),
@@ -440,8 +411,8 @@ def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) 
     ):
         done = detmatrix(command, *words, "-o", name, *options)
         assert done.returncode == 0, done.stderr
+        written[name] = (tmp_path / name).read_text(encoding="utf-8")
 
-    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     assert json.loads(written["a.json"]) == json.loads(written["d.md"])
     assert written["b.md"] == written["c.json"]
     assert written["b.md"].startswith("#") or "|" in written["b.md"]
@@ -451,57 +422,40 @@ def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) 
 
 
 def test_scan_takes_them(detmatrix: Command, tmp_path: Path) -> None:
-    """The nearest file above counts, says so, and gives way to the command line."""
-    (tmp_path / "pyproject.toml").write_text(
+    """The nearest file above counts, says so, gives way to the command line, and says nothing to a scan that goes on."""
+    path = tmp_path / "pyproject.toml"
+    path.write_text(
         '[tool.detmatrix.scan]\ndevice = "cpu"\nruns = 3\nprocesses = 1\ncost = false\nperturb = ["quiet", "poison"]\n'
     )
-    command = ("scan", "quick.cumsum", "--specs", SPECS, "--python", StandIn(tmp_path).python)
 
-    done = detmatrix(*command)
+    def settings_of(*options: object) -> tuple[Settings, str]:
+        python = StandIn(tmp_path).python
+        done = detmatrix("scan", "quick.cumsum", "--specs", SPECS, "--python", python, *options)
+        assert done.returncode == 0, done.stderr
+        return read_run(tmp_path / "detmatrix.jsonl").header.settings, done.stderr
 
-    assert done.returncode == 0, done.stderr
-    settings = read_run(tmp_path / "detmatrix.jsonl").header.settings
-    assert (settings.runs, settings.processes, settings.cost, settings.perturb) == (
-        3,
-        1,
-        False,
-        ("quiet", "poison"),
-    )
-    said = f"scan: {tmp_path / 'pyproject.toml'} says --device cpu --runs 3 --processes 1 --perturb quiet,poison --no-cost"
-    assert said in done.stderr
-    done = detmatrix(*command, "--runs", "4", "--force")
-    assert done.returncode == 0, done.stderr
-    assert read_run(tmp_path / "detmatrix.jsonl").header.settings.runs == 4
-
-
-def test_resuming_asks_for_nothing_of_them(detmatrix: Command, tmp_path: Path) -> None:
-    """A scan that goes on has the settings that it began with."""
-    command = ("scan", "quick.cumsum", "--specs", SPECS, "--python", StandIn(tmp_path).python, "--runs", 2)
-    assert detmatrix(*command).returncode == 0
-    (tmp_path / "pyproject.toml").write_text("[tool.detmatrix.scan]\nseed = 3\n")
-
-    assert detmatrix(*command, "--resume").returncode == 0
+    settings, said = settings_of()
+    found = settings.runs, settings.processes, settings.cost, settings.perturb
+    assert found == (3, 1, False, ("quiet", "poison"))
+    assert f"scan: {path} says --device cpu --runs 3 --processes 1 --perturb quiet,poison --no-cost" in said
+    assert settings_of("--runs", "4", "--force")[0].runs == 4
+    path.write_text("[tool.detmatrix.scan]\nseed = 3\n")
+    assert settings_of("--resume")[0].seed == 0
 
 
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        ('.scan]\npython = "./evil"', "[tool.detmatrix.scan] python: is taken from the command line alone; numbers, "),
-        (
-            '.scan]\nspecs = ["evil.py"]',
-            "[tool.detmatrix.scan] specs: is taken from the command line alone; numbers, ",
-        ),
-        ('.scan]\noutput = "x"', "[tool.detmatrix.scan] output: is taken from the command line alone; numbers, "),
-        (".scan]\nforce = true", "[tool.detmatrix.scan] force: is taken from the command line alone; numbers, "),
-        (".scan]\nrun = 3", "[tool.detmatrix.scan] run: is no option of detmatrix scan; did you mean runs?"),
-        (".scan]\nruns = 0", "[tool.detmatrix.scan] runs: 0 is not in the range 1<=x<=1000000"),
-        (".scan]\ncost = 3", "[tool.detmatrix.scan] cost: 3 is no value of it"),
-        (
-            '.scan]\ndevice = "tpu"',
-            "[tool.detmatrix.scan] device: 'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N",
-        ),
+        *((f".scan]\n{key} = {value}", f"[tool.detmatrix.scan] {key}: {told}") for key, value, told in (
+            *((key, value, "is taken from the command line alone; numbers, ") for key, value in (
+                ("python", '"./evil"'), ("specs", '["evil.py"]'), ("output", '"x"'), ("force", "true"))),
+            ("run", "3", "is no option of detmatrix scan; did you mean runs?"),
+            ("runs", "0", "0 is not in the range 1<=x<=1000000"),
+            ("runs", '"x"', "'x' is not a valid whole number"),
+            ("cost", "3", "3 is no value of it"),
+            ("device", '"tpu"', "'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
+        )),
         (".scn]\nruns = 3", "[tool.detmatrix.scn] is no command; did you mean scan?"),
-        ('.scan]\nruns = "x"', "[tool.detmatrix.scan] runs: 'x' is not a valid whole number"),
         (".scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
         ("]\nruns = 3\n", "[tool.detmatrix] runs: belongs to no command; put it into [tool.detmatrix.COMMAND]"),
     ],
@@ -516,15 +470,8 @@ def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, table: str,
 
 def test_no_default_names_what_runs_or_where_it_goes() -> None:
     """Of all options of all commands only those may be chosen that choose among what there is."""
-    import click  # noqa: PLC0415
-
-    from detmatrix.scanner.cli.main import _is_harmless  # noqa: PLC0415
-
-    allowed = set()
-    for place, _ in COMMANDS.values():
-        command: click.Command = load(place)
-        options = [one for one in command.params if isinstance(one, click.Option)]
-        allowed |= {one.opts[-1] for one in options if _is_harmless(one)}
+    params = [one for place, _ in COMMANDS.values() for one in load(place).params]
+    allowed = {one.opts[-1] for one in params if isinstance(one, click.Option) and _is_harmless(one)}
 
     assert {"--runs", "--device", "--format", "--cost", "--source"} <= allowed
     paths = {"--python", "--specs", "--inputs", "--output", "--into", "--read"}
@@ -537,12 +484,8 @@ def test_no_default_names_what_runs_or_where_it_goes() -> None:
 )
 def test_shell_completes_commands_and_ops(words: str, expected: str) -> None:
     """As a shell asks for it."""
-    planned_by = {
-        "_DETMATRIX_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
-    }
-    done = tied.run([sys.executable, "-m", "detmatrix"], cwd=ROOT, env=os.environ | planned_by)
+    asked = {"_DETMATRIX_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = tied.run([sys.executable, "-m", "detmatrix"], cwd=ROOT, env=os.environ | asked)
 
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout.splitlines()
@@ -609,7 +552,7 @@ def test_command_that_reruns_a_row_asks_for_what_was_run(monkeypatch: pytest.Mon
 def test_scan_goes_on_only_with_the_settings_it_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    """What is planned_by for anew is refused, what is planned_by for as it was is not, nor what is not planned_by for."""
+    """What is asked for anew is refused, what is asked for as it was is not, nor what is not asked for."""
     path = tmp_path / "run.jsonl"
     option, (text, value) = SETTINGS[name].option, OTHER[name]
     at_first = settings_for(asked_for(sources=("opinfo",)), "cpu")
