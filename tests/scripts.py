@@ -20,6 +20,7 @@ from detmatrix.opspecs.user import load_specs
 from detmatrix.scanner.observations.records import FORMAT, Header, Observation, Output, Settings
 from detmatrix.scanner.repro.script import InputSource, script
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.repro.inputs import input_source
 from tests.runs import ENVIRONMENT, row
 
@@ -95,14 +96,9 @@ def header(**environment: Any) -> Header:
 
 def seen(spec: OpSpec, planned: Planned, *outputs: Output, device: str = "cpu") -> MatrixRow:
     """Return a row of which nothing is known but, if given, its outputs."""
-    planned_row = row(
-        planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family, device=device
-    )
+    planned_row = row(*planned, family=spec.family, device=device)
     observed = Observation(
-        spec=planned.spec,
-        case=planned.case,
-        direction=planned.direction,
-        dtype=planned.dtype,
+        **planned._asdict(),
         mode="off",
         process=0,
         outcome="ran",
@@ -123,8 +119,13 @@ def source_of(spec_files: Sequence[str] = (), **row: Any) -> dict[str, Any]:
 
 def asked(planned: Planned, device: str = "cpu", specs: Sequence[str] = ()) -> InputSource:
     """Return the recipe of a row."""
-    fields = {name: getattr(planned, name) for name in ("spec", "case", "direction", "dtype")}
-    return msgspec.convert(source_of(specs, **fields, device=device, seed=SEED), InputSource)
+    return msgspec.convert(source_of(specs, **planned._asdict(), device=device, seed=SEED), InputSource)
+
+
+def drawn_by_worker(planned: Planned, spec: OpSpec) -> Execution:
+    """Return the execution of a row as a worker makes it."""
+    where = {"direction": planned.direction, "dtype": planned.dtype, "device": "cpu", "seed": SEED}
+    return Execution(spec, planned.case, **where)  # type: ignore[arg-type]
 
 
 def loaded(text: str) -> dict[str, Any]:

@@ -42,19 +42,13 @@ def _script(
 ) -> str:
     """Return the script of a row that was run in these modes, with what was seen otherwise in some."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
-    planned_row = row(
-        planned.spec, planned.case, planned.direction, planned.dtype, family=spec.family, device=device
-    )
+    planned_row = row(*planned, family=spec.family, device=device)
+    outputs = (msgspec.structs.replace(OUTPUT, name="grad of args[0]"),)
+    usual = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
     observed = [
-        msgspec.structs.replace(
-            Observation(
-                **planned._asdict(), mode=mode, process=0, outcome="ran", executions=2, digests={"a": 2},
-                outputs=(msgspec.structs.replace(OUTPUT, name="grad of args[0]"),),
-            ),
-            **(seen or {}).get(mode, {}),
-        )
+        Observation(**planned._asdict(), mode=mode, process=0, **usual | (seen or {}).get(mode, {}))
         for mode in modes
-    ]  # fmt: skip
+    ]
     head = header(**environment)
     settings = msgspec.structs.replace(head.settings, modes=with_chosen(modes))
     head = msgspec.structs.replace(head, planned=(planned_row,), settings=settings)
@@ -132,12 +126,10 @@ def test_script_says_whose_finding_it_is(
 ) -> None:
     """It ends in the finding of the mode, which is that of the scan; that of off and on is not left to be taken for it."""
     seen: dict[Mode, dict[str, int]] = {"off": off, "on": STILL, "unfilled": STILL, mode: late}
-    text = _script(
-        tuple(seen), {one: {"executions": 200, "digests": digests} for one, digests in seen.items()}
-    )
+    text = _script(tuple(seen), {one: {"executions": 200, "digests": found} for one, found in seen.items()})
     cells = {
-        one: ("nondeterministic" if len(digests) > 1 else "deterministic", next(iter(digests)))
-        for one, digests in seen.items()
+        one: ("nondeterministic" if len(found) > 1 else "deterministic", next(iter(found)))
+        for one, found in seen.items()
     }
     names = loaded(text)
     names["cell"], names["RUNS"] = cells.__getitem__, 200

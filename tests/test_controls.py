@@ -15,6 +15,7 @@ import pytest
 from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.scanner.cli.scan import _tell
 from detmatrix.scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
+from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.perturbations import shares
 from detmatrix.scanner.verdicts.controls import check_controls
@@ -48,24 +49,30 @@ def rows_by_name(run: Run) -> dict[str, MatrixRow]:
     return {row.row.spec.removeprefix("circumstance."): row for row in found}
 
 
+BLIND = """
+import itertools
+from detmatrix.opspecs.model import Case, OpSpec, call
+
+def varies(x, count):
+    return x + next(count)
+
+def blinds(x):
+    import detmatrix.scanner.worker.bits as bits
+    bits.equal_on_cpu = lambda *_: True
+    return x + 1
+
+def spec(name, op, *more):
+    inputs = lambda t: call(t.normal(8), *(one() for one in more))
+    return OpSpec(name=name, op=op, why="Test.", cases={"one": Case(inputs=inputs)})
+
+SPECS = [spec("before", varies, itertools.count), spec("blinds", blinds), spec("behind", varies, itertools.count)]
+"""
+
+
 def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None:
     """An op that blinds our comparison makes no row behind it deterministic: those since the last good control are errors."""
     specs = tmp_path / "blind.py"
-    specs.write_text(
-        "import itertools\n"
-        "from detmatrix.opspecs.model import Case, OpSpec, call\n"
-        "def varies(x, count):\n"
-        "    return x + next(count)\n"
-        "def blinds(x):\n"
-        "    import detmatrix.scanner.worker.bits as bits\n"
-        "    bits.equal_on_cpu = lambda *_: True\n"
-        "    return x + 1\n"
-        "def spec(name, op, *more):\n"
-        "    inputs = lambda t: call(t.normal(8), *(one() for one in more))\n"
-        "    return OpSpec(name=name, op=op, why='Test.', cases={'one': Case(inputs=inputs)})\n"
-        "SPECS = [spec('before', varies, itertools.count), spec('blinds', blinds),\n"
-        "         spec('behind', varies, itertools.count)]\n"
-    )
+    specs.write_text(BLIND)
 
     run = scan(tmp_path, "be*", "blinds", "--specs", specs, "--runs", 4, "--processes", 1)
 
@@ -88,22 +95,10 @@ def test_scan_of_which_nothing_is_believed_cannot_be_trusted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], believed: int
 ) -> None:
     """Rows alone that no control vouches for: exit 4, though each of them is only an error."""
-    rows = [row("torch.voided"), row("torch.believed")][: 1 + believed]
-    planned = [
-        (
-            one,
-            [
-                seen
-                for mode in ("off", "on")
-                for seen in (
-                    ran(one, mode, *stable())
-                    if one.spec == "torch.believed"
-                    else ended(one, mode, "invalid", "not trustworthy: the control varies shows crash")
-                )
-            ],
-        )
-        for one in rows
-    ]
+    voided, good = row("torch.voided"), row("torch.believed")
+    untrusted = "not trustworthy: the control varies shows crash"
+    planned = [(voided, [one for mode in MODES for one in ended(voided, mode, "invalid", untrusted)])]
+    planned += [(good, [one for mode in MODES for one in ran(good, mode, *stable())])] * believed
     run = read_run(write_run(tmp_path / "run.jsonl", planned))
 
     assert _tell(run, (), ()) == (EXIT_DONE if believed else EXIT_UNTRUSTED)
@@ -115,11 +110,8 @@ def test_scan_of_which_nothing_is_believed_cannot_be_trusted(
 def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
     """A worker that replaced another and failed a control voids the scan, also when the scan is cut off and goes on."""
     broken = {"seeded": False, "digests": {"a": 7, "b": 1}}
-    standing = StandIn(
-        tmp_path,
-        {"worker": 1, "spec": "quick.fails", "then": "die"},
-        {"worker": 2, "spec": "control.random", "then": broken},
-    )
+    dies = {"worker": 1, "spec": "quick.fails", "then": "die"}
+    standing = StandIn(tmp_path, dies, {"worker": 2, "spec": "control.random", "then": broken})
     path = tmp_path / "run.jsonl"
     options = ("quick", "--specs", Path(__file__).with_name("quick.py"), "--device", "cpu", "--runs", 8)
     command = ("scan", *options, "--processes", 1, "--python", standing.python, "-o", path)
@@ -190,15 +182,12 @@ def _cores() -> int:
 @pytest.mark.parametrize("how", ["one thread", "one core"])
 def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) -> None:
     """With one thread the sentinel never differs, with two on one core hardly ever, and no report hides it."""
-    options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1" if how == "one thread" else "2"}}
     if how == "one core":
         if _cores() < 2:
             pytest.skip("one core: there is no other one to leave out")
         core = min(os.sched_getaffinity(0))
-        options = {
-            "env": os.environ | {"OMP_NUM_THREADS": "2"},
-            "preexec_fn": lambda: os.sched_setaffinity(0, {core}),
-        }
+        options["preexec_fn"] = lambda: os.sched_setaffinity(0, {core})
 
     run = scan(tmp_path, "circumstance.doubles", "--processes", 1, **options)
 
@@ -330,17 +319,16 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_p
     asked = [one for one in standing.noted if one["do"] == "observe" and one["spec"] == "torch.topk"]
     assert {one["max_time"] for one in asked} == {0.6}
 
-    where: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
-
     def waits(x: Any, seconds: float) -> Any:
         time.sleep(seconds)
         return x * 2
 
-    cases = {
-        name: Case(inputs=lambda t, seconds=seconds: call(t.normal(64), seconds))  # type: ignore[misc]
-        for name, seconds in (("slow", 0.05), ("quick", 0))
-    }
-    spec = OpSpec(name="own", op=waits, why="Waits.", cases=cases)
-    slow, quick = (observe(spec, case, **where, runs=100, max_time=0.6)["executions"] for case in cases)
+    def executions(seconds: float) -> Any:
+        cases = {"one": Case(inputs=lambda t: call(t.normal(64), seconds))}
+        spec = OpSpec(name="own", op=waits, why="Waits.", cases=cases)
+        where: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
+        return observe(spec, "one", **where, runs=100, max_time=0.6)["executions"]
+
+    slow, quick = executions(0.05), executions(0)
     assert 2 <= slow < 20
     assert quick == 100

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -33,22 +34,16 @@ def _tree(path: Path) -> ast.Module:
 @cache
 def _imports(path: Path, *, nested: bool) -> tuple[str, ...]:
     """Return the dotted names a module imports; those inside functions too if *nested*."""
-    tree = _tree(path)
-    return tuple(_imported(ast.walk(tree) if nested else _at_import_time(tree), path))
-
-
-def _imported(nodes: Iterator[ast.AST], path: Path) -> Iterator[str]:
-    for node in nodes:
+    found: list[str] = []
+    for node in ast.walk(_tree(path)) if nested else _at_import_time(_tree(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            module = node.module or ""
             # What is imported may be a module itself.
-            yield from (
-                f"{module}.{alias.name}" if _exists(f"{module}.{alias.name}") else module
-                for alias in node.names
-            )
+            names = [(f"{node.module}.{alias.name}", node.module or "") for alias in node.names]
+            found += (name if _exists(name) else module for name, module in names)
+    return tuple(found)
 
 
 def _exists(name: str) -> bool:
@@ -133,11 +128,8 @@ def test_torch_is_imported_where_a_worker_calls() -> None:
 def test_folders_with_torch_have_plain_modules_beside_them() -> None:
     """A worker and a program find their folder, what both read bits with, and what needs the standard library alone."""
     for path in (path for folder in WITH_TORCH for path in _modules(folder)):
-        own = (
-            ("detmatrix.scanner.worker",)
-            if _below(path, "scanner/worker")
-            else ("detmatrix.scanner.locate", *READ_BITS)
-        )
+        worker = _below(path, "scanner/worker")
+        own = ("detmatrix.scanner.worker",) if worker else ("detmatrix.scanner.locate", *READ_BITS)
         assert all(map(_plain, (name for name in _ours(path, "scanner.") if not name.startswith(own)))), path
 
 
@@ -201,22 +193,19 @@ def test_light_commands_import_little(arguments: list[str], needed: list[str]) -
 
 def test_no_two_public_classes_share_a_name() -> None:
     """Whoever reads a name knows what it is, without the folder it comes from."""
-    places: dict[str, list[str]] = {}
-    for package in ("opspecs", "scanner", "reports"):
-        for path in _modules(package):
-            for node in ast.walk(_tree(path)):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places.setdefault(node.name, []).append(str(path))
+    paths = [path for package in PACKAGES for path in _modules(package)]
+    classes = [
+        node.name for path in paths for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef)
+    ]
 
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert [name for name, count in Counter(classes).items() if count > 1 and not name.startswith("_")] == []
 
 
 # What the repository may hold: the lines of each part stay below the table of budgets in ``pyproject.toml``.
 
 
-BUDGET: dict[str, dict[str, int]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
-    "tool"
-]["budget"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+BUDGET: dict[str, dict[str, int]] = PYPROJECT["tool"]["budget"]
 MODULE = 700  # lines
 ENDINGS = {
     "python": (".py",),

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.render import View
@@ -32,12 +31,13 @@ def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> View:
 
 def test_worst_first() -> None:
     """Ops stand in the order in which a user must act on them; one that was not settled before those that did not differ."""
-    rows = {finding: shows(finding, row(f"torch.{finding}")) for finding in reversed(FINDINGS)}
     further: dict[Finding, Mode] = {"over_alert": "warn_only", "fixed_by_mode": "unfilled"}
-    for finding, mode in further.items():
-        planned, observations = rows[finding]
-        rows[finding] = (planned, [*observations, *ran(planned, mode, *stable())])
-    ops = view(run_of(*rows.values()))
+    rows = [shows(finding, row(f"torch.{finding}")) for finding in reversed(FINDINGS)]
+    rows = [
+        (one, [*seen, *(ran(one, mode, *stable()) if (mode := further.get(finding)) else [])])
+        for finding, (one, seen) in zip(reversed(FINDINGS), rows, strict=True)
+    ]
+    ops = view(run_of(*rows))
 
     assert [op.finding for op in ops.ops] == list(WORST_FIRST)
     assert set(WORST_FIRST) == set(FINDINGS)
@@ -65,9 +65,7 @@ def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
 def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() -> None:
     """0 of n is told with the smallest n, and a direction whose rows are all serial is no reason to be at ease."""
     few, many = row("torch.cumsum", "few"), row("torch.cumsum", "many")
-    short = [
-        replace(one, executions=30, digests={"a": 30}) for mode in MODES for one in ran(few, mode, *stable())
-    ]
+    short = [one for mode in MODES for one in ran(few, mode, {"a": 30}, {"a": 30})]
     op = op_of((many, [one for mode in MODES for one in ran(many, mode, *stable())]), (few, short))
     serial = op_of((few, [one for mode in MODES for one in ran(few, mode, *stable(), threads=1)]))
 
@@ -89,13 +87,14 @@ def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() 
 )
 def test_an_op_that_raises_says_how_often(findings: tuple[str, ...], action: str) -> None:
     """Some rows raise, with or without a difference."""
-    rows: list[Planned] = []
-    for place, finding in enumerate(findings):
-        planned = row("torch.some", f"c{place}")
-        raising = (planned, raised(planned, "on", "some"))  # the mode off was not run
-        rows.append(raising if finding == "unsettled" else shows(finding, planned))  # type: ignore[arg-type]
+    rows = [row("torch.some", f"c{place}") for place in range(len(findings))]
+    # Of a row that is not settled the mode off was not run.
+    shown = [
+        (one, raised(one, "on", "some")) if finding == "unsettled" else shows(finding, one)  # type: ignore[arg-type]
+        for finding, one in zip(findings, rows, strict=True)
+    ]
 
-    assert op_of(*rows).action == action
+    assert op_of(*shown).action == action
 
 
 @pytest.mark.parametrize(
@@ -114,10 +113,9 @@ def test_an_op_is_sent_to_a_column_that_shows_worse(
 ) -> None:
     """To set the flag is no advice where compiled code differs all the same; what is no worse stands in its column alone."""
     planned, seen = shows(finding, row("torch.some"))
-    if finding == "fixed_by_mode":
-        seen = [*seen, *ran(planned, "unfilled", *stable())]
-    seen = [*seen, *ran(planned, "compile_on", *compiled)]
-    op = op_of((planned, seen), costs=(cost(planned, 1.0, 3.0, 1.0),))
+    unfilled = ran(planned, "unfilled", *stable()) if finding == "fixed_by_mode" else []
+    further = [*unfilled, *ran(planned, "compile_on", *compiled)]
+    op = op_of((planned, [*seen, *further]), costs=(cost(planned, 1.0, 3.0, 1.0),))
 
     assert (op.finding, op.action) == (finding, action)
     assert op.cost_words.startswith("fill") == (finding == "uninitialized")

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
+from detmatrix.opspecs.model import Planned
 from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.processes.process import worker_environment
-from detmatrix.scanner.repro.script import InputSource, script
+from detmatrix.scanner.repro.script import script
 from detmatrix.scanner.verdicts.cells import GroupCount
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests import tied
@@ -25,7 +25,7 @@ from tests.runs import drifting, ran, row, stable, write_run
 
 torch = pytest.importorskip("torch")
 
-from tests.scripts import PLANTED, SEED, source_of  # noqa: E402
+from tests.scripts import PLANTED, SEED, asked  # noqa: E402
 
 # Rows of a fresh scan, and what they show.
 SHOWN = {
@@ -102,9 +102,9 @@ def disturbed(found: MatrixRow, *names: str) -> MatrixRow:
     """Return a row that differs under these perturbations alone, under one in each mode."""
     quiet = GroupCount(perturbation="quiet", executions=4, differing=0)
     groups = [GroupCount(perturbation=name, executions=4, differing=3) for name in names]
-    cells = [msgspec.structs.replace(found.off, differing=3, groups=(quiet, group)) for group in groups]
+    cells = [replace(found.off, differing=3, groups=(quiet, group)) for group in groups]
     modes: tuple[Mode, ...] = ("off", "on", "warn_only")
-    return msgspec.structs.replace(found, cells=found.cells | dict(zip(modes, cells, strict=False)))
+    return replace(found, cells=found.cells | dict(zip(modes, cells, strict=False)))
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +117,9 @@ def printed(scanned: Path) -> dict[str, str]:
     )
     places = []
     for number, one in enumerate(found.values()):
-        fields = dict(zip(("spec", "case", "direction", "dtype"), one.row.key, strict=True))
-        answer = source_of([str(scanned.parent / "planted.py")], **fields, device="cpu", seed=SEED)
+        source = asked(Planned(*one.row.key), specs=[str(scanned.parent / "planted.py")])
         places.append(scanned.parent / f"{number}.py")
-        places[-1].write_text(script(msgspec.convert(answer, InputSource), one, run.header), encoding="utf-8")
+        places[-1].write_text(script(source, one, run.header), encoding="utf-8")
     command = [sys.executable, "-I", "-c", FORKS, *map(str, places)]
     options: dict[str, Any] = {"env": worker_environment("off", "cpu"), "capture_output": True, "text": True}
     done = tied.run(command, cwd="/", **options)
@@ -139,10 +138,8 @@ def test_script_shows_what_the_scan_showed(name: str, scanned: Path, printed: di
 
     message = dict(line.split(": ", 1) for line in lines)
     assert SHOWN[name] == expected.finding == message.pop("finding"), printed[name]
-    assert (
-        about
-        == f"torch {torch.__version__}, CUDA {torch.version.cuda}, {torch.get_num_threads()} threads, cpu"
-    )
+    build = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
+    assert about == f"{build}, {torch.get_num_threads()} threads, cpu"
     cells = {"off": expected.off, "on": expected.on}
     if expected.on.verdict == "raises":
         cells["warn_only"] = expected.warn_only
