@@ -9,12 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from detmatrix.opspecs.inputs import Inputs
-
-if TYPE_CHECKING:
-    from detmatrix.opspecs.inputs import Inputs
 
 Direction = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]

@@ -31,7 +31,6 @@ from tests.runs import (
     RUNS,
     SETTINGS,
     Planned,
-    drifting,
     ended,
     launching,
     raised,
@@ -232,18 +231,9 @@ def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
     return found
 
 
-def _late(*observations: Observation, mode: Mode = LATE, **weak: Any) -> Cell:
-    """Return the cell of a chosen mode."""
-    return _row(*observations, **weak).chosen[mode]
-
-
-def test_what_differs_as_off_does_has_a_word_of_its_own() -> None:
-    """No reader takes it for fine."""
-    mode: Mode = "forward_only"
-    differs = _late(*_eager(off=drifting()), *ran(POOL, mode, *drifting()), mode=mode)
-
-    assert differs.finding == "also_differs"
-    assert _late(*_eager(), *ran(POOL, mode, *stable()), mode=mode).finding == "as_off"
+def _late(*observations: Observation, **weak: Any) -> Cell:
+    """Return the cell of the chosen mode."""
+    return _row(*observations, **weak).chosen[LATE]
 
 
 @pytest.mark.parametrize("executions", [5, RUNS])

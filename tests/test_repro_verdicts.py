@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.registry import FAMILIES, select
-from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, alert_caller
+from detmatrix.scanner.alerts import ALERT
 from detmatrix.scanner.errors import DetmatrixError, UsageError
 from detmatrix.scanner.modes import LEAST_RUNS
 from detmatrix.scanner.observations.records import Output
@@ -118,16 +118,6 @@ def test_cells_are_those_of_the_report(
     names["cell"](mode)
 
     assert capsys.readouterr().out.splitlines()[-1] == f"{mode}: {text}"
-
-
-def test_alerts_are_recognised() -> None:
-    """A script knows the alerts by a part of the text by which a scan knows them."""
-    whole = f"put_ {ALERT})'"
-    cublas = f"{CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not "
-    cublas += "deterministic because it uses CuBLAS and you have CUDA >= 10.2."
-
-    assert alert_caller("RuntimeError", whole) == "put_"
-    assert alert_caller("RuntimeError", cublas) == "cuBLAS"
 
 
 def numbered() -> Any:

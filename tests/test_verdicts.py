@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from detmatrix.scanner.alerts import CUBLAS_ALERT
 from detmatrix.scanner.modes import FURTHER_MODES, LEAST_RUNS
 from detmatrix.scanner.observations.records import (
     FORMAT,
@@ -37,7 +38,7 @@ from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, Rac
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
 from tests.benchmarks import dependence
 from tests.evidence_runs import only, sentinel, under
-from tests.runs import ALERT, ENVIRONMENT, SETTINGS, raised, ran, row, stable, write_run
+from tests.runs import ALERT, ENVIRONMENT, SETTINGS, ended, ran, row, stable, write_run
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 ROW = row("torch.cumsum")
@@ -128,15 +129,19 @@ def test_processes_that_failed_alike_give_the_verdict_and_the_reason(
     assert (_described(cell), cell.reason, cell.alert) == ((verdict, 0, 0, 0), reason, None)
 
 
-def test_alert_raises_with_the_flag_on_only() -> None:
-    """With the flag off the alert's words come from somewhere else, and prove nothing."""
-    cells = {mode: cell_of(raised(ROW, mode, "put_")) for mode in ("on", "off")}
+CUBLAS = (
+    f"{CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because it uses "
+    "CuBLAS and you have CUDA >= 10.2."
+)
 
-    assert (cells["on"].verdict, cells["on"].alert, cells["on"].reason) == (
-        "raises", "put_", ALERT.format("put_"),
-    )  # fmt: skip
-    assert (cells["off"].verdict, cells["off"].alert) == ("error", None)
-    assert cells["off"].reason == "RuntimeError: " + ALERT.format("put_")
+
+@pytest.mark.parametrize(("message", "caller"), [(ALERT.format("put_"), "put_"), (CUBLAS, "cuBLAS")])
+def test_alert_raises_with_the_flag_on_only(message: str, caller: str) -> None:
+    """With the flag off the alert's words come from somewhere else, and prove nothing."""
+    off, on = (cell_of(ended(ROW, mode, "raised", message, exception="RuntimeError")) for mode in MODES)
+
+    assert (on.verdict, on.alert, on.reason) == ("raises", caller, message)
+    assert (off.verdict, off.alert, off.reason) == ("error", None, f"RuntimeError: {message}")
 
 
 # What a process may end in, how that is told, and what the cell of two processes is of which it is the first that failed: a lone

@@ -75,25 +75,21 @@ def _samples(entry: Entry, device: str, dtype: str, _: bool) -> Iterator[Sample]
             yield Sample((entry.op, tuple(places), *sample.args), sample.kwargs, fixed=2)
 
 
-def _entries() -> dict[str, Entry]:
+def _entries() -> Iterator[Entry]:
     from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - takes seconds
 
-    found = {}
     for info in op_db:
         first = opinfo.ENTRIES[f"opinfo:{info.full_name}"]
-        if not info.supports_gradgrad or first.in_place:
-            continue
-        entry = Entry(
-            name=f"gradgrad:{info.full_name}",
-            path=f"second gradient of {first.path}",
-            op=gradgrad,
-            dtypes=partial(names_of, info.supported_backward_dtypes),
-            differentiable=lambda *_: False,
-            samples=partial(_samples, first),
-            why=_WHY,
-        )
-        found[entry.name] = entry
-    return found
+        if info.supports_gradgrad and not first.in_place:
+            yield Entry(
+                name=f"gradgrad:{info.full_name}",
+                path=f"second gradient of {first.path}",
+                op=gradgrad,
+                dtypes=partial(names_of, info.supported_backward_dtypes),
+                differentiable=lambda *_: False,
+                samples=partial(_samples, first),
+                why=_WHY,
+            )
 
 
-ENTRIES = _entries()
+ENTRIES = {entry.name: entry for entry in _entries()}

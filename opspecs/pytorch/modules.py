@@ -34,12 +34,11 @@ def steps(optimizer: Any, parameters: list[Any], gradients: list[Any], **options
     return parameters
 
 
-def _entries() -> dict[str, Entry]:
+def _entries() -> Iterator[Entry]:
     from torch.testing._internal.common_modules import module_db  # noqa: PLC0415 - takes seconds
 
-    found = {}
     for info in module_db:
-        entry = Entry(
+        yield Entry(
             name=f"module:{info.name}",
             path=f"torch.{info.name}",
             op=run,
@@ -48,8 +47,7 @@ def _entries() -> dict[str, Entry]:
             samples=partial(_samples, info),
             why=_WHY,
         )
-        found[entry.name] = entry
-    return found | {entry.name: entry for entry in _optimizers()}
+    yield from _optimizers()
 
 
 def _optimizers() -> Iterator[Entry]:
@@ -107,4 +105,4 @@ def _samples(info: Any, device: str, dtype: str, grad: bool) -> Iterator[Sample]
         yield Sample((module, state, *given.args), dict(given.kwargs), fixed=2)
 
 
-ENTRIES = _entries()
+ENTRIES = {entry.name: entry for entry in _entries()}

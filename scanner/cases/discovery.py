@@ -173,13 +173,8 @@ class Planner:
 
         Nothing is observed yet, so that workers may be load to one another: there are several if there is enough to do.
         """
-        settings = self._settings
-        options: dict[str, Any] = {
-            "device": settings.device,
-            "seed": settings.seed,
-            "samples": settings.samples,
-        }
-        options |= {"dtypes": list(settings.dtypes) or None}
+        options = {name: getattr(self._settings, name) for name in ("device", "seed", "samples")}
+        options["dtypes"] = list(self._settings.dtypes) or None
         count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
         others = [self._supervisor.another() for _ in range(count - 1)]
         idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()

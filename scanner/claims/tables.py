@@ -54,7 +54,8 @@ def parse_claims(docstring: str) -> tuple[Claim, ...]:
             seen[claim.id] += 1
             times = seen[claim.id]
             claims.append(claim if times == 1 else msgspec.structs.replace(claim, id=f"{claim.id}#{times}"))
-    for text, (kind, name, values) in grammar.notes(docstring):
+    behind = 1 + max((claim.order for claim in claims), default=-1)
+    for order, (text, (kind, name, values)) in enumerate(grammar.notes(docstring), start=behind):
         condition = Condition(kind=msgspec.convert(kind, Kind), name=name, values=values)
         claims.append(
             Claim(
@@ -66,7 +67,7 @@ def parse_claims(docstring: str) -> tuple[Claim, ...]:
                 conditions=(condition,),
                 text=text,
                 parsed=True,
-                order=1 + max((claim.order for claim in claims), default=-1),
+                order=order,
             )
         )
     return tuple(claims)

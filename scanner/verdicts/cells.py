@@ -244,6 +244,11 @@ class Cell(Struct, frozen=True, kw_only=True):
         return ", ".join(counts) or "none"
 
     @property
+    def ended(self) -> str:
+        """The verdict with its reason in brackets, if there is one."""
+        return f"{self.verdict} ({self.reason})" if self.reason else self.verdict
+
+    @property
     def failure(self) -> str | None:
         """Why the cell has no usable verdict; ``None`` if it has one."""
         return None if self.verdict in USABLE else f"{self.verdict}: {self.cause}"
@@ -465,34 +470,25 @@ def _orders(ordered: Sequence[Observation]) -> OrderCount | None:
 
 def _joined(ordered: Sequence[Observation]) -> tuple[GroupCount, ...]:
     """Add the groups of all processes up by perturbation."""
-    counts: dict[str, tuple[int, int]] = {}
-    for observation in ordered:
-        for group in observation.groups:
-            executions, differing = counts.get(group.perturbation, (0, 0))
-            counts[group.perturbation] = (executions + group.executions, differing + group.differing)
+    executions, differing = Counter[str](), Counter[str]()
+    for group in (group for observation in ordered for group in observation.groups):
+        executions[group.perturbation] += group.executions
+        differing[group.perturbation] += group.differing
     return tuple(
-        GroupCount(perturbation=name, executions=executions, differing=differing)
-        for name, (executions, differing) in counts.items()
+        GroupCount(perturbation=name, executions=count, differing=differing[name])
+        for name, count in executions.items()
     )
 
 
 def _failure(observation: Observation) -> tuple[Verdict, str | None, str | None]:
     """Return verdict, alert caller and reason of an observation that did not run through."""
-    message = observation.message
-    match observation.outcome:
-        case "raised":
-            caller = alert_caller(observation.exception, message)
-            if caller is not None and observation.mode != "off":
-                return "raises", caller, message
-            return "error", None, f"{observation.exception}: {message}" if message else observation.exception
-        case "timeout":
-            return "timeout", None, message
-        case "crash":
-            return "crash", None, message
-        case "not_run":
-            return "not_run", None, message
-        case _:
-            return "error", None, message
+    message, outcome = observation.message, observation.outcome
+    if outcome == "raised":
+        caller = alert_caller(observation.exception, message)
+        if caller is not None and observation.mode != "off":
+            return "raises", caller, message
+        return "error", None, f"{observation.exception}: {message}" if message else observation.exception
+    return ("error" if outcome in {"ran", "invalid"} else outcome), None, message
 
 
 def _described(observation: Observation) -> str:

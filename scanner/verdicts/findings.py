@@ -370,11 +370,7 @@ def _seen(off: Cell, on: Cell, warn_only: Cell | None, unfilled: Cell | None) ->
     }
     if (off.verdict, on.verdict) in findings:
         return findings[off.verdict, on.verdict], None
-    failed = [
-        f"{mode}: {cell.verdict}" + (f" ({cell.reason})" if cell.reason else "")
-        for mode, cell in (("off", off), ("on", on))
-        if cell.verdict not in ("deterministic", "nondeterministic", "raises")
-    ]
+    failed = [f"{mode}: {cell.ended}" for mode, cell in (("off", off), ("on", on)) if cell.failure]
     return "inconclusive", "; ".join(failed) or f"off: {off.verdict}, on: {on.verdict}"
 
 
@@ -383,8 +379,7 @@ def _unfilled(off: Cell, unfilled: Cell | None) -> tuple[Finding, str | None]:
     if unfilled is None or unfilled.verdict == "deterministic":
         return "fixed_by_mode", None
     if unfilled.verdict != "nondeterministic":
-        text = f" ({unfilled.reason})" if unfilled.reason else ""
-        return "inconclusive", f"fill off: {unfilled.verdict}{text}"
+        return "inconclusive", f"fill off: {unfilled.ended}"
     still, of = [it.name for it in unfilled.outputs if it.differing], sum(off.by_process)
     rates = {
         it.name: RaceRate("off", min(it.differing, of), of, "executions")
@@ -413,8 +408,7 @@ def _under_warn_only(warn_only: Cell | None) -> tuple[Finding, str | None]:
         return "over_alert", None
     if warn_only.verdict == "nondeterministic":
         return "raises", None
-    text = f" ({warn_only.reason})" if warn_only.reason else ""
-    return "inconclusive", f"warn_only: {warn_only.verdict}{text}"
+    return "inconclusive", f"warn_only: {warn_only.ended}"
 
 
 def chosen_cell(
@@ -479,9 +473,7 @@ def _chosen_finding(mode: Mode, off: Cell, cell: Cell, *, flag: bool) -> tuple[M
     }
     found = findings.get((off.verdict, cell.verdict), "inconclusive")
     if found == "inconclusive":
-        failed = off if cell.verdict in {"deterministic", "nondeterministic"} else cell
-        where = "off: " if failed is off else ""
-        return found, f"{where}{failed.verdict}" + (f" ({failed.reason})" if failed.reason else "")
+        return found, f"off: {off.ended}" if cell.compared else cell.ended
     few = too_seldom(off, "with the flag off") or too_seldom(cell, f"in {mode}")
     if found == "mode_dependent" and few:
         return "inconclusive", f"{few} whether the mode gives other bits, or a race does"

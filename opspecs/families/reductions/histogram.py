@@ -11,13 +11,9 @@ from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import CUDA, FLOATS, Call, Case, OpSpec, call, each
 
 
-def _counted(t: Inputs, bins: int, cuda: int = 1 << 20) -> Call:
+def _counted(t: Inputs, bins: int, *, cpu: int = 1 << 15, cuda: int = 1 << 20) -> Call:
     """Count values spread evenly over all bins; in integers for an integer dtype."""
-    length = t.size(cpu=1 << 15, cuda=cuda)
-    return _small(t, bins, length)
-
-
-def _small(t: Inputs, bins: int, length: int = 256) -> Call:
+    length = t.size(cpu=cpu, cuda=cuda)
     floating = t.dtype.is_floating_point
     drawn = t.uniform(length, high=float(bins)) if floating else t.integers(length, high=bins)
     return call(drawn, bins, 0, bins)
@@ -50,11 +46,11 @@ SPECS: tuple[OpSpec, ...] = (
                 lambda t: _counted(t, 1000), "about 32 counts into each of 1000 bins (1048 on CUDA)"
             ),
             "inexact_counts": Case(
-                lambda t: _counted(t, 2, 1 << 26),
+                lambda t: _counted(t, 2, cuda=1 << 26),
                 "16384 counts into each of 2 bins (on CUDA 33554432, more than float32 counts exactly)",
                 dtypes=("float32",),
             ),
-            "small": Case(lambda t: _small(t, 4), "about 64 counts into each of 4 bins"),
+            "small": Case(lambda t: _counted(t, 4, cpu=256, cuda=256), "about 64 counts into each of 4 bins"),
             "one_value_per_bin": Case(_one_each),
         },
         dtypes=("float32", "float64"),
