@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import sys
-import traceback
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import msgspec
-import torch
 
 from detmatrix.opspecs.model import OpSpec, Planned
 from detmatrix.opspecs.registry import SPECS, select
@@ -133,32 +126,6 @@ def loaded(text: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "script"}
     exec(compile(text, "script", "exec"), names)
     return names
-
-
-def printed(text: str) -> str:
-    """Execute a script as a program, the processes that it starts in this one after another; return what it prints."""
-    code = compile(text, "script.py", "exec")
-
-    def run(command: list[str], **_: Any) -> SimpleNamespace:
-        out, err, failed = io.StringIO(), io.StringIO(), 0
-        with redirect_stdout(out), redirect_stderr(err), mock.patch.object(sys, "argv", command[3:]):
-            try:
-                exec(code, {"__name__": "__main__", "__file__": "script.py"})
-            except (Exception, SystemExit):  # noqa: BLE001 - as any process does
-                failed = 1
-                traceback.print_exc()
-            finally:
-                torch.use_deterministic_algorithms(False)
-        return SimpleNamespace(returncode=failed, stdout=out.getvalue(), stderr=err.getvalue())
-
-    names: dict[str, Any] = {"__name__": "__main__", "__file__": "script.py"}
-    out = io.StringIO()
-    patched = mock.patch("subprocess.run", run), mock.patch.object(sys, "argv", ["script.py"])
-    with patched[0], patched[1], redirect_stdout(out), suppress(SystemExit):
-        exec(code, names)
-    # Threads that are bound to cores would bind what the first process starts.
-    assert "torch" not in names
-    return out.getvalue()
 
 
 def put() -> tuple[OpSpec, Planned]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -37,85 +39,75 @@ IMAGE, CLASSES = torch.arange(48.0).view(1, 2, 4, 6).sin(), torch.tensor([0, 3, 
 BAGS, GRID = torch.tensor([[0, 2], [1, 1]]), torch.linspace(-1.2, 1.2, 18).view(1, 3, 3, 2)
 VOLUME, RANGE = torch.arange(64.0).view(1, 4, 4, 4).cos(), torch.tensor([-1.0, 0.0, 1.0, 2.0, 2.5, 9.0])
 WEIGHT = torch.tensor([1.0, 2.0, 0.5, 3.0])
+DIMS, ADDED, REDUCED = (0, -1), [..., True], ("mean", "prod", "amax", "amin")
+
+
+def every(*places: Sequence[Any], **named: Sequence[Any]) -> list[Call]:
+    """Return a call with each choice of arguments; a named one that is ``...`` is left out."""
+    return [
+        call(*chosen[: len(places)], **{name: one for name, one in zip(named, chosen[len(places) :], strict=True) if one is not ...})
+        for chosen in product(*places, *named.values())
+    ]  # fmt: skip
+
+
 # What lies beside the cases that are executed, for every spelling of the op; each function is there for one number of dims.
 BESIDE: dict[str, list[Call]] = {
-    "torch.index_add": [
-        *(call(x, -1, SHORT, SOURCE, **more) for x in (X, NUMBERS) for more in ({}, {"alpha": 2})),
-        *(call(NUMBERS.long(), at, SHORT[:3], SOURCE.long()) for at in (0, -2)),
-    ],
+    "torch.index_add": every([X, NUMBERS], [-1], [SHORT], [SOURCE], alpha=[..., 2])
+    + every([NUMBERS.long()], [0, -2], [SHORT[:3]], [SOURCE.long()]),
     "torch.Tensor.index_put_": [
-        call(X, (index,), source, accumulate=add)
+        call(X, (torch.tensor(index),), source, accumulate=add)
         for add in (False, True)
-        for index, source in (
-            (torch.tensor([-1, 2, 0]), SOURCE),
-            (torch.tensor([2, 2]), SOURCE[:1]),
-            (torch.tensor([True, False, True]), SOURCE[:2]),
-        )
+        for index, source in (([-1, 2, 0], SOURCE), ([2, 2], SOURCE[:1]), ([True, False, True], SOURCE[:2]))
     ]
     + [call(X, (PLACES[0], PLACES[1]), SOURCE[0, :3])]
-    + [call(X, (PLACES[0],), SOURCE, **more) for more in ({}, {"accumulate": True})],
-    "torch.Tensor.put_": [
-        call(x, index, SOURCE[:2, :3], **more)
-        for x in (X, X[0])
-        for index in (PLACES, PLACES - 1)
-        for more in ({}, {"accumulate": True})
-    ]
-    + [call(X[0], PLACES[0], SOURCE[0, :3], **more) for more in ({}, {"accumulate": True})],
+    + every([X], [(PLACES[0],)], [SOURCE], accumulate=ADDED),
+    "torch.Tensor.put_": every([X, X[0]], [PLACES, PLACES - 1], [SOURCE[:2, :3]], accumulate=ADDED)
+    + every([X[0]], [PLACES[0]], [SOURCE[0, :3]], accumulate=ADDED),
     "torch.Tensor.index_copy": [call(X, dim, SHORT[: X.shape[dim]], SOURCE) for dim in (-1, -2)],
-    "torch.Tensor.scatter_add_": [call(X, dim, PLACES, SOURCE) for dim in (0, -1)],
+    "torch.Tensor.scatter_add_": every([X], DIMS, [PLACES], [SOURCE]),
     "torch.Tensor.scatter": [
-        *(call(X, dim, PLACES, SOURCE, **more) for dim in (0, -1) for more in ({}, {"reduce": "add"})),
+        *every([X], DIMS, [PLACES], [SOURCE], reduce=[..., "add"]),
         call(X, 0, PLACES, 2.0),
     ],
-    "torch.Tensor.scatter_reduce": [
-        call(x, dim, PLACES, SOURCE, reduce=how, **more)
-        for x in (X, NUMBERS)
-        for dim in (0, -1)
-        for how in ("sum", "mean", "prod", "amax", "amin")
-        for more in ({}, {"include_self": False})
-    ],
+    "torch.Tensor.scatter_reduce": every(
+        [X, NUMBERS], DIMS, [PLACES], [SOURCE], reduce=("sum", *REDUCED), include_self=[..., False]
+    ),
     "torch.Tensor.index_reduce": [
-        call(x, dim, SHORT[: X.shape[dim]], SOURCE, how, **more)
-        for x in (X, NUMBERS)
-        for dim in (0, -1)
-        for how in ("mean", "prod", "amax", "amin")
-        for more in ({}, {"include_self": False})
+        one
+        for dim in DIMS
+        for one in every(
+            [X, NUMBERS], [dim], [SHORT[: X.shape[dim]]], [SOURCE], REDUCED, include_self=[..., False]
+        )
     ],
-    "torch.gather": [call(X, dim, PLACES, **more) for dim in (0, -1) for more in ({}, {"sparse_grad": True})],
+    "torch.gather": every([X], DIMS, [PLACES], sparse_grad=ADDED),
     "torch.take_along_dim": [
-        *(call(X, PLACES[:1], dim) for dim in (0, -1)),
+        *every([X], [PLACES[:1]], DIMS),
         call(X, PLACES[:, :1], 0),
         call(X, PLACES[:1, :1], -1),
     ],
-    "torch.index_select": [call(X, dim, index) for dim in (0, -1) for index in (SHORT, SHORT[0])],
-    "torch.repeat_interleave": [
-        call(X, repeats, **more)
-        for repeats in (SHORT, SHORT[:3], SHORT[:1])
-        for more in ({}, {"dim": 0}, {"dim": 1}, {"dim": -1})
-    ],
-    "torch.take": [call(X, PLACES), call(X, PLACES - 3)],
+    "torch.index_select": every([X], DIMS, [SHORT, SHORT[0]]),
+    "torch.repeat_interleave": every([X], [SHORT, SHORT[:3], SHORT[:1]], dim=[..., 0, 1, -1]),
+    "torch.take": every([X], [PLACES, PLACES - 3]),
     "torch.nn.Embedding": [call(BAGS, X), call(BAGS, X, padding_idx=0), call(BAGS, NUMBERS, max_norm=1.0)],
     "torch.nn.EmbeddingBag": [
-        call(BAGS, table, mode=mode) for table in (X, NUMBERS) for mode in ("max", "sum", "mean")
-    ]
-    + [call(BAGS, NUMBERS, mode="max", padding_idx=0)],
+        *every([BAGS], [X, NUMBERS], mode=("max", "sum", "mean")),
+        call(BAGS, NUMBERS, mode="max", padding_idx=0),
+    ],
     "torch.nn.AvgPool3d": [
-        call(VOLUME, 2, stride=2, padding=1, count_include_pad=both) for both in (True, False)
-    ]
-    + [call(VOLUME[None], 2, stride=1), call(VOLUME, 2, stride=1), call(VOLUME, 3, stride=2, ceil_mode=True)],
+        *every([VOLUME], [2], stride=[2], padding=[1], count_include_pad=(True, False)),
+        *every([VOLUME[None], VOLUME], [2], stride=[1]),
+        call(VOLUME, 3, stride=2, ceil_mode=True),
+    ],
     "torch.nn.MaxPool3d": [call(VOLUME, 2, stride=1), call(VOLUME, 3, stride=2, ceil_mode=True)],
     **{f"torch.nn.Adaptive{kind}Pool2d": [call(X[None, None], 2)] for kind in ("Avg", "Max")},
-    "torch.nn.MaxUnpool2d": [
-        call(IMAGE, torch.arange(48).view(1, 2, 4, 6) % 24, 2, **more) for more in ({}, {"stride": 3})
-    ],
-    "torch.nn.ReflectionPad2d": [call(IMAGE, (1, 2, 3, 0), mode=mode) for mode in ("reflect", "constant")],
-    "torch.nn.ReplicationPad2d": [call(IMAGE, (1, 2, 3, 0), mode=mode) for mode in ("replicate", "circular")],
-    "torch.nn.functional.interpolate": [
-        call(image, scale_factor=scale, mode=mode)
-        for image in (IMAGE, IMAGE.double(), X[None, None])
-        for scale in (0.7, 2, 2.5)
-        for mode in ("bilinear", "bicubic", "area", "nearest")
-    ],
+    "torch.nn.MaxUnpool2d": every([IMAGE], [torch.arange(48).view(1, 2, 4, 6) % 24], [2], stride=[..., 3]),
+    "torch.nn.ReflectionPad2d": every([IMAGE], [(1, 2, 3, 0)], mode=("reflect", "constant")),
+    "torch.nn.ReplicationPad2d": every([IMAGE], [(1, 2, 3, 0)], mode=("replicate", "circular")),
+    "torch.nn.functional.interpolate": every(
+        [IMAGE, IMAGE.double(), X[None, None]],
+        scale_factor=(0.7, 2, 2.5),
+        mode=("bilinear", "bicubic", "area", "nearest"),
+    ),
     "torch.nn.functional.grid_sample": [
         call(image, GRID, **more)
         for image in (IMAGE, X[None, None])
@@ -123,26 +115,19 @@ BESIDE: dict[str, list[Call]] = {
     ],
     **{
         f"torch.nn.{name}Loss": [
-            *(
-                call(x, CLASSES, weight, reduction=how)
-                for x in (X, NUMBERS)
-                for weight in (None, WEIGHT)
-                for how in ("none", "mean", "sum")
-            ),
+            *every([X, NUMBERS], [CLASSES], [None, WEIGHT], reduction=("none", "mean", "sum")),
             call(NUMBERS, CLASSES, ignore_index=3),
             *([call(NUMBERS, CLASSES, label_smoothing=0.1)] * (name == "CrossEntropy")),
         ]
         for name in ("NLL", "CrossEntropy")
     },
     **{
-        f"torch.{name}": [call(x, dim) for x in (X, NUMBERS[:2], X[0]) for dim in (0, -1)]
-        for name in ("cumsum", "cumprod", "logcumsumexp")
+        f"torch.{name}": every([X, NUMBERS[:2], X[0]], DIMS) for name in ("cumsum", "cumprod", "logcumsumexp")
     },
     "torch.histc": [call(RANGE, 4, 0, 2), call(X, 3, 0, 5), call(RANGE, 4, 0, 0), call(RANGE, 4)],
     "torch.bincount": [call(SHORT, WEIGHT), call(SHORT, WEIGHT, minlength=9), call(SHORT)],
     **{
-        f"torch.{name}": [call(x, dim) for x in (X, NUMBERS, X * torch.nan) for dim in (0, -1)]
-        + [call(X), call(X, 0, keepdim=True)]
+        f"torch.{name}": [*every([X, NUMBERS, X * torch.nan], DIMS), call(X), call(X, 0, keepdim=True)]
         for name in ("median", "nanmedian")
     },
 }
