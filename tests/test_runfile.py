@@ -282,41 +282,36 @@ _SEEN = f"line 2: the observation of {_ID}"
         (_fields(1, {"format": FORMAT + 1, "settings": "other"}),
          (f"written in run file format {FORMAT + 1}, this detmatrix reads up to {FORMAT}; upgrade detmatrix to read it")),
         *((_fields(1, {"format": number}), f"line 1: no such run file format: {number} - at `$.format`") for number in (0, -1)),
-        (_fields(1, {"settings.modes": ["off"]}), (f"line 4: the observation of {_ID} (process 0) was never planned; "
-         "restore the file")),
-        (_fields(2, {"spec": "torch.neg"}), ("line 2: the observation of torch.neg:collisions:forward:float32 (process 0) "
-         "was never planned; restore the file")),
-        *((_fields(2, {"process": number}), f"{_SEEN} (process {number}) was never planned; restore the file")
-          for number in (3, 10**15)),
-        *((_fields(2, {"executions": executions, "digests": digests}),
-           (f"{_SEEN} counts {executions} executions but {sum(digests.values())} digests - at `$.digests`; "
-            "restore the file")) for executions, digests in ((49, {"a": 50}), (50, {}), (0, {}))),
-        (_fields(2, {"executions": 52, "digests": {"a": 52}}),
-         f"{_SEEN} counts 52 executions, the scan makes 50 - at `$.executions`; restore the file"),
-        *((_fields(2, {"first_differing": number}), (f"{_SEEN} names execution {number} of 50 as the first that differed - at "
-           "`$.first_differing`; restore the file")) for number in (0, 50)),
-        (_fields(2, {"forward_differing": 50}), (f"{_SEEN} counts 50 differing of 50 executions, the first included - at "
-         "`$.forward_differing`; restore the file")),
-        (_fields(2, {"outputs": [{"name": "output", "shape": [1], "dtype": "float32", "differing": 50}]}),
-         (f"{_SEEN} counts 50 differing of 50 executions, the first included - at `$.outputs[0].differing`; "
-          "restore the file")),
-        (_fields(2, {"outcome": "invalid", "executions": 0, "digests": {"a": 1}}),
-         f"{_SEEN} counts 0 executions but 1 digests - at `$.digests`; restore the file"),
-        (_fields(2, {"outcome": "invalid", "executions": 0, "digests": {}, "forward_differing": 1}),
-         (f"{_SEEN} counts 1 differing of 0 executions, the first included - at `$.forward_differing`; "
-          "restore the file")),
+        *((damage, f"{told}; restore the file") for damage, told in (
+            (_fields(1, {"settings.modes": ["off"]}), f"line 4: the observation of {_ID} (process 0) was never planned"),
+            (_fields(2, {"spec": "torch.neg"}), f"{_SEEN.replace('cumsum', 'neg')} (process 0) was never planned"),
+            *((_fields(2, {"process": number}), f"{_SEEN} (process {number}) was never planned") for number in (3, 10**15)),
+            *((_fields(2, {"executions": executions, "digests": digests}),
+               f"{_SEEN} counts {executions} executions but {sum(digests.values())} digests - at `$.digests`")
+              for executions, digests in ((49, {"a": 50}), (50, {}), (0, {}))),
+            (_fields(2, {"executions": 52, "digests": {"a": 52}}),
+             f"{_SEEN} counts 52 executions, the scan makes 50 - at `$.executions`"),
+            *((_fields(2, {"first_differing": number}),
+               f"{_SEEN} names execution {number} of 50 as the first that differed - at `$.first_differing`") for number in (0, 50)),
+            *((_fields(2, {field: value}), f"{_SEEN} counts 50 differing of 50 executions, the first included - at `$.{at}`")
+              for field, value, at in (
+                ("forward_differing", 50, "forward_differing"),
+                ("outputs", [{"name": "o", "shape": [1], "dtype": "float32", "differing": 50}], "outputs[0].differing"))),
+            (_fields(2, {"outcome": "invalid", "executions": 0, "digests": {"a": 1}}),
+             f"{_SEEN} counts 0 executions but 1 digests - at `$.digests`"),
+            (_fields(2, {"outcome": "invalid", "executions": 0, "digests": {}, "forward_differing": 1}),
+             f"{_SEEN} counts 1 differing of 0 executions, the first included - at `$.forward_differing`"),
+            (_order(1, 2, 4, 5), "line 4: the scan closed with 3 observations, the file holds 2 - at `$.observations`"),
+        )),
         # Whole lines that are missing, double or in a wrong order.
         (_order(2, 3, 5), f"not a detmatrix run file (no header line); {ADVICE}"),
         (_order(1, 2, 2), f"line 3: the observation of {_ID} stands twice (first in line 2); remove one of them"),
-        (_order(1, 2, 1), "line 3: header after the header; two runs in one file? Split it at this line"),
-        (_order(1, 2, 3, 4, 5, 1),
-         "line 6: header after the closing line; two runs in one file? Split it at this line"),
-        (_order(1, 2, 3, 4, 5, 2),
-         "line 6: observation after the closing line; two runs in one file? Split it at this line"),
-        (_order(1, 2, 3, 4, 5, 5),
-         "line 6: closing after the closing line; two runs in one file? Split it at this line"),
-        (_order(1, 2, 4, 5), ("line 4: the scan closed with 3 observations, the file holds 2 - at `$.observations`; "
-         "restore the file")),
+        *((_order(*numbers), f"line {len(numbers)}: {told}; two runs in one file? Split it at this line") for numbers, told in (
+            ((1, 2, 1), "header after the header"),
+            ((1, 2, 3, 4, 5, 1), "header after the closing line"),
+            ((1, 2, 3, 4, 5, 2), "observation after the closing line"),
+            ((1, 2, 3, 4, 5, 5), "closing after the closing line"),
+        )),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(small: bytes, place: Path, damage: Damage, expected: str) -> None:

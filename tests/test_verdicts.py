@@ -481,6 +481,12 @@ ALL_NAN = _cell("error", reason="produced all NaN", blank="nan")
 GIVES_OTHER = "whether the flag gives other bits, or a race does"
 
 
+def _raced(runs: int = LEAST_RUNS, **outputs: int) -> Cell:
+    """Return a cell whose outputs differed so often."""
+    counted = tuple(Output(name=it, shape=(), dtype="float32", differing=k) for it, k in outputs.items())
+    return _cell("nondeterministic", runs, differing=99, by_process=(50, 50), outputs=counted)
+
+
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
@@ -505,6 +511,19 @@ GIVES_OTHER = "whether the flag gives other bits, or a race does"
         # With the flag on nothing but the fill came out, and without the fill it differs as with the flag off.
         ((DIFFERS, ALL_NAN, None, DIFFERS), ("uninitialized", None)),
         ((DIFFERS, ALL_NAN), ("inconclusive", "on: error (produced all NaN)")),
+        # A race in one output is not hidden behind memory that nobody wrote in another: the flag fixes those which raced often, the
+        # fill those which differ without it, and those which hardly differed at all with the flag off.
+        *(((_raced(**off), STILL, None, _raced(runs, **unfilled)), expected)
+          for off, unfilled, fixed in (
+            ({"one": 90, "two": 99}, {"two": 99}, "two still differed, one did not"),
+            ({"output": 90, "grad": 40, "new": 99}, {"new": 1}, "new still differed, output, grad did not"))
+          for runs, expected in (
+            (100, ("fixed_by_mode", f"with the flag on and nothing filled {fixed}: both are needed")),
+            (99, ("inconclusive", "99 executions with nothing filled do not tell what the flag fixes, and what the fill")))),
+        ((_raced(one=99, two=99), STILL, None, _raced(one=1, two=99)), ("uninitialized", None)),
+        ((_raced(one=1, two=99), STILL, None, _raced(two=99)), ("uninitialized", None)),
+        # What differs between processes only is counted of no output.
+        ((_raced(one=90), STILL, None, _raced()), ("uninitialized", None)),
         # The reason names the mode, its verdict and its reason.
         ((_cell("error", reason="bad"), STILL), ("inconclusive", "off: error (bad)")),
         ((STILL, _cell("crash", reason="dead")), ("inconclusive", "on: crash (dead)")),
@@ -519,41 +538,6 @@ def test_findings_and_their_reasons(
 ) -> None:
     """What is said rests on enough executions, and where it is inconclusive the reason tells which mode lacks what."""
     assert finding_of(*cells) == expected  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("off", "unfilled", "fixed_by_flag"),
-    [
-        # The flag fixes the first output, which raced in nearly every execution, the fill the second.
-        ((("output[0]", 90), ("output[1]", 99)), (("output[1]", 99),), "output[0]"),
-        ((("output", 90), ("grad", 40), ("new", 99)), (("new", 1),), "output, grad"),
-        # One that differs in both is fixed by the fill, as is what hardly differed at all with the flag off.
-        ((("output[0]", 99), ("output[1]", 99)), (("output[0]", 1), ("output[1]", 99)), None),
-        ((("output[0]", 1), ("output[1]", 99)), (("output[1]", 99),), None),
-        # What differs between processes only is counted of no output.
-        ((("output[0]", 90),), (), None),
-    ],
-)  # fmt: skip
-def test_what_needs_the_flag_and_the_fill_is_fixed_by_the_flag(
-    off: tuple[tuple[str, int], ...], unfilled: tuple[tuple[str, int], ...], fixed_by_flag: str | None
-) -> None:
-    """A race in one output is not hidden behind memory that nobody wrote in another."""
-    cells = [
-        _cell("nondeterministic", differing=99, by_process=(50, 50), outputs=tuple(
-            Output(name=it, shape=(), dtype="float32", differing=k) for it, k in outputs
-        ))
-        for outputs in (off, unfilled)
-    ]  # fmt: skip
-    found = finding_of(cells[0], STILL, unfilled=cells[1])
-    few = finding_of(cells[0], STILL, unfilled=replace(cells[1], runs=LEAST_RUNS - 1))
-
-    if fixed_by_flag is None:
-        assert found == ("uninitialized", None)
-    else:
-        differed = f"{unfilled[0][0]} still differed, {fixed_by_flag} did not"
-        assert found == ("fixed_by_mode", f"with the flag on and nothing filled {differed}: both are needed")
-        text = "99 executions with nothing filled do not tell what the flag fixes, and what the fill"
-        assert few == ("inconclusive", text)
 
 
 def test_every_verdict_and_finding_has_one_sentence() -> None:

@@ -19,6 +19,7 @@ from detmatrix.scanner.observations.records import (
     Blank,
     Compiled,
     Observation,
+    Outcome,
     Output,
     Row,
     Severity,
@@ -31,6 +32,8 @@ from detmatrix.scanner.verdicts.bound import upper_bound
 from detmatrix.scanner.verdicts.vocabulary import ModeFinding, Verdict
 
 NO_REASON = "no reason was recorded"
+# Endings that are their own verdict.
+_ENDED: dict[Outcome, Verdict] = {"timeout": "timeout", "crash": "crash", "not_run": "not_run"}
 COMPARED = ("deterministic", "nondeterministic")  # verdicts that rest on compared executions
 USABLE = (*COMPARED, "raises")
 
@@ -482,13 +485,13 @@ def _joined(ordered: Sequence[Observation]) -> tuple[GroupCount, ...]:
 
 def _failure(observation: Observation) -> tuple[Verdict, str | None, str | None]:
     """Return verdict, alert caller and reason of an observation that did not run through."""
-    message, outcome = observation.message, observation.outcome
-    if outcome == "raised":
+    message = observation.message
+    if observation.outcome == "raised":
         caller = alert_caller(observation.exception, message)
         if caller is not None and observation.mode != "off":
             return "raises", caller, message
         return "error", None, f"{observation.exception}: {message}" if message else observation.exception
-    return ("error" if outcome in {"ran", "invalid"} else outcome), None, message
+    return _ENDED.get(observation.outcome, "error"), None, message
 
 
 def _described(observation: Observation) -> str:
