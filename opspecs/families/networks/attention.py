@@ -61,14 +61,18 @@ def attend(
 
 def _attend(t: Inputs, *, masked: bool = False, **options: object) -> Call:
     """Draw ``(N, heads, length, E)``; the gradients of query, key and value are all wanted."""
-    cpu, cuda = (1, 2, 64, 512, 16), (2, 8, 1024, 4096, 64)
-    if "is_causal" in options:
-        # As many queries as keys, so that each attends to what comes before it.
-        cpu, cuda = (1, 2, 128, 128, 16), (2, 8, 2048, 2048, 64)
-    batch, heads, queries, keys, width = t.size(cpu=cpu, cuda=cuda)
-    query, key, value = (t.leaf(t.normal(batch, heads, length, width)) for length in (queries, keys, keys))
+    batch, heads, queries, keys, width = t.size(cpu=(1, 2, 64, 512, 16), cuda=(2, 8, 1024, 4096, 64))
+    query = t.leaf(t.normal(batch, heads, queries, width))
+    key, value = (t.leaf(t.normal(batch, heads, keys, width)) for _ in range(2))
     mask = t.normal(queries, keys) if masked else None
     return call(query, key, value, mask, **options)
+
+
+def _attend_square(t: Inputs, **options: object) -> Call:
+    """Draw as many queries as keys, so that each attends to what comes before it."""
+    batch, heads, length, width = t.size(cpu=(1, 2, 128, 16), cuda=(2, 8, 2048, 64))
+    query, key, value = (t.leaf(t.normal(batch, heads, length, width)) for _ in range(3))
+    return call(query, key, value, is_causal=True, **options)
 
 
 def _attend_items(t: Inputs, mask: str, *, queries: int = 32, keys: int = 32) -> Call:
@@ -102,7 +106,7 @@ def _backend(name: str, *dtypes: str, devices: tuple[Device, ...] = CUDA) -> dic
     )
     causal = replace(
         shared,
-        inputs=lambda t: _attend(t, backend=backend, is_causal=True),
+        inputs=lambda t: _attend_square(t, backend=backend),
         provokes="up to 128 products summed into each gradient (2048 on CUDA)",
         directions=None,
     )
