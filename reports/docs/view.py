@@ -433,7 +433,8 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
     unlisted = ", ".join(
         f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in undocumented
     )
-    code, patch = _code(drawn(best)), patch_lines(source, part) if source else render_diff(part)
+    test, script = _scripts(op, kind, best, _code(drawn(best)))
+    patch = patch_lines(source, part) if source else render_diff(part)
     return View(
         {},
         best,
@@ -452,8 +453,8 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
         ],
         applies=source is not None,
         patch=_fenced("diff", [line for line in patch if not line.startswith("# ")]) if changes else "",
-        test=_fenced("python", _test(op, kind, best, code)),
-        repro=_fenced("python", _repro(kind, best, code)),
+        test=_fenced("python", test),
+        repro=_fenced("python", script),
         silent=kind == "silent",
     )
 
@@ -520,54 +521,49 @@ def _code(source: InputSource) -> list[str]:
     return [*source.imports, "def run(device):", *textwrap.indent(text, "    ").splitlines()]
 
 
-def _relative(one: Evidence) -> float:
-    """Return by which share of the CPU's a right element may be off."""
-    return 0.01 if one.row.row.dtype in {"float16", "bfloat16"} else 0.001
+def _scripts(op: str, kind: str, one: Evidence, code: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the test to add, as those in PyTorch's test/test_torch.py, and a script of at most 15 lines.
 
-
-def _repro(kind: str, one: Evidence, code: Sequence[str]) -> list[str]:
-    """Return a script of at most 15 lines; a longer one is left to ``detmatrix repro``."""
-    on, relative = "torch.use_deterministic_algorithms(True)", _relative(one)
-    run = f'run("{one.device}")'
-    end = [
-        on,
-        f"first = {run}",
-        f'print(sum(not all(map(torch.equal, {run}, first)) for _ in range(100)), "of 100 differed")',
-    ]
-    if kind == "raises":
-        end = [on, f"{run}  # RuntimeError: {one.row.on.alert} does not have a deterministic implementation"]
-    elif kind == "wrong":
-        end = [
-            'cpu = run("cpu")',
-            on,
-            f"same = [torch.isclose(a.cpu(), b, {relative}, {_NEAR}, True) for a, b in zip({run}, cpu)]",
-            "off = sum((~one).sum().item() for one in same)",
-            f'print(off, "elements are not the CPU\'s by more than a relative {relative}; 0 after the fix")',
-        ]
-    script = ["import torch", *code, *end]
-    return script if len(script) <= MOST_LINES else [f"# detmatrix repro {one.run} {one.row.row.id}"]
-
-
-def _test(op: str, kind: str, one: Evidence, code: Sequence[str]) -> list[str]:
-    """Return the test to add, as those in PyTorch's test/test_torch.py."""
+    A longer one is left to ``detmatrix repro``.
+    """
+    on, here = "torch.use_deterministic_algorithms(True)", f'run("{one.device}")'
     name = op.rpartition(".")[2].strip("_")
     # Nobody but PyTorch can name an alert that it does not raise.
     silent = f"{name.lower()}_{one.row.row.direction}_cuda" if kind == "silent" else None
     alert = one.row.on.alert if kind == "raises" else silent
-    end = [
+    tests = [
         "with DeterministicGuard(True):",
         "    expected = run(device)",
         "    for _ in range(5):",
         "        self.assertEqual(run(device), expected, atol=0, rtol=0)",
     ]
+    shows = [
+        on,
+        f"first = {here}",
+        f'print(sum(not all(map(torch.equal, {here}, first)) for _ in range(100)), "of 100 differed")',
+    ]
     if alert:
-        end = [f"self.check_nondeterministic_alert(lambda: run(device), '{alert}', True)"]
+        tests = [f"self.check_nondeterministic_alert(lambda: run(device), '{alert}', True)"]
+    if kind == "raises":
+        shows = [on, f"{here}  # RuntimeError: {alert} does not have a deterministic implementation"]
     elif kind == "wrong":
-        end = [
+        # By which share of the CPU's a right element may be off.
+        relative = 0.01 if one.row.row.dtype in {"float16", "bfloat16"} else 0.001
+        tests = [
             'expected = run("cpu")',
             "with DeterministicGuard(True):",
-            f"    self.assertEqual(run(device), expected, rtol={_relative(one)}, atol={_NEAR})",
+            f"    self.assertEqual(run(device), expected, rtol={relative}, atol={_NEAR})",
         ]
+        shows = [
+            'cpu = run("cpu")',
+            on,
+            f"same = [torch.isclose(a.cpu(), b, {relative}, {_NEAR}, True) for a, b in zip({here}, cpu)]",
+            "off = sum((~one).sum().item() for one in same)",
+            f'print(off, "elements are not the CPU\'s by more than a relative {relative}; 0 after the fix")',
+        ]
+    script = ["import torch", *code, *shows]
+    if len(script) > MOST_LINES:
+        script = [f"# detmatrix repro {one.run} {one.row.row.id}"]
     only = "@onlyCUDA" if one.device == "cuda" else "@onlyCPU"
-    what = "nondeterministic_alert" if alert else "deterministic"
-    return [only, f"def test_{what}_{name}(self, device):", *(f"    {line}" for line in (*code, *end))]
+    head = f"def test_{'nondeterministic_alert' if alert else 'deterministic'}_{name}(self, device):"
+    return [only, head, *(f"    {line}" for line in (*code, *tests))], script
