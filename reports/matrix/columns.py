@@ -202,8 +202,7 @@ class PropertyColumn(Struct, frozen=True):
 
     def flat(self, row: MatrixRow) -> dict[str, object]:
         """Return the verdict and what it rests on."""
-        if (seen := row.invariance.get(self.name)) is None:
-            return {}
+        seen = row.invariance[self.name]
         far = (
             {"max_ulp": it.max_ulp, "share": it.differing_elements / it.elements}
             if (it := seen.severity)
