@@ -14,7 +14,6 @@ from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.scanner.observations.records import (
     BuildOverloads,
     Closing,
-    Cost,
     Dispatch,
     EnumeratedEntry,
     KernelGroup,
@@ -22,13 +21,12 @@ from detmatrix.scanner.observations.records import (
     Observation,
     Reached,
     Row,
-    Sentinel,
-    Timing,
 )
 from detmatrix.scanner.observations.runfile import Line
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.run.passes import place_of
 from tests import runs
+from tests.evidence_runs import cost, sentinel
 from tests.runs import PROCESSES, ended, raised, ran, row
 
 PER_ROW = 4  # observations: two modes, two processes
@@ -116,19 +114,9 @@ def _lines(place: int, number: int, one: Row) -> Iterator[tuple[str, Line]]:
     """Yield what a scan writes of a row, and of the sentinels before some."""
     modes: tuple[Mode, ...] = ("off", "on") if place % _PER_SENTINEL == 0 else ()
     for mode, process in product(modes, range(PROCESSES)):
-        seen = Sentinel(
-            mode=mode,
-            process=process,
-            before=place,
-            op="torch.index_put",
-            executions=20,
-            differing=19,
-            load=0.5,
-        )
-        yield "sentinels", seen
+        yield "sentinels", sentinel(mode, process, place)
     for observation in observed(number, one):
         yield "observations", observation
-    timing = Timing(median=2e-4, low=1e-4, high=3e-4)
-    yield "costs", Cost(**place_of(one), outcome="ran", samples=5, calls=1, off=timing, on=timing)
+    yield "costs", cost(one, 2e-4, 2e-4)
     reached = Reached(overloads=tuple(_OVERLOADS[(number + step) % 1000] for step in range(4)))
     yield "dispatches", Dispatch(**place_of(one), outcome="ran", modes={"off": reached, "on": reached})
