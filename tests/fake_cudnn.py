@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
-COMPILER = shutil.which("cc")
+from detmatrix.scanner.gpu.build import SharedLibrary, built
 
 # FAKE_CUDNN chooses what it does otherwise.
 _SOURCE = r"""
@@ -51,11 +49,9 @@ int cudnnBackendGetAttribute(void *of, int name, int type, int64_t most, int64_t
 """
 
 
-def build(folder: Path) -> Path:
-    """Compile it."""
-    assert COMPILER is not None
-    path = folder / "libcudnn.so.9"
-    subprocess.run(
-        [COMPILER, "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=_SOURCE, text=True, check=True
+def library() -> Path:
+    """Return it, compiled now or by an earlier test."""
+    return (
+        built("fake-cudnn", {"cudnn.c": _SOURCE}, [SharedLibrary("libcudnn.so.9", ("cudnn.c",))])
+        / "libcudnn.so.9"
     )
-    return path

@@ -13,7 +13,7 @@ from detmatrix.scanner.cases.rows import known_rows
 from detmatrix.scanner.cudnn import take as taking
 from detmatrix.scanner.cudnn.problems import PROBLEMS, Problem, is_convolution, layer_of
 from detmatrix.scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable, encode, first_place, ways
-from detmatrix.scanner.errors import BuildError
+from detmatrix.scanner.errors import BuildError, UsageError
 from detmatrix.scanner.gpu import build
 from detmatrix.scanner.observations.records import Direction, Row
 from tests import fake_cudnn
@@ -186,11 +186,12 @@ LAYER = PROBLEMS[0]
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library() -> Path:
     """Compile the fake once."""
-    if fake_cudnn.COMPILER is None:
-        pytest.skip("there is no C compiler")
-    return fake_cudnn.build(tmp_path_factory.mktemp("cudnn"))
+    try:
+        return fake_cudnn.library()
+    except UsageError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(autouse=True)
