@@ -232,13 +232,10 @@ OCCUPANCY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("architecture", "registers", "static", "dynamic", "threads", "barriers", "blocks"), OCCUPANCY
-)
-def test_occupancy(
-    architecture: int, registers: int, static: int, dynamic: int, threads: int, barriers: int, blocks: int
-) -> None:
+@pytest.mark.parametrize("known", OCCUPANCY, ids=str)
+def test_occupancy(known: tuple[int, ...]) -> None:
     """As many blocks fit on a multiprocessor as NVIDIA's published rules say."""
+    architecture, registers, static, dynamic, threads, barriers, blocks = known
     on = device(architecture)
 
     assert blocks_per_multiprocessor(on, registers, static, dynamic, threads, barriers) == blocks
