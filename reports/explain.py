@@ -68,7 +68,7 @@ _CACHED_ADVICE = (
     "With torch.compile, set the flag, and never reuse a cache that a process filled whose flag was off in its backward phase: "
     "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
-Lists = Mapping[str, Sequence[Claim]]  # by release
+Lists = Mapping[str, Sequence[Claim]]  # by release, the oldest first
 _BY_RELEASE = 2  # numbers of a release that tell it from the next
 
 
@@ -92,13 +92,9 @@ def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
 
 
 def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Sequence[Matrix] = ()) -> View:
-    """Return what is known of one op.
+    """Return what is known of one op, of which the matrices have the rows alone; *spelled* have those of its spellings.
 
-    Args:
-        op: Its names; without those of lists and libraries neither is asked.
-        lists: The documented lists, by release, the oldest first.
-        matrices: Runs, with the rows of this op alone.
-        spelled: Runs with rows of spellings, which stand for the recorded ones.
+    Without names of lists and libraries neither is asked of it.
     """
     about = {it: [one for one in claims if is_about(one, op.names)] for it, claims in lists.items()}
     instead = instead_of(op.specs, spelled)
@@ -508,12 +504,7 @@ NOT_RUN = "It was not run."
 
 
 def instead_of(specs: Collection[str], runs: Sequence[Matrix] = ()) -> list[View]:
-    """Return what may be written instead of the op of these specs.
-
-    Args:
-        specs: Their names.
-        runs: Those that have rows of spellings; they stand for the recorded ones of their kinds of devices.
-    """
+    """Return what may be written instead of the op of these specs; runs of spellings stand for the recorded ones of their kinds."""
     found = []
     for spec, code in spellings_of(specs):
         seen = [*_seen(spec.name, runs)]

@@ -45,12 +45,7 @@ _BRAND = '<p class="brand">detmatrix</p>'
 
 
 def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
-    """Yield the pages of a site.
-
-    Args:
-        runs: Of files with different names.
-        texts: Reports to show beside them, by their names.
-    """
+    """Yield the pages of a site of runs, whose files have different names; *texts* are reports to show beside them, by name."""
     made = sorted(
         (matrix_of(Path(run.path).name, run) for run in runs), key=lambda it: versions.key(it.release)
     )

@@ -80,14 +80,8 @@ def test_ci_runs_the_command_the_readme_gives() -> None:
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
-def test_first_screen_shows_the_matrix() -> None:
-    """An excerpt of a recorded run holds all three verdicts by their signs, and every picture is there."""
-    excerpt = README.split("<!-- detmatrix matrix:begin")[1].split("<!-- detmatrix matrix:end")[0]
-    rows = [line for line in excerpt.splitlines() if line.startswith("| `")]
-
-    assert len(rows) >= 3
-    for verdicts in ("| ≠/! ", "| ≠/= ", "| =/= "):
-        assert verdicts in excerpt
+def test_every_picture_is_there() -> None:
+    """The matrix beside them is a block, which ``nox -s docs`` holds to what recorded runs say."""
     assert [path for path in re.findall(r"!\[.*?\]\((.+?)\)", README) if not (ROOT / path).exists()] == []
 
 

@@ -192,12 +192,8 @@ Fate = Callable[[Claim, Sequence[Evidence]], Action | None]
 def splits(claim: Claim, rows: Sequence[Evidence], fate: Fate = action_of) -> dict[str, Split]:
     """Return the conditions that separate the rows cleanly, "op", "direction", "dtype" or a trait; the claim's own, if one does.
 
-    Rows that all show the same are separated from what they leave unmeasured of the claim's own conditions.
-
-    Args:
-        claim: Speaks of one device.
-        rows: Those that speak to it and show something.
-        fate: Says what becomes of a claim when its rows show this; ``None``: they disagree.
+    The claim speaks of one device. Rows that all show the same are separated from what they leave unmeasured of its own
+    conditions. *fate* says what becomes of a claim when its rows show this; ``None``: they disagree.
     """
     own = {condition.name for condition in claim.conditions if condition.kind != "unspecified"}
     names = dict.fromkeys(name for one in rows for name in _features(claim, one.row.row))

@@ -36,11 +36,7 @@ _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the 
 
 
 class RegeneratedLists:
-    """The lists as documented and as measured.
-
-    Raises:
-        UsageError: The claims do not hold the docstring's lines.
-    """
+    """The lists as documented and as measured; the claims must hold the docstring's lines."""
 
     def __init__(self, docs: Docs) -> None:
         self.changes: dict[int, str] = {}  # a bullet's place -> what became of it, or why nothing did
@@ -376,12 +372,10 @@ def role_of(target: str, text: str = "") -> str:
 
 
 def write(claim: Claim, text: str = "", devices: Sequence[str] | None = None) -> Entry | None:
-    """Return a bullet, or ``None`` if the lists have no words for it.
+    """Return a bullet that says a claim, or ``None`` if the lists have no words for it.
 
-    Args:
-        claim: What to say.
-        text: The bullet it is made from, whose roles are kept.
-        devices: Of which to say it, if not of the claim's own; none: of any.
+    The roles of *text*, the bullet that it is made from, are kept. It speaks of the claim's own device unless *devices* are
+    given; none: of any.
     """
     if devices is None:
         devices = () if claim.device == "any" else (claim.device,)

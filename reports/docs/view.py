@@ -326,7 +326,7 @@ MOST_LINES = 15  # of a repro
 _NEAR = 1e-05  # by which any element of a right result may be off
 
 
-Drawn = Callable[[Evidence], InputSource]
+Drawn = Callable[[Evidence], InputSource]  # says how the inputs of a row are made
 
 
 class DocumentedSource(Struct, frozen=True, kw_only=True):
@@ -395,11 +395,8 @@ def patch_lines(source: DocumentedSource, docs: Docs) -> list[str]:
 def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn) -> View | None:
     """Return what is reported of an op; ``None`` if nothing changes a list, and nothing is silent or wrong.
 
-    Args:
-        docs: What the runs say.
-        asked: An op, and behind a colon the case that shows it, if not the smallest.
-        source: The file that the patch changes; without it the patch has the lines of the docstring alone, which git finds.
-        drawn: Says how the inputs of a row are made.
+    Behind a colon the op has the case that shows it, if not the smallest. Without the file that the patch changes it has the
+    lines of the docstring alone, which git finds.
     """
     op, _, case = asked.partition(":")
     rows = tuple(one for one in docs.rows if op in names_of(one.row.row))
