@@ -20,9 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.matrix.words import named_machines
-from detmatrix.reports.render import fields_of
-from detmatrix.scanner.observations.parts import machine_of, part_without, parts_of
+from detmatrix.reports.render import View, fields_of
+from detmatrix.scanner.observations.parts import machine_of, part_without
 from detmatrix.scanner.observations.records import (
     MODES,
     Environment,
@@ -99,7 +98,7 @@ class NotComparable(Struct, frozen=True):
 
 def of_environments(kind: str, before: Environment, after: Environment) -> Iterator[NotComparable]:
     """Yield what two machines, or two states of one, do not have in common that ops of a kind of device depend on."""
-    hardware_then, hardware_now = (_hardware(kind, one) for one in (before, after))
+    hardware_then, hardware_now = (hardware(kind, one) for one in (before, after))
     if hardware_then != hardware_now:
         yield NotComparable("other_device", f"{hardware_then} → {hardware_now}")
     if kind == "cpu" and _threads(before) != _threads(after):
@@ -166,12 +165,8 @@ def _asked(settings: Settings) -> dict[str, str]:
     }
 
 
-def hardware(one: Matrix) -> str:
-    """Name what the ops of a run ran on."""
-    return named_machines(_hardware(one.kind, part.environment) for part in parts_of(one.run.header))
-
-
-def _hardware(kind: str, environment: Environment) -> str:
+def hardware(kind: str, environment: Environment) -> str:
+    """Name what the ops of a kind of device run on."""
     if of := environment.simulated:
         return f"{environment.gpu} ({of.architecture}, {of.multiprocessors} multiprocessors)"
     return environment.cpu if kind == "cpu" else environment.gpu or environment.cpu
@@ -385,24 +380,11 @@ _INFINITY = {
 }
 
 
-class Moved(Struct, frozen=True, kw_only=True):
-    """What the samples of a row in a mode tell; the numbers that were not sampled may have moved further."""
+def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> View | None:
+    """Return how far the bits of a row moved; ``None`` where the runs hold no samples of the same outputs of the same inputs.
 
-    sampled: int  # numbers
-    moved: int  # of those have other bits
-    at_least_ulp: int | None  # the farthest; None: no pair of finite floating-point numbers is among them
-
-    @property
-    def words(self) -> str:
-        """Say it."""
-        among = several(self.sampled, "sampled number")
-        if self.at_least_ulp:
-            return f"at least {self.at_least_ulp} ULP in {among}"
-        return f"{self.moved} of {among} moved"
-
-
-def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> Moved | None:
-    """Return how far the bits of a row moved; ``None`` where the runs hold no samples of the same outputs of the same inputs."""
+    The numbers that were not sampled may have moved further.
+    """
     before, after = (
         next(
             (
@@ -423,9 +405,15 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> Moved | None:
         if len(sample := known.get((one.name, one.shape, one.dtype), [])) == len(one.sample.split())
         for left, right in zip(sample, one.sample.split(), strict=True)
     ]
-    steps = [ulp for dtype, left, right in pairs if (ulp := _steps(dtype, left, right)) is not None]
-    unequal = sum(left != right for _, left, right in pairs)
-    return Moved(sampled=len(pairs), moved=unequal, at_least_ulp=max(steps, default=None)) if pairs else None
+    if not pairs:
+        return None
+    # None: no pair of finite floating-point numbers is among them.
+    farthest = max((ulp for it in pairs if (ulp := _steps(*it)) is not None), default=None)
+    unequal, among = sum(left != right for _, left, right in pairs), several(len(pairs), "sampled number")
+    return View(
+        {"sampled": len(pairs), "moved": unequal, "at_least_ulp": farthest},
+        words=f"at least {farthest} ULP in {among}" if farthest else f"{unequal} of {among} moved",
+    )
 
 
 def _steps(dtype: str, left: int, right: int) -> int | None:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import (
     UNLIKE,
-    Moved,
     NotComparable,
     RateTest,
     Reason,
@@ -22,6 +21,7 @@ from detmatrix.reports.compare.comparable import (
     rate_test,
 )
 from detmatrix.reports.matrix.columns import dependence_change
+from detmatrix.reports.render import View
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, Row, digest_kind
 from detmatrix.scanner.verdicts.cells import COMPARED, Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow
@@ -167,7 +167,7 @@ class Change(Struct, frozen=True, kw_only=True):
         return tuple(mode for mode, same in self.bits.items() if not same)
 
     @property
-    def moved(self) -> dict[Mode, Moved]:
+    def moved(self) -> dict[Mode, View]:
         """How far, in those of them of which both runs hold samples."""
         if self.old is None or self.new is None:
             return {}

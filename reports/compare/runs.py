@@ -184,11 +184,12 @@ COST_MEANING = (
 
 def compare_costs(changes: Iterable[Change]) -> View:
     """Compare the ratios of the rows that compute the same in both runs, and list those that changed, most first."""
-    both = []
-    for change in changes:
-        old, new = (None if row is None else timed(row) for row in (change.old, change.new))
-        if old is not None and new is not None and old.ratio and new.ratio:
-            both.append((change.row.id, old, new, new.ratio / old.ratio))
+    sides = ((it.row.id, timed(it.old), timed(it.new)) for it in changes if it.old and it.new)
+    both = [
+        (name, old, new, new.ratio / old.ratio)
+        for name, old, new in sides
+        if old and new and old.ratio and new.ratio
+    ]
     listed = [
         View(
             {

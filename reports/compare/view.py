@@ -170,7 +170,7 @@ def _run(one: Matrix) -> View:
             "path": one.name,
             "torch": header.environment.torch,
             "device": header.settings.device,
-            "hardware": hardware(one),
+            "hardware": named_machines(hardware(one.kind, part.environment) for part in parts_of(header)),
             "threads": in_common(header, "threads"),
             **fields_of(header, "started", "tool"),
             "driver": in_common(header, "driver"),
