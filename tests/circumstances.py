@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from detmatrix.opspecs.model import Case, OpSpec, call
@@ -42,21 +42,6 @@ def work_in_another_thread() -> None:
     worker = threading.Thread(target=sum, args=(range(10_000),))
     worker.start()
     worker.join()
-
-
-def by_threads(x: Any) -> Any:
-    """Depend on the thread count and on nothing else."""
-    return x + _torch().get_num_threads()
-
-
-def by_process(x: Any) -> Any:
-    """Depend on the process, as what an autotuner chose does."""
-    return x + os.getpid()
-
-
-def by_mode(x: Any) -> Any:
-    """Depend on the flag."""
-    return x * 2 + _torch().are_deterministic_algorithms_enabled()
 
 
 def when_forced(x: Any, numbers: Iterator[int]) -> Any:
@@ -102,32 +87,21 @@ def reads_unwritten(x: Any) -> Any:
     return left
 
 
-def doubles(x: Any) -> Any:
-    """Behave."""
-    return x * 2
+# What each op depends on; the last ones compute nothing.
+_SIMPLE: dict[str, Callable[[Any], Any]] = {
+    "by_threads": lambda x: x + _torch().get_num_threads(),
+    "by_process": lambda x: x + os.getpid(),  # as what an autotuner chose does
+    "by_mode": lambda x: x * 2 + _torch().are_deterministic_algorithms_enabled(),
+    "doubles": lambda x: x * 2,
+    "zeros": lambda x: x - x,
+    "nans": lambda x: x / 0 * 0,
+    "untouched": lambda x: x,
+}
 
 
-def zeros(x: Any) -> Any:
-    """Compute zeros."""
-    return x - x
-
-
-def nans(x: Any) -> Any:
-    """Compute NaN."""
-    return x / 0 * 0
-
-
-def untouched(x: Any) -> Any:
-    """Give its input back."""
-    return x
-
-
-def zero_gradient(x: Any) -> Any:
-    """Have a gradient of zeros."""
-    return x * 0 + 1
-
-
-def _spec(function: Any, *, constant: str = "", backward: bool = False, name: str = "") -> OpSpec:
+def _spec(
+    function: Callable[..., Any], name: str = "", *, constant: str = "", backward: bool = False
+) -> OpSpec:
     counted = function in (under_stress, after_a_pause, when_forced)
     case = Case(
         inputs=lambda t: call(t.leaf(t.normal(4096)), *([itertools.count(1)] if counted else [])),
@@ -144,11 +118,9 @@ def _spec(function: Any, *, constant: str = "", backward: bool = False, name: st
 
 
 SPECS = (
-    *map(
-        _spec, (under_stress, after_a_pause, by_threads, by_process, by_mode, when_forced, ends_when_forced)
-    ),
-    *map(_spec, (two_alerts, reads_unwritten, doubles, zeros, nans, untouched)),
-    _spec(zero_gradient, backward=True),
-    _spec(zeros, constant="it subtracts a tensor from itself", name="zeros_declared"),
+    *map(_spec, (under_stress, after_a_pause, when_forced, ends_when_forced, two_alerts, reads_unwritten)),
+    *(_spec(function, name) for name, function in _SIMPLE.items()),
+    _spec(lambda x: x * 0 + 1, "zero_gradient", backward=True),
+    _spec(_SIMPLE["zeros"], "zeros_declared", constant="it subtracts a tensor from itself"),
     _spec(busy_cores),
 )

@@ -35,39 +35,26 @@ from tests.runs import (
     stable,
 )
 
-FINDINGS: tuple[Finding, ...] = (
-    "silent",
-    "raises",
-    "over_alert",
-    "fixed_by_mode",
-    "uninitialized",
-    "mode_dependent",
-    "deterministic",
-    "order_dependent",
-    "inconclusive",
-)
 # Before, downwards; after, to the right. s same, i improved, r regressed, c changed, ? not comparable.
 TABLE = """
-s i i i i i i ? ?
-r s i i i i i ? ?
-r r s i i i i ? ?
-r r r s s i i ? ?
-r r r s s i i ? ?
-r r r r r s c ? ?
-r r r r r c s ? ?
-? ? ? ? ? ? ? s ?
-? ? ? ? ? ? ? ? s
+                silent raises over_alert fixed_by_mode uninitialized mode_dependent deterministic order_dependent inconclusive
+silent          s      i      i          i             i             i              i             ?               ?
+raises          r      s      i          i             i             i              i             ?               ?
+over_alert      r      r      s          i             i             i              i             ?               ?
+fixed_by_mode   r      r      r          s             s             i              i             ?               ?
+uninitialized   r      r      r          s             s             i              i             ?               ?
+mode_dependent  r      r      r          r             r             s              c             ?               ?
+deterministic   r      r      r          r             r             c              s             ?               ?
+order_dependent ?      ?      ?          ?             ?             ?              ?             s               ?
+inconclusive    ?      ?      ?          ?             ?             ?              ?             ?               s
 """
-LETTERS: dict[str, Kind] = {
-    "s": "same",
-    "i": "improved",
-    "r": "regressed",
-    "c": "changed",
-    "?": "not_comparable",
-}
-EXPECTED: dict[tuple[Finding, Finding], Kind] = {
+KINDS: tuple[Kind, ...] = ("same", "improved", "regressed", "changed", "not_comparable")
+LETTERS = dict(zip("sirc?", KINDS, strict=True))
+AFTER, *_LINES = (line.split() for line in TABLE.strip().splitlines())
+EXPECTED: dict[tuple[Any, Any], Kind] = {
     (before, after): LETTERS[letter]
-    for (before, after), letter in zip(product(FINDINGS, FINDINGS), TABLE.split(), strict=True)
+    for before, *letters in _LINES
+    for after, letter in zip(AFTER, letters, strict=True)
 }
 PLANNED = row("torch.Tensor.scatter_add_")
 
@@ -82,10 +69,10 @@ def only(old: Planned, new: Planned) -> Change:
 def test_table_of_findings(findings: tuple[Finding, Finding], kind: Kind) -> None:
     """Every pair of findings has its class. That an op raises is proof, and that it differs where it raised; nothing else is."""
     before, after = findings
-    judged = only(shows(before), shows(after)).judged
+    judged = only(shows(before), shows(after))
     raised_before, raised_after = (finding in {"raises", "over_alert"} for finding in findings)
 
-    assert set(FINDINGS) == set(FINDING_MEANING)
+    assert set(AFTER) == set(FINDING_MEANING)
     assert kind == class_of(before, after) == judged.kind
     if kind in CHANGES:
         proof = raised_before != raised_after and (raised_after or after == "silent")
@@ -207,7 +194,7 @@ def test_what_says_that_a_row_changed(
     before: Planned, after: Planned, kind: Kind | None, proof: bool | Reason | None, detail: str
 ) -> None:
     """A class; whether that is proof, or the reason why the row is not comparable though it seems so; and what is told."""
-    judged = only(before, after).judged
+    judged = only(before, after)
     doubted = isinstance(proof, str)
 
     assert (judged.apparent if doubted else judged.kind) == kind
@@ -331,8 +318,8 @@ def test_a_check_passes_over_chance() -> None:
     comparison = compare([run_of(*still, name="a"), run_of(*rare, name="b")])
     (seeming,) = comparison.pairs[0].of("not_comparable")
 
-    assert "0 of 98 → 1 of 98 further executions differed, p = 1" in seeming.judged.detail
-    assert (seeming.judged.apparent, list(failures(comparison, CHANGES))) == ("regressed", [])
+    assert "0 of 98 → 1 of 98 further executions differed, p = 1" in seeming.detail
+    assert (seeming.apparent, list(failures(comparison, CHANGES))) == ("regressed", [])
     assert "torch.Tensor.scatter_add_" in "".join(excerpt(comparison))
 
 
@@ -343,7 +330,7 @@ def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> Ju
     """Return what is made of a row that seems to have regressed after measuring it again."""
     first = [run_of(STILL, name="a"), run_of(SILENT, name="b")]
     (pair,) = compare(first, {("a", "b"): Again(old=old, new=new, left=left or {})}).pairs
-    return pair.changes[0].judged
+    return pair.changes[0]
 
 
 def _few() -> Matrix:

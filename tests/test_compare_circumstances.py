@@ -60,9 +60,9 @@ def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> No
     (change,) = pair_of(old, new).changes
 
     assert kind == change.kind
-    assert ("low_power" if kind == "not_comparable" else None) == change.judged.reason
+    assert ("low_power" if kind == "not_comparable" else None) == change.reason
     if before == after:
-        assert change.judged.apparent is None
+        assert change.apparent is None
         assert not open_to_doubt(change)
 
 
@@ -104,9 +104,9 @@ def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: b
     runs = run_of(shows("deterministic"), name="a"), run_of(other, name="b", **run)
     (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
 
-    assert ("not_comparable", reason) == (change.kind, change.judged.reason)
+    assert ("not_comparable", reason) == (change.kind, change.reason)
     apparent = None if after == "deterministic" else "improved" if turned else "regressed"
-    assert apparent == change.judged.apparent
+    assert apparent == change.apparent
 
 
 ELSEWHERE = {mode: {**it, "LD_LIBRARY_PATH": "/elsewhere"} for mode, it in ENVIRONMENT.variables.items()}
@@ -130,7 +130,7 @@ def test_what_matters_of_a_machine(device: str, changed: dict[str, Any], reason:
         for it in ({"gpu": "H100"}, {"gpu": "H100", **changed})
     )
 
-    assert pair_of(old, new).changes[0].judged.reason == reason
+    assert pair_of(old, new).changes[0].reason == reason
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_rows_of_one_run_alone(few: dict[str, Any], many: dict[str, Any], detail
     more = run_of(*rows, name="many", settings=replace(SETTINGS, **many))
 
     for pair, kind in ((pair_of(less, more), "added"), (pair_of(more, less), "removed")):
-        judged = pair.changes[1].judged
+        judged = pair.changes[1]
         assert judged.kind == ("not_comparable" if detail else kind)
         assert (judged.reason, judged.detail) == (("not_asked_for", detail) if detail else (None, ""))
 
@@ -183,7 +183,7 @@ def test_rows_of_parts_that_a_file_lacks_are_not_removed(plan: dict[str, Any], l
     few = replace(few, run=replace(few.run, header=header))
 
     for pair, kind in ((pair_of(whole, few), "removed"), (pair_of(few, whole), "added")):
-        (judged,) = (change.judged for change in pair.changes if change.judged.kind != "same")
+        (judged,) = (change for change in pair.changes if change.kind != "same")
         assert judged.kind == ("not_comparable" if lacks else kind)
         assert judged.detail == (f"few lacks {lacks}, where the row would be" if lacks else "")
 

@@ -93,7 +93,7 @@ def test_simulated_runs_are_compared(run: Path, tmp_path: Path) -> None:
         observed("torch.nn.ReflectionPad2d", "on", lambda it: it["simulated"]["cpu"].update(agrees=True))(one)
 
     (pair,) = compare(load([str(run), str(changed(tmp_path / "new.jsonl", mend))])).pairs
-    told = {change.row.spec: change.judged for change in pair.changes if change.kind != "same"}
+    told = {change.row.spec: change for change in pair.changes if change.kind != "same"}
     assert {spec: (it.kind, it.confirmed, it.detail) for spec, it in told.items()} == {
         "torch.nn.AdaptiveMaxPool3d": (
             "improved",

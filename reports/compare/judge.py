@@ -83,7 +83,8 @@ class JudgedRow(Struct, frozen=True, kw_only=True):
     reason: Reason | None = None  # why the row is not comparable
     apparent: Kind | None = None  # what the findings alone would make of a row that is not comparable
     tests: tuple[RateTest, ...] = ()  # where a run saw it differ
-    of_flag: Kind | None = None  # the class that the flag off and on alone give; None: the same one
+    # The class that the flag off and on alone give, whatever chosen modes, references and properties show; None: not told apart.
+    of_flag: Kind | None = None
     # The modes whose verdicts carry it: those of the flag, or one that was chosen.
     carried: tuple[Mode, ...] = ()
 
@@ -98,12 +99,11 @@ class JudgedRow(Struct, frozen=True, kw_only=True):
         return self.reason == "too_few_executions" and all(test.chance for test in self.tests)
 
 
-class Change(Struct, frozen=True, kw_only=True):
-    """One row of two runs."""
+class Change(JudgedRow, frozen=True, kw_only=True):
+    """One row of two runs, and what became of it."""
 
     old: MatrixRow | None  # None: not planned
     new: MatrixRow | None
-    judged: JudgedRow
 
     @property
     def latest(self) -> MatrixRow:
@@ -118,32 +118,21 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.latest.row
 
     @property
-    def kind(self) -> Kind:
-        """The class of the change."""
-        return self.judged.kind
-
-    @property
     def words(self) -> str:
         """The class, with what must not be read without it."""
-        judged = self.judged
-        if judged.apparent is not None:
-            return f"{judged.kind} (seems {judged.apparent})"
-        return f"{judged.kind} (unconfirmed)" if judged.confirmed is False else judged.kind
-
-    @property
-    def of_flag(self) -> Kind:
-        """What became of the row with the flag off and on, whatever chosen modes, references and properties show."""
-        return self.judged.of_flag or self.kind
+        if self.apparent is not None:
+            return f"{self.kind} (seems {self.apparent})"
+        return f"{self.kind} (unconfirmed)" if self.confirmed is False else self.kind
 
     @property
     def differs(self) -> bool:
         """Whether the runs' findings are a change, be it comparable or not."""
-        return self.kind in CHANGES or self.judged.apparent is not None
+        return self.kind in CHANGES or self.apparent is not None
 
     @property
     def alike(self) -> bool:
         """Whether both runs computed the same, so that bits and times of the two can be held against each other."""
-        return self.judged.reason not in UNLIKE
+        return self.reason not in UNLIKE
 
     @property
     def bits(self) -> dict[Mode, bool]:

@@ -265,7 +265,7 @@ def _op(name: str, rows: Sequence[View]) -> View:
 
 def _rank(change: Change) -> tuple[int, bool]:
     """Return how bad a change is; what only seems to be one stands behind those that are."""
-    return CLASS[change.judged.seeming].rank, change.judged.apparent is not None
+    return CLASS[change.seeming].rank, change.apparent is not None
 
 
 _FACTS = ("family", "spec", "op", "case", "direction", "dtype", "device", "provokes", "why")
@@ -297,8 +297,8 @@ def _moment(one: View, facts: Tables) -> int:
     if change is not None:
         became = facts.place(
             "became",
-            **fields_of(change.judged, "kind", "detail", "reason"),
-            seems=change.judged.apparent,
+            **fields_of(change, "kind", "detail", "reason"),
+            seems=change.apparent,
             words=change.words,
             bits=change.bits_words,
             redocumented=one.redocumented,
@@ -342,11 +342,10 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
     for kind in order:
         for pair in comparison.pairs:
             for change in pair.changes:
-                judged, row = change.judged, change.row
-                seems = judged.apparent == kind and not judged.chance
-                if not _is_churn(change) and (judged.kind == kind or seems):
+                row, seems = change.row, change.apparent == kind and not change.chance
+                if not _is_churn(change) and (change.kind == kind or seems):
                     found = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))
-                    detail = f"; {judged.detail}" if judged.detail else ""
+                    detail = f"; {change.detail}" if change.detail else ""
                     text = f"{row.id}: {found} ({pair.name}){detail}"
                     yield Failure(pair, change.words, text, row.spec, (row.id,))
             for one in (it for it in pair.likely if it.kind == kind):
@@ -361,7 +360,7 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
             text = f"{what}, of {of}: each release draws its own samples ({pair.name})"
             yield Failure(pair, "other samples", text, "samples", tuple(it.row.id for it in churn))
     for pair in (it for it in comparison.pairs if not it.compared):
-        reasons = Counter(change.judged.reason for change in pair.changes if change.judged.reason is not None)
+        reasons = Counter(change.reason for change in pair.changes if change.reason is not None)
         counted = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         why = "; ".join(f"{obstacle.reason}: {obstacle.detail}" for obstacle in pair.obstacles)
         why = why or (f"no row can be compared ({counted})" if counted else "no row is in both")
@@ -406,7 +405,7 @@ def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
     told = {id_ for one in failed for id_ in one.ids}
     for change in (change for change in pair.changes if change.row.id not in told):
         row = change.row
-        text = f"{change.words}: {change.judged.reason}: {change.judged.detail}"
+        text = f"{change.words}: {change.reason}: {change.detail}"
         state: State = "skipped" if change.kind == "not_comparable" else "passed"
         yield case_of(row.spec, row.id.removeprefix(f"{row.spec}:"), state, text)
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import click
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from detmatrix.reports.compare.comparable import (
     NotComparable,
@@ -243,12 +243,11 @@ class Again(Struct, frozen=True, kw_only=True, dict=True):
 
 def open_to_doubt(change: Change) -> bool:
     """Tell whether a row seems to differ between two runs, in its class or in its rates, without proof."""
-    judged = change.judged
     if change.old is None or change.new is None:
         return False
-    if judged.kind == "same":
-        return any(test.differ for test in judged.tests)
-    return judged.confirmed is False or (judged.apparent is not None and judged.reason in _OPEN)
+    if change.kind == "same":
+        return any(test.differ for test in change.tests)
+    return change.confirmed is False or (change.apparent is not None and change.reason in _OPEN)
 
 
 def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again | None) -> JudgedRow:
@@ -359,7 +358,7 @@ class Pair(Struct, frozen=True, kw_only=True):
     @property
     def unconfirmed(self) -> int:
         """How many changes are still to be confirmed."""
-        return sum(change.judged.confirmed is False for change in self.changes)
+        return sum(change.confirmed is False for change in self.changes)
 
     @property
     def compared(self) -> int:
@@ -379,15 +378,15 @@ class Pair(Struct, frozen=True, kw_only=True):
     def likely(self) -> list[View]:
         """The ops of which several rows seem to have changed in one way: each by chance for all that is known, not all together."""
         seeming = grouped(
-            ((change.judged.apparent, change.row.op), change)
+            ((change.apparent, change.row.op), change)
             for change in self.changes
-            if change.judged.apparent is not None and change.judged.chance
+            if change.apparent is not None and change.chance
         )
         found = []
         for (kind, op), changes in seeming.items():
             # All rows of the op count, not those alone that were picked because they differ.
-            every = [it for change in self.changes if change.row.op == op for it in change.judged.tests]
-            modes = dict.fromkeys(test.mode for change in changes for test in change.judged.tests)
+            every = [it for change in self.changes if change.row.op == op for it in change.tests]
+            modes = dict.fromkeys(test.mode for change in changes for test in change.tests)
             tests = [together([test for test in every if test.mode == mode]) for mode in modes]
             apart = [test for test in tests if test is not None and test.differ]
             if apart and len(changes) > 1:
@@ -457,7 +456,11 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
 
     # Those that are gone last.
     both = ((before.get(key), after.get(key)) for key in {**after, **before})
-    changes = tuple(Change(old=was, new=row, judged=judged(was, row)) for was, row in both)
+    changes = tuple(
+        Change(**asdict(one) | {"of_flag": one.of_flag or one.kind}, old=was, new=row)
+        for was, row in both
+        for one in [judged(was, row)]
+    )
     lists = lists_of(old), lists_of(new)
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
     # A build for CUDA is compiled otherwise for the CPU, too.
@@ -551,5 +554,5 @@ def _doubtful(
         rows_here(one.run, [*doubtful], spec_files) for one in (pair.old, pair.new)
     )
     there = [key for key in doubtful if key in old and key in new]
-    between = any(test.unit == "processes" for key in there for test in doubtful[key].judged.tests)
+    between = any(test.unit == "processes" for key in there for test in doubtful[key].tests)
     return ([old[key] for key in there], [new[key] for key in there]), left | also_left, between

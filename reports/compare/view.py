@@ -196,7 +196,7 @@ def _run(one: Matrix) -> View:
 
 def _pair(pair: Pair) -> View:
     """Return what is shown of two runs; its rows are made as a format gets to them, and once."""
-    tests = [(change, test) for change in pair.changes for test in change.judged.tests]
+    tests = [(change, test) for change in pair.changes for test in change.tests]
     bits = [change for change in pair.changes if change.other_bits]
     again, cost, ops = _again(pair), pair.cost, _by_op(pair)
     words_of = {change.row.key: change.words for change in pair.changes}
@@ -245,7 +245,7 @@ def _pair(pair: Pair) -> View:
         doubts=(
             _doubt(pair, reason, some)
             for reason in REASON_MEANING
-            if (some := [it for it in pair.of("not_comparable") if it.judged.reason == reason])
+            if (some := [it for it in pair.of("not_comparable") if it.reason == reason])
         ),
         tests=len(tests),
         told_apart=sum(test.differ for _, test in tests),
@@ -259,20 +259,20 @@ def _pair(pair: Pair) -> View:
 
 
 def _row(pair: Pair, change: Change) -> View:
-    row, judged = change.row, change.judged
+    row = change.row
     listed = [documented(row, lists.claims) for lists in pair.lists]
     measured = pair.again.rows.get(row.key) if pair.again else None
     return View(
         {
             **fields_of(row, "spec", "case", "direction", "dtype", "device"),
-            "class": judged.kind,
-            "confirmed": judged.confirmed,
-            "seems": judged.apparent,
-            "reason": judged.reason,
-            "detail": judged.detail or None,
+            "class": change.kind,
+            "confirmed": change.confirmed,
+            "seems": change.apparent,
+            "reason": change.reason,
+            "detail": change.detail or None,
             "from": change.old and {**_seen(change.old), "documented": listed[0]},
             "to": change.new and {**_seen(change.new), "documented": listed[1]},
-            "tests": [test.view for test in judged.tests],
+            "tests": [test.view for test in change.tests],
             "again": measured and {"from": _seen(measured[0]), "to": _seen(measured[1])},
             "other_bits": change.other_bits,
             **({"bits_moved": far} if (far := change.moved) else {}),
@@ -284,7 +284,7 @@ def _row(pair: Pair, change: Change) -> View:
             arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new)),
             *_modes(change.old or change.latest, change.latest),
             arrow(*listed),
-            judged.detail or NONE,
+            change.detail or NONE,
         ],
     )
 
@@ -315,7 +315,7 @@ def _again(pair: Pair) -> View | None:
     again = pair.again
     if again is None:
         return None
-    changes = {change.row.key: change.judged for change in pair.changes}
+    changes = {change.row.key: change for change in pair.changes}
     judged = [changes[key] for key in again.rows]
     confirmed = sum(one.confirmed is True for one in judged)
     same = sum(one.kind == "same" for one in judged)
@@ -348,16 +348,14 @@ def _again(pair: Pair) -> View | None:
 
 def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
     """Return rows that one reason keeps from being compared: those that seem to have changed, the worst first, then others."""
-    details = grouped((it.judged.detail, it.row.id) for it in changes if it.judged.apparent is None)
+    details = grouped((it.detail, it.row.id) for it in changes if it.apparent is None)
     # What stands against all rows needs no list of them.
     of_all = {obstacle.detail for obstacle in pair.obstacles}
     return View(
         {},
         reason=reason,
         rows=len(changes),
-        seeming=[
-            _row(pair, change) for kind in MOVES for change in changes if change.judged.apparent == kind
-        ],
+        seeming=[_row(pair, change) for kind in MOVES for change in changes if change.apparent == kind],
         others=[(detail, ids, detail in of_all) for detail, ids in details.items()],
     )
 
@@ -365,7 +363,7 @@ def _doubt(pair: Pair, reason: Reason, changes: Sequence[Change]) -> View:
 def _step(pair: Pair) -> tuple[int | str, ...]:
     """Return what the table of the steps tells of one, in the order of its columns."""
     counts = pair.counts
-    seeming = sum(change.judged.apparent is not None for change in pair.changes)
+    seeming = sum(change.apparent is not None for change in pair.changes)
     possible = f"{counts['not_comparable']} ({several(seeming, 'possible change')})" if seeming else ""
     unmeasured = sum(one.unmeasured for one in pair.claims)
     return (
@@ -381,14 +379,14 @@ def _by_op(pair: Pair) -> list[dict[str, Any]]:
     """Return what changed, the worst first, and then what only seems to have; ten rows of one op once."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for change in (it for kind in (*MOVES, "not_comparable") for it in pair.of(kind)):
-        row, judged = change.row, change.judged
-        if judged.seeming not in MOVES:
+        row = change.row
+        if change.seeming not in MOVES:
             continue
         before, after = (one.finding if one else NOT_PLANNED for one in (change.old, change.new))
         found = arrow(before, after)
         # Of a row that has the same finding in both runs it says what else changed.
-        if before == after or judged.apparent is not None:
-            found = f"{found}: {judged.detail}"
+        if before == after or change.apparent is not None:
+            found = f"{found}: {change.detail}"
         listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
         key = (row.spec, change.words, found, listed)
         rows.setdefault(key, []).append(row.id.removeprefix(f"{row.spec}:"))
