@@ -87,6 +87,8 @@ def reads_unwritten(x: Any) -> Any:
     return left
 
 
+# Ops that are given the number of the call.
+_COUNTED: tuple[Callable[..., Any], ...] = (under_stress, after_a_pause, when_forced)
 # What each op depends on; the last ones compute nothing.
 _SIMPLE: dict[str, Callable[[Any], Any]] = {
     "by_threads": lambda x: x + _torch().get_num_threads(),
@@ -102,9 +104,10 @@ _SIMPLE: dict[str, Callable[[Any], Any]] = {
 def _spec(
     function: Callable[..., Any], name: str = "", *, constant: str = "", backward: bool = False
 ) -> OpSpec:
-    counted = function in (under_stress, after_a_pause, when_forced)
     case = Case(
-        inputs=lambda t: call(t.leaf(t.normal(4096)), *([itertools.count(1)] if counted else [])),
+        inputs=lambda t: call(
+            t.leaf(t.normal(4096)), *([itertools.count(1)] if function in _COUNTED else [])
+        ),
         provokes="planted",
         constant=constant,
     )
@@ -118,7 +121,7 @@ def _spec(
 
 
 SPECS = (
-    *map(_spec, (under_stress, after_a_pause, when_forced, ends_when_forced, two_alerts, reads_unwritten)),
+    *(_spec(function) for function in (*_COUNTED, ends_when_forced, two_alerts, reads_unwritten)),
     *(_spec(function, name) for name, function in _SIMPLE.items()),
     _spec(lambda x: x * 0 + 1, "zero_gradient", backward=True),
     _spec(_SIMPLE["zeros"], "zeros_declared", constant="it subtracts a tensor from itself"),

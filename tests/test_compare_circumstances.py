@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import Reason, of_rows
 from detmatrix.reports.compare.judge import Kind
-from detmatrix.reports.compare.page import failures, markdown
+from detmatrix.reports.compare.page import RENDERERS, failures
 from detmatrix.reports.compare.runs import Measured, compare, compare_claims, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.tables import documented_claims, parse_claims
@@ -307,7 +307,7 @@ def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
 
     assert (pair.counts["improved"], moved.measured, moved.unmeasured) == (1, "same", True)
     assert pair.undocumented == ()
-    shown = "".join(markdown(compare([old, new])))
+    shown = "".join(RENDERERS["md"](compare([old, new])))
     assert re.search(r"\| moved .*\| same +\| 1 same: deterministic", shown)
 
 

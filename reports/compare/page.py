@@ -23,8 +23,6 @@ from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words,
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair, arrow, compare, measure_again
 from detmatrix.reports.compare.view import (
-    NOT_PLANNED,
-    STEP,
     build_notes,
     finding_notes,
     finding_words,
@@ -170,25 +168,21 @@ def _line(seen: Sequence[tuple[Matrix, RunLists, MatrixRow | None, Change | None
     )
 
 
-def markdown(comparison: Comparison) -> Iterator[str]:
-    """Yield for people what is worse first, then what else changed, then what could not be told."""
+def _for_people(comparison: Comparison) -> View:
+    """Return what is shown of a comparison, with the timeline of each kind of device."""
     report = view_of(comparison)
-    return markdown_pieces("compare", View(report, **vars(report), tables=_timelines(report)))
+    return View(report, **vars(report), tables=_timelines(report))
 
 
 def block(comparison: Comparison) -> Iterator[str]:
     """Yield two small tables for a Markdown file that is about something else: each step, and what changed in it."""
-    report = view_of(comparison)
-    return markdown_pieces(
-        "compare_block", View(report, **vars(report), tables=_timelines(report), heads=STEP)
-    )
+    return markdown_pieces("compare_block", _for_people(comparison))
 
 
 def render(comparison: Comparison) -> Iterator[str]:
     """Yield the page in pieces."""
-    report = view_of(comparison)
-    tables = _timelines(report)
-    rows = [row for table in tables for row in table.rows]
+    report = _for_people(comparison)
+    rows = [row for table in report.tables for row in table.rows]
     counts = Counter(chain.from_iterable(row.choices for row in rows))
     # What an address names each row by: its id, numbered where several kinds of device have it.
     known, anchors = Counter[str](), dict[tuple[object, str], str]()
@@ -201,7 +195,7 @@ def render(comparison: Comparison) -> Iterator[str]:
         "compare",
         words=words,
         styles=("ops",),
-        report=View(report, **vars(report), tables=tables),
+        report=report,
         page=View(
             {},
             matrices=comparison.matrices,
@@ -214,8 +208,7 @@ def render(comparison: Comparison) -> Iterator[str]:
                 if counts[choice] or choice in {"", "all"}
             ],
             families=sorted({one.row.family for one in rows}),
-            facts=_facts(tables),
-            step_heads=STEP,
+            facts=_facts(report.tables),
             class_sign={kind: word.sign for kind, word in CLASS.items()},
             # Environment and settings of all runs side by side: label, a text per run, whether they differ.
             circumstances=[
@@ -223,7 +216,6 @@ def render(comparison: Comparison) -> Iterator[str]:
                 for name in dict.fromkeys(name for one in phrases for name in one)
                 if name != "run file"
             ],
-            not_planned=NOT_PLANNED,
             TIMES=TIMES,
         ),
     )
@@ -412,7 +404,8 @@ def _cases(pair: Pair, failed: Sequence[Failure]) -> Iterator[Case]:
 
 RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
     "text": lambda comparison: text_pieces("compare", view_of(comparison)),
-    "md": markdown,
+    # What is worse first, then what else changed, then what could not be told.
+    "md": lambda comparison: markdown_pieces("compare", _for_people(comparison)),
     "html": render,
     # One row per line.
     "json": lambda comparison: chain(

@@ -37,17 +37,6 @@ from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, MODE_FINDING_MEANING, WORST_FIRST
 
 NOT_PLANNED = "not planned"
-
-STEP = (
-    "from → to",
-    "rows compared",
-    "regressed",
-    "improved",
-    "changed",
-    "not comparable",
-    "with other bits",
-    "changed bullets",
-)
 # The format of run files that brought digests of another kind.
 _DIGESTS = 5
 _NAMED = 8  # ops in the first sentence
@@ -158,6 +147,15 @@ def view_of(comparison: Comparison) -> View:
         caveats=list(_caveats(comparison)),
         notes=list(_notes(comparison)),
         cost_meaning=COST_MEANING,
+        not_planned=NOT_PLANNED,
+        step_heads=[
+            "from → to",
+            "rows compared",
+            *MOVES,
+            "not comparable",
+            "with other bits",
+            "changed bullets",
+        ],
         # Schedules are no samples of a rate.
         rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,
     )
