@@ -261,10 +261,10 @@ class OverloadIndex:
     """Finds the rows that reach an overload."""
 
     def __init__(self, matrices: Sequence[Matrix]) -> None:
-        self._rows: dict[str, list[tuple[int, int, int, Matrix, MatrixRow]]] = {}
-        for name, among, matrix, row in _reaching(matrices):
-            places = self._rows.setdefault(name, [])
-            places.append((FINDINGS.index(row.finding), among, len(places), matrix, row))
+        self._rows = grouped(
+            (name, (FINDINGS.index(row.finding), among, place, matrix, row))
+            for place, (name, among, matrix, row) in enumerate(_reaching(matrices))
+        )
 
     def place(self, root: Root) -> dict[str, Any] | None:
         """Return the row that says most of an op: of its direction, that does as it did, with the worst finding."""

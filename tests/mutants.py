@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -255,49 +255,48 @@ def _scripts(one: Matrix) -> Iterator[str]:
                 yield invariance_script(INPUT_SOURCE, planned, one.run.header, what)
 
 
-def _explained(form: str, one: Matrix) -> Iterator[str]:
+def _explained(form: str, one: Matrix, _: Matrix) -> Iterator[str]:
     lists = {"2.13.0": list(one.run.header.claims)}
     for name in {planned.row.spec: None for planned in one.rows}:
         about = replace(one, rows=tuple(planned for planned in one.rows if planned.row.spec == name))
         yield from EXPLAINED[form](explained(KnownOp(name, (name,), (name,), ()), lists, [about]))
 
 
-def _known(one: Matrix) -> str:
-    rows = [planned.row for planned in one.rows]
-    return repr(
-        op_called(rows[0].spec, rows, [name for claim in one.run.header.claims for name in claim.targets])
-    )
-
-
-def _compared(form: str, *sides: Matrix) -> Iterator[str]:
-    return COMPARISONS[form](compare_runs(list(sides)))
-
-
-Action = Callable[[Matrix, Matrix], Iterator[str] | Sequence[str]]
+Action = Callable[[Matrix, Matrix], Iterable[str]]
 
 
 def actions() -> dict[str, Action]:
     """Return what commands do with a run, given it and the run it was before it was changed."""
-    found: dict[str, Action] = {"repro": lambda one, _: _scripts(one)}
-    for name, render in [*REPORTS.items(), *LONG.items()]:
-        found[f"report {name}"] = lambda one, _, render=render: render([one])  # type: ignore[misc]
-    for name, docs in DOCS.items():
-        found[f"docs {name}"] = lambda one, _, docs=docs: list(docs(join([one])))  # type: ignore[misc]
-    found["merge"] = lambda one, _: _merged(Path(one.run.path))
-    for name in EXPLAINED:
-        found[f"explain {name}"] = lambda one, _, name=name: _explained(name, one)  # type: ignore[misc]
-    found["explain, whose op"] = lambda one, _: _known(one)
-    found["report --fail-on"] = lambda one, _: failing_line([one], FINDINGS) or ""
-    found["compare --fail-on"] = lambda one, base: (
-        [*map(str, failures(compare_runs([base, one]), FAILS["change"]))] or "nothing"
+    shown: dict[str, tuple[Mapping[str, Callable[[Any], Iterable[str]]], Callable[[Matrix, Matrix], Any]]] = {
+        "report": (REPORTS | LONG, lambda one, _: [one]),
+        "docs": (DOCS, lambda one, _: join([one])),
+        "coverage": (COVERAGES, lambda one, _: coverages([one])),
+        "compare": (COMPARISONS, lambda one, base: compare_runs([base, one])),
+        "compare back": (COMPARISONS, lambda one, base: compare_runs([one, base])),
+    }
+    return {
+        **{
+            f"{command} {form}": partial(lambda render, of, *runs: render(of(*runs)), render, of)
+            for command, (renderers, of) in shown.items()
+            for form, render in renderers.items()
+        },
+        **{f"explain {form}": partial(_explained, form) for form in EXPLAINED},
+        "explain, whose op": _known,
+        "repro": lambda one, _: _scripts(one),
+        "merge": lambda one, _: _merged(Path(one.run.path)),
+        "report --fail-on": lambda one, _: failing_line([one], FINDINGS) or "",
+        "compare --fail-on": lambda one, base: (
+            [*map(str, failures(compare_runs([base, one]), FAILS["change"]))] or "nothing"
+        ),
+        "docs --check": lambda one, _: drift_lines(join([one])),
+    }
+
+
+def _known(one: Matrix, _: Matrix) -> str:
+    rows = [planned.row for planned in one.rows]
+    return repr(
+        op_called(rows[0].spec, rows, [name for claim in one.run.header.claims for name in claim.targets])
     )
-    found["docs --check"] = lambda one, _: list(drift_lines(join([one])))
-    for name, cover in COVERAGES.items():
-        found[f"coverage {name}"] = lambda one, _, cover=cover: cover(coverages([one]))  # type: ignore[misc]
-    for name in COMPARISONS:
-        found[f"compare {name}"] = partial(lambda name, one, base: _compared(name, base, one), name)
-        found[f"compare back {name}"] = partial(_compared, name)
-    return found
 
 
 def _merged(path: Path) -> Iterator[str]:
