@@ -25,7 +25,6 @@ from detmatrix.scanner.observations.parts import machine_of, part_without
 from detmatrix.scanner.observations.records import (
     MODES,
     Environment,
-    Header,
     Mode,
     Observation,
     Row,
@@ -183,15 +182,11 @@ def of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
     if before.settings.perturb != after.settings.perturb:
         text = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
         yield NotComparable("other_perturbations", f"{text[0]} → {text[1]}")
-    schedules = _schedules(before), _schedules(after)
+    # How many schedules of each class a simulated row has.
+    of = [header.environment.simulated for header in (before, after)]
+    schedules = [", ".join(f"{name} {n}" for name, n in it.executions.items()) if it else "" for it in of]
     if schedules[0] != schedules[1]:
         yield NotComparable("other_perturbations", " → ".join(schedules))
-
-
-def _schedules(header: Header) -> str:
-    """Say how many schedules of each class a simulated row has."""
-    of = header.environment.simulated
-    return ", ".join(f"{name} {count}" for name, count in of.executions.items()) if of else ""
 
 
 def _threads(environment: Environment) -> str:
@@ -316,7 +311,9 @@ def fisher(one: Rate, other: Rate) -> float:
     With the margins fixed, the p-value is the probability of all tables that are no more likely than this one. The
     weights are whole numbers, so that "no more likely" needs no tolerance.
     """
-    one, other = _scaled(one), _scaled(other)
+    one, other = (
+        Rate(it.differing * _MOST // it.compared, _MOST) if it.compared > _MOST else it for it in (one, other)
+    )
     total = one.differing + other.differing
     seen = math.comb(one.compared, one.differing) * math.comb(other.compared, other.differing)
     # Python divides whole numbers of any size correctly rounded.
@@ -331,12 +328,6 @@ def _weights(one: int, other: int, total: int) -> Iterator[int]:
     for k in range(low, high + 1):
         yield weight
         weight = weight * (one - k) * (total - k) // ((k + 1) * (other - total + k + 1))
-
-
-def _scaled(rate: Rate) -> Rate:
-    if rate.compared <= _MOST:
-        return rate
-    return Rate(rate.differing * _MOST // rate.compared, _MOST)
 
 
 def _within(observations: Sequence[Observation]) -> Rate:
