@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import Struct
@@ -75,47 +74,34 @@ _CHOICES: dict[str, str] = {
 _NO_LISTS = "no lists"
 
 
-def _timelines(report: View) -> list[View]:
-    """Return of each kind of device of which there are two runs what became of its rows, those that changed most first."""
-    return [
-        _timeline(steps, [run for run in report["runs"] if run.record.kind == kind])
-        for kind in dict.fromkeys(run.record.kind for run in report["runs"])
-        if (steps := [step for step in report["pairs"] if step.record.new.kind == kind])
-    ]
-
-
-def _timeline(steps: Sequence[Any], runs: Sequence[Any]) -> View:
-    pairs = [step.record for step in steps]
-    matrices = [run.record for run in runs]
-    lists = [pairs[0].lists[0], *(pair.lists[1] for pair in pairs)]
-    by_run = [{row.row.key: row for row in one.rows} for one in matrices]
-    changes = [{}, *({change.row.key: change for change in pair.changes} for pair in pairs)]
-    # The latest run says in which order the rows stand.
-    rows = [
-        _line(
-            [
-                *zip(
-                    matrices,
-                    lists,
-                    (it.get(key) for it in by_run),
-                    (it.get(key) for it in changes),
-                    strict=True,
-                )
-            ]
+def _timelines(report: View) -> Iterator[View]:
+    """Yield of each kind of device of which there are two runs what became of its rows, those that changed most first."""
+    for kind in dict.fromkeys(run.record.kind for run in report["runs"]):
+        runs = [run for run in report["runs"] if run.record.kind == kind]
+        steps = [step for step in report["pairs"] if step.record.new.kind == kind]
+        if not steps:
+            continue
+        pairs, matrices = [step.record for step in steps], [run.record for run in runs]
+        lists = [pairs[0].lists[0], *(pair.lists[1] for pair in pairs)]
+        by_run = [{row.row.key: row for row in one.rows} for one in matrices]
+        changes = [{}, *({change.row.key: change for change in pair.changes} for pair in pairs)]
+        columns = [*zip(matrices, lists, by_run, changes, strict=True)]
+        # The latest run says in which order the rows stand.
+        rows = [
+            _line([(one, its, found.get(key), changed.get(key)) for one, its, found, changed in columns])
+            for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
+        ]
+        rows.sort(key=lambda row: (not row.is_other, -row.changed, -len(row.turns)))
+        yield View(
+            {},
+            runs=runs,
+            steps=steps,
+            rows=rows,
+            differing=[row for row in rows if row.turns],
+            device=matrices[-1].device,
+            labels=_labels(matrices),
+            ops=_ops(rows),
         )
-        for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
-    ]
-    rows.sort(key=lambda row: (not row.is_other, -row.changed, -len(row.turns)))
-    return View(
-        {},
-        runs=runs,
-        steps=steps,
-        rows=rows,
-        differing=[row for row in rows if row.turns],
-        device=matrices[-1].device,
-        labels=_labels(matrices),
-        ops=_ops(rows),
-    )
 
 
 def _labels(matrices: Sequence[Matrix]) -> list[str]:
@@ -171,7 +157,7 @@ def _line(seen: Sequence[tuple[Matrix, RunLists, MatrixRow | None, Change | None
 def _for_people(comparison: Comparison) -> View:
     """Return what is shown of a comparison, with the timeline of each kind of device."""
     report = view_of(comparison)
-    return View(report, **vars(report), tables=_timelines(report))
+    return View(report, **vars(report), tables=[*_timelines(report)])
 
 
 def block(comparison: Comparison) -> Iterator[str]:
