@@ -271,14 +271,20 @@ class RateTest(Struct, frozen=True, dict=True):
         return f"{self.mode}: {self.old} → {self.new} further {self.unit} differed, p = {self.p:.2g}"
 
 
-def rate_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
-    """Compare what two runs saw of one row in one mode: observations that all ran, by process."""
-    unit: Unit = "executions"
-    before, after = _within(old), _within(new)
-    if not before.differing and not after.differing:
-        unit = "processes"
-        before, after = _between(old), _between(new)
-    return RateTest(mode, unit, before, after)
+def rate_test(
+    mode: Mode, old: Sequence[Observation], new: Sequence[Observation], *, processes: bool = False
+) -> RateTest:
+    """Compare what two runs saw of one row in one mode: observations that all ran, by process.
+
+    With *processes* those in which anything differed are counted, or where it did within none those that gave another output:
+    executions of one process are not independent, and what befell it befell them all.
+    """
+    sides = [_within(run) for run in (old, new)]
+    if not any(side.differing for side in sides):
+        return RateTest(mode, "processes", _between(old), _between(new))
+    if processes:
+        sides = [Rate(sum(_within([one]).differing > 0 for one in run), len(run)) for run in (old, new)]
+    return RateTest(mode, "processes" if processes else "executions", *sides)
 
 
 def together(tests: Sequence[RateTest]) -> RateTest | None:
@@ -291,18 +297,6 @@ def together(tests: Sequence[RateTest]) -> RateTest | None:
         for side in zip(*((test.old, test.new) for test in counted), strict=True)
     )
     return RateTest(counted[0].mode, "executions", *sides)
-
-
-def process_test(mode: Mode, old: Sequence[Observation], new: Sequence[Observation]) -> RateTest:
-    """Compare in how many processes anything differed; where it did within none, how many gave another output.
-
-    Executions of one process are not independent: what befell it befell them all.
-    """
-    test = rate_test(mode, old, new)
-    if test.unit == "processes":
-        return test
-    sides = (Rate(sum(_within([one]).differing > 0 for one in run), len(run)) for run in (old, new))
-    return RateTest(mode, "processes", *sides)
 
 
 def fisher(one: Rate, other: Rate) -> float:

@@ -5,7 +5,7 @@ The findings say what a change would be, ``class_of``; the evidence says whether
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -17,12 +17,11 @@ from detmatrix.reports.compare.comparable import (
     RateTest,
     Reason,
     moved,
-    process_test,
     rate_test,
 )
 from detmatrix.reports.matrix.columns import dependence_change
 from detmatrix.reports.render import View
-from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Observation, Row, digest_kind
+from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Row, digest_kind
 from detmatrix.scanner.verdicts.cells import COMPARED, Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.vocabulary import BESIDE, CURED, Finding, Word, meanings
@@ -367,7 +366,7 @@ def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRo
 
 def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
     """Say why the processes that differed do not carry a change though the executions do; ``None`` if they do."""
-    tests = list(_tests(old, new, process_test, judge(old, new).carried))
+    tests = list(_tests(old, new, judge(old, new).carried, processes=True))
     if not tests or any(test.differ for test in tests):
         return None
     return f"single processes may explain the difference: {'; '.join(map(str, tests))}"
@@ -376,16 +375,17 @@ def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
 def _tests(
     old: MatrixRow,
     new: MatrixRow,
-    test: Callable[[Mode, Sequence[Observation], Sequence[Observation]], RateTest] = rate_test,
     modes: Sequence[Mode] = WORKER_MODES,
+    *,
+    processes: bool = False,
 ) -> Iterator[RateTest]:
     """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
     for mode in modes:
         verdicts = {row.cell(mode).verdict for row in (old, new)}
         simulated = new.cell(mode).simulated
         if "nondeterministic" in verdicts and verdicts <= set(COMPARED) and not simulated:
-            sides = [[one for one in row.observations if one.mode == mode] for row in (old, new)]
-            yield test(mode, *sides)
+            before, after = ([it for it in row.observations if it.mode == mode] for row in (old, new))
+            yield rate_test(mode, before, after, processes=processes)
 
 
 def _without_finding(old: MatrixRow, new: MatrixRow) -> JudgedRow:
