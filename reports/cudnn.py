@@ -331,12 +331,7 @@ _REQUIRED = {
 
 
 def expected_engines(row: Row, torch: str) -> str:
-    """Return which engines of the cuDNN that a build requires a row may meet; nothing where nothing is recorded.
-
-    Args:
-        row: A row of the matrix.
-        torch: The build's version, with its CUDA: "2.9.1+cu128".
-    """
+    """Return which engines of the cuDNN that a build ("2.9.1+cu128") requires a row may meet; nothing where nothing is recorded."""
     cudnn = _REQUIRED.get(torch)
     if cudnn is None or not is_convolution(row):
         return ""

@@ -60,12 +60,7 @@ _FINDINGS: dict[WithFlag | None, Finding] = {
 
 
 def view_of(located: Located, runs: Sequence[str] = ()) -> View:
-    """Return the report of a program.
-
-    Args:
-        located: What its process found.
-        runs: Run files in which its ops are looked up; none: the recorded one of its release, if there is one.
-    """
+    """Return the report of a program, whose ops are looked up in *runs*, or in the recorded one of its release if there is one."""
     roots = in_order(located)
     heads, rows = table(located)
     index = (
@@ -205,9 +200,7 @@ def _own(op: str, rows: Iterable[MatrixRow]) -> list[MatrixRow]:
 def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int, str, MatrixRow | None]:
     """Return how an op ranks among suspects, what a simulated GPU showed of it, and the row that does.
 
-    Args:
-        own: Its rows.
-        others: Rows of other ops that reach it, those first that reach the fewest; they may hang on what else they reach.
+    Of *others*, which reach it, those come first that reach the fewest; they may hang on what else they reach.
     """
     for rows in (own, others):
         hangs = sorted(

@@ -409,11 +409,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def compare(matrices: Sequence[Matrix], again: Mapping[tuple[str, str], Again] | None = None) -> Comparison:
-    """Compare each run with the one before it on the same kind of device.
-
-    Args:
-        matrices: The runs, in the order in which they are to be compared.
-        again: What was measured again, by the names of the two runs.
+    """Compare each run with the one before it on the same kind of device; *again* is by the names of the two runs.
 
     Raises:
         UsageError: No two runs are of one kind of device.
@@ -488,12 +484,9 @@ def measure_again(
 ) -> dict[tuple[str, str], Again]:
     """Measure the rows again that seem to differ, and return them by the names of the two runs.
 
-    Args:
-        comparison: What the runs show.
-        pythons: An interpreter for each run, in their order.
-        runs: Executions per process; ``None``: as many as the scans had.
-        rounds: Processes of each run in each mode; ``None``: as many as the test takes.
-        spec_files: Files of the user's own specs that the command line names; those of run files do not run.
+    *pythons* is an interpreter for each run, in their order; *runs* are executions per process, by default as many as the scans
+    had, *rounds* processes of each run in each mode, by default as many as the test takes. Of the user's own specs those run that
+    the command line names, *spec_files*; those of run files do not.
 
     Raises:
         UsageError: There is not one interpreter for each run, or one of them cannot measure its run again.

@@ -395,10 +395,8 @@ def _by_op(pair: Pair) -> list[dict[str, Any]]:
 def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     """Say in a sentence what changed between two runs, and on which device."""
     moved = [one for one in changes if one["kind"] in MOVES]
-    same: dict[str, dict[str, None]] = {}
-    for one in moved[:_NAMED]:
-        same.setdefault(f"{one['kind']}: {one['finding']}", {})[one["op"]] = None
-    named = [f"{change}: {', '.join(ops)}" for change, ops in same.items()]
+    same = grouped((f"{one['kind']}: {one['finding']}", one["op"]) for one in moved[:_NAMED])
+    named = [f"{change}: {', '.join(dict.fromkeys(ops))}" for change, ops in same.items()]
     more = f"; {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
     old, new = (one.release for one in (pair.old, pair.new))
     device = pair.new.device if pair.new.simulated else pair.new.device.upper()
