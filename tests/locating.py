@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from detmatrix.scanner.locate.mode import LocateSettings
-from detmatrix.scanner.locate.session import Session
-from detmatrix.scanner.located import Located, Root
+from detmatrix.scanner.locate.session import Found, Session
+from detmatrix.scanner.located import Located, OpSite
 from detmatrix.scanner.programs.runs import RecordedRun, judge
 
 
@@ -22,15 +22,22 @@ def marked(module: ModuleType) -> dict[int, str]:
     return {number: one[1] for number, one in found.items() if one}
 
 
-def line(root: Root) -> int:
-    """Return the line of the user's file that a root is said to be at."""
-    assert root.site.line is not None
-    return root.site.line.line
+def line(site: OpSite | None) -> int:
+    """Return the line of the user's file that a call site is said to be at."""
+    assert site is not None
+    assert site.line is not None
+    return site.line.line
+
+
+def located(found: Found) -> Located:
+    """Return what a block that has ended found."""
+    assert found.located is not None
+    return found.located
 
 
 def recorded(*programs: Callable[[], Any]) -> tuple[list[RecordedRun], Located]:
     """Record runs of programs, one after the other; return them, and what was found in the first by itself."""
-    runs, located = [], []
+    runs, told = [], []
     with tempfile.TemporaryDirectory() as folder:
         for number, program in enumerate(programs):
             path = Path(folder, f"{number}.jsonl")
@@ -40,9 +47,9 @@ def recorded(*programs: Callable[[], Any]) -> tuple[list[RecordedRun], Located]:
                 program()
             finally:
                 session.stop()
-            located.append(session.located())
+            told.append(session.located())
             runs.append(RecordedRun(path))
-    return runs, located[0]
+    return runs, told[0]
 
 
 def held(*programs: Callable[[], Any]) -> Located:

@@ -17,8 +17,8 @@ import torch
 from detmatrix.scanner.locate import locate
 from detmatrix.scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a fixture, found by its name
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
-from detmatrix.scanner.locate.overloads import known
-from tests.locating import line, marked
+from detmatrix.scanner.locate.overloads import known, tensors
+from tests.locating import line, located, marked
 from tests.programs import behind, collective, nothing, planted, steady, transformer, unseeded
 
 OPS = planted.planted
@@ -38,9 +38,8 @@ def test_nothing_is_found_where_nothing_differs_and_the_program_computes_the_sam
         observed = [program() for _ in range(3)]
 
     assert str(found).startswith("No call site differed"), str(found)
-    assert found.located is not None
-    assert found.located.replayed > 60
-    assert found.located.outside == 0, str(found)
+    assert located(found).replayed > 60
+    assert located(found).outside == 0, str(found)
     torch.testing.assert_close(observed, [bare] * 3, rtol=0, atol=0)
 
 
@@ -48,9 +47,9 @@ def test_planted_roots_are_found_at_their_lines() -> None:
     """Every kind of them: returned, changed in place, in lists, second outputs, permuted, integers, sparse, backward."""
     with locate(replays=3) as found:
         planted.step()
-    roots = {(marked(planted)[line(root)], root.site.phase): root for root in found.roots}
+    roots = {(marked(planted)[line(root.site)], root.site.phase): root for root in found.roots}
 
-    assert {line(root) for root in found.roots} == set(marked(planted))
+    assert {line(root.site) for root in found.roots} == set(marked(planted))
     assert len(marked(planted)) >= 10
     # Also where the forward phase ran twice.
     assert ("under checkpointing", "forward") in roots
@@ -124,7 +123,7 @@ def test_a_backward_op_has_line_and_module_of_the_forward_call() -> None:
     assert (root.site.op, root.site.phase, root.site.node) == ("aten::cos", "backward", "SinBackward0")
     assert root.site.module == "Sequential.1"
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    assert "# root: by its backward" in lines[line(root) - 1]
+    assert "# root: by its backward" in lines[line(root.site) - 1]
 
 
 def test_a_hook_in_the_backward_part_has_a_line_of_its_own() -> None:
@@ -259,8 +258,7 @@ def test_ops_of_other_threads_are_counted() -> None:
         other.join()
 
     assert results == [3.0]
-    assert found.located is not None
-    assert (found.located.ops, found.located.thread_ops) == (0, 3)
+    assert (located(found).ops, located(found).thread_ops) == (0, 3)
     assert "Not looked at: 3 ops that other threads called." in str(found)
     assert "No op was looked at" in str(found)
     before = dict(vars(threading.Thread))
@@ -274,13 +272,8 @@ def test_memory_that_no_op_has_written_is_told_of() -> None:
     with locate() as found:
         behind.step()
 
-    assert found.roots == ()
-    assert found.located is not None
-    assert found.located.outside == 1
-    site = found.located.outside_site
-    assert site is not None
-    assert site.line is not None
-    assert site.line.line in marked(behind)
+    assert (found.roots, located(found).outside) == ((), 1)
+    assert line(located(found).outside_site) in marked(behind)
     assert "--runs 2 compares it" in str(found)
 
 
@@ -290,9 +283,7 @@ def test_communication_is_not_executed_again() -> None:
         total = collective.step()
 
     assert total == collective.step()
-    assert found.roots == ()
-    assert found.located is not None
-    assert found.located.processes == 1
+    assert (found.roots, located(found).processes) == ((), 1)
     assert "c10d::allreduce_" in str(found)
 
 
@@ -311,8 +302,7 @@ def test_no_root_in_a_hundred_thousand_ops() -> None:
             if found.ops >= 100_000:
                 break
 
-    assert found.located is not None
-    assert found.located.replayed > 80_000
+    assert located(found).replayed > 80_000
     assert found.roots == (), str(found)
 
 
@@ -353,11 +343,6 @@ def _samples(op: Any, dtype: torch.dtype) -> Iterator[LocateMode]:
 
 
 def _run(op: Any, sample: Any) -> None:
-    result = op(sample.input, *sample.args, **sample.kwargs)
-    outputs = [
-        one
-        for one in (result if isinstance(result, (tuple, list)) else [result])
-        if isinstance(one, torch.Tensor) and one.requires_grad
-    ]
+    outputs = [one for one in tensors(op(sample.input, *sample.args, **sample.kwargs)) if one.requires_grad]
     if outputs:
         torch.autograd.backward([one.abs().sum() if one.is_complex() else one.sum() for one in outputs])

@@ -32,7 +32,7 @@ from detmatrix.scanner.programs.process import of_all_ranks
 from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
 from tests.commands import Command
 from tests.conftest import refused
-from tests.locating import held, line, marked, recorded, roots_of
+from tests.locating import held, line, located, marked, recorded, roots_of
 from tests.programs import behind, collective, nothing, planted, steady, unseeded
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -217,7 +217,7 @@ def test_all_roots_are_told_and_no_others(name: str) -> None:
     assert ("or by itself" in text(found)) == any(one.numbers for one in found.roots)
     assert (found.partings != ()) == ("one run" in name)
     for words, module in (("PyTorch's", unseeded), ("numpy wrote", behind), ("another process", collective)):
-        assert words not in name or line(found.roots[0]) in marked(module)
+        assert words not in name or line(found.roots[0].site) in marked(module)
 
 
 def test_ops_are_no_roots_on_request() -> None:
@@ -227,12 +227,12 @@ def test_ops_are_no_roots_on_request() -> None:
         for place in range(2):
             OPS.total(OPS.add_count(torch.ones(3)) if place else torch.ones(3))
 
-    runs, located = recorded(program, program)
+    runs, alone = recorded(program, program)
 
-    assert [root.first for root in judge(runs, located).roots] == [2, 4]
-    assert [root.first for root in judge(runs, located, only_first=True).roots] == [2]
-    assert [root.first for root in judge(runs, located, ignored=["detmatrix_planted::total"]).roots] == [4]
-    assert judge(runs, located, ignored=["detmatrix_planted::total", _ADDED]).roots == ()
+    assert [root.first for root in judge(runs, alone).roots] == [2, 4]
+    assert [root.first for root in judge(runs, alone, only_first=True).roots] == [2]
+    assert [root.first for root in judge(runs, alone, ignored=["detmatrix_planted::total"]).roots] == [4]
+    assert judge(runs, alone, ignored=["detmatrix_planted::total", _ADDED]).roots == ()
 
 
 def test_an_op_without_memory_was_not_compared() -> None:
@@ -252,11 +252,11 @@ def test_unwritten_memory_is_one_root_however_it_differs() -> None:
         torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()
         torch.empty(40_000).fill_(2).sum()
 
-    runs, located = recorded(program, program)
+    runs, alone = recorded(program, program)
 
-    assert [root.cause for root in judge(runs, located).roots] == ["unwritten"]
+    assert [root.cause for root in judge(runs, alone).roots] == ["unwritten"]
     # As records are held against each other, which do not tell what was found in a run by itself.
-    assert {root.cause for root in judge(runs, replace(located, roots=())).roots} <= {"unwritten"}
+    assert {root.cause for root in judge(runs, replace(alone, roots=())).roots} <= {"unwritten"}
 
 
 def test_programs_that_part_are_told_with_both_call_sites() -> None:
@@ -530,11 +530,10 @@ def test_ranks_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             for _ in range(rank + 1):
                 OPS.add_count(torch.ones(3))
             OPS.add_count(torch.ones(4)) if rank else None
-        assert block.located is not None
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         reason = f"of rank {rank}"
         left_out: dict[str, Any] = {"left_out": {reason: 1}, "left_out_ops": {reason: (f"mine::{rank}",)}}
-        found[rank] = of_all_ranks(replace(block.located, processes=rank, **left_out))
+        found[rank] = of_all_ranks(replace(located(block), processes=rank, **left_out))
 
     assert found[1] is None
     assert found[0] is not None
