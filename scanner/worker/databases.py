@@ -116,10 +116,8 @@ class Trials:
         nothing = NothingToCompareError if direction == "forward" else InvalidCaseError
         try:
             self.execute(case, direction, "")
-        except nothing:
-            return False
-        except Exception:  # noqa: BLE001 - what goes wrong is for the row to say
-            return True
+        except Exception as error:  # noqa: BLE001 - what else goes wrong is for the row to say
+            return not isinstance(error, nothing)
         return True
 
     def enlarged(self, case: str, sample: Sample, needs: str) -> Enlargement | None:
