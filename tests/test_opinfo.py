@@ -260,15 +260,16 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A table of ten rows that receive thousands of gradients is one thread's work, one of 370 is that of two."""
+    monkeypatch.setattr("detmatrix.scanner.worker.threads._PATIENCE", 5.0)  # beside other tests
     shared = _enlarged(f"opinfo:{name}")
-    found = []
+    counts, found = databases.working_threads, []
     for threads in (None, 1):
         monkeypatch.setattr(databases, "working_threads", lambda phase, threads=threads: (phase(), threads))
         rows = databases.entry_rows(
             f"opinfo:{name}", device="cpu", seed=0, dtypes=None, samples=2, trial=True
         )["rows"]
         found.append({row["case"]: row["enlargement"] for row in rows if row["provoked"] == "enlarged"})
-    monkeypatch.undo()
+    monkeypatch.setattr(databases, "working_threads", counts)
 
     # Where nobody can tell, or no recipe is better than another, the first one is taken.
     first, alone = found
