@@ -43,6 +43,8 @@ from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
 from tests.evidence_runs import FORCING, controls, cost, evidence_run, sentinel, timing
 from tests.mutants import INPUT_SOURCE, base_run
+from tests.overload_runs import DISPATCHES, KERNELS, RAISING, ROWS
+from tests.overload_runs import SETTINGS as OVERLOADS
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
@@ -58,8 +60,6 @@ from tests.runs import (
     stable,
     write_run,
 )
-from tests.test_coverage_command import DISPATCHES, KERNELS, RAISING, ROWS
-from tests.test_coverage_command import SETTINGS as OVERLOADS
 
 ROOT = Path(__file__).parent.parent
 APPROVED = ROOT / "tests" / "golden"

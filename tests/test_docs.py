@@ -17,6 +17,7 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import CpuComparison, Observation
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.documented import (
+    CUBLAS,
     CUDA,
     SIMULATED,
     bullets,
@@ -66,16 +67,9 @@ def test_findings_decide(findings: list[Finding], acting: str, raising: str, vag
 
         assert agreements(f"torch.a when called on a {device.upper()} tensor", rows) == [acting, raising]
         assert agreements("torch.a in some cases", rows)[1] == vague
-
-
-@pytest.mark.parametrize(
-    ("finding", "agreement"), [("fixed_by_mode", "confirmed"), ("raises", "contradicted")]
-)
-def test_cublas_bullets_act_deterministically(finding: Finding, agreement: str) -> None:
-    """The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically."""
-    text = "Sets.\n\n    If CUBLAS_WORKSPACE_CONFIG is not set, these raise:\n\n        * :func:`torch.mm`\n"
-
-    assert only(docs_of(text, [shown("torch.mm", finding)])).agreement == agreement
+    # The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically.
+    listed = f"Sets.\n\n{CUBLAS}\n        * :func:`torch.a`\n"
+    assert only(docs_of(listed, [shown("torch.a", finding) for finding in findings])).agreement == acting
 
 
 def test_untrusted_runs_are_no_evidence() -> None:

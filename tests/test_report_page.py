@@ -12,8 +12,8 @@ from selenium.webdriver.common.keys import Keys
 from detmatrix.scanner.observations.records import MODES
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page
 from tests.evidence_runs import controls, evidence_run
+from tests.overload_runs import DISPATCHES, KERNELS, ROWS, SETTINGS
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
-from tests.test_coverage_command import DISPATCHES, KERNELS, ROWS, SETTINGS
 
 pytestmark = NEEDS_BROWSER
 Opener = Callable[..., Page]

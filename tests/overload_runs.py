@@ -1,4 +1,4 @@
-"""Runs that recorded overloads, of which goldens show what ``detmatrix coverage`` says; and the sorts of overloads."""
+"""Runs that recorded overloads, of which goldens show what ``detmatrix coverage`` says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from detmatrix.reports.coverage import sort_of
 from detmatrix.scanner.observations.records import (
     BuildOverloads,
     Dispatch,
@@ -15,7 +14,6 @@ from detmatrix.scanner.observations.records import (
     Reached,
     Row,
     Settings,
-    Writes,
 )
 from tests.compared import shows
 from tests.runs import Planned, row
@@ -70,23 +68,3 @@ DISPATCHES = (
     replace(reached(DEAD[0]), outcome="crash", message="killed by SIGKILL", modes={}),
 )
 ROWS: list[Planned] = [PUT, SUM, STABLE, DEAD]
-
-
-SORTS: dict[str, tuple[Writes, str]] = {
-    "aten::add.Tensor": ("new", "op"),
-    "aten::__and__.Tensor": ("new", "op"),
-    "aten::add_.Tensor": ("in_place", "in place"),
-    "aten::geqrf.a": ("out", "out variant"),
-    "aten::_foreach_add_.List": ("in_place", "foreach and fused"),
-    "aten::_fused_adam": ("new", "foreach and fused"),
-    "aten::_cdist_backward": ("new", "backward"),
-    "aten::max_pool2d_with_indices_backward": ("new", "backward"),
-    "aten::_index_put_impl_": ("in_place", "internal"),
-}
-
-
-def test_sort_of_an_overload() -> None:
-    """Sorts are told by what an overload writes, then by its name."""
-    assert {name: sort_of(name, writes) for name, (writes, _) in SORTS.items()} == {
-        name: expected for name, (_, expected) in SORTS.items()
-    }
