@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -524,10 +525,7 @@ def matrix(
             cells["unfilled"] if "unfilled" in header.settings.modes else None,
         )
         lines = tuple(
-            sorted(
-                (o for mode in WORKER_MODES for o in by_mode[mode]),
-                key=lambda o: (WORKER_MODES.index(o.mode), o.process),
-            )
+            one for mode in WORKER_MODES for one in sorted(by_mode[mode], key=attrgetter("process"))
         )
         # A mode that was chosen is held against off and on, and never the other way round.
         own = tuple(one for one in lines if one.mode not in CHOSEN_MODES)
