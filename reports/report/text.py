@@ -251,8 +251,7 @@ def _side_by_side(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
             if rows := [row for run, row in op.rows if run in column.runs]:
                 yield to.paint(f"    {column.title}:", dim=True)
                 yield from _rows(rows, view.further, to)
-    text = "… left out: costs and documentation: --format html has them"
-    yield to.paint(text, dim=True)
+    yield from _left_out(view, len(columns), to, "costs and documentation")
 
 
 def _sent(op: View, columns: Sequence[Column]) -> str:
