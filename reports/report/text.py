@@ -130,9 +130,7 @@ def _flowing(
 def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     """Yield a line for each op below the heads, and those of its rows if they were asked for."""
     # The latest of many releases; the page has room for all of them.
-    columns = (
-        view["columns"] if len(view["columns"]) == 1 else view["columns"][-((to.width - 28) // _COLUMN) :]
-    )
+    columns = view["columns"][-((to.width - 28) // _COLUMN) :]
     several_columns = len(columns) > 1
     if several_columns and len(columns) == len(view.by_device):
         yield from _side_by_side(ops, view, to)
@@ -149,10 +147,9 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     action = max(map(len, actions)) if acting else 0
     fixed = 3 + _COLUMN * len(columns) + (cost + 1 if costly else 0) + doc + acting
     # Further columns that do not fit beside the others stand below the line of their op, each behind its head.
-    below = (
-        bool(further) and fixed + sum(beside) + len(beside) + action + min(longest, _LEAST_NAME) > to.width
-    )
-    fixed += 0 if below else sum(beside) + len(beside)
+    needed = sum(beside) + len(beside)
+    below = bool(further) and fixed + needed + action + min(longest, _LEAST_NAME) > to.width
+    fixed += 0 if below else needed
     room = max(_LEAST_NAME, to.width - fixed - action)
     # A name may take of what is said behind it, if that leaves enough.
     most = min(_WIDEST_NAME, room + action - _LEAST_NAME) if acting else room
@@ -281,8 +278,7 @@ def _rows(rows: Sequence[MatrixRow], further: Sequence[Column], to: Screen) -> I
         found = [f"{it.head} {finding}" for it in further if (finding := it.finding(row))]
         told = ", ".join([*row.remarks, *row.doubt_words(), *found])
         lines.append((row, one_line(row.row.id.removeprefix(f"{row.row.spec}:")), shown, cost, told))
-    both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in (2, 3, 4))
-    longest = max(len(line[1]) for line in lines)
+    longest, both, costs, doubts = (max(len(str(line[place])) for line in lines) for place in range(1, 5))
     # What does not fit beside the others stands below.
     below = longest + both + costs + doubts + 9 > to.width
     room = max(_LEAST_NAME, to.width - both - costs - (0 if below else doubts) - 9)
@@ -315,10 +311,7 @@ def following(report: View) -> str:
     commands = []
     if first:
         # One run says what to do; all of them are a line that nobody reads.
-        latest = max(
-            (matrices[run] for run, _ in first.rows),
-            key=lambda one: versions.key(one.release),
-        ).run.path
-        commands.append(f"detmatrix explain {shlex.quote(first.short)} {shlex.quote(latest)}")
+        latest = max((matrices[run] for run, _ in first.rows), key=lambda one: versions.key(one.release))
+        commands.append(f"detmatrix explain {shlex.quote(first.short)} {shlex.quote(latest.run.path)}")
     commands.append(f"detmatrix report {runs} --open")
     return safe_lines("Next: " + "\n      ".join(commands))
