@@ -409,9 +409,6 @@ RENDERERS: dict[str, Callable[[Sequence[EngineTable]], Iterable[str]]] = {
 }
 
 
-_LAYOUTS = ("contiguous", "channels_last")
-
-
 @click.command()
 @click.option(
     "--library",
@@ -445,4 +442,6 @@ def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str
     def said(what: str) -> None:
         click.echo(f"cudnn: {one_line(what)}", err=True)
 
-    return to.write([take(library or find_library(), gpus, tuple(DATA_TYPES), _LAYOUTS, said)])
+    return to.write(
+        [take(library or find_library(), gpus, tuple(DATA_TYPES), ("contiguous", "channels_last"), said)]
+    )

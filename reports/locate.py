@@ -390,9 +390,6 @@ def environment_of(located: Located) -> View:
     )
 
 
-ENVIRONMENT_RENDERERS = {name: RENDERERS[name] for name in ("text", "json")}
-
-
 # --- The commands
 
 
@@ -583,7 +580,9 @@ def _told(located: Located, to: Place, matrices: tuple[str, ...]) -> int:
 @click.argument("words", metavar="[PROGRAM [ARGUMENT]...]", nargs=-1)
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @python_option("The interpreter to run the program with; it needs only torch.")
-@writes(ENVIRONMENT_RENDERERS, "A table for the terminal, or JSON.", default="text")
+@writes(
+    {name: RENDERERS[name] for name in ("text", "json")}, "A table for the terminal, or JSON.", default="text"
+)
 def env(words: tuple[str, ...], module: bool, python: str, to: Place) -> int:
     """Say what is set, at the end of PROGRAM or where there is none, of what decides whether bits repeat.
 

@@ -235,11 +235,6 @@ class Again(Struct, frozen=True, kw_only=True, dict=True):
         after = {row.row.key: row for row in self.new.rows}
         return {row.row.key: (row, after[row.row.key]) for row in self.old.rows}
 
-    @property
-    def rounds(self) -> int:
-        """How many processes of each mode each run had."""
-        return self.new.run.header.settings.processes
-
 
 def open_to_doubt(change: Change) -> bool:
     """Tell whether a row seems to differ between two runs, in its class or in its rates, without proof."""

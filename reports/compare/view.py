@@ -319,9 +319,10 @@ def _again(pair: Pair) -> View | None:
     same = sum(one.kind == "same" for one in judged)
     undecided, rows, left = len(judged) - confirmed - same, len(again.rows), len(again.left)
     distrust, executions = [*again.old.distrust, *again.new.distrust], again.new.executions
+    rounds = again.new.run.header.settings.processes
     measured = (
         f"{several(rows, 'row')} that seemed to differ {'was' if rows == 1 else 'were'} measured again, both runs in turns: "
-        f"{again.rounds} rounds of fresh processes, up to {executions} executions of each run in each mode. Of these rows, "
+        f"{rounds} rounds of fresh processes, up to {executions} executions of each run in each mode. Of these rows, "
         f"{confirmed} changed (confirmed), {same} did not, {undecided} are undecided. Processes in which hardly anything could "
         f"race count only if the row differed."
     )
@@ -334,7 +335,7 @@ def _again(pair: Pair) -> View | None:
     return View(
         {
             "rows": rows,
-            "rounds": again.rounds,
+            "rounds": rounds,
             "executions": executions,
             "outcome": {"confirmed": confirmed, "same": same, "undecided": undecided, "left": left},
             "distrust": distrust,
