@@ -72,7 +72,7 @@ FAULTS: dict[str, Fault] = {
     "turns of blocks": Fault("machine.c", "if (how == INTERLEAVED) turn", "if (how > INTERLEAVED) turn"),
     "who waits is not seen": Fault("machine.c", "return then == w->been;", "return false;"),
     "barriers order nothing": Fault("conflicts.c", "if (last->block != now->block || last->epoch != now->epoch) return found;", "if (last->block != now->block) return found;"),
-    "reads are not logged": Fault("memory.c", "if (NOTES(m)) note(m, w, lanes, NULL, at, size, READS, NULL, NULL, NULL);", ""),
+    "reads are not logged": Fault("memory.c", "if (NOTES(m)) note(m, w, lanes, NULL, at[k], size, READS, NULL, NULL, NULL);", ""),
     "conflicts of blocks": Fault("conflicts.c", "if (s->blocks || last->block != now->block) found |=", "if (0) found |="),
     "all stores commute": Fault("conflicts.c", "last->kind == now->kind && (sort == STORING ? page->stored[i] : last->type) == bytes;", "last->kind == now->kind;"),
     "all sums are exact": Fault("conflicts.c", "s->magnitude >= power_of_two((int)digits + s->unit)", "0"),
