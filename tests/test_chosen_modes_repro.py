@@ -44,7 +44,7 @@ def _script(
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
     planned_row = row(*planned, family=spec.family, device=device)
     outputs = (msgspec.structs.replace(OUTPUT, name="grad of args[0]"),)
-    usual = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
+    usual: dict[str, Any] = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
     observed = [
         Observation(**planned._asdict(), mode=mode, process=0, **usual | (seen or {}).get(mode, {}))
         for mode in modes

@@ -117,7 +117,8 @@ def printed(scanned: Path) -> dict[str, str]:
     )
     places = []
     for number, one in enumerate(found.values()):
-        source = asked(Planned(*one.row.key), specs=[str(scanned.parent / "planted.py")])
+        planned = Planned(one.row.spec, one.row.case, one.row.direction, one.row.dtype)
+        source = asked(planned, specs=[str(scanned.parent / "planted.py")])
         places.append(scanned.parent / f"{number}.py")
         places[-1].write_text(script(source, one, run.header), encoding="utf-8")
     command = [sys.executable, "-I", "-c", FORKS, *map(str, places)]

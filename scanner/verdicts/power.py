@@ -149,11 +149,17 @@ class PowerCheck:
         if self._simulates:
             # Its orders are drawn one by one: none has a rate, and no machine hides them.
             return None
-        seen = (one for one in observations if one.mode in still)
-        powerless = (it for one in seen for it in self._near(place, one) if not has_power(it))
-        reason = next(map(self._reason, powerless), None)
+        seen = [one for one in observations if one.mode in still]
         cells = still.values()
-        return _interpreted(cells) or reason or _too_few(cells) or _by_chance(still, differed)
+        return _interpreted(cells) or self.of(place, seen) or _too_few(cells) or _by_chance(still, differed)
+
+    def of(self, place: int, observations: Sequence[Observation]) -> str | None:
+        """Return why a row that did not differ could hardly have differed; ``None`` if nothing is against it."""
+        for observation in observations:
+            for sentinel in self._near(place, observation):
+                if not has_power(sentinel):
+                    return self._reason(sentinel)
+        return None
 
     def _near(self, place: int, observation: Observation) -> list[Sentinel]:
         seen = self._around.get((observation.mode, observation.process, observation.worker), [])
