@@ -107,12 +107,11 @@ def _quoted(text: str) -> str:
     return quoteattr(one_line(text))
 
 
-def failing_line(matrices: Iterable[Matrix], findings: Sequence[str]) -> str | None:
+def failing_line(matrices: Sequence[Matrix], findings: Sequence[str]) -> str | None:
     """Say in a line which rows have one of the findings, the worst first; ``None`` if none has.
 
     A run that settled nothing, or that cannot be trusted, has not passed.
     """
-    matrices = list(matrices)
     asked = f"--fail-on {','.join(findings)}"
     if untrusted := [f"{one.name} is not trustworthy: {one.distrust[0]}" for one in matrices if one.distrust]:
         return f"{asked}: {'; '.join(untrusted)}"
