@@ -123,6 +123,15 @@ def test_filters_and_orders(page: Page, filters: dict[str, str], ops: list[str])
     assert page.errors() == []
 
 
+def test_rows_are_found(page: Page) -> None:
+    """By a name that is close to what was typed, also a row that did not change."""
+    page.one("#q").send_keys("sorrt")
+    page.shows("0 of 5 rows")
+    page.one('.near[value="torch.sort"]').click()
+    page.shows("1 of 5 rows")
+    assert page.rows() == ["sort"]
+
+
 def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:
     """A row's address shows it, open and in focus, though it is one that did not change."""
     page = open_page(hash_="#torch.sort:collisions:forward:float32")

@@ -102,6 +102,6 @@
   }
   for (const row of rows) foldable(row, () => below(row, panel(row)));
   const names = ["q", "class", "step", "finding", "verdict", "power", "slower", "family", "direction", "device", "sort"];
-  const choose = filters({ items: rows, names, choice: "class", matches, told: (shown) => `${shown} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`, everything: "all", applied });
+  const choose = filters({ items: rows, names, choice: "class", matches, told: (shown) => `${shown} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`, everything: "all", suggested: [...new Set(rows.map(({ spec }) => spec))], applied });
   $("#everything").addEventListener("click", () => choose(["all"]));
 })();

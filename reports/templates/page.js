@@ -93,7 +93,7 @@ const filters = ({ items, names, choice, matches, told, everything = "", suggest
       const button = make("button", { type: "button", class: "copy near", value: name }, `Did you mean ${name}?`);
       button.addEventListener("click", () => {
         controls.q.value = name;
-        choose([]);
+        choose(everything ? [everything] : []); // Of rows that a page leaves out at first, too.
       });
       return button;
     }));
