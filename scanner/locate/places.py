@@ -37,6 +37,8 @@ _INSTALLED = tuple(
             *(sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
             *site.getsitepackages(),
             site.getusersitepackages(),
+            # Folders of other environments, which .pth files or PYTHONPATH add.
+            *(path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))),
         )
         if path
     }
