@@ -14,7 +14,7 @@ import torch
 from msgspec.structs import replace
 
 from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
-from detmatrix.opspecs.model import Batch, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import Batch, Call, Case, OpSpec, Planned, call
 from detmatrix.opspecs.user import load_specs
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.matrix.model import load
@@ -402,14 +402,15 @@ def test_a_script_shows_it_with_torch_alone(
     path = tmp_path / "mine.py"
     path.write_text(PLANTED)
     (spec,) = load_specs(str(path))
-    planned = row(spec.name, "only", direction, "float32")  # type: ignore[arg-type]
+    of = Planned(spec.name, "only", direction, "float32")  # type: ignore[arg-type]
+    planned = row(*of)
     settings = replace(header().settings, invariance=tuple(PROPERTIES))
     head = replace(header(), planned=(planned,), settings=settings)
     (seen,) = matrix(
         head, ran(planned, "off", *stable()), closed=True, invariances=[record_of(spec, planned, what, SEED)]
     )
 
-    loaded(invariance_script(source_asked(planned, specs=[str(path)]), seen, head, what))["main"]()  # type: ignore[arg-type]
+    loaded(invariance_script(source_asked(of, specs=[str(path)]), seen, head, what))["main"]()
 
     printed = capsys.readouterr().out.splitlines()
     assert any(line.startswith(f"{other}: other bits, the same ones 10 times") for line in printed)
