@@ -24,6 +24,7 @@ from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.worker import databases
 from detmatrix.scanner.worker.execution import DRAWS, Execution
+from detmatrix.scanner.worker.threads import working_threads
 from tests.commands import Command, command_in
 from tests.conftest import one_line
 
@@ -262,7 +263,7 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
     """A table of ten rows that receive thousands of gradients is one thread's work, one of 370 is that of two."""
     monkeypatch.setattr("detmatrix.scanner.worker.threads._PATIENCE", 5.0)  # beside other tests
     shared = _enlarged(f"opinfo:{name}")
-    counts, found = databases.working_threads, []
+    counts, found = working_threads, []
     for threads in (None, 1):
         monkeypatch.setattr(databases, "working_threads", lambda phase, threads=threads: (phase(), threads))
         rows = databases.entry_rows(
