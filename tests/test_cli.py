@@ -224,7 +224,7 @@ SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
     "merge": ((SHARD, "-o", "merged.jsonl.gz"), ""),
     "check": ((f"{CHECKED}:constant", "--python", STANDS_IN, "--runs", 2), "no difference in 1 row"),
     "env": ((), "torch.use_deterministic_algorithms"),
-    "locate": ((ROOT / "tests" / "programs" / "planted.py",), "detmatrix_planted::add_count"),
+    "locate": ((f"{ROOT}/tests/programs/planted.py:step",), "detmatrix_planted::add_count"),
     "explain": (("put_", SMALL), "torch.Tensor.put_:duplicates:forward:float32"),
     "libraries": (("cuFFT",), "called by: cuda: torch.fft"),
     "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
