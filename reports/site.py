@@ -175,7 +175,7 @@ def command(runs: tuple[str, ...], folder: Path) -> int:
     # The reports for PyTorch of a checkout; there are none where detmatrix is installed.
     upstream = sorted(path for path in (RECORDED.parent / "upstream").glob("*.md") if path.stem != "README")
     own = {} if runs else {path.stem: path.read_text(encoding="utf-8") for path in upstream}
-    read = [read_run(path) for path in runs or recorded()]
+    read = [read_run(path) for path in dict.fromkeys(runs) or recorded()]
     ours = folder.is_dir() and ((folder / _MARK).is_file() or not any(folder.iterdir()))
     if folder.exists() and not ours:
         raise UsageError(f"{folder}: is there, and no site of ours; choose another folder with -o")

@@ -53,6 +53,7 @@ REFUSED = {
     "scan --seed -1": "-1 is not in the range 0<=x<=9223372036854775807",
     "scan --device tpu": "'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N",
     "scan --device cuda:-1": "'cuda:-1' is not a device",
+    "scan --device cpu:0": "'cpu:0' is not a device",
     "scan --device ''": "'' is not a device",
     "scan --device simulated": "'simulated' is not a device",
     "scan --resume --force": "--resume keeps what the run file holds, --force throws it away; give one of them (see detmatrix scan --help)",

@@ -212,6 +212,7 @@ def test_everything_can_be_read(open_page: Opener, scheme: str, width: int, *, d
     worst: dict[str, float] = page.run(CONTRAST)
 
     assert page.too_wide() == []
+    assert worst
     assert docs or {"B became regressed doubted", "SPAN doc redone", "SPAN doc"} <= set(worst)
     assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
     assert all(one.accessible_name for one in page.all("input, select, button, a") if one.is_displayed())

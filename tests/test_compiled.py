@@ -21,7 +21,7 @@ from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import MODE_TABLE, Mode
-from detmatrix.scanner.observations.records import Observation, Row
+from detmatrix.scanner.observations.records import Compiled, Observation, Row
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import worker_environment
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
@@ -151,6 +151,13 @@ def test_one_process_that_refuses_is_no_refusal(first: bool) -> None:
     assert "ran, 2 distinct in 50" in str(seen.finding_reason)
     assert REFUSAL in str(seen.finding_reason)
     assert _in_backward_only(REFUSAL, "no kernel").finding == "inconclusive"
+
+
+def test_code_that_calls_eager_kernels_alone_says_so() -> None:
+    """It is compiled, and no kernel in it is the compiler's."""
+    cell = replace(STILL, compiled=Compiled(graphs=1, breaks=0, kernels=0))
+
+    assert chosen_cell("compile_on", ROW, (STILL, STILL), cell).remarks == ("calls eager kernels",)
 
 
 def _in_backward_only(*messages: str | None) -> Cell:

@@ -69,6 +69,15 @@ def test_an_op_that_the_flag_slows_down_costs_more() -> None:
 
 
 @_FILLS
+def test_a_fill_that_was_off_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs are measured where a file of specs has changed the setting, which is then as it was."""
+    monkeypatch.setattr("torch.utils.deterministic.fill_uninitialized_memory", False)
+
+    assert _measure(_spec(torch.sin))["outcome"] == "ran"
+    assert not torch.utils.deterministic.fill_uninitialized_memory
+
+
+@_FILLS
 def test_filling_memory_is_told_apart_from_the_rest() -> None:
     """Memory that is only allocated is filled with the flag on, unless the setting says not to."""
     spec = _spec("torch.empty", lambda t: call(_FLOATS, dtype=t.dtype, device=t.device))

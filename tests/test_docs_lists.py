@@ -310,7 +310,10 @@ texts = st.lists(lines | st.sampled_from([*HEADINGS.values(), CUBLAS, "", "     
 )
 
 
-@given(texts, measured_rows)
+some = st.lists(lines, min_size=1, max_size=3)
+
+
+@given(st.builds(docstring, some, some) | texts, measured_rows)
 def test_odd_docstrings_are_no_error(text: str, measured: list[Any]) -> None:
     """Any text gives claims with distinct ids, the same each time, that survive being written; bullets that are not understood stay."""
     found = parse_claims(text)

@@ -163,7 +163,6 @@ def test_a_control_that_tried_no_value_has_not_answered(control: str) -> None:
 # What a worker measures of threads, batch and layout, on real torch: ops with known answers, and measurements that are broken.
 
 # One thread of its own has each process of a test run, so that the baseline is known.
-OWN = 1
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 

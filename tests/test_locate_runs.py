@@ -256,7 +256,7 @@ def test_unwritten_memory_is_one_root_however_it_differs() -> None:
 
     assert [root.cause for root in judge(runs, alone).roots] == ["unwritten"]
     # As records are held against each other, which do not tell what was found in a run by itself.
-    assert {root.cause for root in judge(runs, replace(alone, roots=())).roots} <= {"unwritten"}
+    assert [root.cause for root in judge(runs, replace(alone, roots=())).roots] in ([], ["unwritten"])
 
 
 def test_programs_that_part_are_told_with_both_call_sites() -> None:

@@ -115,6 +115,7 @@ PROGRAMS: dict[str, tuple[list[str], Callable[[], Any]]] = {
     "unwritten, partly written": (["unwritten"], lambda: _partly().sum()),
     "unwritten, the written part read": ([], lambda: _partly()[:5] * 2),
     "unwritten, filled": ([], lambda: torch.empty(10).fill_(1).sum()),
+    "unwritten, filled where elements share memory": ([], lambda: torch.empty(3, 1).expand(3, 4).zero_().sum()),
     "unwritten, drawn": ([], lambda: torch.empty(10).normal_().sum()),
     "unwritten, scattered wholly": ([], lambda: torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
     "unwritten, scattered in part": (["unwritten"], lambda: torch.empty(10).scatter_(0, torch.arange(9), torch.ones(9)).sum()),

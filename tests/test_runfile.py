@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import reduce
+from itertools import product
 from operator import getitem
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,9 @@ def test_every_prefix_is_the_run_up_to_its_last_whole_line(small: bytes, place: 
     """A crash may cut the file at any byte, and a file system leave zeros there: the torn line is left out."""
     whole = _read(place, small)
     first = small.index(b"\n") + 1
-    for length in range(len(small)):
+    for length, zeros in product(range(len(small)), (0, 9)):
         end = small.rfind(b"\n", 0, length) + 1
-        place.write_bytes(small[:length] + bytes(9 * (length % 2)))
+        place.write_bytes(small[:length] + bytes(zeros))
         if length < first:
             text = refusal(place)
             assert text == f"not a detmatrix run file (no whole line in it); {ADVICE}"

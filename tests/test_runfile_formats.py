@@ -154,7 +154,7 @@ def _grouped(*groups: dict[str, Any], first: int | None = None) -> Change:
           r"restore the file$")),
         (_grouped(_group("quiet", 4), _group("threads=1", 2, a=2), first=6),
          r"names execution 6 of 6 as the first that differed - at `\$.first_differing`; restore the file$"),
-        (lambda records: _last("cost", **{name: records[0]["controls"][0][name] for name in ("spec", "case")})(records),
+        (lambda records: _last("cost", **{name: records[0]["controls"][0][name] for name in ("spec", "case", "direction", "dtype")})(records),
          r"the cost of control\.\S+ was never planned; restore the file$"),
         (_last("cost", outcome="ran", off=None),
          r": the cost of \S+ has no timing though the row ran - at `\$.off`; restore the file$"),

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from detmatrix.scanner.errors import UntrustedScanError
+from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.processes.process import WorkerProcess
 from tests.commands import Command, command_in, scanned_in
 from tests.stand_in import StandIn, left
 
@@ -154,6 +157,15 @@ def test_failing_to_list_overloads_is_told(tmp_path: Path, fault: str) -> None:
     assert run.kernels is not None
     assert (run.kernels.groups, run.kernels.message) == ((), TOLD[fault])
     assert {one.outcome for one in run.dispatches} == {"ran"}
+
+
+@pytest.mark.parametrize("mode", ["off", "compile_on"])
+def test_a_worker_whose_folder_is_gone_is_not_started(tmp_path: Path, mode: Mode) -> None:
+    """A scan of days may outlive what a cleaner leaves of temporary files."""
+    with pytest.raises(
+        UntrustedScanError, match=r"no worker could be started \(No such file or directory\)$"
+    ):
+        WorkerProcess(str(StandIn(tmp_path).python), mode, tmp_path / "gone", (), device="cpu")
 
 
 STARTS: list[tuple[object, str]] = [

@@ -322,6 +322,7 @@ RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
 
 PATH = "torch/__init__.py"
 FUNCTION = "use_deterministic_algorithms"
+_LARGEST = 16 << 20  # bytes of a file that are read; torch/__init__.py has 100 kB
 MOST_LINES = 15  # of a repro
 _NEAR = 1e-05  # by which any element of a right result may be off
 
@@ -344,7 +345,8 @@ def read_source(path: str) -> DocumentedSource:
         UsageError: It cannot be read, or has no lists.
     """
     try:
-        text = Path(path).read_bytes().decode()
+        with Path(path).open("rb") as file:
+            text = file.read(_LARGEST).decode()
         module = ast.parse(text)
     except OSError as error:
         raise UsageError(

@@ -38,7 +38,11 @@ _INSTALLED = tuple(
             *site.getsitepackages(),
             site.getusersitepackages(),
             # Folders of other environments, which .pth files or PYTHONPATH add.
-            *(path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))),
+            *(
+                path
+                for path in sys.path
+                if isinstance(path, str) and path.endswith(("/site-packages", "/dist-packages"))
+            ),
         )
         if path
     }

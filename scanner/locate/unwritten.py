@@ -158,7 +158,10 @@ class UnwrittenMemory:
 
     def _close(self, tensor: torch.Tensor, blank: _Blank, *, kept: torch.Tensor | bool) -> None:
         opened = _like(blank.open, tensor)
-        opened &= kept
+        if kept is False:
+            opened.fill_(False)  # also where elements share memory
+        else:
+            opened.logical_and_(kept)
         blank.content = None
         if not bool(blank.open.any()):
             self._blanks.remove(tensor)

@@ -123,9 +123,8 @@ class WorkerProcess:
         """Start it in a mode and wait for its hello; all else is as its supervisor has it."""
         _refuse_missing(python)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        # Removed with the worker: the next one of the mode compiles anew.
-        self._compiled = tempfile.TemporaryDirectory("-compiled", dir=sandbox, ignore_cleanup_errors=True)
-        caches = {"TORCHINDUCTOR_CACHE_DIR": self._compiled.name} if MODE_TABLE[mode].compiles else {}
+        # Removed with the worker: the next one of a mode that compiles does so anew.
+        self._compiled = contextlib.ExitStack()
         requests, self._requests = os.pipe()
         self._replies, replies = os.pipe()
         alive, self._alive = os.pipe()
@@ -135,7 +134,11 @@ class WorkerProcess:
             command += ["--specs", path]
         descriptors = [requests, replies]
         self._gpu = None
+        caches = {}
         try:
+            if MODE_TABLE[mode].compiles:
+                folder = tempfile.TemporaryDirectory("-compiled", dir=sandbox, ignore_cleanup_errors=True)
+                caches["TORCHINDUCTOR_CACHE_DIR"] = self._compiled.enter_context(folder)
             if simulation is not None:
                 self._gpu = GpuProcess(simulation)
                 command += ["--simulate", str(simulation.folder)]
@@ -155,7 +158,7 @@ class WorkerProcess:
             )
         except OSError as error:
             self._close()
-            self._compiled.cleanup()
+            self._compiled.close()
             raise UntrustedScanError(f"{python}: no worker could be started ({error.strerror})") from error
         finally:
             for descriptor in (*descriptors, alive):
@@ -279,7 +282,7 @@ class WorkerProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=30)
-        self._compiled.cleanup()
+        self._compiled.close()
 
     def _close(self) -> None:
         os.close(self._alive)

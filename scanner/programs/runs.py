@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
 from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
@@ -596,8 +597,8 @@ def judge(
         unwritten = {site for site, cause in roots if cause == "unwritten"}
         unwritten |= {first.sites[number] for number in first.unwritten}
         judged = _Judge(first, other, unwritten, frozenset(ignored))
-        steps_of_both: list[Gap | tuple[int, int]] = [*gaps, *pairs]
-        for one in sorted(steps_of_both, key=lambda one: (one[0], -len(one))):
+        both: Iterator[Gap | tuple[int, int]] = heapq.merge(gaps, pairs, key=lambda one: (one[0], -len(one)))
+        for one in both:
             if len(one) == 2:  # noqa: PLR2004 - a pair
                 judged.pair(*one)
             else:

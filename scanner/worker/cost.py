@@ -53,10 +53,11 @@ def measure(spec: OpSpec, case: str, *, max_seconds: float, **drawn: Any) -> dic
     """
 
     def use(execution: Execution) -> dict[str, Any]:
+        fill = _FILLS and torch.utils.deterministic.fill_uninitialized_memory
         try:
             return _measure(execution, max_seconds)
         finally:
-            _OFF.set()
+            _OFF._replace(fill=fill).set()
 
     # A collection would be charged to the sample that made the one object too many.
     gc.disable()

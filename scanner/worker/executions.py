@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,44 +50,44 @@ class CompiledExecution(Execution):
         counters.clear()
         metrics.reset()
         self._counters, self._metrics = counters, metrics
-        self._graphs = 0
-        self._calls = 0  # of their forward phases
+        # Compiled graphs, and calls of their forward phases.
+        counts = self._counts = Counter[str]()
         eager = self._eager = self.op
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return eager(*args, **kwargs)
 
+        # As ``torch.compile`` compiles by default. PyTorch keeps it: it must not hold the case, whose inputs would stay in memory.
+        def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            compiled = torch._dynamo.lookup_backend("inductor")(graph, inputs)  # noqa: SLF001
+            counts["graphs"] += 1
+
+            def counted(*args: Any) -> Any:
+                counts["calls"] += 1
+                return compiled(*args)
+
+            return counted
+
         # The shapes of a case never change, and those of another case are none of its business.
-        self.op = torch.compile(call, backend=self._backend, dynamic=False)
-
-    def _backend(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compile a graph as ``torch.compile`` does by default, and count its calls."""
-        compiled = torch._dynamo.lookup_backend("inductor")(graph, inputs)  # noqa: SLF001
-        self._graphs += 1
-
-        def counted(*args: Any) -> Any:
-            self._calls += 1
-            return compiled(*args)
-
-        return counted
+        self.op = torch.compile(call, backend=backend, dynamic=False)
 
     def __call__(
         self, args: tuple[Any, ...] | None = None, around: Around = called
     ) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Execute once; refuse what ran eagerly, and raise an alert as it is: the compiler meets it as it traces, and wraps it."""
-        before = self._calls
+        before = self._counts["calls"]
         try:
             executed = super().__call__(args, around)
         except Exception as error:
             if (alert := _alert_in(error)) is not None:
                 raise alert from error
             raise
-        if not self._graphs:
+        if not self._counts["graphs"]:
             # The first line of what the compiler says of the first graph break.
             said = next(iter(self._counters["graph_break"]), "").strip().split("\n", 1)[0][:300]
             reason = said or "torch.compile found no tensor operation in it"
             raise NotRunnableError(f"not compiled: {reason}")
-        if self._calls == before:
+        if self._counts["calls"] == before:
             raise InvalidCaseError("compiled code ran in some executions, and not in all")
         return executed
 
@@ -101,7 +102,7 @@ class CompiledExecution(Execution):
         """Return what was compiled, as fields of an observation."""
         breaks = sum(self._counters["graph_break"].values())
         kernels = self._metrics.generated_kernel_count
-        return {"compiled": {"graphs": self._graphs, "breaks": breaks, "kernels": kernels}}
+        return {"compiled": {"graphs": self._counts["graphs"], "breaks": breaks, "kernels": kernels}}
 
 
 def _alert_in(error: BaseException | None) -> BaseException | None:
