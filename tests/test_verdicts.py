@@ -19,10 +19,8 @@ from msgspec.structs import replace
 from detmatrix.scanner.alerts import CUBLAS_ALERT
 from detmatrix.scanner.modes import FURTHER_MODES, LEAST_RUNS
 from detmatrix.scanner.observations.records import (
-    FORMAT,
     MODES,
     Group,
-    Header,
     Mode,
     Observation,
     Outcome,
@@ -38,7 +36,7 @@ from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, Rac
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
 from tests.benchmarks import dependence
 from tests.evidence_runs import only, sentinel, under
-from tests.runs import ALERT, ENVIRONMENT, SETTINGS, ended, ran, row, stable, write_run
+from tests.runs import ALERT, HEADER, SETTINGS, ended, ran, row, stable, write_run
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 ROW = row("torch.cumsum")
@@ -203,15 +201,7 @@ def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
 def _matrix(
     observations: Sequence[Observation], planned: Sequence[Row] = (ROW,), *, closed: bool = True
 ) -> list[MatrixRow]:
-    header = Header(
-        format=FORMAT,
-        tool="0",
-        started="",
-        settings=SETTINGS,
-        environment=ENVIRONMENT,
-        planned=tuple(planned),
-    )
-    return list(matrix(header, observations, closed=closed))
+    return list(matrix(replace(HEADER, planned=tuple(planned)), observations, closed=closed))
 
 
 def test_matrix_has_every_planned_row_in_planned_order() -> None:
