@@ -411,7 +411,7 @@ def kept_environment(
     try:
         fill(python)
     except CommandFailed:
-        session.error(f"torch {torch} cannot be had for this Python and machine: see what pip says above")
+        session.error(f"pip found no torch {torch} for this Python and machine; see its output above")
     ready.write_text(" ".join(needed), encoding="utf-8")
     return python
 

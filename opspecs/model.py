@@ -136,7 +136,7 @@ class OpSpec:
     # Leaves that get no gradient are left out of the backward direction, unless that is all of them; else each must
     # get one.
     some_leaves: bool = False
-    # Its dtype and directions are those of what the inputs are, which a worker says.
+    # A worker infers dtype and directions from the inputs.
     described: bool = False
     # The op in whose place its callable is another spelling: executions are compared with those of the op, and timed beside them.
     instead_of: OpSpec | None = None

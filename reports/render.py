@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -382,20 +383,29 @@ def wrapped(text: str, indent: str = "", width: int | None = None) -> list[str]:
     )
 
 
-def fitted(names: Iterable[str], width: int, most: int = 0) -> dict[str, str]:
+def fitted(names: Iterable[str], width: int, most: int = 0, limit: int = 0) -> dict[str, str]:
     """Return each name on one line; one that is too wide without what stands before a dot or a colon of it.
 
-    Two names do not read the same: what would stays whole. That, or a last part that is too wide, may take *most* columns.
+    Two names do not read the same: what would takes more parts, those that fit into *most* columns. A last part that is wider than
+    the *limit* is cut within, unless it would read like another.
     """
-    texts: dict[str, str] = {}
     most = max(width, most)
+    limit = max(most, limit)
+    ends: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         whole = one_line(name)
-        ends = [f"…{whole[dot.end() :]}" for dot in re.finditer(r"[.:]", whole)]
-        texts[name] = next((text for text in (whole, *ends) if len(text) <= width), (whole, *ends)[-1])
+        ends[name] = [whole, *(f"…{whole[dot.end() :]}" for dot in re.finditer(r"[.:]", whole))]
+    texts = {name: next((one for one in some if len(one) <= width), some[-1]) for name, some in ends.items()}
     counts = Counter(texts.values())
-    chosen = {name: text if counts[text] == 1 else one_line(name) for name, text in texts.items()}
-    return {
-        name: text if len(text) <= most else f"…{text[len(text) - most + 1 :]}"
-        for name, text in chosen.items()
+    shared = Counter(chain.from_iterable(ends.values()))
+    for name, some in ends.items():
+        if counts[texts[name]] > 1:
+            # Of what no other name ends in the longest that fits, else the shortest.
+            alone = [one for one in some if shared[one] == 1] or some[:1]
+            texts[name] = next((one for one in alone if len(one) <= most), alone[-1])
+    cut = {
+        name: text if len(text) <= limit else f"…{text[len(text) - limit + 1 :]}"
+        for name, text in texts.items()
     }
+    counts = Counter(cut.values())
+    return {name: text if counts[text] == 1 else texts[name] for name, text in cut.items()}

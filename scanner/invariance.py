@@ -28,7 +28,7 @@ LAYOUTS = ("contiguous", "transposed", "channels_last", "sliced")
 # varies          every execution gave the same bits, and not those of the baseline
 # not_repeatable  executions differed among themselves
 # raised          it raised there; `message` says what
-# not_tried       the time was over, or the value cannot be had
+# not_tried       the time was over, or the machine does not have the value
 Trial = Literal["same", "varies", "not_repeatable", "raised", "not_tried"]
 
 # Executions at each value; where the bits are others than those of the baseline, so many that a race would hardly look like it.

@@ -65,8 +65,10 @@ def test_results_are_what_the_commands_write(tmp_path: Path) -> None:
     assert run.json["rows"][0]["spec"] == "torch.take"
     assert (tmp_path / "take.csv").read_text() == run.render("csv")
     assert len(run.rows) == 6
-    # Numbers with gaps stay what they are.
-    assert [run.rows[name].dtype.name for name in ("off_runs", "cost_ratio")] == ["Int64", "Float64"]
+    # Numbers and booleans with gaps stay what they are, and the file says the same.
+    typed = ("off_runs", "cost_ratio", "serial")
+    assert [run.rows[name].dtype.name for name in typed] == ["Int64", "Float64", "boolean"]
+    assert run.rows.to_csv(index=False, na_rep="NA", lineterminator="\n") == run.render("csv")
     assert not run.distrust
     assert "<td>torch.take</td>" in run._repr_html_()
     assert dm.explain("take", RECORDED[0])._repr_markdown_().startswith("## `torch.take`")

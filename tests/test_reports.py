@@ -325,12 +325,29 @@ def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
         (("Tensor.index_put", "torch.index_put"), ["Tensor.index_put", "torch.index_put"]),
         (("a.scatter_add", "torch.scatter_add_"), ["…scatter_add", "…scatter_add_"]),
         (("torch.fractional_max_pool2d",), ["…fractional_max_pool2d"]),
-        (("torch." + "long" * 40,), ["…" + "longlonglonglonglonglonglong"[-21:]]),
+        (("torch." + "long" * 40,), ["…" + "longlonglonglonglonglonglonglonglong"[-33:]]),
+        (
+            (
+                "torch.nn.functional.scaled_dot_product_attention_math",
+                "torch.other.scaled_dot_product_attention_math",
+            ),
+            ["…functional.scaled_dot_product_attention_math", "…other.scaled_dot_product_attention_math"],
+        ),
+        (
+            (
+                "a.chebyshev_polynomial_of_the_first_kind_t",
+                "b.shifted_chebyshev_polynomial_of_the_first_kind_t",
+            ),
+            [
+                "…chebyshev_polynomial_of_the_first_kind_t",
+                "…shifted_chebyshev_polynomial_of_the_first_kind_t",
+            ],
+        ),
     ],
 )
 def test_names_are_cut_at_dots_and_never_read_the_same(names: tuple[str, ...], shown: list[str]) -> None:
-    """What would read like another name stays whole; only a part without an end is cut within."""
-    assert [*fitted(names, 12, 22).values()] == shown
+    """What would read like another name is longer; only a part beyond the limit is cut within."""
+    assert [*fitted(names, 12, 22, 34).values()] == shown
 
 
 def test_a_wide_terminal_is_used(run: Path) -> None:

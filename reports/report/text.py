@@ -152,9 +152,11 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
     fixed += 0 if below else needed
     room = max(_LEAST_NAME, to.width - fixed - action)
     # A name may take of what is said behind it, if that leaves enough.
-    most = min(_WIDEST_NAME, room + action - _LEAST_NAME) if acting else room
-    names = fitted((op["short"] for op in ops), room, most)
-    width = max(2, *map(len, names.values()))
+    limit = max(room, to.width - fixed - _LEAST_NAME) if acting else room
+    most = max(room, min(_WIDEST_NAME, limit))
+    names = fitted((op["short"] for op in ops), room, most, limit)
+    # Of a name that is wider still the line alone has less room.
+    width = max(2, *(min(len(name), most) for name in names.values()))
     # A wide terminal has room for what the rows of each op show.
     left, rows = to.width - fixed - width, [op.counts_words for op in ops]
     wide = to.width > NARROW and costly and action + 1 + max(map(len, rows)) <= left
@@ -173,6 +175,8 @@ def _table(ops: Sequence[View], view: View, to: Screen) -> Iterator[str]:
         # Of a device that it was not measured on the lists say less.
         less = {"dim": True} if listed != op.listed.replace(" and ", "/") else {}
         said = to.paint(f"{listed:{doc}}", **({"fg": "magenta", "bold": True} if listed == MISSING else less))
+        if (over := len(names[op.short]) - width) > 0:
+            act = textwrap.shorten(act, max(left - over, 1), placeholder="…")  # noqa: PLW2901
         rest = [f"{spent:{cost}}"] * costly + [said] + [act] * acting
         yield f"{start} {marks}{' '.join(rest)}"
         if below and any(cell.finding for cell in op.further):

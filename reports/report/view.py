@@ -240,6 +240,7 @@ _OP_COLUMNS = (
 )
 # With these a spreadsheet takes a cell for a formula.
 _FORMULA = ("=", "+", "-", "@")
+_DTYPES: dict[type | None, Any] = {int: "Int64", float: "Float64", bool: "boolean"}
 _NA = "NA"  # what does not exist: pandas and R read it as missing
 
 
@@ -275,11 +276,10 @@ def table_of(matrices: Sequence[Matrix], level: str) -> pd.DataFrame:
     names, lines = _ops(matrices) if level == "ops" else _rows(matrices)
 
     def column(values: Sequence[object]) -> pd.Series[Any]:
-        # Left to itself, pandas makes floats of integers with gaps.
+        # Left to itself, pandas makes floats of integers with gaps, and of booleans with gaps objects.
         kinds = {type(value) for value in values if value is not None}
-        if kinds and kinds <= {int, float}:
-            return pd.Series(values, dtype="Int64" if kinds == {int} else "Float64")
-        return pd.Series(values, dtype=object)
+        kind = float if kinds == {int, float} else next(iter(kinds)) if len(kinds) == 1 else None
+        return pd.Series(values, dtype=_DTYPES.get(kind, object))
 
     every = [*lines]
     return pd.DataFrame({name: column([line[name] for line in every]) for name in names})

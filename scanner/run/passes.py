@@ -203,7 +203,7 @@ class PassRunner:
             self._keep(observation)
             self._progress.saw(row_cell([observation], "", row).verdict)
             if mode == "on" and len(observation.digests) > 1:
-                # The gravest thing a scan can say of an op is not believed of a worker that has come to see things.
+                # The controls run again before a row is silent: the worker itself may be corrupted.
                 self._control_again(place + 1)
         self._watch(places.stop)
         self._control_again(places.stop)

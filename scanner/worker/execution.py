@@ -365,5 +365,5 @@ def first_line(error: BaseException) -> str:
     try:
         text = str(error).strip().split("\n", 1)[0][:1000]
     except Exception:  # noqa: BLE001 - an exception of the op's own may fail at this too
-        text = "its text cannot be had"
+        text = "(message unavailable)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
