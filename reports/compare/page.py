@@ -92,6 +92,7 @@ def _timelines(report: View) -> Iterator[View]:
             for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
         ]
         rows.sort(key=lambda row: (not row.is_other, -row.changed, -len(row.turns)))
+        ops = _ops(rows)
         yield View(
             {},
             runs=runs,
@@ -100,7 +101,11 @@ def _timelines(report: View) -> Iterator[View]:
             differing=[row for row in rows if row.turns],
             device=matrices[-1].device,
             labels=_labels(matrices),
-            ops=_ops(rows),
+            moved=[op for op in ops if op.worst.kind not in _REPLANNED],
+            replanned=[op for op in ops if op.worst.kind in _REPLANNED],
+            machines=" and ".join(dict.fromkeys(run.machine for run in runs)),
+            executions=" or ".join(map(str, sorted({run.executions for run in runs}))),
+            stepped=[op for step in steps for op in step.ops],
         )
 
 
