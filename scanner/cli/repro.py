@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from detmatrix.opspecs.functions import file_of, resolved
-from detmatrix.scanner.accelerators import ACCELERATORS, kind_of
+from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from detmatrix.scanner.cases.catalog import named_files
 from detmatrix.scanner.cases.known import selected_rows
 from detmatrix.scanner.cli.options import python_option, specs_option, tell
@@ -171,7 +171,8 @@ def input_source_of(row: Row, header: Header, spec_files: Sequence[str], python:
     for path in map(resolved, named):
         if not file_of(path).is_file():
             raise UsageError(f"{text}: {path} is not there; say where it is now with --specs")
-    request = {"do": "source", **place_of(row), "device": row.device.partition(":")[0]}
+    drawn_for = SIMULATED if header.settings.as_simulated else row.device
+    request = {"do": "source", **place_of(row), "device": kind_of(drawn_for)}
     request |= {"seed": header.settings.seed, "grown": row.enlargement}
     with ImportSandbox() as sandbox:
         supervisor = WorkerSupervisor(python, sandbox.path, named, "cpu")

@@ -46,7 +46,8 @@ from detmatrix.scanner.schedules import SCHEDULES
 #    a difference, how it is to the CPU, and the calls of libraries. No older file has any.
 # 8: samples of outputs. Of older files it is not known how far bits moved.
 # 9: other spellings of ops, how they are to the op, and its time beside theirs. No older file has any.
-FORMAT = 9
+# 10: whether a device was given the inputs of a simulated GPU. In no older file it was.
+FORMAT = 10
 
 
 # What a scan counts, and how long it takes, stays far below, and sums of it can be computed with; beyond, a number in a

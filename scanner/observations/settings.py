@@ -158,6 +158,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             empty="as published",
         ),
     ] = 0
+    as_simulated: Annotated[
+        bool,
+        Setting(
+            label="inputs of a simulated GPU",
+            default=False,
+            option="--as-simulated",
+            help="Draw the inputs that a simulated GPU is given, so that its bits can be held against those of this device.",
+            selects=True,
+            reruns=True,
+        ),
+    ] = False
     runs: Annotated[
         int,
         Meta(ge=1, le=MOST_RUNS),

@@ -119,6 +119,7 @@ class WorkerProcess:
         device: str,
         perturb: Sequence[str] = (),
         simulation: StandIns | None = None,
+        as_simulated: bool = False,
     ) -> None:
         """Start it in a mode and wait for its hello; all else is as its supervisor has it."""
         _refuse_missing(python)
@@ -132,6 +133,7 @@ class WorkerProcess:
         command += ["--mode", mode, "--requests", str(requests), "--replies", str(replies)]
         for path in spec_files:
             command += ["--specs", path]
+        command += ["--as-simulated"] * as_simulated
         descriptors = [requests, replies]
         self._gpu = None
         caches = {}
@@ -347,6 +349,8 @@ class WorkerSupervisor:
         device: str,
         perturb: Sequence[str] = (),
         simulation: StandIns | None = None,
+        *,
+        as_simulated: bool = False,
     ) -> None:
         """Nothing is started yet; the device is as asked for, then as resolved."""
         # A worker lives in another folder.
@@ -354,7 +358,11 @@ class WorkerSupervisor:
         self._sandbox = sandbox
         self._spec_files = tuple(map(resolved, spec_files))
         self.device = device
-        self._options: dict[str, Any] = {"perturb": perturb, "simulation": simulation}
+        self._options: dict[str, Any] = {
+            "perturb": perturb,
+            "simulation": simulation,
+            "as_simulated": as_simulated,
+        }
         self._worker: WorkerProcess | None = None
         self._mode: Mode | None = None
         self._used = False

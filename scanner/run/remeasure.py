@@ -190,7 +190,8 @@ class _Part:
         here = [row.key for row in rows if not databases((row.source,))]
         files = with_installed(spec_files) if _needs_files(here) else ()
         self.supervisor = WorkerSupervisor(
-            side.python, sandbox.path, files, settings.device, settings.perturb
+            *(side.python, sandbox.path, files, settings.device, settings.perturb),
+            as_simulated=settings.as_simulated,
         )
         self._side = side
         self._header = Header(

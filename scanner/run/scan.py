@@ -128,6 +128,7 @@ class _Scan:
             plan.settings.device,
             plan.settings.perturb,
             simulation=simulation_for(plan.settings, plan.python, progress),
+            as_simulated=plan.settings.as_simulated,
         )
         self._passes: Shares
         self._workers = contextlib.ExitStack()  # that are stopped in the end

@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--replies", type=int, required=True, help="file descriptor to write replies to")
     parser.add_argument("--mode", choices=tuple(MODE_TABLE), required=True)
     parser.add_argument("--specs", action="append", default=[], help="a file of further specs")
+    parser.add_argument("--as-simulated", action="store_true", help="draw the inputs of a simulated GPU")
     parser.add_argument("--simulate", metavar="FOLDER", help="of stand-ins for NVIDIA's libraries")
     parser.add_argument("--gpu", metavar="SOCKET,MEMORY", help="file descriptors of the simulated GPU")
     options = parser.parse_args()
@@ -56,6 +57,7 @@ def main() -> None:
         identity = json.loads(requests.readline())["id"]
         # What is imported stays, and looking through it for garbage again and again takes a quarter of the time.
         gc.disable()
+        simulated.draw_alike(asked=options.as_simulated)
         if options.simulate is not None:
             simulated.load(options.simulate, *map(int, options.gpu.split(",")))
         hello = _start(MODE_TABLE[options.mode], options.specs)

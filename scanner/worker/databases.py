@@ -126,7 +126,7 @@ class Trials:
         It is the first by which threads share the work in every direction, or that by which they do in most.
         """
         target = enlarge.ON_CPU if self._options["device"] == "cpu" else enlarge.ON_GPU
-        target = enlarge.ON_SIMULATED if simulated.active() else target
+        target = enlarge.ON_SIMULATED if simulated.draws() else target
         tree = (sample.args[sample.fixed :], dict(sample.kwargs))
         name = self._entry.name
         small = [
@@ -350,7 +350,7 @@ class _Planner:
 
     def plan(self, most: int, *, trial: bool) -> None:
         try:
-            samples = database.drawn(self._entry, **self._options, on="cpu" if simulated.active() else "")
+            samples = database.drawn(self._entry, **self._options, on="cpu" if simulated.draws() else "")
         except Exception:  # noqa: BLE001 - the row that stands for it says what went wrong
             samples = []
         self._total = len(samples)

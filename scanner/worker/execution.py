@@ -43,7 +43,7 @@ def called(phase: Callable[[], Any]) -> Any:
 
 def _inputs() -> type[Inputs]:
     """Return what draws for the device of this process."""
-    return SimulatedInputs if simulated.active() else Inputs
+    return SimulatedInputs if simulated.draws() else Inputs
 
 
 def on_host(value: Any) -> Any:
@@ -104,7 +104,7 @@ class Execution:
             f"{key}|upstream",
             dtype=dtype,
             # Without pools, as its inputs are.
-            device="cpu" if simulated.active() else device,
+            device="cpu" if simulated.draws() else device,
             direction=direction,
             pools=None if kept is None else kept.pools,
         )

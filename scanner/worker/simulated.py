@@ -21,6 +21,7 @@ _NAN, _KINDS, _BLANK = 0, (1, 2, 3), 4
 _SHIFT = 17 * 512
 
 _libraries: list[ctypes.CDLL] = []
+_alike = False
 
 
 class SimulationError(RuntimeError):
@@ -85,6 +86,17 @@ def load(folder: str, socket: int, memory: int) -> None:
 def active() -> bool:
     """Tell whether the GPU of this process is simulated."""
     return bool(_libraries)
+
+
+def draw_alike(*, asked: bool) -> None:
+    """Draw the inputs of a simulated GPU on a device that is none, if that is asked."""
+    global _alike  # noqa: PLW0603 - a worker is told once
+    _alike = asked
+
+
+def draws() -> bool:
+    """Tell whether inputs are those of a simulated GPU: drawn on the CPU, and small."""
+    return active() or _alike
 
 
 def begin(schedule: str, number: int, seed: int, deadline: float, **asked: bool) -> None:

@@ -27,7 +27,7 @@ PLACES = "about 16 different values written to each place"
 def _shape(t: Inputs, dims: int) -> tuple[int, ...]:
     """Return ``(N, C, ...)`` of a pooled input: about 2**14 elements on a CPU, 2**22 on CUDA."""
     side = t.size(
-        cpu={1: 2048, 2: 64, 3: 12}, cuda={1: 1 << 16, 2: 256, 3: 64}, simulated={1: 2048, 2: 64, 3: 10}
+        cpu={1: 2048, 2: 64, 3: 12}, cuda={1: 1 << 15, 2: 256, 3: 64}, simulated={1: 2048, 2: 64, 3: 10}
     )
     return (2, t.size(cpu=4, cuda={1: 32, 2: 32, 3: 8}[dims]), *(side[dims],) * dims)
 
