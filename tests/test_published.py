@@ -1,25 +1,33 @@
-"""What others published of real GPUs beside the recorded simulation; ``python -m tests.test_published`` writes the table."""
+"""What real GPUs did beside the recorded simulation: one that was measured, and those that others published.
+
+``python -m tests.test_published`` writes the tables.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.schedules import SCHEDULES
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.simulated import others
 
 GPU = Path(__file__).parents[1] / "scanner" / "gpu"
 RUNS = Path(__file__).parents[1] / "reports" / "runs"
-PAGE, BEGIN, END = GPU / "README.md", "<!-- published:begin -->\n", "<!-- published:end -->"
+PAGE = GPU / "README.md"
 ENTRIES = tomllib.loads((GPU / "published.toml").read_text(encoding="utf-8"))["published"]
 WORDS = {"nondeterministic": "differs", "deterministic": "same", "raises": "raises"}
 
 
-def recorded(torch: str, architecture: str) -> dict[str, MatrixRow]:
-    """Return the rows of a recorded simulated run."""
-    run = read_run(RUNS / f"torch-{torch}-simulated-{architecture}.jsonl.gz")
+def recorded(torch: str, device: str) -> dict[str, MatrixRow]:
+    """Return the rows of a recorded run on a GPU, or on a simulated one."""
+    run = read_run(RUNS / f"torch-{torch}-{device}.jsonl.gz")
     return {it.row.id: it for it in matrix(run.header, run.observations, closed=True)}
 
 
@@ -33,7 +41,7 @@ def shown(cell: Cell) -> str:
 
 def devices() -> str:
     """Return how far architectures agree on what differs."""
-    runs = [recorded("2.15.0", one) for one in ("sm_80", "sm_90", "sm_100")]
+    runs = [recorded("2.15.0", f"simulated-sm_{one}") for one in (80, 90, 100)]
     cells = [
         (row, flag, [one[row].cell(flag) for one in runs])
         for row in runs[0]
@@ -54,7 +62,7 @@ def devices() -> str:
 
 def table() -> str:
     """Return the table, with a sentence for each disagreement, and what other architectures say."""
-    rows, alike = recorded("2.15.0", "sm_80"), 0
+    rows, alike = recorded("2.15.0", "simulated-sm_80"), 0
     lines = ["| what | GPU | flag | published | simulated | row |", "|---|---|---|---|---|---|"]
     for entry in ENTRIES:
         said = shown(rows[entry["row"]].cell(entry["flag"]))
@@ -70,16 +78,106 @@ def table() -> str:
     )
 
 
-def test_the_table_is_what_the_recorded_run_says() -> None:
+def first(row: MatrixRow, flag: str) -> set[str]:
+    """Return the digests of the first execution of each process."""
+    return {next(iter(one.digests)) for one in row.observations if one.mode == flag and one.digests}
+
+
+def said_simulated(cell: Cell) -> str:
+    """Return what a simulation says of a cell, as the table of an H100 has it."""
+    simulation = cell.simulated
+    if cell.verdict == "nondeterministic" and simulation and simulation.schedule:
+        return f"differs: {simulation.schedule.name}"
+    if cell.verdict == "deterministic" and simulation and simulation.race_free:
+        return "same, proved"
+    return {"deterministic": "same", "not_run": "not_run: a library"}.get(cell.verdict, cell.verdict)
+
+
+ORDER = ("raises", "same, proved", "same", *(f"differs: {name}" for name in SCHEDULES), "not_run: a library")
+
+
+def measured() -> str:
+    """Return what an H100 did in the cells of the simulation of one, given the same inputs."""
+    ours, gpu = recorded("2.11.0", "simulated-sm_90"), recorded("2.11.0", "cuda-as-simulated")
+    cells = [
+        (
+            f"`{row}`, flag {flag}",
+            ours[row].cell(flag),
+            gpu[row].cell(flag),
+            first(ours[row], flag) == first(gpu[row], flag),
+        )
+        for row in ours
+        if row in gpu
+        for flag in ("off", "on")
+    ]
+    kinds: dict[str, list[tuple[str, Cell, Cell, bool]]] = {}
+    for one in cells:
+        kinds.setdefault(said_simulated(one[1]), []).append(one)
+    lines = ["| the simulation says | cells | the H100 | the same bits |", "|---|---|---|---|"]
+    for kind in sorted(kinds, key=lambda one: ORDER.index(one) if one in ORDER else len(ORDER)):
+        there = Counter(WORDS.get(cell.verdict, cell.verdict) for _, _, cell, _ in kinds[kind])
+        same = [alike for *_, alike in kinds[kind] if kind.startswith("same")]
+        bits = f"{sum(same)} of {len(same)}" if same else ""
+        text = ", ".join(f"{count} {word}" for word, count in there.most_common())
+        lines.append(f"| {kind} | {len(kinds[kind])} | {text} | {bits} |")
+    unseen = [
+        name
+        for name, one, cell, _ in cells
+        if one.verdict == "nondeterministic"
+        and cell.verdict == "deterministic"
+        and said_simulated(one) != "differs: lanes"
+    ]
+    silent = [
+        name
+        for name, one, cell, _ in cells
+        if name.endswith("flag on") and one.verdict == "not_run" and cell.verdict == "nondeterministic"
+    ]
+    return "\n".join(
+        [
+            *("", *lines, ""),
+            f"Of the classes that GPUs take, the H100 did not show {len(unseen)}:",
+            *("", *(f"* {name}" for name in unseen), ""),
+            f"With the flag on, of libraries that are not simulated, it differs, and nothing is raised, in {len(silent)}:",
+            *("", *(f"* {name}" for name in silent), "", ""),
+        ]
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"published": table, "measured": measured}
+
+
+def block(text: str, name: str) -> tuple[int, int]:
+    """Return where a block of the page begins and ends."""
+    begin = f"<!-- {name}:begin -->\n"
+    return text.index(begin) + len(begin), text.index(f"<!-- {name}:end -->")
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_table_is_what_the_recorded_runs_say(name: str) -> None:
     """A disagreement without a reason has none to print, and fails."""
     text = PAGE.read_text(encoding="utf-8")
-    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table()
+    begin, end = block(text, name)
+    assert text[begin:end] == BLOCKS[name]()
+
+
+def test_nothing_that_an_h100_did_was_denied() -> None:
+    """Where the simulation found no other order, the H100 never differed; what one raises, the other does."""
+    ours, gpu = recorded("2.11.0", "simulated-sm_90"), recorded("2.11.0", "cuda-as-simulated")
+    pairs = [(ours[row].cell(flag), gpu[row].cell(flag)) for row in ours for flag in ("off", "on")]
+    assert Counter(cell.verdict for one, cell in pairs if one.verdict == "deterministic").keys() == {
+        "deterministic"
+    }
+    assert [one.verdict == "raises" for one, _ in pairs] == [cell.verdict == "raises" for _, cell in pairs]
+
+
+def test_each_published_row_stands_once() -> None:
+    """A row, a flag and a source are an entry."""
     assert len(ENTRIES) >= 20
     assert len({(it["row"], it["flag"], it["source"]) for it in ENTRIES}) == len(ENTRIES)
 
 
 if __name__ == "__main__":
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(
-        page[: page.index(BEGIN) + len(BEGIN)] + table() + page[page.index(END) :], encoding="utf-8"
-    )
+    for key, write in BLOCKS.items():
+        page = PAGE.read_text(encoding="utf-8")
+        here, behind = block(page, key)
+        PAGE.write_text(page[:here] + write() + page[behind:], encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from detmatrix.scanner.observations.records import (
     Schedule,
     Simulation,
 )
+from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.perturbations import OFFERED, shares
 from detmatrix.scanner.run import simulation
@@ -37,7 +39,10 @@ from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix
 from detmatrix.scanner.verdicts.recall import recall
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.observe import observe, settled
+from tests.commands import Command
 from tests.runs import ENVIRONMENT, ran, row
+
+RECORDED = Path(__file__).parents[1] / "reports" / "runs"
 
 CONFLICTS: dict[str, Any] = {
     "pairs": [0, 0, 0],
@@ -348,6 +353,44 @@ def test_inputs_are_drawn_as_for_the_cpu() -> None:
     assert (t.size(cpu=1, cuda=2), t.size(cpu=1, cuda=2, simulated=3)) == (1, 3)
     assert t.mixed(8, 8).device.type == t.coo(4, 4, stored=3).device.type == "meta"
     assert t.device == "meta"
+
+
+AS_SIMULATED = "torch.nn.functional.interpolate:bilinear:backward:float32"
+
+
+def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command, tmp_path: Path) -> None:
+    """Its bits can then be held against a simulation's; a script of the row draws the same inputs."""
+    path = tmp_path / "run.jsonl"
+    options = (
+        "--device",
+        "cpu",
+        "--perturb",
+        "quiet",
+        "--runs",
+        "2",
+        "--processes",
+        "1",
+        "--no-cost",
+        "--no-overloads",
+    )
+    digests = {}
+    for asked in (("--as-simulated",), ()):
+        assert detmatrix("scan", *options, *asked, "--force", "-o", str(path), AS_SIMULATED).returncode == 0
+        seen = read_run(path)
+        digests[asked] = {one.inputs_digest for one in seen.observations}
+        if asked:
+            assert (
+                "given the inputs of a simulated GPU"
+                in detmatrix("report", str(path), "--format", "md").stdout
+            )
+            written = detmatrix("repro", str(path), AS_SIMULATED)
+            assert written.returncode == 0
+            assert "the inputs drawn here are not those" not in written.stderr
+    recorded = read_run(RECORDED / "torch-2.13.0-simulated-sm_80.jsonl.gz")
+    there = {one.inputs_digest for one in recorded.observations if ":".join(one.key) == AS_SIMULATED}
+
+    assert digests["--as-simulated",] == there
+    assert not digests[()] & there
 
 
 # ---- verdicts

@@ -49,7 +49,6 @@ from detmatrix.reports.render import (
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError, one_line, safe_lines
-from detmatrix.scanner.observations.parts import parts_of
 from detmatrix.scanner.observations.records import MODES, Claim
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.repro.script import InputSource
@@ -145,9 +144,7 @@ def _run(one: Matrix) -> View:
         },
         device=one.device,
         n=f"up to {one.executions} schedules" if one.simulated else f"n = {one.executions} executions",
-        machine=words.machine_words(one)
-        if one.simulated
-        else words.named_machines(part.environment.gpu or part.environment.cpu for part in parts_of(header)),
+        machine=words.machine_words(one),
         state="not trustworthy, no evidence" if one.distrust else state,
         states=[text for _, text in states(one)],
     )

@@ -241,9 +241,10 @@ def machine_of_row(header: Header, row: Row) -> str:
 def _machine(header: Header, environment: Environment) -> str:
     if environment.simulated:
         return simulated.gpu_words(header)
-    if device_kind(header.settings.device) != "cpu":
-        return environment.gpu or environment.cpu
-    return f"{environment.cpu}, {several(environment.threads, 'thread')}"
+    on_cpu = device_kind(header.settings.device) == "cpu"
+    threads = f"{environment.cpu}, {several(environment.threads, 'thread')}"
+    inputs = ", given the inputs of a simulated GPU" * header.settings.as_simulated
+    return f"{threads if on_cpu else environment.gpu or environment.cpu}{inputs}"
 
 
 def percent(share: float) -> str:

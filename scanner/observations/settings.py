@@ -165,7 +165,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default=False,
             option="--as-simulated",
             help="Draw the inputs that a simulated GPU is given, so that its bits can be held against those of this device.",
-            selects=True,
             reruns=True,
         ),
     ] = False

@@ -140,4 +140,4 @@ def bound_words(header: Header) -> str:
     of = header.environment.simulated
     assert of is not None
     count = sum(of.executions.values())
-    return f"up to {several(count, 'schedule')} per row and mode; {NOT_MEASURED}"
+    return f"up to {several(count, 'schedule')} per row and mode, none of them on a GPU"
