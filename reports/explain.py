@@ -10,6 +10,7 @@ from itertools import groupby, product
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
 from detmatrix.reports.libraries import documented_libraries, libraries_of
@@ -277,9 +278,12 @@ def _documented(lists: Lists) -> Iterator[View]:
 
 
 def _measured(matrices: Sequence[Matrix]) -> Iterator[View]:
-    """Yield what runs measured, the latest release first; runs of the same findings stand together, told by the latest."""
+    """Yield what runs measured, then what was simulated, the latest release first; runs of the same findings are told by the latest."""
     together: dict[object, list[Matrix]] = {}
-    for one in sorted(matrices, key=lambda it: versions.key(it.torch), reverse=True):
+    # Of one release those that are complete go before the others.
+    for one in sorted(
+        matrices, key=lambda it: (not it.simulated, versions.key(it.torch), not it.missing), reverse=True
+    ):
         if one.rows:
             columns = all_columns([one])
             findings = frozenset(
@@ -490,6 +494,8 @@ def _recorded(known: KnownOp) -> list[Matrix]:
     """Return the recorded runs of the documented ops, and those of all ops where the CPU has no row in them."""
     whole = recorded(what="cpu-all")
     matrices = narrowed([read_run(path) for path in recorded() if path not in whole], known.is_about)
+    # Rows that a run which was cut short did not come to tell nothing.
+    matrices = [replace(one, rows=tuple(row for row in one.rows if row.observations)) for one in matrices]
     found = [one for one in matrices if one.rows]
     if not any(one.kind == "cpu" for one in found):
         others = narrowed([read_run(path) for path in whole], known.is_about)

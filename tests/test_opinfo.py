@@ -203,6 +203,17 @@ def test_sample_is_the_same_whatever_was_drawn_before() -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("name", "grows"),
+    [("gather", True), ("lu_unpack", False), ("torch.ops.aten._flash_attention_forward", False)],
+)
+def test_integers_that_a_kernel_trusts_are_not_drawn_anew(name: str, grows: bool) -> None:
+    """They would be addresses outside of a tensor, or let rows overlap, and what is seen then says nothing of the op."""
+    sample = ((torch.randn(4, 4), torch.tensor([0, 2, 4], dtype=torch.int32)), {})
+
+    assert bool([*enlarge.enlargements(sample, f"opinfo:{name}", enlarge.ON_CPU)]) == grows
+
+
 def test_grown_values_lie_within_the_sample() -> None:
     """Mixed values keep the least and the greatest, and are hardly ever equal; picked ones tie."""
     values = torch.tensor([0.25, 0.5, 0.75])

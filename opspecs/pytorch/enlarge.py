@@ -42,6 +42,7 @@ _CHOOSES_AMONG_EQUALS = (
 _TRUSTS_INTEGERS = (
     "lu_unpack", "lu_solve", "ldl_solve", "segment_reduce", "embedding_bag", "ctc_loss", "CTCLoss",
     "_unsafe_masked_index",
+    "_efficient_attention", "_flash_attention",  # offsets of sequences: on an H100 rows that overlap raced
     "sparse", "nested", "jagged", "packed",
 )  # fmt: skip
 
