@@ -120,7 +120,12 @@ def rows_seen(execute: Callable[[Any], Seen]) -> Iterator[tuple[str, str, Seen]]
         for row in spec.rows("cuda"):
             for flag in ("off", "on"):
                 torch.use_deterministic_algorithms(flag == "on")
-                options = {"direction": row.direction, "dtype": row.dtype, "device": "cuda:0", "seed": 0}
+                options: dict[str, Any] = {
+                    "direction": row.direction,
+                    "dtype": row.dtype,
+                    "device": "cuda:0",
+                    "seed": 0,
+                }
                 try:
                     seen = execute(Execution(spec, row.case, **options))
                 except Exception as error:  # noqa: BLE001 - an op may raise anything
@@ -139,7 +144,7 @@ def profiled(execution: Any) -> Seen:
         execution.reseed()
         execution()
         torch.cuda.synchronize()
-    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events = profiler.profiler.kineto_results.events()
     there = [one for one in events if one.device_type() == torch.autograd.DeviceType.CUDA]
     there.sort(key=lambda one: one.start_ns())
     return {"kernels": [one.name() for one in there if not one.name().startswith(_COPIES)]}

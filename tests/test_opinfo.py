@@ -209,7 +209,7 @@ def test_sample_is_the_same_whatever_was_drawn_before() -> None:
 )
 def test_integers_that_a_kernel_trusts_are_not_drawn_anew(name: str, grows: bool) -> None:
     """They would be addresses outside of a tensor, or let rows overlap, and what is seen then says nothing of the op."""
-    sample = ((torch.randn(4, 4), torch.tensor([0, 2, 4], dtype=torch.int32)), {})
+    sample: Any = ((torch.randn(4, 4), torch.tensor([0, 2, 4], dtype=torch.int32)), {})
 
     assert bool([*enlarge.enlargements(sample, f"opinfo:{name}", enlarge.ON_CPU)]) == grows
 
