@@ -92,6 +92,24 @@ def test_what_differs_is_seen_early(fake: Fake) -> None:
     assert output["severity"]["differing_elements"] == 1
 
 
+@pytest.mark.parametrize(
+    ("spec", "max_time", "perturbations", "expected"),
+    [
+        # The first execution and one behind it, and one of each further perturbation.
+        ("slower", 0.6, ["quiet", "shift", "poison"], range(4, 5)),
+        # As many as fit, and those that were queued when the time was over.
+        ("slow", 0.4, ["quiet"], range(5, 26)),
+    ],
+)
+def test_time_is_that_of_the_device(
+    fake: Fake, spec: str, max_time: float, perturbations: list[str], expected: range
+) -> None:
+    """Work that is queued at once is not taken for work that is done, so that time bounds a case on a device, too."""
+    answer = fake.ask("observe", spec, runs=60, perturbations=perturbations, max_time=max_time)
+
+    assert answer["executions"] in expected
+
+
 def test_memory_of_queued_comparisons_is_bounded(fake: Fake) -> None:
     """Outputs wait for their comparison in a sixteenth of the memory of the device; 100 of these would take 400 MB."""
     fake.told()

@@ -47,7 +47,7 @@ _MOST_SWAPS = 16
 # What is not simulated, by how its calls begin.
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL", "NVRTC")
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
-# which executions differed so far, and at least after so many seconds.
+# which executions differed so far, and before what is queued would take more than so many seconds.
 _FIRST_LOOK = 12
 _LOOK_SECONDS = 0.5
 
@@ -519,13 +519,13 @@ class _Repetition:
         done = 1 if number == 0 and compare else 0
         known = self.main.differing
         deadline = self._budget.deadline(number, time.perf_counter())
-        looks = _Looks(deadline)
+        looks = _Looks(deadline, done)
         with start(self._site) as before:
             while done < share:
-                now = time.perf_counter()
-                if now > deadline and self._index > 1:
-                    break
                 if compare and looks.differing(compare, done, known) >= _ENOUGH:
+                    break
+                # Behind the look, which may have waited for what was queued.
+                if time.perf_counter() > deadline and self._index > 1:
                     break
                 before(self._index)
                 self._execution.reseed()
@@ -572,18 +572,25 @@ class _Repetition:
 class _Looks:
     """When it is asked how many executions of a group differed: on a GPU the clock alone sees how fast work is queued."""
 
-    def __init__(self, deadline: float) -> None:
-        self._looked = time.perf_counter()
+    def __init__(self, deadline: float, done: int) -> None:
+        self._deadline, self._done, self._looked = deadline, done, time.perf_counter()
         # Often enough to notice that the time is over.
         self._patience = min(_LOOK_SECONDS, (deadline - self._looked) / 4)
         self._next: float = _FIRST_LOOK
+        # The first execution of a group is waited for: until then nobody knows how long one takes.
+        self._due = done + 1
 
     def differing(self, compare: OutputComparison, done: int, known: int) -> int:
         """Return how many are known to differ, of *done*, beyond those that were *known* before."""
-        if done >= self._next or time.perf_counter() - self._looked > self._patience:
+        if done >= min(self._next, self._due) or time.perf_counter() - self._looked > self._patience:
             compare.settle()
-            self._looked = time.perf_counter()
+            now = time.perf_counter()
+            if done > self._done:
+                pace = (now - self._looked) / (done - self._done)
+                self._due = done + max(1, int(min(self._patience, self._deadline - now) / pace))
+            self._done, self._looked = done, now
             # Where enough would differ at the rate at which they did so far.
-            seen = compare.differing - known
-            self._next = math.ceil(done * _ENOUGH / seen) if seen else math.inf
+            if done >= _FIRST_LOOK:
+                seen = compare.differing - known
+                self._next = math.ceil(done * _ENOUGH / seen) if seen else math.inf
         return compare.differing - known

@@ -13,17 +13,18 @@ from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BACKWARD, FORWARD, ITEMS, Call, Case, OpSpec, batched, call
 
 CHANNELS = 4
-# N * D * H * W of the input, per device; the shapes below keep to it.
+# N * D * H * W of the input, per device; the shapes below keep to it. Of what comes out larger, on CUDA, the output has as many.
 POSITIONS_CPU = 1 << 11
 POSITIONS_CUDA = 1 << 20
 
 
-def _shape(t: Inputs, dims: int, channels: int) -> tuple[int, ...]:
-    """Return ``(N, C, ...)`` of the input, with as many positions whatever the number of dims."""
+def _shape(t: Inputs, dims: int, channels: int, *, enlarged: bool) -> tuple[int, ...]:
+    """Return ``(N, C, ...)`` of the input, with as many positions whatever the number of dims; fewer if they are *enlarged*."""
     batch, side = t.size(
         cpu={1: (2, 1 << 10), 2: (2, 1 << 5), 3: (4, 1 << 3)},
         cuda={1: (16, 1 << 16), 2: (16, 1 << 8), 3: (4, 1 << 6)},
     )[dims]
+    side //= t.size(cpu=1, cuda=2) if enlarged else 1
     return (batch, channels, *(side,) * dims)
 
 
@@ -36,10 +37,13 @@ def _convolve(
     kernel: int = 3,
     channels_last: bool = False,
     small: bool = False,
+    enlarged: bool = False,
     **options: int,
 ) -> Call:
     """Draw input, weight and, if its gradient is wanted, bias; as many channels come out as go in."""
-    drawn = t.normal(*((1, channels, *(8,) * dims) if small else _shape(t, dims, channels)))
+    drawn = t.normal(
+        *((1, channels, *(8,) * dims) if small else _shape(t, dims, channels, enlarged=enlarged))
+    )
     tensors = {
         "input": t.channels_last(drawn) if channels_last else drawn,
         # Equal numbers of channels give Conv and ConvTranspose weights of one shape.
@@ -85,10 +89,13 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
     """Return the spec of one of Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d."""
     products = f"{CHANNELS * 3**dims} products summed into each"
     strided = f"up to {CHANNELS * 3**dims} products summed into each input element"
-    # A strided convolution has fewer outputs, a transposed one more; its inputs count.
+    # A strided convolution has fewer outputs, a transposed one more; its inputs count, of which CUDA gets fewer.
     weights, strided_weights = (
-        f"about {POSITIONS_CPU // steps} products summed into each weight ({POSITIONS_CUDA // steps} on CUDA)"
-        for steps in (1, 1 if transposed else 2**dims)
+        f"about {on_cpu} products summed into each weight ({on_cuda} on CUDA)"
+        for on_cpu, on_cuda in (
+            (POSITIONS_CPU, POSITIONS_CUDA),
+            (POSITIONS_CPU // (1 if transposed else 2**dims), POSITIONS_CUDA // 2**dims),
+        )
     )
     case = partial(_case, dims)
     cases = {
@@ -105,13 +112,14 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
             "channels_last_input_grad": case("input", f"{products} input element", channels_last=True),
             "channels_last_weight_grad": case("weight", weights, channels_last=True),
         }
+    doubled = partial(case, stride=2, dilation=2, enlarged=transposed)
     cases |= {
         "depthwise_input_grad": case(
             "input", f"{3**dims} products summed into each input element", groups=CHANNELS
         ),
         "depthwise_weight_grad": case("weight", weights, groups=CHANNELS),
-        "strided_dilated_input_grad": case("input", strided, stride=2, dilation=2),
-        "strided_dilated_weight_grad": case("weight", strided_weights, stride=2, dilation=2),
+        "strided_dilated_input_grad": doubled("input", strided),
+        "strided_dilated_weight_grad": doubled("weight", strided_weights),
         "grouped_weight_grad": case("weight", weights, groups=2),
         # One channel and a kernel of one: a product is an output, nothing is summed.
         "single_product": case("", "", channels=1, kernel=1),

@@ -8,12 +8,12 @@ from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, OpSpec, call
 
 
 def _unfold(t: Inputs, kernel: int, stride: int) -> Call:
-    batch, channels, side = t.size(cpu=(2, 2, 36), cuda=(4, 8, 216))
+    batch, channels, side = t.size(cpu=(2, 2, 36), cuda=(4, 8, 108))
     return call(t.leaf(t.normal(batch, channels, side, side)), kernel, stride=stride)
 
 
 def _fold(t: Inputs, kernel: int, stride: int) -> Call:
-    batch, channels, side = t.size(cpu=(2, 2, 36), cuda=(4, 8, 216))
+    batch, channels, side = t.size(cpu=(2, 2, 36), cuda=(4, 8, 108))
     places = ((side - kernel) // stride + 1) ** 2
     return call(t.leaf(t.normal(batch, channels * kernel**2, places)), (side, side), kernel, stride=stride)
 

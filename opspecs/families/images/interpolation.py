@@ -23,7 +23,7 @@ def _interpolate(
     batch, channels = t.size(cpu=(batch, 4), cuda=(2, 16), simulated=(1, 16) if last else (batch, 4))
     # With the flag on each tap of a linear mode is an index_put of its own, with a sort.
     small = {1: 1024, 2: 16, 3: 4 if mode == "trilinear" else 8}
-    side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 256, 3: 32}, simulated=small)[dims]
+    side = t.size(cpu={1: 1024, 2: 32, 3: 8}, cuda={1: 1 << 14, 2: 96, 3: 16}, simulated=small)[dims]
     if large and (dims == 1 or scale < 1):
         small |= {2: 48, 3: 12}
         side = t.size(cpu={1: 1 << 12, 2: 136, 3: 24}[dims], cuda=side, simulated=small[dims])

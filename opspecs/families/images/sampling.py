@@ -29,8 +29,8 @@ def _sample(
     """
     # A CPU divides a batch among its threads, and so only one that has enough points.
     batch, channels = t.size(cpu=(16 if small else 4, 4), cuda=(2, 16))
-    side = t.size(cpu={2: 32, 3: 10}, cuda={2: 128, 3: 32})[dims]
-    points = t.size(cpu={2: 64, 3: 16}, cuda={2: 512, 3: 64})[dims]
+    side = t.size(cpu={2: 32, 3: 10}, cuda={2: 64, 3: 32})[dims]
+    points = t.size(cpu={2: 64, 3: 16}, cuda={2: 160, 3: 64})[dims]
     if small:
         side, points = 8, 16
     image = t.normal(batch, channels, *(side,) * dims)

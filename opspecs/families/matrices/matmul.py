@@ -37,12 +37,12 @@ def _added(t: Inputs, product: Callable[[Inputs], Call]) -> Call:
 
 def _distances(t: Inputs, p: float, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Call:
     # A CPU divides the dims among its threads, if there are many.
-    points, dims = t.size(cpu=(64, 512), cuda=(1 << 11, 32), simulated=(64, 32))
+    points, dims = t.size(cpu=(64, 512), cuda=(1 << 9, 32), simulated=(64, 32))
     one, other = t.leaf(t.normal(points, dims)), t.leaf(t.normal(points, dims))
     return call(one, other, p=p, compute_mode=compute_mode)
 
 
-DISTANCES = "64 gradients added into each point (2048 on CUDA)"
+DISTANCES = "64 gradients added into each point (512 on CUDA)"
 WITHOUT_MM = "donot_use_mm_for_euclid_dist"
 
 SPECS: tuple[OpSpec, ...] = (

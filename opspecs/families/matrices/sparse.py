@@ -19,13 +19,13 @@ ONE_THREAD = (
     "On a CPU one thread goes through the stored elements of a matrix in COO layout (SparseTensorMath.cpp)."
 )
 SPARSE_DENSE = {"layout": "sparse-dense"}
-DENSE_GRADIENTS = "about 8 products summed into each element (64 on CUDA)"
-PRODUCTS = "about 64 products summed into each element (512 on CUDA)"
+DENSE_GRADIENTS = "about 8 products summed into each element (32 on CUDA)"
+PRODUCTS = "about 64 products summed into each element (256 on CUDA)"
 
 
 def _operands(t: Inputs, *batch: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw a sparse matrix, of which every 8th element is stored, and a wide dense one."""
-    rows, inner, columns = t.size(cpu=(64, 512, 32), cuda=(512, 4096, 256))
+    rows, inner, columns = t.size(cpu=(64, 512, 32), cuda=(256, 2048, 128))
     stored = prod(batch) * rows * inner // 8
     return t.coo(*batch, rows, inner, stored=stored), t.normal(*batch, inner, columns)
 
@@ -74,7 +74,7 @@ SPECS: tuple[OpSpec, ...] = (
                     "sparse_dense_grad": Case(lambda t: _product(t, 4, leaf="dense"), DENSE_GRADIENTS),
                     "sparse_dense_sparse_grad": Case(
                         lambda t: _product(t, 4, leaf="sparse"),
-                        "32 products summed into each element (256 on CUDA)",
+                        "32 products summed into each element (128 on CUDA)",
                     ),
                 },
                 directions=BACKWARD,
@@ -102,7 +102,7 @@ SPECS: tuple[OpSpec, ...] = (
             "coo_dense_grad": Case(partial(_product, leaf="dense"), DENSE_GRADIENTS, directions=BACKWARD),
             "coo_sparse_grad": Case(
                 lambda t: _product(t, leaf="sparse"),
-                "32 products summed into each stored element (256 on CUDA)",
+                "32 products summed into each stored element (128 on CUDA)",
                 directions=BACKWARD,
             ),
             "csr": Case(_rows_product, PRODUCTS),

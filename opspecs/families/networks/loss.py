@@ -113,7 +113,7 @@ def _linear_classify(t: Inputs, reduction: str, *, chunked: bool = False) -> Cal
 
 def _lengths(t: Inputs) -> tuple[int, int, int]:
     """Targets, labels in each of them, and steps; CUDA adds atomically if 2 steps + 2.4 targets + 0.2 classes exceed 450."""
-    return t.size(cpu=(8, 32, 80), cuda=(32, 100, 250), simulated=(2, 48, 226))
+    return t.size(cpu=(8, 32, 80), cuda=(8, 100, 226), simulated=(2, 48, 226))
 
 
 def _ctc(t: Inputs, reduction: str = "mean", *, labels: int = 4, form: str = "", **options: bool) -> Call:

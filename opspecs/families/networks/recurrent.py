@@ -9,12 +9,12 @@ WHY = (
     "cuDNN chooses the algorithm, and cuBLAS may split its sums "
     "(https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html)."
 )
-PRODUCTS = "256 products summed into each weight's gradient (16384 on CUDA)"
+PRODUCTS = "256 products summed into each weight's gradient (4096 on CUDA)"
 
 
 def _run(t: Inputs, *, gates: int, layers: int = 1, bidirectional: bool = False, items: int = 0) -> Call:
     """Draw a sequence ``(T, N, width)``, the first state and all weights: the arguments of ``torch.lstm`` (4 gates; a GRU has 3)."""
-    steps, batch, width = t.size(cpu=(8, 32, 16), cuda=(128, 128, 256))
+    steps, batch, width = t.size(cpu=(8, 32, 16), cuda=(64, 64, 256))
     batch = items or batch
     directions = 2 if bidirectional else 1
     scale = width**-0.5

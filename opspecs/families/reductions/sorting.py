@@ -21,17 +21,22 @@ LONG_TIES = "about 341 equal values for each index to choose from (349525 on CUD
 MANY_TIES = "about 341 equal values for each index to choose from (1365 on CUDA)"
 # As few as several blocks of a GPU share.
 LONG = 20_480
+FEW_TIES = "about 341 equal values for each index to choose from (21845 on CUDA)"
 ALL_TIES = "about 349525 equal values for each index to choose from"
 
 
 # A row is the work of one thread of a CPU, and so there are many of them. A GPU puts several blocks to a row of more than
 # 20 000, and sorts it by itself if it is the only one or has more than a million. Of an op whose row is the work of one block of a
-# GPU *each* row or column is a race of its own. Short rows are sorted by other kernels.
+# GPU *each* row or column is a race of its own. Short rows are sorted by other kernels. An op that waits
+# for the GPU several times in each row gets *few* values.
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "rows": {"cpu": (64, 1 << 10), "cuda": (4, 1 << 20), "simulated": (1, LONG)},
     "columns": {"cpu": (1 << 10, 64), "cuda": (1 << 20, 4), "simulated": (LONG, 1)},
     "each_row": {"cpu": (64, 1 << 10), "cuda": (1 << 8, 1 << 12)},
     "each_column": {"cpu": (1 << 10, 64), "cuda": (1 << 12, 1 << 8)},
+    "few_rows": {"cpu": (64, 1 << 10), "cuda": (2, 1 << 16), "simulated": (1, LONG)},
+    "few_columns": {"cpu": (1 << 10, 64), "cuda": (1 << 16, 2), "simulated": (LONG, 1)},
+    "few_flat": {"cpu": (1 << 14,), "cuda": (1 << 16,), "simulated": (LONG,)},
     "flat": {"cpu": (1 << 14,), "cuda": (1 << 20,), "simulated": (LONG,)},
     "short_rows": {"cpu": (1 << 10, 64), "cuda": (1 << 16, 64), "simulated": (1 << 8, 64)},
 }
@@ -42,9 +47,9 @@ def _tied(shape: str, *args: object, **kwargs: object) -> Callable[[Inputs], Cal
     return lambda t: call(t.integers(*t.size(**SHAPES[shape]), low=1, high=4), *args, **kwargs)
 
 
-def _distinct(t: Inputs, *args: object, **kwargs: object) -> Call:
+def _distinct(t: Inputs, *args: object, shape: str = "flat", **kwargs: object) -> Call:
     """Values that all differ: nothing to choose. No dtype of fewer digits could hold them."""
-    length = t.size(cpu=1 << 14, cuda=1 << 20, simulated=LONG)
+    (length,) = t.size(**SHAPES[shape])
     return call(t.permutation(length).to(t.dtype) + 1, *args, **kwargs)
 
 
@@ -102,7 +107,17 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="torch.mode",
         why=f"Of equal values, and of values that are equally many, any may be found ({KERNELS}/cuda/TensorModeKernel.cu).",
-        cases=_cases(),
+        cases={
+            "tied_rows": Case(_tied("few_rows", 1), FEW_TIES, dtypes=("float32", "int64"), traits=INDICES),
+            "tied_columns": Case(_tied("few_columns", 0), FEW_TIES, traits=INDICES),
+            "ties_flat": Case(
+                _tied("few_flat", 0),
+                "about 21845 equal values for each index to choose from",
+                devices=("cuda",),
+                traits=INDICES,
+            ),
+            "distinct": Case(lambda t: _distinct(t, 0, shape="few_flat"), traits=INDICES),
+        },
     ),
     OpSpec(
         name="torch.topk",
