@@ -6,6 +6,7 @@ Most are in ``tests/data/gpu/programs.txt`` and ``newer.txt``; ``python -m tests
 from __future__ import annotations
 
 import re
+from itertools import product
 
 from tests.gpu_machine import DATA, HEAD, record
 
@@ -246,11 +247,30 @@ def ptx() -> str:
 NEWER = {90: "8.1", 100: "8.8"}
 
 
+# Of integers to bfloat16: the direction of rounding, and the type.
+CONVERSIONS = [*product(("rn", "rz", "rm", "rp"), ("s16", "u16", "s32", "u32", "s64", "u64"))]
+
+
+def _conversions() -> str:
+    """Return a kernel that converts the lowest bits of the integers at a: what each of a thread gives, to b."""
+    of = {"16": "%h0", "32": "%r4", "64": "%d5"}
+    lines = [
+        f"""mad.wide.u32 %d3, %r3, 8, %d0; mad.wide.u32 %d4, %r3, {2 * len(CONVERSIONS)}, %d1;
+ld.global.u64 %d5, [%d3]; cvt.u32.u64 %r4, %d5; cvt.u16.u64 %h0, %d5;"""
+    ]
+    lines += [
+        f"cvt.{how}.bf16.{kind} %h1, {of[kind[1:]]}; st.global.b16 [%d4 + {2 * at}], %h1;"
+        for at, (how, kind) in enumerate(CONVERSIONS)
+    ]
+    return entry("to_bfloat16", "\n".join(lines))
+
+
 def newer(architecture: int) -> str:
     """Return a module of what PTX has from sm_90 on, or from sm_100 on."""
     kernels = _written("newer.txt")
     kernels = kernels if architecture >= 100 else kernels[: kernels.index("\n.visible .entry wide")]
-    return HEAD.replace("sm_80", f"sm_{architecture}").replace("8.0", NEWER[architecture]) + kernels
+    head = HEAD.replace("sm_80", f"sm_{architecture}").replace("8.0", NEWER[architecture])
+    return head + kernels + _conversions()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from detmatrix.scanner.gpu import engine, isa, sass
 from detmatrix.scanner.gpu.cubin import Cubin
 from tests import gpu_opcodes, gpu_programs
 from tests.gpu_machine import ARCHITECTURES, assembled, assembler, instructions, loaded, recorded, run
-from tests.gpu_numbers import FORMATS, THREADS, TYPES, Array, decoded, encoded, inputs
+from tests.gpu_numbers import FORMATS, THREADS, TYPES, Array, converted, decoded, encoded, inputs, wrapped
 from tests.gpu_opcodes import BLOCK, CASES, Case, groups
 
 # What ptxas does not emit for small kernels; kernels of PyTorch have it.
@@ -83,6 +83,24 @@ def test_the_recorded_opcodes_are_those_of_the_table() -> None:
 def test_an_operation_gives_what_python_says(of: Case, architecture: int) -> None:
     """On edges and on random numbers."""
     assert wrong(of, results(recorded("opcodes", architecture)[1])[of])[:5] == []
+
+
+@pytest.mark.parametrize("architecture", gpu_programs.NEWER)
+def test_integers_as_bfloat16(architecture: int) -> None:
+    """Each is rounded once, also one of 64 bits whose last one alone says on which side of the middle it lies."""
+    _, cubin = recorded("newer", architecture)
+    middles = [((top << 8 | 0x80) << 48 >> by) for top in range(128, 256) for by in (0, 1, 32, 33)]
+    numbers = [
+        sign * (one + beside) % (1 << 64) for one in middles for beside in (-1, 0, 1) for sign in (1, -1)
+    ]
+    given = np.concatenate([np.array(numbers, np.uint64), inputs(("u64", "u64"))[0]])
+    found = np.zeros((len(given), len(gpu_programs.CONVERSIONS)), np.uint16)
+
+    run(cubin, "to_bfloat16", given, found, 0, grid=(len(given) // BLOCK, 1, 1), block=(BLOCK, 1, 1))
+
+    for (how, kind), bits in zip(gpu_programs.CONVERSIONS, found.T.tolist(), strict=True):
+        expected = [converted(wrapped(one, kind), "bf16", how) for one in given.tolist()]
+        assert bits == [encoded(one, "bf16") for one in expected], f"{how} {kind}"
 
 
 def test_every_opcode_and_modifier_is_tested() -> None:

@@ -295,6 +295,29 @@ def test_atomic_additions_of_vectors(architecture: int) -> None:
 
 
 @pytest.mark.parametrize("architecture", NEWER)
+def test_atomic_additions_of_bfloat16(architecture: int) -> None:
+    """The H100 and the B200 add pairs of them, alone or as vectors, each sum rounded once; what was there is returned."""
+    _, programs = recorded("newer", architecture)
+
+    def summed(old: int, new: int) -> int:
+        of = (decoded(np.array([one], np.uint32), "bf16x2")[0] for one in (old, new))
+        return encoded(tuple(added(a, b, "bf16") for a, b in zip(*of, strict=True)), "bf16x2")
+
+    first, second = inputs(("bf16x2", "bf16x2"))
+    for start, given in zip(first[:999].reshape(-1, 9), second.reshape(-1, 2, 4), strict=False):
+        left, before = start.copy(), np.zeros((2, 2), np.uint32)
+
+        run(programs, "bfloat_sums", given, left, before, block=(2, 1, 1))
+
+        found: list[list[int]] = [start.tolist()]
+        for one in given.tolist():
+            terms = [*one, one[0], one[1], one[0], one[0], one[1]]
+            found.append([summed(old, new) for old, new in zip(found[-1], terms, strict=True)])
+        assert left.tolist() == found[2]
+        assert before.tolist() == [row[7:] for row in found[:2]]
+
+
+@pytest.mark.parametrize("architecture", NEWER)
 def test_additions_of_what_shared_memory_holds(architecture: int) -> None:
     """The H100 and the B200 copy to shared memory and add to global memory by themselves; blocks do so in any order."""
     _, programs = recorded("newer", architecture)

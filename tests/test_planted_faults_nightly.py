@@ -50,6 +50,7 @@ FAULTS: dict[str, Fault] = {
     "NaN of an atomic sum": Fault("memory.c", "return isnan(r) ? 0x7FFFFFFF : bits_of(r);", "return bits_of(r);"),
     "zeros of a minimum": Fault("floats.c", "return a < b || (a == b && signbit(a)) ? a : b;", "return a < b ? a : b;"),
     "FFMA rounds twice": Fault("floats.c", "fmaf(a[l], b[l], c[l])", "a[l] * b[l] + c[l]"),
+    "an integer rounds twice": Fault("floats.c", "(magnitude & beyond ? 0x800 : 0)", "0"),
     "denormals of RED": Fault("memory.c", "HAS(i, M_FTZ) ? no_denormal(no_denormal(a) + no_denormal(b)) : a + b", "a + b"),
     "a carry": Fault("integers.c", " + (in[1] >> l & 1)", ""),
     "the low word of a comparison": Fault("integers.c", "if (HAS(i, M_EX) && x == y) t = low >> l & 1;", ""),

@@ -47,7 +47,7 @@ _TYPES = frozenset({"F16", "BF16", "F32", "F64"})
 # Vectors that atomic operations add: of how many words, and of what.
 _VECTORS = {
     **{f"F32X{count}": ("F32", f"V{count}") for count in (2, 4)},
-    **{f"F16X{2 * count}": ("F16X2", f"V{count}") for count in (2, 4)},
+    **{f"{one}X{2 * count}": (f"{one}X2", f"V{count}") for one in ("F16", "BF16") for count in (2, 4)},
 }
 # An address that holds a register, and by how much it is scaled.
 _TERM = re.compile(r"(U?)R(\d+|Z)(?:\.(64|U32|X4|X8|X16))?")

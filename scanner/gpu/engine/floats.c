@@ -312,8 +312,13 @@ static inline double sum_to_odd(double a, double b) {
     bool finite = (bits & 0x7FFull << 52) != 0x7FFull << 52;
     return as_double(e != 0 && finite && !(bits & 1) ? bits + by : bits);
 }
-uint32_t add_halves(uint32_t a, uint32_t b) { /* of atomic additions; the sum is exact before it is rounded */
-    return rounded_to(value_of_half(a) + value_of_half(b), 10, 15, NULL);
+/* Of atomic additions. A double has more than twice as many places, so that to round its sum is to round the exact one. */
+uint32_t add_pairs(uint32_t a, uint32_t b, bool brain) {
+    uint32_t both = 0;
+    for (int from = 0; from < 32; from += 16)
+        both |= (brain ? nearest16(value_of_brain(a >> from) + value_of_brain(b >> from), 7, 127)
+                       : nearest16(value_of_half(a >> from) + value_of_half(b >> from), 10, 15)) << from;
+    return both;
 }
 uint32_t half_of(double v) { return nearest16(v, 10, 15); }
 
@@ -526,6 +531,18 @@ void op_I2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         EACH v[l] = narrow[l] >> from;
     }
     EACH v[l] = is_unsigned ? v[l] << (64 - width) >> (64 - width) : (uint64_t)((int64_t)(v[l] << (64 - width)) >> (64 - width));
+    if (HAS(i, M_F16) || HAS(i, M_BF16)) {
+        Vector bits;
+        EACH {
+            bool negative = !is_unsigned && v[l] >> 63;
+            uint64_t magnitude = negative ? -v[l] : v[l], beyond = magnitude >> 53 ? 0x7FF : 0;
+            /* Of an integer that no double holds the last bits become one, so that it is rounded once alone. */
+            magnitude = (magnitude & ~beyond) | (magnitude & beyond ? 0x800 : 0);
+            bits[l] = bits16(i, negative ? -(double)magnitude : (double)magnitude);
+        }
+        put(w, &i->operand[0], bits, lanes);
+        return;
+    }
     begin_rounding(i);
     IN_MEMORY(v);
     if (HAS(i, M_F64)) {
@@ -539,10 +556,6 @@ void op_I2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         EACH r[l] = is_unsigned ? (float)v[l] : (float)(int64_t)v[l];
         IN_MEMORY(r);
         end_rounding();
-        if (HAS(i, M_F16)) {
-            Vector bits;
-            EACH bits[l] = rounded_to(is_unsigned ? (double)v[l] : (double)(int64_t)v[l], 10, 15, i);
-            put(w, &i->operand[0], bits, lanes);
-        } else put_floats(w, i, r, lanes);
+        put_floats(w, i, r, lanes);
     }
 }

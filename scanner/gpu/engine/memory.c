@@ -2,7 +2,7 @@
 #include "operands.h"
 #include <math.h>
 
-uint32_t add_halves(uint32_t a, uint32_t b);
+uint32_t add_pairs(uint32_t a, uint32_t b, bool brain);
 
 enum Space { GLOBAL, SHARED, LOCAL, GENERIC };
 static const char *const SPACE[] = {"global", "shared", "local", "generic"};
@@ -241,9 +241,10 @@ void op_QSPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 static float no_denormal(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v; }
 
+static bool is_real(const Instruction *i) { return HAS(i, M_F32) || HAS(i, M_F64) || HAS(i, M_F16X2) || HAS(i, M_BF16X2); }
+
 static uint64_t combined(Machine *m, const Instruction *i, uint64_t old, uint64_t with, int size) {
-    bool real = HAS(i, M_F32) || HAS(i, M_F64) || HAS(i, M_F16X2);
-    if (real && !HAS(i, M_ADD)) fail(m, UNKNOWN, "an atomic on floats that does not add");
+    if (is_real(i) && !HAS(i, M_ADD)) fail(m, UNKNOWN, "an atomic on floats that does not add");
     if (HAS(i, M_F32)) {
         float a = as_float((uint32_t)old), b = as_float((uint32_t)with);
         float r = HAS(i, M_FTZ) ? no_denormal(no_denormal(a) + no_denormal(b)) : a + b;
@@ -253,7 +254,7 @@ static uint64_t combined(Machine *m, const Instruction *i, uint64_t old, uint64_
         double r = as_double(old) + as_double(with);
         return isnan(r) ? 0x7FFFFFFFFFFFFFFF : bits_of_double(r);
     }
-    if (HAS(i, M_F16X2)) return add_halves((uint32_t)old & 0xFFFF, (uint32_t)with & 0xFFFF) | add_halves((uint32_t)old >> 16, (uint32_t)with >> 16) << 16;
+    if (HAS(i, M_F16X2) || HAS(i, M_BF16X2)) return add_pairs((uint32_t)old, (uint32_t)with, HAS(i, M_BF16X2));
     if (HAS(i, M_ADD)) return old + with;
     if (HAS(i, M_AND)) return old & with;
     if (HAS(i, M_OR)) return old | with;
@@ -270,11 +271,10 @@ static uint64_t combined(Machine *m, const Instruction *i, uint64_t old, uint64_
 
 /* What it does as far as others that it is not ordered with see it: whose old value is used, that is an exchange. */
 static uint32_t kind_of(const Instruction *i, bool used) {
-    bool real = HAS(i, M_F32) || HAS(i, M_F64) || HAS(i, M_F16X2);
     if (used || HAS(i, M_EXCH) || HAS(i, M_CAS) || HAS(i, M_CAST) || HAS(i, M_DEC)) return EXCHANGES;
     if (HAS(i, M_POPC)) return ADDS;
     if (HAS(i, M_INC)) return EXCHANGES;
-    if (HAS(i, M_ADD)) return real ? ADDS_FLOATS : ADDS;
+    if (HAS(i, M_ADD)) return is_real(i) ? ADDS_FLOATS : ADDS;
     return HAS(i, M_AND) ? ANDS : HAS(i, M_OR) ? ORS : HAS(i, M_XOR) ? XORS : HAS(i, M_MIN) ? MINIMA : MAXIMA;
 }
 
