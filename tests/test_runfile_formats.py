@@ -91,7 +91,9 @@ def test_unfinished_scan_of_an_older_format_is_not_resumed(
     done = detmatrix("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume")
 
     assert done.returncode == 2
-    assert "cannot be resumed, its format is not the one it began with (10, it has 1)" in one_line(done.stderr)
+    assert "cannot be resumed, its format is not the one it began with (10, it has 1)" in one_line(
+        done.stderr
+    )
 
 
 Change = Callable[[list[dict[str, Any]]], object]
