@@ -34,7 +34,7 @@ OPCODES: dict[str, str] = {
     "LEA": "HI X SX32",
     "PRMT": "",
     "SEL": "",
-    "IMNMX": "U32 RELU S16X2",
+    "IMNMX": "U32 RELU S16X2 U16X2",
     "VIMNMX3": "U32",
     "VIADD": "",
     "VIADDMNMX": "U32 RELU",
