@@ -109,7 +109,7 @@ def test_extremes_of_pairs(architecture: int) -> None:
     edges = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1234, 0xFEDC]
     pairs = [low | high << 16 for low, high in product(edges, repeat=2)]
     given = np.array(list(product(pairs, repeat=2)), np.uint32)
-    found, cut = np.zeros((len(given), 4), np.uint32), np.zeros((len(given), 2), np.uint32)
+    found, cut = (np.zeros((len(given), 4), np.uint32) for _ in range(2))
 
     run(cubin, "extremes", given, found, cut, grid=(len(given) // BLOCK, 1, 1), block=(BLOCK, 1, 1))
 
@@ -120,6 +120,8 @@ def test_extremes_of_pairs(architecture: int) -> None:
         assert (found[:, at] == expected.view(np.uint32)).all(), at
     for at, expected in enumerate(signed):
         assert (cut[:, at] == np.maximum(expected, 0).view(np.uint32)).all(), at
+    # That of three numbers is one instruction.
+    assert (cut[:, 2] == np.maximum(of_none[1], ~a.view(np.uint16)).view(np.uint32)).all()
 
 
 def test_every_opcode_and_modifier_is_tested() -> None:

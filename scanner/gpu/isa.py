@@ -35,7 +35,7 @@ OPCODES: dict[str, str] = {
     "PRMT": "",
     "SEL": "",
     "IMNMX": "U32 RELU S16X2 U16X2",
-    "VIMNMX3": "U32",
+    "VIMNMX3": "U32 U16X2",
     "VIADD": "",
     "VIADDMNMX": "U32 RELU",
     "IABS": "",
