@@ -19,7 +19,6 @@ from tests.gpu_opcodes import BLOCK, CASES, Case, groups
 # What ptxas does not emit for small kernels; kernels of PyTorch have it.
 UNSEEN = {
     "ACQBULK": "waits for the kernel before, which has ended",
-    "IMNMX.S16X2": "PTX has it for sm_90 alone",
     "PREEXIT": "lets the next kernel begin, which waits for the end of this one",
     "BRXU": "BRX of a uniform register",
     "UPLOP3": "PLOP3 of uniform predicates",
@@ -101,6 +100,28 @@ def test_integers_as_bfloat16(architecture: int) -> None:
     for (how, kind), bits in zip(gpu_programs.CONVERSIONS, found.T.tolist(), strict=True):
         expected = [converted(wrapped(one, kind), "bf16", how) for one in given.tolist()]
         assert bits == [encoded(one, "bf16") for one in expected], f"{how} {kind}"
+
+
+@pytest.mark.parametrize("architecture", gpu_programs.NEWER)
+def test_extremes_of_pairs(architecture: int) -> None:
+    """Each half is a number of its own, with a sign or without; what is negative becomes 0 if that is asked."""
+    _, cubin = recorded("newer", architecture)
+    edges = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1234, 0xFEDC]
+    pairs = [low | high << 16 for low, high in product(edges, repeat=2)]
+    given = np.array(list(product(pairs, repeat=2)), np.uint32)
+    found, cut = (np.zeros((len(given), 4), np.uint32) for _ in range(2))
+
+    run(cubin, "extremes", given, found, cut, grid=(len(given) // BLOCK, 1, 1), block=(BLOCK, 1, 1))
+
+    a, b = (given[:, at].copy().view(np.int16) for at in (0, 1))
+    signed = [np.minimum(a, b), np.maximum(a, b)]
+    of_none = [how(a.view(np.uint16), b.view(np.uint16)) for how in (np.minimum, np.maximum)]
+    for at, expected in enumerate([*signed, *of_none]):
+        assert (found[:, at] == expected.view(np.uint32)).all(), at
+    for at, expected in enumerate(signed):
+        assert (cut[:, at] == np.maximum(expected, 0).view(np.uint32)).all(), at
+    # That of three numbers is one instruction.
+    assert (cut[:, 2] == np.maximum(of_none[1], ~a.view(np.uint16)).view(np.uint32)).all()
 
 
 def test_every_opcode_and_modifier_is_tested() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix
 from detmatrix.scanner.verdicts.recall import recall
 from detmatrix.scanner.worker import simulated
+from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.observe import observe, settled
 from tests.commands import Command
 from tests.runs import ENVIRONMENT, ran, row
@@ -74,6 +77,7 @@ class Gpu:
         self.skips: bool | None = False
         self.moved: bool | None = False
         self.shifted: bool | None = False
+        self.traced: bool | None = False
         found: dict[str, Any] = REPORTED | {"swapped": (True, True)} | told
         self.told = found
         patch.setattr(simulated, "active", lambda: True)
@@ -81,7 +85,7 @@ class Gpu:
         patch.setattr(simulated, "report", self._report)
 
     def _report(self) -> simulated.Report:
-        self.moved = False  # the CPU, which is asked behind it, knows no such thing
+        self.moved = self.traced = False  # the CPU, which is asked behind it, knows no such thing
         return simulated.Report(**self.told)
 
     def _begin(
@@ -93,6 +97,7 @@ class Gpu:
         assert self.whole or log == ((name, number) == ("canonical", 1))
         self.now = (name, number)
         self.skips, self.moved, self.shifted = how.get("skip"), how.get("moved"), how.get("shifted")
+        self.traced = how.get("traced")
         self.begun.append(self.now)
 
     def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
@@ -215,6 +220,40 @@ def test_a_log_that_missed_a_conflict_is_a_fault_of_ours(
 
     assert found["outcome"] == "invalid"
     assert said in found["message"]
+
+
+def test_both_traced_executions_begin_without_what_others_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that an execution left in a cycle would lie where the next allocates: it is collected before each of the two."""
+    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0]})
+    results: list[weakref.ref[torch.Tensor]] = []
+    alive = []
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        if gpu.traced:
+            alive.append(sum(one() is not None for one in results))
+        result = x + (gpu.now[0] == "warps")
+        cycle: list[object] = [result]
+        cycle.append(cycle)
+        results.append(weakref.ref(result))
+        return result
+
+    gpu.observe(op)
+
+    assert alive == [0, 0]
+    assert gc.isenabled()
+
+
+def test_an_op_in_place_leaves_no_copy_of_its_input() -> None:
+    """One that waits for a collection would decide where later executions allocate."""
+    case = Case(inputs=lambda t: call(t.normal(64)))
+    spec = OpSpec(name="own", op=torch.Tensor.neg_, why="", in_place=True, cases={"one": case})
+    execution = Execution(spec, "one", direction="forward", dtype="float32", device="cpu", seed=5)
+    gc.disable()
+    try:
+        left = weakref.ref(execution.arguments()[0])
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("pairs", [[0, 0, 0], [1, 1, 1]])

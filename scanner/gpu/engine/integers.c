@@ -308,22 +308,23 @@ void op_SEL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], b, lanes);
 }
 
-/* The least or the greatest of numbers. */
+/* The least or the greatest of numbers, or of the halves of pairs. */
 static void extreme(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, int numbers) {
     Vector r, a;
     int first = 1;
     while (is_predicate(&i->operand[first]) && i->operand[first].reg == PREDICATES - 1) first++; /* that it would tell nobody */
     if (i->operands != first + numbers + 1) fail(m, UNKNOWN, "two sorts of extremes");
     source(m, w, &i->operand[first], r);
-    uint32_t least = predicate(m, w, &i->operand[first + numbers]), flip = HAS(i, M_U32) ? 0 : 0x80000000;
-    for (int k = first + 1; k < first + numbers; k++) {
-        source(m, w, &i->operand[k], a);
-        if (!HAS(i, M_S16X2)) EACH if (((a[l] ^ flip) < (r[l] ^ flip)) == (least >> l & 1)) r[l] = a[l];
-        for (int half = 0; half < 32 && HAS(i, M_S16X2); half += 16)
-            EACH if (((int16_t)(a[l] >> half) < (int16_t)(r[l] >> half)) == (least >> l & 1))
-                r[l] = (r[l] & ~(0xFFFFu << half)) | (a[l] & 0xFFFFu << half);
+    uint32_t least = predicate(m, w, &i->operand[first + numbers]), flip = HAS(i, M_U32) || HAS(i, M_U16X2) ? 0 : 0x80000000;
+    int width = HAS(i, M_S16X2) || HAS(i, M_U16X2) ? 16 : 32, up = 32 - width;
+    for (int from = 0; from < 32; from += width) {
+        uint32_t mask = ~0u >> up << from;
+        for (int k = first + 1; k < first + numbers; k++) {
+            source(m, w, &i->operand[k], a);
+            EACH if (((a[l] >> from << up ^ flip) < (r[l] >> from << up ^ flip)) == (least >> l & 1)) r[l] = (r[l] & ~mask) | (a[l] & mask);
+        }
+        if (HAS(i, M_RELU)) EACH if (r[l] >> (from + width - 1) & 1) r[l] &= ~mask;
     }
-    if (HAS(i, M_RELU)) EACH r[l] = (int32_t)r[l] < 0 ? 0 : r[l];
     put(w, &i->operand[0], r, lanes);
 }
 void op_IMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { extreme(m, w, i, lanes, 2); }
