@@ -58,6 +58,11 @@ def _said_device(device: str) -> str | None:
     return None if device == SIMULATED else device
 
 
+def _said_if_on(switch: bool) -> bool | None:
+    """Return what asks for a switch that nobody turns off."""
+    return switch or None
+
+
 def _said_perturbations(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return what ``--perturb`` says; schedules follow from ``--simulate``."""
     return tuple(name for name in names if name in OFFERED)
@@ -165,6 +170,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default=False,
             option="--as-simulated",
             help="Draw the inputs that a simulated GPU is given, so that its bits can be held against those of this device.",
+            said=_said_if_on,
             reruns=True,
         ),
     ] = False
