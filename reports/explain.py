@@ -290,7 +290,9 @@ def _measured(matrices: Sequence[Matrix]) -> Iterator[View]:
                 (it.row.id, it.finding, *((column.name, column.finding(it)) for column in columns))
                 for it in one.rows
             )
-            together.setdefault((one.kind, findings), []).append(one)
+            # Other inputs, and what a scan that was cut short left out, are told of each.
+            asked = (one.kind, one.run.header.settings.as_simulated, one.missing)
+            together.setdefault((asked, findings), []).append(one)
     for one, *same in together.values():
         rows, further = one.rows, {column.name: _words(column, one.rows) for column in all_columns([one])}
         environment, settings = one.run.header.environment, one.run.header.settings
@@ -322,7 +324,7 @@ def _measured(matrices: Sequence[Matrix]) -> Iterator[View]:
             ),
             n_words=f"up to {one.executions} schedules per mode; not measured on a GPU"
             if one.simulated
-            else f"n = {span_of(sorted(counts))} per mode"
+            else f"n = {span_of(sorted(counts))} per mode{'; incomplete' if one.missing else ''}"
             if counts
             else "",
             further_words=further,

@@ -153,9 +153,9 @@ def given_or_recorded(command: str, release: str | None = None) -> tuple[str, ..
         if not fitting:
             raise UsageError(f"--recorded {release}: no run of it is recorded; {', '.join(known)} are")
         runs = tuple(path for path in recorded(fitting[-1]) if not path.endswith("-all.jsonl.gz"))
-        if command == "docs" and any("-cuda" in path for path in runs):
-            # The lists are judged by one of them, and what was measured goes before what was simulated.
-            runs = tuple(path for path in runs if "-simulated-" not in path)
+        if command == "docs" and any("-cuda" in Path(path).name for path in runs):
+            # What was measured on CUDA judges the lists, or what was simulated, not both.
+            runs = tuple(path for path in runs if "-simulated-" not in Path(path).name)
     click.echo(f"{command}: {', '.join(runs)}", err=True)
     return runs
 
