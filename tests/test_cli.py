@@ -503,6 +503,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "sources": ("all", ("documented", "opinfo", "modules")),
     "dtypes": ("float64,int8", ("float64", "int8")),
     "samples": ("5", 5),
+    "as_simulated": ("", True),  # a switch
 }
 
 
@@ -551,12 +552,12 @@ def test_scan_goes_on_only_with_the_settings_it_has(
     path = tmp_path / "run.jsonl"
     option, (text, value) = SETTINGS[name].option, OTHER[name]
     at_first = settings_for(asked_for(sources=("opinfo",)), "cpu")
-    command = ["--resume", "-o", str(path)]
+    command, asked = ["--resume", "-o", str(path)], [word for word in (option, text) if word]
 
     write_run(path, [], closing=None, settings=at_first)
     assert begun(planned_by(monkeypatch, command)) is not None
     with pytest.raises(UsageError, match=f"cannot be resumed, {option} is not the one it began with"):
-        begun(planned_by(monkeypatch, [option, text, *command]))
+        begun(planned_by(monkeypatch, [*asked, *command]))
     path.unlink()
     write_run(path, [], closing=None, settings=replace(at_first, **{name: value}))
-    assert begun(planned_by(monkeypatch, [option, text, *command])) is not None
+    assert begun(planned_by(monkeypatch, [*asked, *command])) is not None
