@@ -351,6 +351,8 @@ def write_to_stdout(pieces: Iterable[str]) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
+        # What is left of it is not tried again at exit, which would be told a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise cannot_write(Path("standard output"), error) from error
 
 
