@@ -6,6 +6,7 @@ the test's rules says otherwise. ``tests/test_stand_in.py`` holds what is answer
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -47,19 +48,23 @@ def main() -> None:
     script = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     options = dict(zip(sys.argv[2::2], sys.argv[3::2], strict=True))
     mode = options["--mode"]
-    log = Path(script["log"])
-    worker = 1 + (log.read_text(encoding="utf-8").count('"do": "start"') if log.exists() else 0)
+    log, worker = Path(script["log"]), 0
     with (
         os.fdopen(int(options["--requests"]), "r") as requests,
         os.fdopen(int(options["--replies"]), "w") as replies,
         log.open("a", encoding="utf-8") as notes,
     ):
         for request in map(json.loads, requests):
+            if request["do"] == "start":
+                # Two that start at once have a number each.
+                fcntl.flock(notes, fcntl.LOCK_EX)
+                worker = 1 + log.read_text(encoding="utf-8").count('"do": "start"')
             asked = {**request, "mode": mode, "worker": worker}
             if asked["do"] == "start":
                 asked["variables"] = dict(os.environ)
             notes.write(json.dumps({name: asked[name] for name in asked if name != "id"}) + "\n")
             notes.flush()
+            fcntl.flock(notes, fcntl.LOCK_UN)
             _reply(requests, replies, asked, script)
 
 
