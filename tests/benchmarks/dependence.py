@@ -65,14 +65,20 @@ def main(arguments: Sequence[str]) -> int:
     return int(not max(lows) <= CORRELATION <= max(highs))
 
 
+def _machine(run: Run) -> tuple[str | None, ...]:
+    """Return what a run was on."""
+    of = run.header.environment
+    return of.cpu, of.gpu, of.torch
+
+
 def by_process(runs: Iterable[Run]) -> Clusters:
     """Return the counts of each process, for each row that differed in any.
 
-    The CPU, the build and n have rates of their own each: what depends on them is no dependence of executions.
+    The CPU, the GPU, the build and n have rates of their own each: what depends on them is no dependence of executions.
     """
     clusters = grouped(
         (
-            (run.header.environment.cpu, run.header.environment.torch, run.header.settings.runs, row.key),
+            (*_machine(run), run.header.settings.runs, row.key),
             _count(seen),
         )
         for run in runs
