@@ -30,6 +30,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OWN_SPECS = (ROOT / "opspecs" / "README.md").read_text(encoding="utf-8")
 EVIDENCE = (ROOT / "scanner" / "README.md").read_text(encoding="utf-8")
+GPU = (ROOT / "scanner" / "gpu" / "README.md").read_text(encoding="utf-8")
 
 
 def _table(heading: str, page: str = README) -> list[list[str]]:
@@ -63,8 +64,12 @@ def test_every_word_is_told() -> None:
     """The codes that commands end with, verdicts and findings, and classes of schedules, weakest first, with whether GPUs take them."""
     codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
     words = {word for row in _table("Read a cell") for word in row[0].split(", ")}
-    classes = {row[0]: row[2] for row in _table("CUDA without a GPU: simulated") if len(row) == 3}
-    told = {name: "no known GPU" not in standing for name, standing in classes.items() if name != "class"}
+    classes = {row[0]: row[2] for row in _table("Which orders are explored", GPU)}
+    told = {
+        name: "no known GPU" not in text
+        for name, text in classes.items()
+        if name in {*FREEDOMS} or "GPU" in text
+    }
 
     assert {int(row[0]) for row in _table("Exit codes", EVIDENCE)[1:]} == codes
     assert words - {"verdict", "finding"} == set(VERDICT_MEANING) | set(FINDING_MEANING)
