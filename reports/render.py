@@ -352,7 +352,8 @@ def write_to_stdout(pieces: Iterable[str]) -> None:
         raise
     except OSError as error:
         # What is left of it is not tried again at exit, which would be told a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         raise cannot_write(Path("standard output"), error) from error
 
 

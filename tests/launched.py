@@ -90,7 +90,7 @@ def hold(python: str, architecture: str = "sm_90") -> None:
                 if len(found) == len(orders[row, flag]) == 1:
                     kind = "use" if seen["approximates"] else "do not use"
                     bits = "the same" if found == {seen["digest"]} else "other"
-                    counts[f"are deterministic in both, {kind} MUFU, and have {bits} bits"] += 1
+                    counts[f"have one digest in both, {kind} MUFU, and have {bits} bits"] += 1
             else:
                 counts["differ"] += 1
                 print(f"{row}, flag {flag}: {seen}, an H100: {there}")

@@ -163,11 +163,20 @@ def test_a_table_is_what_the_recorded_runs_say(name: str) -> None:
 def test_nothing_that_an_h100_did_was_denied() -> None:
     """Where the simulation found no other order, the H100 never differed; what one raises, the other does."""
     ours, gpu = recorded("2.11.0", "simulated-sm_90"), recorded("2.11.0", "cuda-as-simulated")
-    pairs = [(ours[row].cell(flag), gpu[row].cell(flag)) for row in ours for flag in ("off", "on")]
-    assert Counter(cell.verdict for one, cell in pairs if one.verdict == "deterministic").keys() == {
-        "deterministic"
+    pairs = {
+        (row, mode): (ours[row].cell(mode), gpu[row].cell(mode))
+        for row in ours
+        for mode in ("off", "on", "warn_only")
     }
-    assert [one.verdict == "raises" for one, _ in pairs] == [cell.verdict == "raises" for _, cell in pairs]
+    denied = [
+        key
+        for key, (one, cell) in pairs.items()
+        if one.verdict == "deterministic" and cell.verdict not in {"deterministic", "not_run"}
+    ]
+    # The page says why.
+    assert denied == [("torch.nn.NLLLoss:spatial_mean_channels_last:forward:float32", "warn_only")]
+    assert [one for one, _ in pairs.values() if one.verdict == "raises"]
+    assert all((one.verdict == "raises") == (cell.verdict == "raises") for one, cell in pairs.values())
 
 
 def test_each_published_row_stands_once() -> None:

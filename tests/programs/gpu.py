@@ -1,4 +1,4 @@
-"""Training on a GPU, with three roots that an H100 showed: none of them is one on a CPU."""
+"""Training on a GPU, with three ops whose rows differ on an H100; on a CPU none of them does. Nobody has located them there yet."""
 
 from __future__ import annotations
 
