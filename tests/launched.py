@@ -12,6 +12,7 @@ import ctypes
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ RUNS = ("cuda-as-simulated", "simulated-sm_90")
 # What the driver does, and no kernel.
 _COPIES = ("Memset", "Memcpy")
 _SECONDS = 200
+_TEMPLATED = re.compile("[<(].*")
 
 Seen = dict[str, Any]
 
@@ -83,8 +85,8 @@ def hold(python: str, architecture: str = "sm_90") -> None:
             elif "raised" in seen and seen["raised"] == there:
                 counts["raise the same"] += 1
             elif "kernels" in seen and isinstance(there, list):
-                same = [*map(_demangled, seen["kernels"])] == [known["names"][number] for number in there]
-                counts[f"launch {'the same kernels in the same order' if same else 'others'}"] += 1
+                here, there = [*map(_demangled, seen["kernels"])], [known["names"][number] for number in there]
+                counts[f"launch {_likeness(here, there)}"] += 1
                 # Where orders give other bits, that of an H100 need not be ours; nor are those of another GPU's code.
                 found = digests[row, flag] if architecture == "sm_90" else set()
                 if len(found) == len(orders[row, flag]) == 1:
@@ -96,6 +98,16 @@ def hold(python: str, architecture: str = "sm_90") -> None:
                 print(f"{row}, flag {flag}: {seen}, an H100: {there}")
     gpu.stop()
     print("\n".join(f"{count} {kind}" for kind, count in counts.items()))
+
+
+def _likeness(here: list[str], there: list[str]) -> str:
+    """Say how kernels are like those of an H100: another architecture has other widths of vectors, and other tiles."""
+    if here == there:
+        return "the same kernels in the same order"
+    if [_TEMPLATED.sub("", one) for one in here] == [_TEMPLATED.sub("", one) for one in there]:
+        return "the same kernels with other template arguments"
+    print(f"simulated: {here}, an H100: {there}")
+    return "others"
 
 
 def _digests(run: str) -> dict[tuple[str, str], set[str]]:
