@@ -85,7 +85,10 @@ def hold(python: str, architecture: str = "sm_90") -> None:
             elif "raised" in seen and seen["raised"] == there:
                 counts["raise the same"] += 1
             elif "kernels" in seen and isinstance(there, list):
-                here, there = [*map(_demangled, seen["kernels"])], [known["names"][number] for number in there]
+                here, there = (
+                    [*map(_demangled, seen["kernels"])],
+                    [known["names"][number] for number in there],
+                )
                 counts[f"launch {_likeness(here, there)}"] += 1
                 # Where orders give other bits, that of an H100 need not be ours; nor are those of another GPU's code.
                 found = digests[row, flag] if architecture == "sm_90" else set()
