@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from detmatrix.opspecs.families.images import masked
+from detmatrix.opspecs.families.images import convolution
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.masked import masked_convolutions
 from detmatrix.opspecs.model import Call, OpSpec, call
@@ -156,7 +156,7 @@ def test_masks_say_what_an_output_sees() -> None:
     image = draws.normal(1, 1, 7, 7)
     weights = [draws.normal(1, 1, 3, 3) for _ in range(3)]
 
-    field = masked.receptive_field(call(image, weights, 4, 3))[0, 0]
+    field = convolution.receptive_field(call(image, weights, 4, 3))[0, 0]
 
     assert ["".join("#" if pixel else "." for pixel in line) for line in field.tolist()] == [
         ".......",
@@ -169,7 +169,7 @@ def test_masks_say_what_an_output_sees() -> None:
     ]
 
 
-FIELD = next(one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
+FIELD = next(one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
 CHOSEN: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.opspecs.families.images import masked
+from detmatrix.opspecs.families.images import convolution
 from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.scanner.alerts import REFUSAL as GUARD
 from detmatrix.scanner.alerts import alert_caller
@@ -339,7 +339,7 @@ def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path)
 @pytest.mark.parametrize("flag", [False, True])
 def test_masked_convolutions_are_compiled(*, flag: bool) -> None:
     """As a whole, once for all executions; pixels that an output must not see have no gradient there either."""
-    (spec,) = (one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
+    (spec,) = (one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
 
     # More of them than torch.compile compiles one function for.
     seen = _observed(spec, "nonzero_gradient", "backward", runs=20, flag=flag)
