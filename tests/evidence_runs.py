@@ -78,34 +78,19 @@ def cost(
     memory: tuple[int, int] | None = None,
 ) -> Cost:
     """Return what a row was timed at, in seconds; nothing if it did not run."""
-    ran_ = outcome == "ran"
-    return Cost(
-        **place_of(planned),
-        outcome=outcome,
-        message=message,
-        samples=25 if ran_ else 0,
-        calls=4 if ran_ else 0,
-        off=timing(off) if ran_ else None,
-        on=timing(on) if ran_ else None,
-        unfilled=timing(unfilled) if unfilled is not None else None,
-        off_memory=memory[0] if memory else None,
-        on_memory=memory[1] if memory else None,
-    )
+    if outcome != "ran":
+        return Cost(**place_of(planned), outcome=outcome, message=message)
+    times = {"off": timing(off), "on": timing(on), "unfilled": None if unfilled is None else timing(unfilled)}
+    held = dict(zip(("off_memory", "on_memory"), memory or (None, None), strict=True))
+    return Cost(**place_of(planned), outcome=outcome, samples=25, calls=4, **times, **held)
 
 
 def sentinel(
     mode: Mode = "off", process: int = 0, before: int = 0, differing: int = 10, load: float = 0.5
 ) -> Sentinel:
     """Return what a sentinel of eleven executions saw."""
-    return Sentinel(
-        mode=mode,
-        process=process,
-        before=before,
-        op="torch.index_put",
-        executions=11,
-        differing=differing,
-        load=load,
-    )
+    where: dict[str, Any] = {"mode": mode, "process": process, "before": before, "op": "torch.index_put"}
+    return Sentinel(**where, executions=11, differing=differing, load=load)
 
 
 def sentinels(differing: int, *before: int) -> list[Sentinel]:
@@ -182,7 +167,7 @@ def evidence_run(path: Path, **header: Any) -> Path:
 
 def quiet_row(planned: Row = ONE) -> Planned:
     """Return a row in which nothing differed."""
-    return planned, [*ran(planned, "off", *stable()), *ran(planned, "on", *stable())]
+    return planned, [one for mode in MODES for one in ran(planned, mode, *stable())]
 
 
 # Records of invariance: rows that vary at some values, and controls that show what they must.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.reports.compare.judge import judge
+from detmatrix.scanner.alerts import REFUSAL
 from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import MODES, Compiled, HeldReference, Observation, Sentinel
@@ -73,15 +73,7 @@ def test_what_cannot_run_here_is_one_line(detmatrix: Command, tmp_path: Path) ->
     assert read_run(tmp_path / "detmatrix.jsonl").header.settings.modes[-2:] == modes
 
 
-@pytest.fixture
-def flag_off() -> Iterator[Any]:
-    """Return torch, with the flag off before and behind."""
-    torch = pytest.importorskip("torch")
-    yield torch
-    torch.use_deterministic_algorithms(False)
-
-
-def _planted(torch: Any) -> OpSpec:
+def _planted(torch: Any) -> Callable[[Any], Any]:
     """Return an op that looks at the flag in its forward phase alone, and then cannot do without it, as MaxPool3d on CUDA."""
 
     class Put(torch.autograd.Function):  # type: ignore[misc]
@@ -98,25 +90,20 @@ def _planted(torch: Any) -> OpSpec:
     def op(value: Any) -> Any:
         return value * 2 if torch.are_deterministic_algorithms_enabled() else Put.apply(value)
 
-    case = Case(inputs=lambda t: call(t.leaf(t.normal(4))))
-    return OpSpec(name="planted.put", op=op, why="Planted.", cases={"one": case}, directions=("backward",))
+    return op
 
 
 @pytest.mark.parametrize(
     ("mode", "outcome"), [("off", "ran"), ("on", "ran"), ("backward_only", "raised"), ("forward_only", "ran")]
 )
-def test_flag_is_switched_between_forward_and_backward(flag_off: Any, mode: Mode, outcome: str) -> None:
+def test_flag_is_switched_between_forward_and_backward(mode: Mode, outcome: str) -> None:
     """An op that is made deterministic in its forward phase raises where the flag is on in the backward one alone."""
-    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+    op = _planted(pytest.importorskip("torch"))
+    from tests.observed import observed, spec_of  # noqa: PLC0415 - needs torch
 
-    it = MODE_TABLE[mode]
-    flag_off.use_deterministic_algorithms(it.deterministic)
-    where: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
-
-    seen = observe(_planted(flag_off), "one", **where, runs=3, execution=it.execution)
+    seen = observed(spec_of(op), mode=mode, direction="backward")
 
     assert (seen["outcome"], "put_" in str(seen.get("message"))) == (outcome, outcome == "raised")
-    assert flag_off.are_deterministic_algorithms_enabled() == it.deterministic
 
 
 # The table of modes: what each sets, where there is one, and of which rows it has something to say.
@@ -200,13 +187,7 @@ def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked
 
 POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
 LATE: Mode = "backward_only"
-REFUSED = ended(
-    POOL,
-    LATE,
-    "raised",
-    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but",
-    exception="RuntimeError",
-)
+REFUSED = ended(POOL, LATE, "raised", REFUSAL, exception="RuntimeError")
 NOT_COMPILED = [
     replace(one, compiled=Compiled(graphs=0, breaks=1, kernels=0))
     for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")

@@ -16,13 +16,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import call
 from detmatrix.scanner.worker import bits, difference
 from detmatrix.scanner.worker.agreement import CpuReference
 from detmatrix.scanner.worker.comparison import OutputComparison
 from detmatrix.scanner.worker.difference import SeverityAccumulator
 from detmatrix.scanner.worker.execution import Execution
-from detmatrix.scanner.worker.observe import observe
+from tests.observed import observed, spec_of
 from tests.raw_bits import raw
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]
@@ -126,18 +126,12 @@ def test_negative_zero_in_a_gradient_is_a_difference(device: str, changes: bool)
         doubled.register_hook(lambda gradient: gradient.abs() * zero)
         return doubled
 
-    spec = OpSpec(
-        name="gradient",
-        op=op,
-        why="Test.",
-        cases={"zeros": Case(inputs=lambda t: call(t.leaf(t.normal(4)), itertools.count(1, int(changes))))},
-    )
+    spec = spec_of(op, lambda t: call(t.leaf(t.normal(4)), itertools.count(1, int(changes))))
+    seen = observed(spec, direction="backward", device=device, runs=6)
 
-    observed = observe(spec, "zeros", direction="backward", dtype="float32", device=device, seed=0, runs=6)
-
-    assert observed["outcome"] == "ran"
-    assert list(observed["digests"].values()) == ([3, 3] if changes else [6])
-    assert observed["forward_differing"] == 0
+    assert seen["outcome"] == "ran"
+    assert list(seen["digests"].values()) == ([3, 3] if changes else [6])
+    assert seen["forward_differing"] == 0
 
 
 def _comparison(first: Any, runs: int, *, queued: bool) -> OutputComparison:
@@ -455,12 +449,7 @@ def test_the_largest_of_each_measure_is_kept() -> None:
 def reference(op: Callable[..., Any], *args: Any, grad: bool = False) -> CpuReference:
     """Return what the CPU computes of a call."""
     direction = "backward" if grad else "forward"
-    spec = OpSpec(
-        name="own",
-        op=op,
-        why="",
-        cases={"one": Case(inputs=lambda t: call(*(t.leaf(a) if grad else a for a in args)))},
-    )
+    spec = spec_of(op, lambda t: call(*(t.leaf(a) if grad else a for a in args)))
     execution = Execution(spec, "one", direction=direction, dtype="float32", device="cpu", seed=0)
     if grad:
         execution()

@@ -13,9 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from detmatrix.opspecs.inputs import Inputs  # noqa: E402
-from detmatrix.opspecs.model import Call, Case, OpSpec, call  # noqa: E402
+from detmatrix.opspecs.model import Call, call  # noqa: E402
 from detmatrix.scanner.worker import threads  # noqa: E402
-from detmatrix.scanner.worker.observe import observe  # noqa: E402
+from tests.observed import observed, spec_of  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("quiet_torch"),
@@ -36,13 +36,9 @@ def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _observed(
     op: str | Callable[..., Any], inputs: Callable[[Inputs], Call], direction: str = "forward", **more: Any
 ) -> dict[str, Any]:
-    spec = OpSpec(
-        name="x", op=op, why="", cases={"only": Case(inputs=inputs)}, in_place=more.pop("in_place", False)
-    )
-    return observe(
-        spec, "only", direction=direction, dtype="float32", device="cpu", seed=0, runs=8,
-        **{"perturbations": ["quiet", "stress"], "count_threads": True, **more},
-    )  # fmt: skip
+    spec = spec_of(op, inputs, in_place=more.pop("in_place", False))
+    usual = {"perturbations": ["quiet", "stress"], "count_threads": True}
+    return observed(spec, direction=direction, runs=8, **usual | more)
 
 
 def _from_another_thread(x: Any) -> Any:
