@@ -13,12 +13,16 @@ from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.scanner.invariance import Property
 from detmatrix.scanner.observations.records import (
     MODES,
+    BuildOverloads,
     Cost,
+    Dispatch,
     Group,
     Invariance,
+    KernelGroup,
     Mode,
     Outcome,
     Output,
+    Reached,
     Row,
     Sentinel,
     Severity,
@@ -26,6 +30,7 @@ from detmatrix.scanner.observations.records import (
     Tried,
 )
 from detmatrix.scanner.run.passes import place_of
+from tests.compared import shows
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(
@@ -163,6 +168,43 @@ def evidence_run(path: Path, **header: Any) -> Path:
         ],
         **{"controls": controls(modes=FORCING.modes), **header},
     )
+
+
+def reached(planned: Row, *overloads: str, alerts: tuple[tuple[str, str | None], ...] = ()) -> Dispatch:
+    """Return what a row reached, in all modes the same."""
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only") if alerts else ("off", "on")
+    of = {mode: Reached(overloads=overloads, alerts=() if mode == "off" else alerts) for mode in modes}
+    return Dispatch(**place_of(planned), outcome="ran", modes=of)
+
+
+def overloads_run(path: Path, **header: Any) -> Path:
+    """Write a run that recorded overloads, and return its path."""
+    rows = [
+        shows("raises", row("torch.Tensor.put_", "overwrite")),
+        shows("silent", row("torch.sum", "rows", "backward")),
+        shows("deterministic", row("torch.sum", "one")),
+        shows("deterministic", row("torch.dead")),
+    ]
+    put, rows_of_sum, one, dead = (planned for planned, _ in rows)
+    new = ("aten::put", "aten::sum", "aten::_sum", "aten::sum_backward", "aten::<b>|x")
+    groups = (
+        KernelGroup(kernel="device", writes="new", names=new),
+        KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::_foreach_add_")),
+        KernelGroup(kernel="device", writes="out", names=("aten::sum.out",)),
+        KernelGroup(kernel="composite", writes="new", names=("aten::zeros", "prims::add")),
+        KernelGroup(kernel="layout", writes="new", names=("aten::coalesce",)),
+        KernelGroup(kernel="decomposed", writes="new", names=("aten::conv2d", "aten::linear")),
+        KernelGroup(kernel="none", writes="new", names=("aten::cuda_only",)),
+    )
+    dispatches = [
+        reached(put, "aten::put_", "aten::zeros", alerts=(("put_", "aten::put_"),)),
+        reached(rows_of_sum, "aten::sum", "aten::sum_backward", "mine::op"),
+        reached(one, "aten::sum", alerts=(("above", None),)),
+        replace(reached(dead), outcome="crash", message="killed by SIGKILL", modes={}),
+    ]
+    settings = replace(FORCING, overloads=True)
+    kernels = BuildOverloads(groups=groups)
+    return write_run(path, rows, settings=settings, kernels=kernels, dispatches=dispatches, **header)
 
 
 def quiet_row(planned: Row = ONE) -> Planned:

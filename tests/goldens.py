@@ -41,10 +41,8 @@ from detmatrix.scanner.repro.script import invariance_script, script
 from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
-from tests.evidence_runs import FORCING, controls, cost, evidence_run, sentinel, timing
+from tests.evidence_runs import FORCING, controls, cost, evidence_run, overloads_run, sentinel, timing
 from tests.mutants import INPUT_SOURCE, base_run
-from tests.overload_runs import DISPATCHES, KERNELS, RAISING, ROWS
-from tests.overload_runs import SETTINGS as OVERLOADS
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
@@ -375,15 +373,9 @@ def prepare(folder: Path) -> None:
         settings=replace(SETTINGS, device="cuda:0"),
         closing=None,
     )
-    listed = parse_claims(docstring([], RAISING))
-    write_run(
-        folder / "overloads.jsonl",
-        ROWS,
-        settings=OVERLOADS,
-        kernels=KERNELS,
-        dispatches=DISPATCHES,
-        claims=listed,
-    )
+    raising = [":meth:`torch.Tensor.put_`", *(f":func:`torch.{name}`" for name in ("sum", "mm"))]
+    raising.append(":func:`torch.cumsum` when called on a CUDA tensor")
+    overloads_run(folder / "overloads.jsonl", claims=parse_claims(docstring([], raising)))
     source = folder / "checkout" / "torch" / "__init__.py"
     source.parent.mkdir(parents=True)
     source.write_text(
@@ -515,22 +507,13 @@ def _reproduced(folder: Path) -> dict[str, Callable[[], str]]:
     """Return what makes each script, which a command line makes of inputs that a worker draws."""
     one, simulated = load([str(folder / name) for name in ("run.jsonl", "simulated.jsonl.gz")])
     asked = next(it for it in one.rows if it.row.spec == "torch.cumsum")
-    return {
-        "repro-run.py.txt": partial(script, INPUT_SOURCE, one.rows[0], one.run.header),
-        "repro-simulated.py.txt": partial(script, INPUT_SOURCE, simulated.rows[0], simulated.run.header),
-        **{
-            f"repro-{what}.py.txt": partial(invariance_script, INPUT_SOURCE, asked, one.run.header, what)
-            for what in PROPERTIES
-        },
-    }
+    made = [partial(script, INPUT_SOURCE, it.rows[0], it.run.header) for it in (one, simulated)]
+    made += [partial(invariance_script, INPUT_SOURCE, asked, one.run.header, what) for what in PROPERTIES]
+    return dict(zip(SCRIPTS, made, strict=True))
 
 
-NAMES = (
-    *LINES,
-    "repro-run.py.txt",
-    "repro-simulated.py.txt",
-    *(f"repro-{what}.py.txt" for what in PROPERTIES),
-)
+SCRIPTS = [f"repro-{name}.py.txt" for name in ("run", "simulated", *PROPERTIES)]
+NAMES = (*LINES, *SCRIPTS)
 
 
 class Goldens:
