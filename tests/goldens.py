@@ -500,6 +500,7 @@ _add(
     "md html",
 )
 _add("list", "list cumsum conv2d put_", "table json", modes="--modes")
+_add("modes", "list --modes", "table json")
 LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"
 
 
