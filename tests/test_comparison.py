@@ -25,10 +25,7 @@ from detmatrix.scanner.worker.execution import Execution
 from tests.observed import observed, spec_of
 from tests.raw_bits import raw
 
-ON_CUDA = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
-]
+ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 DEVICES = ["cpu", pytest.param("cuda:0", marks=ON_CUDA)]
 # Bits of float32 values.
 ZERO, MINUS_ZERO, SUBNORMAL, OTHER_SUBNORMAL = 0x00000000, 0x80000000, 0x00000001, 0x00000002
