@@ -85,9 +85,12 @@ def cost(
     """Return what a row was timed at, in seconds; nothing if it did not run."""
     if outcome != "ran":
         return Cost(**place_of(planned), outcome=outcome, message=message)
-    times = {"off": timing(off), "on": timing(on), "unfilled": None if unfilled is None else timing(unfilled)}
-    held = dict(zip(("off_memory", "on_memory"), memory or (None, None), strict=True))
-    return Cost(**place_of(planned), outcome=outcome, samples=25, calls=4, **times, **held)
+    told: dict[str, Any] = {"off": timing(off), "on": timing(on)}
+    if unfilled is not None:
+        told["unfilled"] = timing(unfilled)
+    if memory is not None:
+        told["off_memory"], told["on_memory"] = memory
+    return Cost(**place_of(planned), outcome=outcome, samples=25, calls=4, **told)
 
 
 def sentinel(

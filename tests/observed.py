@@ -21,7 +21,13 @@ def spec_of(op: Any, inputs: Callable[[Inputs], Call] | None = None, **fields: A
 
 def observed(spec: OpSpec, case: str = "", mode: Mode = "off", **options: Any) -> dict[str, Any]:
     """Return what a worker answers of a case, the first if none is named: forward, twice, in float32, unless told otherwise."""
-    usual = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0, "runs": 2}
+    usual: dict[str, Any] = {
+        "direction": "forward",
+        "dtype": "float32",
+        "device": "cpu",
+        "seed": 0,
+        "runs": 2,
+    }
     it = MODE_TABLE[mode]
     torch.use_deterministic_algorithms(it.deterministic)
     try:

@@ -150,7 +150,7 @@ def ended(
     processes: int = PROCESSES,
 ) -> list[Observation]:
     """Return one observation per process of a case that did not run through."""
-    why = {"outcome": outcome, "exception": exception, "message": message}
+    why: dict[str, Any] = {"outcome": outcome, "exception": exception, "message": message}
     return [
         Observation(**place_of(planned), mode=mode, process=process, **why) for process in range(processes)
     ]

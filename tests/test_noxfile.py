@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,6 @@ ROOT = Path(__file__).parent.parent
 LISTED = (
     "torch (2.15.0)\nAvailable versions: 2.16.0rc1, 2.15.0+cpu, 2.15.0, 2.14.1+cpu, 2.14.1, 2.14.0, 2.13.0\n"
 )
-
-
-class SessionError(Exception):
-    """What a session stops with."""
-
-
-def _stop(message: str) -> NoReturn:
-    raise SessionError(message)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +40,7 @@ def _session(*posargs: str, listed: str = LISTED) -> Any:
         return listed
 
     return SimpleNamespace(
-        posargs=posargs, error=_stop, run=run, ran=ran, install=lambda *_: None, log=print, warn=print
+        posargs=posargs, error=sys.exit, run=run, ran=ran, install=lambda *_: None, log=print, warn=print
     )
 
 
@@ -66,7 +59,7 @@ def test_wrong_arguments_end_the_session_in_a_line(
     noxfile: ModuleType, posargs: str, listed: str, text: str
 ) -> None:
     """What is wrong is named before anything is installed."""
-    with pytest.raises(SessionError, match=re.escape(text)):
+    with pytest.raises(SystemExit, match=re.escape(text)):
         noxfile._compared(_session(*posargs.split(), listed=listed))
 
 
@@ -146,7 +139,7 @@ def test_what_cannot_be_simulated_is_refused(
     monkeypatch.setattr(noxfile.platform, "machine", lambda: machine)
     session = _session("--torch", build)
 
-    with pytest.raises(SessionError, match=re.escape(text)):
+    with pytest.raises(SystemExit, match=re.escape(text)):
         noxfile.simulate.func(session)
 
     assert not session.ran

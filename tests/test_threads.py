@@ -37,7 +37,7 @@ def _observed(
     op: str | Callable[..., Any], inputs: Callable[[Inputs], Call], direction: str = "forward", **more: Any
 ) -> dict[str, Any]:
     spec = spec_of(op, inputs, in_place=more.pop("in_place", False))
-    usual = {"perturbations": ["quiet", "stress"], "count_threads": True}
+    usual: dict[str, Any] = {"perturbations": ["quiet", "stress"], "count_threads": True}
     return observed(spec, direction=direction, runs=8, **usual | more)
 
 

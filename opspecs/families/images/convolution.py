@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, FORWARD, ITEMS, Call, Case, OpSpec, batched, call
-
-if TYPE_CHECKING:
-    import torch
+from detmatrix.opspecs.model import BACKWARD, FORWARD, ITEMS, Call, Case, OpSpec, Tensor, batched, call
 
 CHANNELS = 4
 # N * D * H * W of the input, per device; the shapes below keep to it. Of what comes out larger, on CUDA, the output has as many.
@@ -161,7 +158,7 @@ def _spec(dims: int, *, transposed: bool) -> OpSpec:
 LAYERS = 12
 
 
-def receptive_field(call: Call, _: torch.Tensor | None = None) -> torch.Tensor:
+def receptive_field(call: Call, _: Tensor | None = None) -> Tensor:
     """Return 1 where a pixel takes part in the output by the masks, else 0: no convolution is computed."""
     image, weights, row, column = call.args
     import torch  # noqa: PLC0415
@@ -180,7 +177,7 @@ def receptive_field(call: Call, _: torch.Tensor | None = None) -> torch.Tensor:
     return field.expand(image.shape).to(image.dtype).to(image.device)
 
 
-def _shifted(field: torch.Tensor, down: int, right: int) -> torch.Tensor:
+def _shifted(field: Tensor, down: int, right: int) -> Tensor:
     """Return a map moved by so many rows and columns; what leaves the image is lost."""
     moved = field.roll((down, right), (0, 1))
     if down:

@@ -10,15 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from re import sub
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FORWARD, HALF, Call, Case, OpSpec, call
-
-if TYPE_CHECKING:
-    import torch
-
+from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FORWARD, HALF, Call, Case, OpSpec, Tensor, call
 
 NAMED = "and name it in the indices"
 PLACES = "about 16 different values written to each place"
@@ -32,16 +28,16 @@ def _shape(t: Inputs, dims: int) -> tuple[int, ...]:
     return (2, t.size(cpu=4, cuda={1: 32, 2: 32, 3: 8}[dims]), *(side[dims],) * dims)
 
 
-def _smooth(t: Inputs, dims: int) -> torch.Tensor:
+def _smooth(t: Inputs, dims: int) -> Tensor:
     return t.normal(*_shape(t, dims))
 
 
-def _spiky(t: Inputs, dims: int) -> torch.Tensor:
+def _spiky(t: Inputs, dims: int) -> Tensor:
     """Draw values with a spike in every 64 or so: it is the maximum of each window that holds it."""
     return t.spiky(*_shape(t, dims))
 
 
-def _tied(t: Inputs, dims: int) -> torch.Tensor:
+def _tied(t: Inputs, dims: int) -> Tensor:
     """Draw values out of {0, 1, 2}: nearly every window has several maxima, and an index to choose."""
     return t.integers(*_shape(t, dims), high=3)
 
@@ -59,7 +55,7 @@ def _side(t: Inputs, dims: int, numerator: int, denominator: int = 1) -> int:
 
 
 def _case(
-    draw: Callable[[Inputs, int], torch.Tensor],
+    draw: Callable[[Inputs, int], Tensor],
     dims: int,
     size: Any,
     provokes: str = "",
