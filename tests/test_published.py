@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from detmatrix.reports.render import grouped
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.schedules import SCHEDULES
 from detmatrix.scanner.verdicts.cells import Cell
@@ -110,9 +111,7 @@ def measured() -> str:
         if row in gpu
         for flag in ("off", "on")
     ]
-    kinds: dict[str, list[tuple[str, Cell, Cell, bool]]] = {}
-    for one in cells:
-        kinds.setdefault(said_simulated(one[1]), []).append(one)
+    kinds = grouped((said_simulated(one[1]), one) for one in cells)
     lines = ["| the simulation says | cells | the H100 | the same bits |", "|---|---|---|---|"]
     for kind in sorted(kinds, key=lambda one: ORDER.index(one) if one in ORDER else len(ORDER)):
         there = Counter(WORDS.get(cell.verdict, cell.verdict) for _, _, cell, _ in kinds[kind])
