@@ -35,19 +35,17 @@ from tests.scripts import OUTPUT, asked, header, loaded
 def _script(
     modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only"),
     seen: dict[Mode, dict[str, Any]] | None = None,
-    device: str = "cpu",
-    **environment: Any,
 ) -> str:
     """Return the script of a row that was run in these modes, with what was seen otherwise in some."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
-    planned_row = row(*planned, family=spec.family, device=device)
+    planned_row = row(*planned, family=spec.family)
     outputs = (msgspec.structs.replace(OUTPUT, name="grad of args[0]"),)
     usual: dict[str, Any] = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
     seen_of_all = [
         Observation(**planned._asdict(), mode=mode, process=0, **usual | (seen or {}).get(mode, {}))
         for mode in modes
     ]
-    head = header(**environment)
+    head = header()
     settings = msgspec.structs.replace(head.settings, modes=with_chosen(modes))
     head = msgspec.structs.replace(head, planned=(planned_row,), settings=settings)
     (found,) = matrix(head, seen_of_all, closed=True)

@@ -16,7 +16,7 @@ from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FORWARD, HALF, Call, Case, OpSpec, Tensor, call
 
-NAMED = "and name it in the indices"
+GRADIENTS, NAMED = "and their gradients are added there", "and name it in the indices"
 PLACES = "about 16 different values written to each place"
 
 
@@ -104,7 +104,7 @@ def _added(gradients: int) -> str:
     return f"up to {gradients} gradients added into each input element"
 
 
-def _shared(windows: int, then: str = "and their gradients are added there") -> str:
+def _shared(windows: int, then: str = GRADIENTS) -> str:
     return f"up to {windows} windows share one maximum, {then}"
 
 
@@ -152,7 +152,7 @@ def _adaptive(kind: str, dims: int) -> OpSpec:
 def _maximum(dims: int, backward: str) -> OpSpec:
     """Return the spec of MaxPool2d or MaxPool3d."""
 
-    def overlapping(then: str = "and their gradients are added there", **options: Any) -> Case:
+    def overlapping(then: str = GRADIENTS, **options: Any) -> Case:
         return _case(_spiky, dims, 3, _shared(3**dims, then), stride=1, **options)
 
     cases = {
@@ -193,7 +193,7 @@ def _fractional(dims: int) -> OpSpec:
             **options,
         )
 
-    def overlapping(then: str = "and their gradients are added there", **options: Any) -> Case:
+    def overlapping(then: str = GRADIENTS, **options: Any) -> Case:
         # Windows of 3 at steps of about 1.
         return pooled(3, lambda side: side - 3, _shared(3**dims, then), **options)
 
