@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -94,27 +95,6 @@ def test_flag_is_switched_between_forward_and_backward(mode: Mode, outcome: str)
 
 # The table of modes: what each sets, where there is one, and of which rows it has something to say.
 
-_MM = replace(ONE, spec="torch.mm", documented=("torch.mm",), device="cuda:0")
-_OTHER = replace(ONE, device="cuda:0")
-
-
-class _NoWorkers:
-    """Stands for the workers; notes which rows it is asked for, and answers nothing."""
-
-    serving = None
-    started = 0
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def renew(self, _: Mode) -> None:
-        pass
-
-    def ask_for(self, _: type, __: Mode, request: dict[str, Any], *___: object) -> None:
-        if request["do"] == "observe":
-            self.asked.append(request["spec"])
-        raise WorkerEndedError("there is none")
-
 
 @pytest.mark.parametrize("mode", MODE_TABLE)
 def test_only_modes_that_ask_for_it_have_the_workspace(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,18 +135,24 @@ _CUDNN = ["torch.nn.Conv2d", "torch.nn.LSTM"]
 )
 def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked: list[str]) -> None:
     """Only rows of which a mode has something to say are run in it."""
-    lstm = replace(_OTHER, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward", compiled=True)
-    planned = [_MM, replace(_OTHER, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"), lstm]
+    other = replace(ONE, device="cuda:0")
+    planned = [
+        replace(other, spec="torch.mm", documented=("torch.mm",)),
+        replace(other, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"),
+        replace(other, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward", compiled=True),
+    ]
     settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
     claims = read(":func:`torch.mm`", heading) if heading else ()
     rows: list[Planned] = [(row, []) for row in planned]
     path = write_run(tmp_path / "run.jsonl", rows, settings=settings, claims=claims, closing=None)
-    workers = _NoWorkers()
+    workers = Mock(serving=None, started=0)
+    workers.ask_for.side_effect = WorkerEndedError("there is none")
     passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
 
-    passes.run(mode, 0, workers)  # type: ignore[arg-type]
+    passes.run(mode, 0, workers)
 
-    assert workers.asked == asked
+    requests = [words.args[2] for words in workers.ask_for.call_args_list]
+    assert [one["spec"] for one in requests if one["do"] == "observe"] == asked
 
 
 # What a chosen mode is found to do: on which evidence, and what comparisons make of it whatever off and on show.
