@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 from detmatrix.opspecs.inputs import Inputs  # noqa: E402
 from detmatrix.opspecs.model import Call, call  # noqa: E402
 from detmatrix.scanner.worker import threads  # noqa: E402
+from tests.circumstances import work_in_another_thread  # noqa: E402
 from tests.observed import observed, spec_of  # noqa: E402
 
 pytestmark = [
@@ -43,14 +44,8 @@ def _observed(
 
 def _from_another_thread(x: Any) -> Any:
     """Work in a thread that is gone when the op returns."""
-    worker = threading.Thread(target=sum, args=(range(10_000),))
-    worker.start()
-    worker.join()
+    work_in_another_thread()
     return x * 2
-
-
-def _put(t: Inputs) -> Call:
-    return call(t.normal(1 << 17), t.permutation(64), t.normal(64))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +61,7 @@ def _put(t: Inputs) -> Call:
         ("torch.gather", lambda t: call(t.leaf(t.normal(4096)), 0, t.index(1 << 16, high=4096)), "backward", False, 1),
         ("torch.sum", lambda t: call(t.normal(64)), "forward", False, 1),
         # 64 elements are written; the copy of what they are written into is ours.
-        ("torch.Tensor.put_", _put, "forward", True, 1),
+        ("torch.Tensor.put_", lambda t: call(t.normal(1 << 17), t.permutation(64), t.normal(64)), "forward", True, 1),
         (_from_another_thread, lambda t: call(t.normal(64)), "forward", False, 2),
     ],
     ids=["sum", "index_put", "cumsum", "cumsum_backward", "gather_backward", "small_sum", "put_", "own_thread"],
