@@ -18,12 +18,10 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args
+from typing import Any, NamedTuple, NoReturn, get_args
 
+from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Batch, Call, Case, Device, Direction, OpSpec, call
-
-if TYPE_CHECKING:
-    from detmatrix.opspecs.inputs import Inputs
 
 _NAMED = re.compile(r"(.+\.py):(\w+)(?:\((.+\.py):(\w+)\))?")
 # What controls and sentinels are known by in a run file.

@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, MissingError, OpSpec
 from detmatrix.opspecs.pytorch import enlarge
 from detmatrix.opspecs.pytorch.sources import ADAPTERS, PREFIXES
-
-if TYPE_CHECKING:
-    from detmatrix.opspecs.inputs import Inputs
 
 
 class DatabaseError(Exception):
