@@ -347,7 +347,11 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "num": lambda a, b: a == a and b == b,  # noqa: PLR0124 - a NaN is not itself
     "nan": lambda a, b: a != a or b != b,  # noqa: PLR0124 - a NaN is not itself
 }
-JOIN = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
+JOIN: dict[str, Callable[[bool, bool], bool]] = {
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+}
 
 
 def both(how: str, join: str, a: Any, b: Any, other: bool) -> int:
