@@ -11,12 +11,11 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import BOTH, FORWARD, Batch, Call, Case, OpSpec, call
 
 if TYPE_CHECKING:
     import torch
-
-    from detmatrix.opspecs.inputs import Inputs
 
 # Of the rare control: the chance of an execution to differ, and what its schedule is drawn from.
 RARE_RATE = 0.1

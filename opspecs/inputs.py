@@ -10,13 +10,12 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detmatrix.opspecs.draws import Draw, KeptDraws, Pools, gradient_source, seed_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What ``detmatrix.opspecs.families.images.masked`` calls: a stack of masked convolutions, and which pixels have a gradient behind it.
+"""The masked convolutions of ``detmatrix.opspecs.families.images.convolution``: a stack of them, and which pixels have a gradient.
 
 Specs name it by its dotted path, so that a worker alone imports it, with torch: a class that a function defines as it is called
 is another one each time, and torch.compile would compile the op anew for each of them.

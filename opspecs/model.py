@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from detmatrix.opspecs.inputs import Inputs
 
+Tensor = Any  # of torch, without which specs load
 Direction = Literal["forward", "backward"]
 Device = Literal["cpu", "cuda"]
 FORWARD: tuple[Direction, ...] = ("forward",)

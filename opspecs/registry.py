@@ -9,15 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from detmatrix.opspecs.families.by_index import embedding, gather, indexing, scatter
-from detmatrix.opspecs.families.images import (
-    convolution,
-    fold,
-    interpolation,
-    masked,
-    padding,
-    pooling,
-    sampling,
-)
+from detmatrix.opspecs.families.images import convolution, fold, interpolation, padding, pooling, sampling
 from detmatrix.opspecs.families.matrices import matmul, sparse
 from detmatrix.opspecs.families.memory import overlap, uninitialized
 from detmatrix.opspecs.families.networks import attention, loss, normalization, recurrent
@@ -27,7 +19,7 @@ from detmatrix.opspecs.patterns import OpNames, near, op_names, recorded_names, 
 
 # Reports show the families in this order.
 FAMILIES: dict[str, tuple[OpSpec, ...]] = {
-    "convolution": (*convolution.SPECS, *masked.SPECS),
+    "convolution": convolution.SPECS,
     "indexing": indexing.SPECS,
     "overlap": overlap.SPECS,
     "selection": gather.SPECS,
@@ -73,8 +65,7 @@ def select(
     Raises:
         NoMatchError: A pattern selects nothing.
     """
-    names = {spec.name: names_of(spec) for spec in specs}
-    named = [(names[spec.name], planned.id) for spec in specs for planned in spec.rows(device)]
+    named = [(names_of(spec), planned.id) for spec in specs for planned in spec.rows(device)]
     for pattern in patterns:
         if not rows_of(pattern, named):
             raise NoMatchError(pattern, near(pattern, named, recorded_names()))

@@ -9,15 +9,12 @@ and give its bits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
-
-    from detmatrix.opspecs.model import Call
+from detmatrix.opspecs.model import Call, Tensor
 
 
-def last_written(call: Call, *, dim: int = 0) -> torch.Tensor:
+def last_written(call: Call, *, dim: int = 0) -> Tensor:
     """Return what is left when sources are written one after the other, by one index for each along *dim*.
 
     Takes the arguments of ``index_put`` and ``put`` (into, index, source) and of ``index_copy`` (into, dim, index, source).
@@ -33,13 +30,13 @@ def last_written(call: Call, *, dim: int = 0) -> torch.Tensor:
     return result.index_copy_(dim, written, source.index_select(dim, winner[written]).to(into.dtype))
 
 
-def summed(call: Call) -> torch.Tensor | None:
+def summed(call: Call) -> Tensor | None:
     """Return what is left when sources are added one after the other; ``None`` but on a CPU: a GPU adds in another order."""
     into, index, source = _named(call)
     return _sum(into, index, source)
 
 
-def summed_gradient(call: Call, gradient: torch.Tensor | None = None) -> torch.Tensor | None:
+def summed_gradient(call: Call, gradient: Tensor | None = None) -> Tensor | None:
     """Return the gradient of what was read by index: what arrives at each element, added one after the other."""
     leaf, *_, index = call.args
     return None if gradient is None else _sum(leaf.detach().new_zeros(leaf.shape), index, gradient)
@@ -51,7 +48,7 @@ def _named(call: Call) -> tuple[Any, Any, Any]:
     return into, index[0] if isinstance(index, tuple) else index, source
 
 
-def _sum(into: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor | None:
+def _sum(into: Tensor, index: Tensor, source: Tensor) -> Tensor | None:
     if into.device.type != "cpu":
         return None
     import torch  # noqa: PLC0415

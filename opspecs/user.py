@@ -1,35 +1,80 @@
-"""Specs from a file of the user's, declared like ours."""
+"""Specs from a file of the user's, declared like ours, or made of one function; all they hold is checked before a scan rests on it."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import hashlib
 import importlib.util
+import inspect
 import os
+import random
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, get_args
 
-from detmatrix.opspecs.functions import FunctionName, named_function, spec_of
-from detmatrix.opspecs.model import OpSpec
-from detmatrix.opspecs.validation import faults
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Batch, Call, Case, Device, Direction, OpSpec, call
+
+_NAMED = re.compile(r"(.+\.py):(\w+)(?:\((.+\.py):(\w+)\))?")
+# What controls and sentinels are known by in a run file.
+_OURS = ("control.", "sentinel.")
 
 
 class SpecFileError(Exception):
     """A file of specs cannot be used; the message names the file, the line and what to change."""
 
 
+class FunctionName(NamedTuple):
+    """Which function, and which one gives its inputs, each with its file."""
+
+    file: str
+    function: str
+    inputs_file: str = ""
+    inputs: str = ""
+
+    def __str__(self) -> str:
+        inputs = f"({self.inputs_file}:{self.inputs})" if self.inputs else ""
+        return f"{self.file}:{self.function}{inputs}"
+
+    @property
+    def name(self) -> str:
+        """What the spec is called."""
+        return f"{Path(self.file).stem}.{self.function}"
+
+
+def named_function(text: str) -> FunctionName | None:
+    """Return the function that a text names; ``None`` if it is the name of a file."""
+    found = _NAMED.fullmatch(text)
+    return FunctionName(*found.groups("")) if found else None
+
+
+def resolved(specs: str) -> str:
+    """Return a file of specs, or a function with its files, by paths that hold in any folder."""
+    named = named_function(specs)
+    if named is None:
+        return str(Path(specs).resolve())
+    inputs = str(Path(named.inputs_file).resolve()) if named.inputs_file else ""
+    return str(named._replace(file=str(Path(named.file).resolve()), inputs_file=inputs))
+
+
+def file_of(specs: str) -> Path:
+    """Return the file in which specs are declared."""
+    named = named_function(specs)
+    return Path(named.file if named else specs)
+
+
 def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     """Execute a Python file and return the ``SPECS`` it declares, each in the family named after the file.
 
-    Of ``FILE.py:FUNCTION``, as ``detmatrix.opspecs.functions`` reads it, return the one that is made of the function. A file that
+    Of ``FILE.py:FUNCTION``, or ``FILE.py:FUNCTION(FILE.py:INPUTS)``, return the one that is made of the function. A file that
     lies in a package is executed as a part of it, whether or not this Python has it installed, so that it may import what
     lies beside it.
 
@@ -52,7 +97,7 @@ def load_specs(file: str | Path) -> tuple[OpSpec, ...]:
     if not specs:
         raise SpecFileError(f"{path}{assigned}: SPECS is empty; put an OpSpec into it")
     for spec in specs:
-        if wrong := next(faults(spec), None):
+        if wrong := next(_faults(spec), None):
             name = spec.name
             where = _line(path, lambda node: _names(node, name)) or assigned  # noqa: B023
             raise SpecFileError(f"{path}{where}: {name!r}: {wrong}")
@@ -82,8 +127,7 @@ def load_specs_for_workers(file: str) -> tuple[OpSpec, ...]:
         }
         for one, content in contents.items()
     }
-    digests = [hashlib.sha256(content).hexdigest() for content in contents.values()]
-    return (_of_function(named, declared, digests),)
+    return (_of_function(named, declared, [*map(_digest_of, contents.values())]),)
 
 
 def _elsewhere() -> None:
@@ -93,12 +137,81 @@ def _elsewhere() -> None:
 def _of_function(
     named: FunctionName, declared: Mapping[str, Mapping[str, Any]], digests: list[str]
 ) -> OpSpec:
-    try:
-        spec = spec_of(named, declared)
-    except (LookupError, TypeError) as error:
-        raise SpecFileError(str(error.args[0])) from error
-    digest = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    """Return the spec of a function, given what each of its files declares; what it is given, a worker finds out."""
+    op = _function(named.file, named.function, declared[named.file])
+    make = _function(named.inputs_file, named.inputs, declared[named.inputs_file]) if named.inputs else None
+    if make is None:
+        _check_callable(op, named)
+    spec = OpSpec(
+        name=named.name,
+        op=op,
+        why="",
+        directions=("forward", "backward"),
+        cases={"inputs": Case(lambda t: _given(make, t) if make else call(), "inputs of your own")},
+        described=True,
+        some_leaves=True,
+    )
+    digest = digests[0] if len(digests) == 1 else _digest_of("".join(digests).encode())
     return _owned(spec, Path(named.file), digest)
+
+
+def _function(file: str, name: str, declared: Mapping[str, Any]) -> Callable[..., Any]:
+    found = declared.get(name)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    near = get_close_matches(name, [one for one, value in declared.items() if callable(value)], n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise SpecFileError(f"{file}: has no function {name!r}{hint}")
+
+
+def _check_callable(op: Callable[..., Any], named: FunctionName) -> None:
+    try:
+        inspect.signature(op).bind()
+    except ValueError:
+        return  # one of C's, which does not say what it takes
+    except TypeError as error:
+        raise SpecFileError(
+            f"{named.file}: {named.function} takes arguments ({error}); name a function that returns them with --inputs "
+            f"FILE.py:FUNCTION"
+        ) from None
+
+
+def _given(make: Callable[..., Any], t: Inputs) -> Call:
+    """Return the arguments that a function makes, the same each time, on the device of the scan."""
+    import torch  # noqa: PLC0415 - a worker calls this
+
+    made = make(t) if inspect.signature(make).parameters else _made(make, int(t.index(1, high=1 << 31)))
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            there = value.detach().to(t.device)
+            return t.leaf(there) if value.requires_grad else there
+        if isinstance(value, dict):
+            return {name: placed(one) for name, one in value.items()}
+        # A named tuple is made of its fields.
+        if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+            return type(value)(map(placed, value))
+        return value
+
+    if isinstance(made, Call):
+        return Call(placed(made.args), placed(dict(made.kwargs)))
+    if isinstance(made, dict):
+        return Call((), placed(made))
+    return Call(placed(made) if isinstance(made, tuple) else (placed(made),), {})
+
+
+def _made(make: Callable[[], Any], seed: int) -> Any:
+    """Call a function that draws from the generators of torch and Python, and put them back."""
+    import torch  # noqa: PLC0415
+
+    before = random.getstate()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        try:
+            return make()
+        finally:
+            random.setstate(before)
 
 
 def _owned(spec: OpSpec, path: Path, digest: str) -> OpSpec:
@@ -120,13 +233,19 @@ def _executed(path: Path) -> tuple[ModuleType, str]:
     if path.suffix != ".py":
         raise SpecFileError(f"{path}: not a Python file; give one that ends in .py")
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = _digest_of(path.read_bytes())
         with _staying():
             return _module(path.resolve()), digest
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
         raise SpecFileError(f"{_where(error, path)}: {type(error).__name__}: {error}") from error
+
+
+def _digest_of(content: bytes) -> str:
+    import hashlib  # noqa: PLC0415 - listing must start fast
+
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextlib.contextmanager
@@ -265,3 +384,114 @@ def _where(error: BaseException, path: Path) -> str:
         elif name in around:
             found = found or f"{name}, line {line}"
     return found or str(path)
+
+
+# What a declared spec may hold.
+
+
+def _faults(spec: OpSpec) -> Iterator[str]:
+    """Yield what a spec declares that a scan could not run or record, and what to declare instead."""
+    yield from _name(spec)
+    if not callable(spec.op) and not (
+        _is_text(spec.op) and all(part.isidentifier() for part in spec.op.split("."))
+    ):
+        yield f"op must be a dotted path below torch, or a function, and is {_described(spec.op)}"
+    elif spec.op == spec.name and not spec.name.startswith("torch."):
+        yield "op is missing: a function, or a dotted path below torch"
+    yield from _wrong(spec, "why, family", _is_text, "a text")
+    yield from _wrong(spec, "in_place, some_leaves", lambda value: isinstance(value, bool), "True or False")
+    if not _are(spec.documented, _is_text):
+        yield f"documented must be a tuple of names, such as ('torch.Tensor.put_',), and is {_described(spec.documented)}"
+    if not _are(spec.directions, _is_direction) or not spec.directions:
+        yield _must_be_among("directions", Direction, spec.directions)
+    if not _are(spec.cuda_dtypes, _is_dtype):
+        yield f"cuda_dtypes must be a tuple of names such as 'float32', and is {_described(spec.cuda_dtypes)}"
+    # A spec may have rows on CUDA alone.
+    if not _are(spec.dtypes, _is_dtype) or not (spec.dtypes or spec.cuda_dtypes):
+        yield f"dtypes must be a tuple of names such as 'float32', and is {_described(spec.dtypes)}"
+    if (
+        not isinstance(spec.cases, Mapping)
+        or not spec.cases
+        or not all(isinstance(case, Case) for case in spec.cases.values())
+    ):
+        yield "cases must map names to Case(inputs=lambda t: call(...))"
+    elif not all(_is_text(name) and name and ":" not in name and name.isprintable() for name in spec.cases):
+        yield "the name of a case must be a text of one line without ':'"
+    else:
+        for name, case in spec.cases.items():
+            yield from (f"case {name!r}: {fault}" for fault in _of_case(case))
+
+
+def _name(spec: OpSpec) -> Iterator[str]:
+    if not _is_text(spec.name) or not spec.name or ":" in spec.name or not spec.name.isprintable():
+        yield "name must be a text of one line without ':', which separates the parts of a row id"
+    elif spec.name.startswith(_OURS):
+        yield f"names that begin with {' or '.join(_OURS)} are those of our own; give the spec another name"
+
+
+def _of_case(case: Case) -> Iterator[str]:
+    if not callable(case.inputs):
+        yield f"inputs must be a function of t that returns call(...), and is {_described(case.inputs)}"
+    yield from _wrong(case, "provokes, constant", _is_text, "a text")
+    yield from _wrong(
+        case, "reference", lambda value: value is None or callable(value), "a function of the call, or None"
+    )
+    if case.batch is not None and not _is_batch(case.batch):
+        yield f"batch must be like Batch({{0: 0}}): the axis of each argument that holds one, and is {_described(case.batch)}"
+    if case.directions is not None and not (_are(case.directions, _is_direction) and case.directions):
+        yield _must_be_among("directions", Direction, case.directions)
+    if case.dtypes is not None and not (_are(case.dtypes, _is_dtype) and case.dtypes):
+        yield f"dtypes must be a tuple of names such as 'float32', and is {_described(case.dtypes)}"
+    if not _are(case.devices, lambda value: value in get_args(Device)) or not case.devices:
+        yield _must_be_among("devices", Device, case.devices)
+    if not isinstance(case.traits, Mapping) or not _are([*case.traits, *case.traits.values()], _is_text):
+        yield f"traits must map texts to texts, such as {{'accumulate': 'True'}}, and is {_described(case.traits)}"
+
+
+def _wrong(one: OpSpec | Case, fields: str, right: Callable[[Any], bool], what: str) -> Iterator[str]:
+    for name in fields.split(", "):
+        if not right(value := getattr(one, name)):
+            yield f"{name} must be {what}, and is {_described(value)}"
+
+
+def _must_be_among(name: str, choices: Any, value: Any) -> str:
+    known = get_args(choices)
+    return f"{name} must be a tuple of names among {', '.join(known)}, such as ({known[0]!r},), and is {_described(value)}"
+
+
+def _described(value: Any) -> str:
+    """Return a value as its declaration may have it, cut short."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - an object of the user's may fail at this too
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004
+
+
+def _are(values: Any, right: Callable[[Any], bool]) -> bool:
+    """Tell whether something is a sequence of what is right; a set has another order in every process."""
+    return isinstance(values, (tuple, list)) and all(map(right, values))
+
+
+def _is_batch(value: Any) -> bool:
+    held = value.inputs if isinstance(value, Batch) else None
+    return (
+        isinstance(held, Mapping)
+        and bool(held)
+        and all(isinstance(name, (int, str)) for name in held)
+        and all(isinstance(axis, int) for axis in (*held.values(), value.outputs))
+    )
+
+
+def _is_direction(value: Any) -> bool:
+    return value in get_args(Direction)
+
+
+def _is_text(value: Any) -> bool:
+    """Tell whether something is a text that a file can hold."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _is_dtype(value: Any) -> bool:
+    # Which there are, the scanned torch knows: a row with another one is not run.
+    return isinstance(value, str) and value.isidentifier()

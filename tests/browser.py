@@ -29,17 +29,8 @@ NEEDS_BROWSER = [
         reason=f"needs {CHROMIUM} and {CHROMEDRIVER} (Debian: chromium, chromium-driver)",
     ),
 ]
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1360,900",
-)
+FLAGS = ("headless=new", "no-sandbox", "no-first-run", "window-size=1360,900")
+DISABLED = ("gpu", "quic", "background-networking", "component-update", "sync")
 # Every element with text of its own, with the colours it is painted in: the nearest opaque background counts.
 CONTRAST = """
 const channel = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
@@ -69,8 +60,8 @@ def start(profile: Path) -> webdriver.Chrome:
     """Start a browser with a fresh profile, without looking for a driver on the network."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
+    for flag in (*FLAGS, *(f"disable-{name}" for name in DISABLED), f"user-data-dir={profile}"):
+        options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = profile.with_name(f"{profile.name}.driver")
     # Killed with the tests, neither driver nor browser would end by themselves. Whoever ends the guardian closes its input too.

@@ -148,6 +148,6 @@ def read(bullet: str, heading: str = RAISES) -> tuple[Claim, ...]:
     return parse_claims(f"Sets.\n\n{heading}\n        * {bullet}\n\n    Note that this is slow.\n")
 
 
-def claim_of(bullet: str, heading: str = RAISES) -> Claim:
-    (claim,) = read(bullet, heading)
+def claim_of(bullet: str) -> Claim:
+    (claim,) = read(bullet)
     return claim

@@ -13,12 +13,16 @@ from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.scanner.invariance import Property
 from detmatrix.scanner.observations.records import (
     MODES,
+    BuildOverloads,
     Cost,
+    Dispatch,
     Group,
     Invariance,
+    KernelGroup,
     Mode,
     Outcome,
     Output,
+    Reached,
     Row,
     Sentinel,
     Severity,
@@ -26,6 +30,7 @@ from detmatrix.scanner.observations.records import (
     Tried,
 )
 from detmatrix.scanner.run.passes import place_of
+from tests.compared import shows
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, raised, ran, row, stable, write_run
 
 SEVERITY = Severity(
@@ -78,34 +83,22 @@ def cost(
     memory: tuple[int, int] | None = None,
 ) -> Cost:
     """Return what a row was timed at, in seconds; nothing if it did not run."""
-    ran_ = outcome == "ran"
-    return Cost(
-        **place_of(planned),
-        outcome=outcome,
-        message=message,
-        samples=25 if ran_ else 0,
-        calls=4 if ran_ else 0,
-        off=timing(off) if ran_ else None,
-        on=timing(on) if ran_ else None,
-        unfilled=timing(unfilled) if unfilled is not None else None,
-        off_memory=memory[0] if memory else None,
-        on_memory=memory[1] if memory else None,
-    )
+    if outcome != "ran":
+        return Cost(**place_of(planned), outcome=outcome, message=message)
+    told: dict[str, Any] = {"off": timing(off), "on": timing(on)}
+    if unfilled is not None:
+        told["unfilled"] = timing(unfilled)
+    if memory is not None:
+        told["off_memory"], told["on_memory"] = memory
+    return Cost(**place_of(planned), outcome=outcome, samples=25, calls=4, **told)
 
 
 def sentinel(
     mode: Mode = "off", process: int = 0, before: int = 0, differing: int = 10, load: float = 0.5
 ) -> Sentinel:
     """Return what a sentinel of eleven executions saw."""
-    return Sentinel(
-        mode=mode,
-        process=process,
-        before=before,
-        op="torch.index_put",
-        executions=11,
-        differing=differing,
-        load=load,
-    )
+    where: dict[str, Any] = {"mode": mode, "process": process, "before": before, "op": "torch.index_put"}
+    return Sentinel(**where, executions=11, differing=differing, load=load)
 
 
 def sentinels(differing: int, *before: int) -> list[Sentinel]:
@@ -180,9 +173,46 @@ def evidence_run(path: Path, **header: Any) -> Path:
     )
 
 
+def reached(planned: Row, *overloads: str, alerts: tuple[tuple[str, str | None], ...] = ()) -> Dispatch:
+    """Return what a row reached, in all modes the same."""
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only") if alerts else ("off", "on")
+    of = {mode: Reached(overloads=overloads, alerts=() if mode == "off" else alerts) for mode in modes}
+    return Dispatch(**place_of(planned), outcome="ran", modes=of)
+
+
+def overloads_run(path: Path, **header: Any) -> Path:
+    """Write a run that recorded overloads, and return its path."""
+    rows = [
+        shows("raises", row("torch.Tensor.put_", "overwrite")),
+        shows("silent", row("torch.sum", "rows", "backward")),
+        shows("deterministic", row("torch.sum", "one")),
+        shows("deterministic", row("torch.dead")),
+    ]
+    put, rows_of_sum, one, dead = (planned for planned, _ in rows)
+    new = ("aten::put", "aten::sum", "aten::_sum", "aten::sum_backward", "aten::<b>|x")
+    groups = (
+        KernelGroup(kernel="device", writes="new", names=new),
+        KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::_foreach_add_")),
+        KernelGroup(kernel="device", writes="out", names=("aten::sum.out",)),
+        KernelGroup(kernel="composite", writes="new", names=("aten::zeros", "prims::add")),
+        KernelGroup(kernel="layout", writes="new", names=("aten::coalesce",)),
+        KernelGroup(kernel="decomposed", writes="new", names=("aten::conv2d", "aten::linear")),
+        KernelGroup(kernel="none", writes="new", names=("aten::cuda_only",)),
+    )
+    dispatches = [
+        reached(put, "aten::put_", "aten::zeros", alerts=(("put_", "aten::put_"),)),
+        reached(rows_of_sum, "aten::sum", "aten::sum_backward", "mine::op"),
+        reached(one, "aten::sum", alerts=(("above", None),)),
+        replace(reached(dead), outcome="crash", message="killed by SIGKILL", modes={}),
+    ]
+    settings = replace(FORCING, overloads=True)
+    kernels = BuildOverloads(groups=groups)
+    return write_run(path, rows, settings=settings, kernels=kernels, dispatches=dispatches, **header)
+
+
 def quiet_row(planned: Row = ONE) -> Planned:
     """Return a row in which nothing differed."""
-    return planned, [*ran(planned, "off", *stable()), *ran(planned, "on", *stable())]
+    return planned, [one for mode in MODES for one in ran(planned, mode, *stable())]
 
 
 # Records of invariance: rows that vary at some values, and controls that show what they must.

@@ -1,7 +1,8 @@
 """What every command that reads files prints, in every format, approved: ``python -m tests.goldens`` writes the texts again.
 
-A golden is a command line, run in a folder of run files that code writes or that are recorded, and the text beside it in
-``tests/golden``. A reviewer reads what a change does to users in the diff of these texts.
+A golden is a text in ``tests/golden`` that begins with the command line that prints it, run in a folder of run files that code
+writes or that are recorded. A new one is a file with that line alone, ``$ detmatrix report run.jsonl --format md``, whose name ends
+like its format. A reviewer reads what a change does to users in the diff of these texts.
 """
 
 from __future__ import annotations
@@ -41,10 +42,8 @@ from detmatrix.scanner.repro.script import invariance_script, script
 from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
-from tests.evidence_runs import FORCING, controls, cost, evidence_run, sentinel, timing
+from tests.evidence_runs import FORCING, controls, cost, evidence_run, overloads_run, sentinel, timing
 from tests.mutants import INPUT_SOURCE, base_run
-from tests.overload_runs import DISPATCHES, KERNELS, RAISING, ROWS
-from tests.overload_runs import SETTINGS as OVERLOADS
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
@@ -375,15 +374,9 @@ def prepare(folder: Path) -> None:
         settings=replace(SETTINGS, device="cuda:0"),
         closing=None,
     )
-    listed = parse_claims(docstring([], RAISING))
-    write_run(
-        folder / "overloads.jsonl",
-        ROWS,
-        settings=OVERLOADS,
-        kernels=KERNELS,
-        dispatches=DISPATCHES,
-        claims=listed,
-    )
+    raising = [":meth:`torch.Tensor.put_`", *(f":func:`torch.{name}`" for name in ("sum", "mm"))]
+    raising.append(":func:`torch.cumsum` when called on a CUDA tensor")
+    overloads_run(folder / "overloads.jsonl", claims=parse_claims(docstring([], raising)))
     source = folder / "checkout" / "torch" / "__init__.py"
     source.parent.mkdir(parents=True)
     source.write_text(
@@ -398,139 +391,31 @@ def prepare(folder: Path) -> None:
         (folder / place).symlink_to(REPORTS / place)
 
 
-# Beside a name the words behind ``detmatrix``; a name ends like the text's format.
-LINES: dict[str, str] = {}
-
-
-def _add(name: str, words: str, forms: str = "", **named: str) -> None:
-    """Add a line for each format, or one; *named* are lines of the same with further options."""
-    for form in forms.split() or ["text"]:
-        option = f" --format {form}" if forms else ""
-        LINES[f"{name}.{_ENDINGS.get(form, form)}"] = words + option
-    for further, options in named.items():
-        form = options.partition("--format ")[2].split(" ")[0] or "text"
-        LINES[f"{name}-{further.replace('_', '-')}.{_ENDINGS.get(form, form)}"] = f"{words} {options}"
-
-
-_ENDINGS = {"text": "txt", "table": "txt", "github": "github.txt", "junit": "xml"}
-_REPORTS = "text md html csv json junit github"
-_DOCS = "md html rst diff json"
-_COMPARED = "md html json junit github"
-_NEW, _OLD = "runs/torch-2.15.0-cpu.jsonl.gz", "runs/torch-2.13.0-cpu.jsonl.gz"
-
-for _run in ("run.jsonl", "simulated.jsonl.gz", _OLD):
-    _name = {_OLD: "recorded"}.get(_run, _run.partition(".")[0])
-    _add(
-        f"report-{_name}", f"report {_run}", _REPORTS,
-        all="--all --format text", long="--all --format md", ops="--level ops --format csv",
-        only="--only silent,low_power,serial --format md", rows="--rows *put_* --format text",
-        failing="--fail-on silent,raises --format text",
-    )  # fmt: skip
-    _add(f"docs-{_name}", f"docs {_run}", _DOCS, check="--check --format md")
-    _add(f"coverage-{_name}", f"coverage {_run}", "md json")
-for _op, _run in (
-    ("put_", "run.jsonl"),
-    ("MaxPool3d", "run.jsonl"),
-    ("put_", "simulated.jsonl.gz"),
-    ("cumsum", _OLD),
-):
-    _name = {_OLD: "recorded"}.get(_run, _run.partition(".")[0])
-    _add(f"explain-{_name}-{_op}", f"explain {_op} {_run}", "text md json")
-for _name in ("distrusted", "unfinished", "weak", "serial"):
-    _add(
-        f"report-{_name}",
-        f"report {_name}.jsonl",
-        "text md",
-        long="--all --format md",
-        failing="--fail-on inconclusive",
-    )
-_add("report-plain", "report plain.jsonl", _REPORTS, long="--all --format md")
-_add("explain-simulated-wrong", "explain ReflectionPad2d simulated.jsonl.gz", "text md html")
-_add("report-weak", "report weak.jsonl", "html csv json")
-_add("report-serial", "report serial.jsonl", "html csv json junit github")
-_add("report-doubted", "report weak.jsonl --fail-on low_power,serial", "text junit github")
-_add(
-    "report-simulated", "report simulated.jsonl.gz --format text",
-    wrong="--only wrong_with_flag", failing_wrong="--fail-on wrong_with_flag",
-)  # fmt: skip
-_add("coverage-overloads", "coverage overloads.jsonl", "md json")
-_add("coverage-builds", "coverage overloads.jsonl run.jsonl older.jsonl", "md json")
-# What is wrong on one kind of device hides nothing of another, nor what raises; recorded runs of all ops stand in for the CPU.
-_add("explain-devices", f"explain ReflectionPad2d {_OLD} simulated.jsonl.gz")
-_add("explain-devices-unscanned", "explain ReflectionPad2d simulated.jsonl.gz run.jsonl")
-_add("explain-wrong-and-raising", "explain MaxPool3d")
-_add("explain-all-ops", "explain gelu")
-_add("explain-unrun", "explain nn.Linear run.jsonl", "text json")
-_add("explain-put", "explain put")
-_add("report-columns", "report older.jsonl --format text")
-_add("report-columns-releases", "report older.jsonl run.jsonl --format text", rows="--rows take")
-_add("report-blind", "report blind.jsonl", _REPORTS, long="--all --format md")
-_add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
-_add("docs-distrusted", "docs distrusted.jsonl --check")
-_add("docs-plain", "docs plain.jsonl", "rst")
-_add("docs-newest", "docs")
-_add("docs-newest-of", "docs --recorded 2.11")
-_add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
-_add("report-releases", "report 2.13.0.jsonl 2.11.0.jsonl 2.15.0.jsonl", "text md html csv json")
-_add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")
-_add("explain-instead", "explain index_add instead.jsonl", "text md json")
-_add("explain-gpu", "explain Conv2d gpu.jsonl", "text")
-_add("report-simulated-doubts", "report simulated-doubts.jsonl", "text csv json", long="--all --format md")
-_add("report-simulated-beside", "report simulated.jsonl.gz run.jsonl", "text md")
-_add("report-hostile", "report run.jsonl --rows *alert*", "html")
-_add("docs-releases", "docs 2.13.0.jsonl", _DOCS, patch="--format patch --source checkout/torch/__init__.py")
-_add(
-    "compare-releases",
-    "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl",
-    _COMPARED,
-    failing="--fail-on change --format md",
-)
-_add("compare-runs", "compare weak.jsonl run.jsonl", "text md json github")
-_add("compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json")
-_add("compare-modes", "compare run.jsonl turned.jsonl", "text md html json")
-_add("compare-hostile", f"compare {' '.join(f'hostile-{place}.jsonl' for place in range(4))}", _COMPARED)
-_add("docs-hostile", "docs hostile-1.jsonl", "md html rst diff json", check="--check")
-_add("report-into", "report run.jsonl --only raises --into matrix.md")
-_add("docs-into", "docs 2.13.0.jsonl --into docs.md")
-_add("compare-into", "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl --into compare.md")
-_add("compare-devices", "compare cpu.jsonl cuda.jsonl", "md")
-_add("compare-recorded", f"compare {_OLD} {_NEW}", _COMPARED)
-_add("explain-everywhere", "explain index_add", "text md json")
-# No run has a row of a collective: what is documented is told as such, and no scan of one is proposed.
-_add("explain-collective-settings", "explain all_reduce")
-_add("explain-collective-promise", "explain dist.all_gather")
-_add("explain-unknown", "explain no_such_op run.jsonl", "text")
-_add("libraries", "libraries", "text md json html", one="cuDNN --format text")
-_add("cudnn", "cudnn --read engines/cudnn-9.28.0.json.gz", "md json html")
-_add(
-    "cudnn-changes",
-    "cudnn --read engines/cudnn-9.10.2.json.gz --read engines/cudnn-9.28.0.json.gz",
-    "md html",
-)
-_add("list", "list cumsum conv2d put_", "table json", modes="--modes")
-LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"
+_PROMPT = "$ detmatrix "
+# By name the words behind ``detmatrix`` of each text that begins with some.
+#
+# explain-devices*             what is wrong on one kind of device hides nothing of another, nor what raises; recorded runs of
+#                              all ops stand in for the CPU
+# explain-collective-*         no run has a row of a collective: what is documented is told as such, and no scan of one is
+#                              proposed
+LINES = {
+    path.name: line.removeprefix(_PROMPT)
+    for path in sorted(APPROVED.iterdir())
+    if (line := path.read_text(encoding="utf-8").partition("\n")[0]).startswith(_PROMPT)
+}
 
 
 def _reproduced(folder: Path) -> dict[str, Callable[[], str]]:
     """Return what makes each script, which a command line makes of inputs that a worker draws."""
     one, simulated = load([str(folder / name) for name in ("run.jsonl", "simulated.jsonl.gz")])
     asked = next(it for it in one.rows if it.row.spec == "torch.cumsum")
-    return {
-        "repro-run.py.txt": partial(script, INPUT_SOURCE, one.rows[0], one.run.header),
-        "repro-simulated.py.txt": partial(script, INPUT_SOURCE, simulated.rows[0], simulated.run.header),
-        **{
-            f"repro-{what}.py.txt": partial(invariance_script, INPUT_SOURCE, asked, one.run.header, what)
-            for what in PROPERTIES
-        },
-    }
+    made = [partial(script, INPUT_SOURCE, it.rows[0], it.run.header) for it in (one, simulated)]
+    made += [partial(invariance_script, INPUT_SOURCE, asked, one.run.header, what) for what in PROPERTIES]
+    return dict(zip(SCRIPTS, made, strict=True))
 
 
-NAMES = (
-    *LINES,
-    "repro-run.py.txt",
-    "repro-simulated.py.txt",
-    *(f"repro-{what}.py.txt" for what in PROPERTIES),
-)
+SCRIPTS = [f"repro-{name}.py.txt" for name in ("run", "simulated", *PROPERTIES)]
+NAMES = (*LINES, *SCRIPTS)
 
 
 class Goldens:
@@ -556,7 +441,7 @@ class Goldens:
             text += f"\n[exit {done.returncode}]\n{done.stderr}"
         # Editors and GitHub obey some characters that are not to be seen; a command that prints one is told from one that escapes it.
         text = re.sub(r"[^\n]", lambda one: one[0] if one[0].isprintable() else f"⟨{ord(one[0]):x}⟩", text)
-        return f"$ detmatrix {LINES[name]}\n{text}".replace(str(self._folder), "FOLDER").replace(
+        return f"{_PROMPT}{LINES[name]}\n{text}".replace(str(self._folder), "FOLDER").replace(
             str(ROOT), "ROOT"
         )
 
@@ -583,13 +468,9 @@ def _told(text: str, *, whole: bool) -> str:
 
 
 def main() -> None:
-    """Write all approved texts again, and take away those that no name has."""
+    """Write all approved texts again."""
     with tempfile.TemporaryDirectory() as folder:
         goldens = Goldens(Path(folder))
-        APPROVED.mkdir(exist_ok=True)
-        for path in APPROVED.iterdir():
-            if path.name not in NAMES:
-                path.unlink()
         for name in NAMES:
             (APPROVED / name).write_text(goldens.render(name), encoding="utf-8", newline="")
 

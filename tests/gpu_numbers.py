@@ -6,6 +6,7 @@ For the tables of operations (``tests/data/gpu/opcodes.txt``) and of programs.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -334,11 +335,7 @@ def dotted(a: int, b: int, c: int, signed: bool) -> int:
 
 
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
+    **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq")},
     "ne": lambda a, b: a != b and a == a and b == b,  # noqa: PLR0124 - a NaN is not itself
 }
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -351,9 +348,9 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "nan": lambda a, b: a != a or b != b,  # noqa: PLR0124 - a NaN is not itself
 }
 JOIN: dict[str, Callable[[bool, bool], bool]] = {
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-    "xor": lambda a, b: a != b,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
 }
 
 

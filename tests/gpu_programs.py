@@ -22,22 +22,18 @@ ACCESSES = {
 BYTES = 16  # of a thread, in the kernels of loads and stores
 RESULTS = sum(BYTES // size for size, _, _ in ACCESSES.values()) + 4
 SPACES = ("global", "shared", "local", "generic")
-# Atomics: operations by type, and where.
+# Atomics: operations by type.
 ATOMICS = {
-    "global": {
-        "u32": "add inc dec min max",
-        "s32": "min max",
-        "b32": "and or xor exch cas",
-        "u64": "add min max",
-        "s64": "min max",
-        "b64": "and or xor exch cas",
-        "f32": "add",
-        "f64": "add",
-        "f16x2": "add.noftz",
-        "b16": "cas",
-    }
+    "u32": "add inc dec min max",
+    "s32": "min max",
+    "b32": "and or xor exch cas",
+    "u64": "add min max",
+    "s64": "min max",
+    "b64": "and or xor exch cas",
+    **dict.fromkeys(("f32", "f64"), "add"),
+    "f16x2": "add.noftz",
+    "b16": "cas",
 }
-ATOMICS["shared"] = ATOMICS["generic"] = ATOMICS["global"]
 # Those that return nothing are another opcode.
 REDUCTIONS = "add inc dec min max and or xor"
 PLACES, ATOMIC_THREADS = 3, 64
@@ -104,14 +100,14 @@ ld{volatile}.u64 w0, [{back}]; st.global.u64 [%d4 + {8 * place + 8}], w0; }}""")
 
 def atomics() -> list[tuple[str, str, str, bool]]:
     """Return the atomics: space, operation, type, and whether what was there is returned."""
-    found = []
-    for space, kinds in ATOMICS.items():
-        for kind, operations in kinds.items():
-            for operation in operations.split():
-                found.append((space, operation, kind, True))
-                if operation.partition(".")[0] in REDUCTIONS.split():
-                    found.append((space, operation, kind, False))
-    return found
+    return [
+        (space, operation, kind, returns)
+        for space in ("global", "shared", "generic")
+        for kind, operations in ATOMICS.items()
+        for operation in operations.split()
+        for returns in (True, False)
+        if returns or operation.partition(".")[0] in REDUCTIONS.split()
+    ]
 
 
 def _atomic(space: str, operation: str, kind: str, returns: bool) -> str:

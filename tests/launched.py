@@ -183,11 +183,7 @@ def simulated_once(execution: Any) -> Seen:
     if called := [*report.libraries, *report.products]:
         return {"library": called[0]}
     _, judged = execution.parts(output, gradients)
-    return {
-        "kernels": report.launches,
-        "digest": bits.digest(judged),
-        "approximates": report.approximates,
-    }
+    return {"kernels": report.launches, "digest": bits.digest(judged), "approximates": report.approximates}
 
 
 def _demangled(name: str) -> str:

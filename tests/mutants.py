@@ -26,6 +26,7 @@ from detmatrix.reports.docs.view import drift_lines
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
 from detmatrix.reports.explain import explained
 from detmatrix.reports.matrix.model import Matrix, load
+from detmatrix.scanner.alerts import REFUSAL
 from detmatrix.scanner.cases.known import KnownOp, op_called
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import DetmatrixError
@@ -95,9 +96,6 @@ _VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-_REFUSAL = "This compiled backward function is being run with torch.use_deterministic_algorithms(True)"
-
-
 def _in_chosen_modes() -> Iterator[Planned]:
     """Yield rows that show each thing that a row can show in a mode which a scan was asked for."""
     take = replace(row("torch.take", "duplicates", "backward", family="gather"), compiled=True)
@@ -123,7 +121,7 @@ def _in_chosen_modes() -> Iterator[Planned]:
             *_compiled(
                 ended(pool, "compile_off", "not_run", "not compiled: Dynamic shape operator"), graphs=0
             ),
-            *ended(pool, "compile_on", "raised", _REFUSAL, exception="RuntimeError"),
+            *ended(pool, "compile_on", "raised", REFUSAL, exception="RuntimeError"),
         ],
     )
 

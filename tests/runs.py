@@ -88,15 +88,9 @@ def row(
     **more: Any,
 ) -> Row:
     """Return a planned row."""
-    place = {
-        "spec": spec,
-        "case": case,
-        "direction": direction,
-        "dtype": dtype,
-        "device": device,
-        "family": family,
-    }
-    return Row(**place | {"op": spec.removesuffix("_"), "provokes": provokes, "why": why} | more)
+    place = {"spec": spec, "case": case, "direction": direction, "dtype": dtype, "device": device}
+    told = {"op": spec.removesuffix("_"), "family": family, "provokes": provokes, "why": why}
+    return Row(**place | told | more)
 
 
 def ran(
@@ -156,16 +150,9 @@ def ended(
     processes: int = PROCESSES,
 ) -> list[Observation]:
     """Return one observation per process of a case that did not run through."""
+    why: dict[str, Any] = {"outcome": outcome, "exception": exception, "message": message}
     return [
-        Observation(
-            **place_of(planned),
-            mode=mode,
-            process=process,
-            outcome=outcome,
-            exception=exception,
-            message=message,
-        )
-        for process in range(processes)
+        Observation(**place_of(planned), mode=mode, process=process, **why) for process in range(processes)
     ]
 
 
@@ -251,20 +238,17 @@ def write_run(
     a merged file the first of its parts has all rows. Further *lines* stand before the observations, *header* is what else the header says.
     """
     rows = list(every_finding() if planned is None else planned)
-    plan = {
-        "plan": "f" * 64,
-        "groups": {one.spec: 1 for one, _ in rows},
-        "shards": len(parts),
-        "parts": parts,
-    }
     told: dict[str, Any] = header | {
         "format": format_,
         "planned": tuple(one for one, _ in rows),
         "controls": tuple(one for one, _ in controls),
     }
+    if parts:
+        groups = {one.spec: 1 for one, _ in rows}
+        told |= {"plan": "f" * 64, "groups": groups, "shards": len(parts), "parts": parts}
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     with RunWriter(plain) as writer:
-        writer.write(replace(HEADER, **told | (plan if parts else {})))
+        writer.write(replace(HEADER, **told))
         observations = [one for _, seen in [*controls, *rows] for one in seen]
         kinds: list[Line] = [*([kernels] if kernels else []), *dispatches, *invariances]
         for line in [*lines, *observations, *sentinels, *costs, *kinds]:

@@ -10,12 +10,12 @@ import msgspec
 from detmatrix.opspecs.model import OpSpec, Planned
 from detmatrix.opspecs.registry import SPECS, select
 from detmatrix.opspecs.user import load_specs
-from detmatrix.scanner.observations.records import FORMAT, Header, Observation, Output, Settings
+from detmatrix.scanner.observations.records import Header, Output
 from detmatrix.scanner.repro.script import InputSource, script
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.repro.inputs import input_source
-from tests.runs import ENVIRONMENT, row
+from tests.runs import ENVIRONMENT, HEADER, SETTINGS, ran, row
 
 SEED = 3
 OUTPUT = Output(name="output", shape=(4096,), dtype="float32", differing=0)
@@ -82,23 +82,16 @@ SPECS = (
 
 def header(**environment: Any) -> Header:
     """Return the header of a run on this machine, whose variables change nothing in this process."""
-    settings = Settings(patterns=(), device="cpu", runs=2, processes=1, timeout=60.0, seed=SEED)
+    settings = msgspec.structs.replace(SETTINGS, runs=2, processes=1, seed=SEED)
     changed = msgspec.structs.replace(ENVIRONMENT, **{"variables": {}, **environment})
-    return Header(format=FORMAT, tool="0", started="", settings=settings, environment=changed, planned=())
+    return msgspec.structs.replace(HEADER, settings=settings, environment=changed)
 
 
 def seen(spec: OpSpec, planned: Planned, *outputs: Output, device: str = "cpu") -> MatrixRow:
     """Return a row of which nothing is known but, if given, its outputs."""
     planned_row = row(*planned, family=spec.family, device=device)
-    observed = Observation(
-        **planned._asdict(),
-        mode="off",
-        process=0,
-        outcome="ran",
-        executions=2,
-        digests={"a": 2},
-        outputs=outputs,
-    )
+    (observed,) = ran(planned_row, "off", {"a": 2})
+    observed = msgspec.structs.replace(observed, outputs=outputs)
     head = msgspec.structs.replace(header(), planned=(planned_row,))
     (found,) = matrix(head, [observed], closed=True)
     return found

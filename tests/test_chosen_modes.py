@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.reports.compare.judge import judge
+from detmatrix.scanner.alerts import REFUSAL
 from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import MODES, Compiled, HeldReference, Observation, Sentinel
@@ -31,7 +32,6 @@ from tests.runs import (
     RUNS,
     SETTINGS,
     Planned,
-    drifting,
     ended,
     launching,
     raised,
@@ -73,74 +73,27 @@ def test_what_cannot_run_here_is_one_line(detmatrix: Command, tmp_path: Path) ->
     assert read_run(tmp_path / "detmatrix.jsonl").header.settings.modes[-2:] == modes
 
 
-@pytest.fixture
-def flag_off() -> Iterator[Any]:
-    """Return torch, with the flag off before and behind."""
-    torch = pytest.importorskip("torch")
-    yield torch
-    torch.use_deterministic_algorithms(False)
-
-
-def _planted(torch: Any) -> OpSpec:
-    """Return an op that looks at the flag in its forward phase alone, and then cannot do without it, as MaxPool3d on CUDA."""
-
-    class Put(torch.autograd.Function):  # type: ignore[misc]
-        """Its backward phase has no deterministic implementation."""
-
-        @staticmethod
-        def forward(_: Any, value: Any) -> Any:
-            return value * 2
-
-        @staticmethod
-        def backward(_: Any, gradient: Any) -> Any:
-            return torch.zeros_like(gradient).put_(torch.arange(gradient.numel()), gradient * 2)
-
-    def op(value: Any) -> Any:
-        return value * 2 if torch.are_deterministic_algorithms_enabled() else Put.apply(value)
-
-    case = Case(inputs=lambda t: call(t.leaf(t.normal(4))))
-    return OpSpec(name="planted.put", op=op, why="Planted.", cases={"one": case}, directions=("backward",))
-
-
 @pytest.mark.parametrize(
     ("mode", "outcome"), [("off", "ran"), ("on", "ran"), ("backward_only", "raised"), ("forward_only", "ran")]
 )
-def test_flag_is_switched_between_forward_and_backward(flag_off: Any, mode: Mode, outcome: str) -> None:
+def test_flag_is_switched_between_forward_and_backward(mode: Mode, outcome: str) -> None:
     """An op that is made deterministic in its forward phase raises where the flag is on in the backward one alone."""
-    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+    torch = pytest.importorskip("torch")
+    from tests.observed import observed, spec_of  # noqa: PLC0415 - needs torch
 
-    it = MODE_TABLE[mode]
-    flag_off.use_deterministic_algorithms(it.deterministic)
-    where: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
+    def op(value: Any) -> Any:
+        """Look at the flag in the forward phase, and then do without it in the backward one, as MaxPool3d on CUDA."""
+        result = value * 2
+        if not torch.are_deterministic_algorithms_enabled():
+            result.register_hook(lambda it: torch.zeros_like(it).put_(torch.arange(it.numel()), it))
+        return result
 
-    seen = observe(_planted(flag_off), "one", **where, runs=3, execution=it.execution)
+    seen = observed(spec_of(op), mode=mode, direction="backward")
 
     assert (seen["outcome"], "put_" in str(seen.get("message"))) == (outcome, outcome == "raised")
-    assert flag_off.are_deterministic_algorithms_enabled() == it.deterministic
 
 
 # The table of modes: what each sets, where there is one, and of which rows it has something to say.
-
-_MM = replace(ONE, spec="torch.mm", documented=("torch.mm",), device="cuda:0")
-_OTHER = replace(ONE, device="cuda:0")
-
-
-class _NoWorkers:
-    """Stands for the workers; notes which rows it is asked for, and answers nothing."""
-
-    serving = None
-    started = 0
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def renew(self, _: Mode) -> None:
-        pass
-
-    def ask_for(self, _: type, __: Mode, request: dict[str, Any], *___: object) -> None:
-        if request["do"] == "observe":
-            self.asked.append(request["spec"])
-        raise WorkerEndedError("there is none")
 
 
 @pytest.mark.parametrize("mode", MODE_TABLE)
@@ -182,31 +135,31 @@ _CUDNN = ["torch.nn.Conv2d", "torch.nn.LSTM"]
 )
 def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked: list[str]) -> None:
     """Only rows of which a mode has something to say are run in it."""
-    lstm = replace(_OTHER, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward", compiled=True)
-    planned = [_MM, replace(_OTHER, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"), lstm]
+    other = replace(ONE, device="cuda:0")
+    planned = [
+        replace(other, spec="torch.mm", documented=("torch.mm",)),
+        replace(other, spec="torch.nn.Conv2d", op="torch.nn.functional.conv2d"),
+        replace(other, spec="torch.nn.LSTM", op="torch.nn.LSTM", direction="backward", compiled=True),
+    ]
     settings = replace(SETTINGS, device="cuda:0", modes=tuple(MODE_TABLE), processes=1)
     claims = read(":func:`torch.mm`", heading) if heading else ()
     rows: list[Planned] = [(row, []) for row in planned]
     path = write_run(tmp_path / "run.jsonl", rows, settings=settings, claims=claims, closing=None)
-    workers = _NoWorkers()
+    workers = Mock(serving=None, started=0)
+    workers.ask_for.side_effect = WorkerEndedError("there is none")
     passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
 
-    passes.run(mode, 0, workers)  # type: ignore[arg-type]
+    passes.run(mode, 0, workers)
 
-    assert workers.asked == asked
+    requests = [words.args[2] for words in workers.ask_for.call_args_list]
+    assert [one["spec"] for one in requests if one["do"] == "observe"] == asked
 
 
 # What a chosen mode is found to do: on which evidence, and what comparisons make of it whatever off and on show.
 
 POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
 LATE: Mode = "backward_only"
-REFUSED = ended(
-    POOL,
-    LATE,
-    "raised",
-    "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but",
-    exception="RuntimeError",
-)
+REFUSED = ended(POOL, LATE, "raised", REFUSAL, exception="RuntimeError")
 NOT_COMPILED = [
     replace(one, compiled=Compiled(graphs=0, breaks=1, kernels=0))
     for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")
@@ -235,15 +188,6 @@ def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
 def _late(*observations: Observation, **weak: Any) -> Cell:
     """Return the cell of the chosen mode."""
     return _row(*observations, **weak).chosen[LATE]
-
-
-def test_what_differs_as_off_does_has_a_word_of_its_own() -> None:
-    """No reader takes it for fine."""
-    differs = _row(*_eager(off=drifting()), *ran(POOL, "forward_only", *drifting()))
-    still = _row(*_eager(), *ran(POOL, "forward_only", *stable()))
-
-    assert differs.chosen["forward_only"].finding == "also_differs"
-    assert still.chosen["forward_only"].finding == "as_off"
 
 
 @pytest.mark.parametrize("executions", [5, RUNS])

@@ -13,46 +13,42 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from detmatrix.opspecs.families.images import masked
+from detmatrix.opspecs.families.images import convolution
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.masked import masked_convolutions
-from detmatrix.opspecs.model import Call, OpSpec, call
+from detmatrix.opspecs.model import Call, call
 from detmatrix.opspecs.registry import select
 from detmatrix.reports.explain import explained
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.scanner.cases.known import KnownOp
-from detmatrix.scanner.modes import MODE_TABLE, Mode, with_chosen
+from detmatrix.scanner.modes import Mode, with_chosen
 from detmatrix.scanner.observations.records import Compiled, Observation
 from detmatrix.scanner.repro.script import script
 from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding
-from detmatrix.scanner.worker.observe import observe
+from tests.observed import observed
 from tests.runs import SETTINGS, row, write_run
 from tests.scripts import OUTPUT, asked, header, loaded
-
-WHERE: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
 
 
 def _script(
     modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only"),
     seen: dict[Mode, dict[str, Any]] | None = None,
-    device: str = "cpu",
-    **environment: Any,
 ) -> str:
     """Return the script of a row that was run in these modes, with what was seen otherwise in some."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
-    planned_row = row(*planned, family=spec.family, device=device)
+    planned_row = row(*planned, family=spec.family)
     outputs = (msgspec.structs.replace(OUTPUT, name="grad of args[0]"),)
     usual: dict[str, Any] = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
-    observed = [
+    seen_of_all = [
         Observation(**planned._asdict(), mode=mode, process=0, **usual | (seen or {}).get(mode, {}))
         for mode in modes
     ]
-    head = header(**environment)
+    head = header()
     settings = msgspec.structs.replace(head.settings, modes=with_chosen(modes))
     head = msgspec.structs.replace(head, planned=(planned_row,), settings=settings)
-    (found,) = matrix(head, observed, closed=True)
+    (found,) = matrix(head, seen_of_all, closed=True)
     return script(asked(planned), found, head)
 
 
@@ -156,7 +152,7 @@ def test_masks_say_what_an_output_sees() -> None:
     image = draws.normal(1, 1, 7, 7)
     weights = [draws.normal(1, 1, 3, 3) for _ in range(3)]
 
-    field = masked.receptive_field(call(image, weights, 4, 3))[0, 0]
+    field = convolution.receptive_field(call(image, weights, 4, 3))[0, 0]
 
     assert ["".join("#" if pixel else "." for pixel in line) for line in field.tolist()] == [
         ".......",
@@ -169,16 +165,8 @@ def test_masks_say_what_an_output_sees() -> None:
     ]
 
 
-FIELD = next(one for one in masked.SPECS if one.name == "masked_conv2d.receptive_field")
+FIELD = next(one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
 CHOSEN: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only")
-
-
-def _seen(mode: Mode, spec: OpSpec, case: str) -> dict[str, Any]:
-    torch.use_deterministic_algorithms(MODE_TABLE[mode].deterministic)
-    try:
-        return observe(spec, case, **WHERE, runs=2, execution=MODE_TABLE[mode].execution)
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("mode", CHOSEN)
@@ -186,7 +174,7 @@ def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
 ) -> None:
     """One product that should be zero and is not shows in every mode; that is no error, and no report is silent about it."""
-    right = _seen(mode, FIELD, "nonzero_gradient")
+    right = observed(FIELD, mode=mode, direction="backward")
     assert (right["outcome"], right["reference"]["elements"]) == ("ran", 0)
     assert right["digests"] == {right["reference"]["digest"]: 2}
     monkeypatch.setattr(
@@ -195,7 +183,7 @@ def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
     )
     small = replace(FIELD, cases={"small": replace(FIELD.cases["nonzero_gradient"], inputs=_small)})
 
-    seen = _seen(mode, small, "small")
+    seen = observed(small, mode=mode, direction="backward")
 
     assert (seen["outcome"], seen["reference"]["elements"]) == ("ran", 1)
     planned = row(FIELD.name, "small", "backward", family="convolution")

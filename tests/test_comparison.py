@@ -16,16 +16,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import call
 from detmatrix.scanner.worker import bits, difference
 from detmatrix.scanner.worker.agreement import CpuReference
 from detmatrix.scanner.worker.comparison import OutputComparison
 from detmatrix.scanner.worker.difference import SeverityAccumulator
 from detmatrix.scanner.worker.execution import Execution
-from detmatrix.scanner.worker.observe import observe
+from tests.observed import observed, spec_of
 from tests.raw_bits import raw
 
-DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)]
+ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
+DEVICES = ["cpu", pytest.param("cuda:0", marks=ON_CUDA)]
 # Bits of float32 values.
 ZERO, MINUS_ZERO, SUBNORMAL, OTHER_SUBNORMAL = 0x00000000, 0x80000000, 0x00000001, 0x00000002
 NAN, OTHER_NAN, ONE = 0x7FC00000, 0x7FC00001, 0x3F800000
@@ -92,16 +93,10 @@ def _to(value: Any, device: str) -> Any:
     return value.to(device)
 
 
-def _needs(device: str) -> None:
-    if device != "cpu" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device here")
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_differs_where_bits_differ_and_nowhere_else(kind: str, device: str) -> None:
     """Of four executions two give the same bits again, made anew, and one gives others."""
-    _needs(device)
     make, same, other = KINDS[kind]
     compare = OutputComparison(bits.parts(_to(make(*same), device), "output"), 4)
     for index, values in enumerate((same, other, same), start=1):
@@ -117,7 +112,6 @@ def test_differs_where_bits_differ_and_nowhere_else(kind: str, device: str) -> N
 @pytest.mark.parametrize("changes", [True, False])
 def test_negative_zero_in_a_gradient_is_a_difference(device: str, changes: bool) -> None:
     """A gradient that is 0.0 and then -0.0 differs; one that is -0.0 each time does not."""
-    _needs(device)
 
     def op(x: Any, numbers: Iterator[int]) -> Any:
         doubled = x * 2
@@ -126,18 +120,12 @@ def test_negative_zero_in_a_gradient_is_a_difference(device: str, changes: bool)
         doubled.register_hook(lambda gradient: gradient.abs() * zero)
         return doubled
 
-    spec = OpSpec(
-        name="gradient",
-        op=op,
-        why="Test.",
-        cases={"zeros": Case(inputs=lambda t: call(t.leaf(t.normal(4)), itertools.count(1, int(changes))))},
-    )
+    spec = spec_of(op, lambda t: call(t.leaf(t.normal(4)), itertools.count(1, int(changes))))
+    seen = observed(spec, direction="backward", device=device, runs=6)
 
-    observed = observe(spec, "zeros", direction="backward", dtype="float32", device=device, seed=0, runs=6)
-
-    assert observed["outcome"] == "ran"
-    assert list(observed["digests"].values()) == ([3, 3] if changes else [6])
-    assert observed["forward_differing"] == 0
+    assert seen["outcome"] == "ran"
+    assert list(seen["digests"].values()) == ([3, 3] if changes else [6])
+    assert seen["forward_differing"] == 0
 
 
 def _comparison(first: Any, runs: int, *, queued: bool) -> OutputComparison:
@@ -190,15 +178,13 @@ def test_other_structure_differs(queued: bool) -> None:
     assert (result["first_differing"], result["outputs"][0]["differing"]) == (1, 3)
 
 
-@pytest.mark.cuda
+@pytest.mark.parametrize("device", DEVICES[1:])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int8", "bool"])
-def test_comparison_on_cuda(dtype: str) -> None:
+def test_comparison_on_cuda(dtype: str, device: str) -> None:
     """On a GPU the queued flags see the last bit of the last element, and a reused buffer hides nothing."""
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device here")
     size = getattr(torch, dtype).itemsize
     plain, flipped = bytes(4096 * size), bytes(4096 * size - 1) + b"\1"
-    first, same, other = (raw(data, dtype).cuda() for data in (plain, plain, flipped))
+    first, same, other = (raw(data, dtype).to(device) for data in (plain, plain, flipped))
     compare = OutputComparison(bits.parts(first, "output"), 4)
     compare.add(1, bits.parts(same, "output"))
     compare.add(2, bits.parts(other, "output"))
@@ -238,7 +224,6 @@ def test_a_sample_holds_a_few_numbers_with_their_raw_bits(dtype: str, count: int
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_sample_is_of_the_same_places_however_an_output_lies(device: str) -> None:
     """Strides and devices are not what a release computes; the place is that of the element, not of the memory."""
-    _needs(device)
     tensor = torch.arange(6000.0).reshape(20, 30, 10)
     permuted = tensor.permute(2, 0, 1).contiguous().permute(1, 2, 0)
 
@@ -455,12 +440,7 @@ def test_the_largest_of_each_measure_is_kept() -> None:
 def reference(op: Callable[..., Any], *args: Any, grad: bool = False) -> CpuReference:
     """Return what the CPU computes of a call."""
     direction = "backward" if grad else "forward"
-    spec = OpSpec(
-        name="own",
-        op=op,
-        why="",
-        cases={"one": Case(inputs=lambda t: call(*(t.leaf(a) if grad else a for a in args)))},
-    )
+    spec = spec_of(op, lambda t: call(*(t.leaf(a) if grad else a for a in args)))
     execution = Execution(spec, "one", direction=direction, dtype="float32", device="cpu", seed=0)
     if grad:
         execution()

@@ -78,7 +78,7 @@ def test_no_line_of_a_report_is_wider_than_a_terminal() -> None:
 
 
 def test_no_approved_text_is_left_behind() -> None:
-    """Each file there is that of a golden."""
+    """Each file there begins with its command line, or is one of the scripts."""
     assert {path.name for path in APPROVED.iterdir()} == set(NAMES)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -25,20 +27,14 @@ def _small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "POOL", 1 << 20)
 
 
-class Counted:
-    """Counts what torch draws."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.drawn = 0
-        for name in ("rand", "randn", "randint", "randperm"):
-            monkeypatch.setattr(torch, name, self._counting(getattr(torch, name)))
-
-    def _counting(self, draw: Any) -> Any:
-        def counting(*args: Any, **kwargs: Any) -> Any:
-            self.drawn += 1
-            return draw(*args, **kwargs)
-
-        return counting
+def _counting(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return what says how often torch has drawn since."""
+    draws_of_torch = {
+        name: Mock(wraps=getattr(torch, name)) for name in ("rand", "randn", "randint", "randperm")
+    }
+    for name, draw in draws_of_torch.items():
+        monkeypatch.setattr(torch, name, draw)
+    return lambda: sum(draw.call_count for draw in draws_of_torch.values())
 
 
 def _inputs(kept: KeptDraws | None, direction: str = "forward", key: str = KEY) -> Inputs:
@@ -53,12 +49,12 @@ def _all(t: Inputs, *, other: bool = False) -> list[Any]:
 
 def test_both_directions_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second direction takes the numbers of the first, which are those that it would have drawn."""
-    kept, counted = KeptDraws(), Counted(monkeypatch)
+    kept, counted = KeptDraws(), _counting(monkeypatch)
     _all(_inputs(kept))
-    drawn = counted.drawn
+    drawn = counted()
     again = _all(_inputs(kept, "backward"))
 
-    assert counted.drawn == drawn
+    assert counted() == drawn
     assert all(map(torch.equal, again, _all(_inputs(None, "backward"))))
 
 
@@ -74,13 +70,13 @@ def test_another_sequence_goes_on_with_its_own_numbers() -> None:
 @pytest.mark.parametrize("limits", [{"keys": 2}, {"size": 1 << 12}, {"size": 1}])
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]) -> None:
     """Of what was asked for longest ago nothing is kept, and what is drawn is the same all the same."""
-    kept, counted = KeptDraws(**limits), Counted(monkeypatch)
+    kept, counted = KeptDraws(**limits), _counting(monkeypatch)
     for key in "abc" * 2:
         assert all(map(torch.equal, _all(_inputs(kept, key=key)), _all(_inputs(None, key=key))))
-    drawn = counted.drawn
+    drawn = counted()
     _all(_inputs(kept, key="a"))
 
-    assert counted.drawn > drawn
+    assert counted() > drawn
 
 
 def test_a_worker_draws_a_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +84,13 @@ def test_a_worker_draws_a_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "DRAWS", kept := KeptDraws())
     monkeypatch.setattr(observing, "DRAWS", kept)
     spec = next(spec for spec in SPECS if spec.name == "torch.gather")
-    counted = Counted(monkeypatch)
+    counted = _counting(monkeypatch)
     drawn, digests = [], []
     for direction in ("forward", "backward"):
-        before = counted.drawn
+        before = counted()
         options: dict[str, Any] = {"dtype": "float32", "device": "cpu", "seed": 0, "runs": 2}
         digests.append(observing.observe(spec, "collisions", direction=direction, **options)["inputs_digest"])
-        drawn.append(counted.drawn - before)
+        drawn.append(counted() - before)
 
     # Of the backward row the upstream gradient is drawn, which the forward row has none of.
     assert drawn == [drawn[0], 1]
@@ -107,7 +103,7 @@ def test_large_draws_of_an_accelerator_are_windows_of_one_pool(
     monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     """Whatever is asked for is there, in the range and the shape asked for, and no two draws are the same."""
-    counted = Counted(monkeypatch)
+    counted = _counting(monkeypatch)
     kept = KeptDraws()
 
     def drawn(key: str) -> list[Any]:
@@ -116,10 +112,10 @@ def test_large_draws_of_an_accelerator_are_windows_of_one_pool(
 
     monkeypatch.setattr(torch.Tensor, "to", _on_the_cpu(torch.Tensor.to))
     ones = drawn("a")
-    pools = counted.drawn
+    pools = counted()
     again, others = drawn("a"), drawn("b")
 
-    assert counted.drawn == pools  # each pool was drawn once
+    assert counted() == pools  # each pool was drawn once
     assert all(map(torch.equal, ones, again))
     assert not any(map(torch.equal, ones, others))
     assert not torch.equal(ones[0].flatten(), ones[1])
@@ -166,9 +162,9 @@ def test_what_a_worker_only_tries_takes_the_pools_that_are_there(monkeypatch: py
     monkeypatch.setattr(execution, "DRAWS", KeptDraws())
     case = Case(inputs=lambda t: call(t.leaf(t.normal(1 << 17))))
     spec = OpSpec(name="mine.large", op="torch.exp", why="Is described.", cases={"large": case})
-    counted = Counted(monkeypatch)
+    counted = _counting(monkeypatch)
 
     described = [execution.describe(spec, "large", device=ACCELERATOR, seed=seed) for seed in (0, 1)]
 
     assert described == [{"directions": ["forward", "backward"], "dtype": "float32"}] * 2
-    assert counted.drawn == 1
+    assert counted() == 1

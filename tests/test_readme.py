@@ -98,6 +98,16 @@ def test_the_recall_of_schedules_is_that_of_the_recorded_run() -> None:
     assert recall_words(rows, run.header)[0] in " ".join(README.split())
 
 
+def _checkout(folder: Path) -> Path:
+    """Copy what a checkout has, without what is recorded."""
+    left_out = shutil.ignore_patterns("__pycache__", "runs")
+    for name in (".ci", "opspecs", "reports", "scanner", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+    shutil.copytree(ROOT / "detmatrix", folder / "detmatrix", symlinks=True)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
 # The four steps of CONTRIBUTING work as they are written.
 
 
@@ -109,19 +119,14 @@ def test_adding_a_spec_takes_the_four_steps(tmp_path: Path) -> None:
     (check,) = re.findall(r"`nox -s tests -- (tests/test_specs\.py -k \w+)`", section)
     (scan, report) = re.findall(r"`detmatrix (scan \S+) && detmatrix (report \S+ --all)`", section)[0]
     assert [line[0] for line in section.splitlines() if re.match(r"\d\. ", line)] == ["1", "2", "3", "4"]
-    for package in ("opspecs", "scanner", "reports", "tests"):
-        shutil.copytree(
-            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "runs")
-        )
-    shutil.copytree(ROOT / "detmatrix", tmp_path / "detmatrix", symlinks=True)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    family = tmp_path / "opspecs" / "families" / "reductions" / "cumulative.py"
+    folder = _checkout(tmp_path / "checkout")
+    family = folder / "opspecs" / "families" / "reductions" / "cumulative.py"
     source = family.read_text(encoding="utf-8").rstrip()
     assert source.endswith(")")
     family.write_text(source[:-1] + textwrap.dedent(example).rstrip() + "\n)\n", encoding="utf-8")
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
-        done = tied.run([sys.executable, "-m", *command], cwd=tmp_path)
+        done = tied.run([sys.executable, "-m", *command], cwd=folder)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 
@@ -154,41 +159,29 @@ GUIDE = (ROOT / "reports" / "README.md").read_text(encoding="utf-8")
 INPUTS = set(re.findall(r"^  ([\w-]+):$", ACTION.split("inputs:\n")[1].split("runs:\n")[0], re.MULTILINE))
 
 
-def _script() -> str:
-    """Return what the action runs."""
-    return textwrap.dedent(ACTION.split("      run: |\n")[1].split("    - name:")[0])
-
-
 @pytest.fixture
-def runner(tmp_path: Path) -> dict[str, str]:
-    """Return the variables of a runner on which detmatrix is installed."""
+def act(tmp_path: Path) -> Command:
+    """Return what runs the script of the action, given its inputs, where a detmatrix is installed."""
     command = tmp_path / "bin" / "detmatrix"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m detmatrix "$@"\n')
     command.chmod(0o755)
-    return os.environ | {
-        "PATH": f"{command.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
-        "NAME": "detmatrix",
-    }
+    path, summary = f"{command.parent}:{os.environ['PATH']}", str(tmp_path / "summary.md")
+    usual = {"PATH": path, "PYTHONPATH": str(ROOT), "GITHUB_STEP_SUMMARY": summary, "NAME": "detmatrix"}
+    script = textwrap.dedent(ACTION.split("      run: |\n")[1].split("    - name:")[0])
+    words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return lambda **given: tied.run(words, cwd=tmp_path, env=os.environ | usual | given)
 
 
 DEFAULT = ACTION.split("  fail-on:\n")[1].split("default: ")[1].split("\n")[0]
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [(DEFAULT, 1), ("", 0)])
-def test_the_action_scans_tells_and_fails(
-    runner: dict[str, str], tmp_path: Path, fail_on: str, code: int
-) -> None:
+def test_the_action_scans_tells_and_fails(act: Command, tmp_path: Path, fail_on: str, code: int) -> None:
     """An op that is silent: annotations, a summary, the files of the artifact, and the exit code that was asked for."""
     standing = StandIn(tmp_path, {"do": "observe", "mode": "on", "spec": "torch.bmm", "then": "vary"})
     options = f"--device cpu --python {standing.python} --no-overloads --no-cost"
-    done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", _script()],
-        cwd=tmp_path, env=runner | {"OPS": "torch.bmm", "OPTIONS": options, "FAIL_ON": fail_on, "EXCEPT": ""},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = act(OPS="torch.bmm", OPTIONS=options, FAIL_ON=fail_on, EXCEPT="")
     notes = done.stdout.rpartition("::detmatrix-")[2].splitlines()[1:]
 
     assert done.returncode == code, done.stderr
@@ -212,13 +205,11 @@ def test_the_lines_that_use_the_action_name_inputs_it_has() -> None:
     assert set(re.findall(r"\binputs\.([\w-]+)", ACTION)) == INPUTS
 
 
-def test_rows_that_are_allowed_are_allowed_wherever_it_checks(runner: dict[str, str], tmp_path: Path) -> None:
+def test_rows_that_are_allowed_are_allowed_wherever_it_checks(act: Command, tmp_path: Path) -> None:
     """Patterns on several lines; the scan itself is asked for no check."""
     command, log = tmp_path / "bin" / "detmatrix", tmp_path / "log"
     command.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
-    given = {"OPS": "a*", "OPTIONS": "", "FAIL_ON": "raises", "EXCEPT": "put_\ntake"}
-    script = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", _script()]
-    subprocess.run(script, cwd=tmp_path, env=runner | given, check=True, capture_output=True)
+    assert act(OPS="a*", OPTIONS="", FAIL_ON="raises", EXCEPT="put_\ntake").returncode == 0
     lines = log.read_text().splitlines()
 
     assert lines[0].endswith("-- a*")
@@ -251,29 +242,17 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 
 def _campaign(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [folder / ".ci" / "cuda", *arguments], capture_output=True, text=True, env=variables, check=False
-    )
-
-
-def _checkout(folder: Path) -> Path:
-    """Copy what the campaign runs, as a version that is installed nowhere."""
-    folder.mkdir()
-    shutil.copytree(ROOT / "detmatrix", folder / "detmatrix", symlinks=True)
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    project = re.sub(r'^version = ".*"$', f'version = "{VERSION}"', project, flags=re.MULTILINE)
-    (folder / "pyproject.toml").write_text(project, encoding="utf-8")
-    for name in (".ci", "opspecs", "reports", "scanner", "tests"):
-        shutil.copytree(
-            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "runs", "traces")
-        )
-    return folder
+    return tied.run([folder / ".ci" / "cuda", *arguments], env=variables)
 
 
 @pytest.mark.nightly
 def test_campaign_goes_on_with_its_archive(tmp_path: Path, variables: dict[str, str]) -> None:
     """All runs are in one archive; another checkout that gets it measures nothing again, and what it lacked."""
     first, second = (_checkout(tmp_path / name) for name in ("first", "second"))
+    # A version that is installed nowhere.
+    for project in (first / "pyproject.toml", second / "pyproject.toml"):
+        text = re.sub('^version = ".*"$', f'version = "{VERSION}"', project.read_text(), flags=re.MULTILINE)
+        project.write_text(text)
     done = _campaign(first, variables, "out", "500", "cpu", "*index_add*")
     assert done.returncode == 0, done.stderr
     archive = first / "out" / "results.tar.xz"

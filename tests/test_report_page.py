@@ -11,8 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from detmatrix.scanner.observations.records import MODES
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page
-from tests.evidence_runs import controls, evidence_run
-from tests.overload_runs import DISPATCHES, KERNELS, ROWS, SETTINGS
+from tests.evidence_runs import controls, evidence_run, overloads_run
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
 
 pytestmark = NEEDS_BROWSER
@@ -340,8 +339,7 @@ def test_address_holds_the_filters(page: Page) -> None:
 @pytest.mark.nightly
 def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:
     """The overloads have filters of their own; lists of what was never reached open where something is found."""
-    run = write_run(tmp_path / "run.jsonl", ROWS, settings=SETTINGS, kernels=KERNELS, dispatches=DISPATCHES)
-    page = open_page(run)
+    page = open_page(overloads_run(tmp_path / "run.jsonl"))
 
     page.one("form.overloads").find_element("xpath", "..").find_element("tag name", "summary").click()
 

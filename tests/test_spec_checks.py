@@ -213,18 +213,11 @@ SPECS = (
 def test_errors_say_where(tmp_path: Path) -> None:
     """The innermost line of the user's, also where inputs are drawn; an alert and errors inside torch stay as they are."""
     pytest.importorskip("torch")
-    from detmatrix.scanner.worker.observe import observe  # noqa: PLC0415 - needs torch
+    from tests.observed import observed  # noqa: PLC0415 - needs torch
 
     path = _package(tmp_path, _BROKEN)
     (path.parent / "helper.py").write_text("def helped(x):\n    return x.absent\n")
-    where: dict[str, Any] = {
-        "direction": "forward",
-        "dtype": "float32",
-        "device": "cpu",
-        "seed": 0,
-        "runs": 2,
-    }
-    messages = {spec.name: observe(spec, "c", **where)["message"] for spec in load_specs(path)}
+    messages = {spec.name: observed(spec)["message"] for spec in load_specs(path)}
 
     expected = {
         "m.broken": "name 'absent' is not defined, own.py, line 7",

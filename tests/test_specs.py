@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from detmatrix.opspecs.inputs import Inputs, SimulatedInputs
 from detmatrix.opspecs.model import Call, OpSpec, Planned
@@ -18,7 +19,7 @@ from detmatrix.scanner.cases.rows import planned_rows
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.worker.bits import digest, parts
 from detmatrix.scanner.worker.execution import resolve
-from detmatrix.scanner.worker.observe import observe
+from tests.observed import observed
 from tests.runs import SETTINGS
 
 # What one case may draw. Several worker processes draw it, and none may be short of memory.
@@ -38,31 +39,13 @@ ROWS = [pytest.param(spec, planned, id=planned.id) for spec, planned in select((
 RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 
 
-class CudaSized(Inputs):
-    """Draws what a CUDA device would get, for a look at its sizes."""
-
-    def size(self, *, cpu: Any, cuda: Any, simulated: Any = None) -> Any:  # noqa: ARG002 - of the interface
-        """Choose what CUDA gets."""
-        return cuda
-
-
-class SimulatedSized(Inputs):
-    """Draws in the sizes of a simulated GPU."""
-
-    size = SimulatedInputs.size
-
-
-def drawn(spec: OpSpec, planned: Planned, kind: type[Inputs] = Inputs) -> tuple[Inputs, Call]:
-    t = kind(planned.id, dtype=planned.dtype, device="cpu", direction=planned.direction)
+def drawn(spec: OpSpec, planned: Planned) -> tuple[Inputs, Call]:
+    t = Inputs(planned.id, dtype=planned.dtype, device="cpu", direction=planned.direction)
     return t, spec.cases[planned.case].inputs(t)
 
 
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors(item)
+def tensors(value: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
 
 
 def stored(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -76,13 +59,13 @@ def stored(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def argument_bytes(call: Call) -> int:
     """Return the bytes of all tensors among the arguments."""
-    arguments = tensors([*call.args, *call.kwargs.values()])
+    arguments = tensors((call.args, dict(call.kwargs)))
     return sum(part.numel() * part.element_size() for tensor in arguments for part in stored(tensor))
 
 
 def argument_digest(call: Call) -> str:
     """Return a digest of the raw bytes of the tensors among the arguments."""
-    return digest(parts(list(tensors([*call.args, *call.kwargs.values()])), "arguments"))
+    return digest(parts((call.args, call.kwargs), "arguments", skip_others=True))
 
 
 def finite(values: Any) -> bool:
@@ -92,7 +75,7 @@ def finite(values: Any) -> bool:
 
 def run(spec: OpSpec, call: Call) -> list[torch.Tensor]:
     args = (call.args[0].clone(), *call.args[1:]) if spec.in_place else call.args
-    return list(tensors([resolve(spec.op)(*args, **call.kwargs)]))
+    return tensors(resolve(spec.op)(*args, **call.kwargs))
 
 
 def ids(*patterns: str, device: str = "cpu") -> list[str]:
@@ -139,24 +122,26 @@ REFERRED = [(spec, planned) for spec, planned in select((), "cpu") if spec.cases
 @pytest.mark.parametrize(("spec", "planned"), REFERRED, ids=[planned.id for _, planned in REFERRED])
 def test_gives_what_its_reference_says(spec: OpSpec, planned: Planned) -> None:
     """With the flag on, a case that has a reference gives its bits, in several executions."""
-    torch.use_deterministic_algorithms(True)
-    try:
-        options: dict[str, Any] = {"direction": planned.direction, "dtype": planned.dtype, "device": "cpu"}
-        observed = observe(spec, planned.case, **options, seed=0, runs=2)
-    finally:
-        torch.use_deterministic_algorithms(False)
+    seen = observed(spec, planned.case, "on", direction=planned.direction, dtype=planned.dtype)
 
-    assert (observed["outcome"], observed.get("message")) == ("ran", None)
-    assert ("reference" in observed) == spec.cases[planned.case].holds_always
-    assert observed.get("reference", {}).get("elements", 0) == 0
+    assert (seen["outcome"], seen.get("message")) == ("ran", None)
+    assert ("reference" in seen) == spec.cases[planned.case].holds_always
+    assert seen.get("reference", {}).get("elements", 0) == 0
 
 
-@pytest.mark.parametrize(("kind", "limit"), [(CudaSized, CUDA_BYTES), (SimulatedSized, CPU_BYTES)])
+@pytest.mark.parametrize(
+    ("size", "limit"),
+    [(lambda _, **sizes: sizes["cuda"], CUDA_BYTES), (SimulatedInputs.size, CPU_BYTES)],
+    ids=["cuda", "simulated"],
+)
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_cuda_inputs_bounded(spec: OpSpec, kind: type[Inputs], limit: int) -> None:
+def test_cuda_inputs_bounded(
+    monkeypatch: pytest.MonkeyPatch, spec: OpSpec, size: Callable[..., Any], limit: int
+) -> None:
     """What CUDA gets fits in memory, and a simulated GPU, which interprets each instruction, gets as little as a CPU."""
+    monkeypatch.setattr(Inputs, "size", size)
     with FakeTensorMode():
-        sizes = {planned.id: argument_bytes(drawn(spec, planned, kind)[1]) for planned in spec.rows("cuda")}
+        sizes = {planned.id: argument_bytes(drawn(spec, planned)[1]) for planned in spec.rows("cuda")}
 
     assert not [row for row, size in sizes.items() if size > limit]
 
@@ -165,8 +150,7 @@ def test_select_by_row_id() -> None:
     """A pattern with colons is matched against as many parts of the row id as it has."""
     expected = ["torch.nn.Conv2d:weight_grad:backward:float32"]
 
-    assert expected == ids("torch.nn.Conv2d:weight_grad*")
-    assert expected == ids(*expected)
+    assert expected == ids("torch.nn.Conv2d:weight_grad*") == ids(*expected)
     assert {"forward"} == {row.split(":")[2] for row in ids("*:*:forward")}
     assert {"int64"} == {row.split(":")[3] for row in ids("*:*:*:int64")}
 

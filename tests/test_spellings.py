@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from detmatrix.scanner.worker.cost import measure  # noqa: E402 - it needs torch
 from detmatrix.scanner.worker.execution import resolve  # noqa: E402
-from detmatrix.scanner.worker.observe import observe  # noqa: E402
+from tests.observed import observed  # noqa: E402
 
 WHERE: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
 FIRST = {spec.name: planned for spec in SPELLINGS for planned in reversed([*spec.rows("cpu")])}
@@ -27,7 +27,7 @@ FIRST = {spec.name: planned for spec in SPELLINGS for planned in reversed([*spec
 def test_it_gives_the_values_of_the_op(spec: OpSpec) -> None:
     """Its first row, executed by what a scan executes it with."""
     row = FIRST[spec.name]
-    seen = observe(spec, row.case, **WHERE | {"direction": row.direction}, runs=2, sample=True)
+    seen = observed(spec, row.case, direction=row.direction, sample=True)
 
     assert (seen["outcome"], seen["instead"]["agrees"]) == ("ran", True)
 
@@ -181,7 +181,7 @@ def test_other_values_are_told() -> None:
     """What differs from the op is no other spelling of it; it is timed beside the op all the same."""
     op = OpSpec(name="torch.neg", why="", cases={"only": Case(lambda t: call(t.normal(64)))})
     wrong = OpSpec(name="planted.wrong", op=lambda x: -x + (x > 0), why="", cases=op.cases, instead_of=op)
-    seen = observe(wrong, "only", **WHERE, runs=2, sample=True)
+    seen = observed(wrong, sample=True)
     timed = measure(wrong, "only", **WHERE, max_seconds=0.02)
 
     assert seen["instead"]["agrees"] is False

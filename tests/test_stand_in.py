@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,9 @@ from tests.stand_in import StandIn
 
 # One stands for the modes that a scan is asked for.
 _PARAMS: tuple[Mode, ...] = (*DEFAULT_MODES, "backward_only")
+# Requests with their replies; what a worker says of its torch, with those; the mode, with what a real one and a stand-in say.
 Transcript = list[tuple[dict[str, Any], dict[str, Any]]]
+Both = tuple[Mode, list[tuple[dict[str, Any], Transcript]]]
 FILE = Path(__file__).with_name("quick.py")
 WHERE = {"device": "cpu", "seed": 0}
 RUNS = {"runs": 8, "perturbations": ["quiet", "stress", "shift", "poison"], "max_time": None}
@@ -56,20 +58,13 @@ def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
             worker.stop()
 
 
-class Both(NamedTuple):
-    """What a real worker and a stand-in say of their torch, and reply."""
-
-    mode: Mode
-    transcripts: list[tuple[dict[str, Any], Transcript]]
-
-
 @pytest.fixture(scope="module", params=_PARAMS)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Return the transcripts of both, in each mode."""
     pytest.importorskip("torch")
     standing = StandIn(tmp_path_factory.mktemp("standing"))
     pythons = sys.executable, str(standing.python)
-    return Both(request.param, [_transcript(python, request.param) for python in pythons])
+    return request.param, [_transcript(python, request.param) for python in pythons]
 
 
 def _form(value: Any, hidden: frozenset[str] = frozenset()) -> Any:
@@ -84,7 +79,7 @@ def _form(value: Any, hidden: frozenset[str] = frozenset()) -> Any:
 
 def test_the_hello_has_the_same_form(both: Both) -> None:
     """Both say of their torch the same things."""
-    (real, _), (standing, _) = both.transcripts
+    _, ((real, _), (standing, _)) = both
 
     assert set(real) == set(standing)
     lines = [name for name, value in real.items() if value is not None and name != "devices"]
@@ -111,7 +106,7 @@ _UNWELL = ("quick.fails", "quick.missing")
 
 def test_replies_have_the_same_form(both: Both) -> None:
     """Each reply has the same fields, of the same kinds, for as many executions under each perturbation."""
-    (_, real), (_, standing) = both.transcripts
+    mode, ((_, real), (_, standing)) = both
     healthy = [
         (asked, reply, also)
         for (asked, reply), (_, also) in zip(real, standing, strict=True)
@@ -124,4 +119,4 @@ def test_replies_have_the_same_form(both: Both) -> None:
             reply["answer"]["executions"] = also["answer"]["executions"]
             reply["answer"]["groups"] = also["answer"]["groups"]
         assert _shape(reply) == _shape(also), asked
-    assert len(healthy) == (25 if both.mode == "on" else 12)
+    assert len(healthy) == (25 if mode == "on" else 12)

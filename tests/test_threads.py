@@ -13,9 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from detmatrix.opspecs.inputs import Inputs  # noqa: E402
-from detmatrix.opspecs.model import Call, Case, OpSpec, call  # noqa: E402
+from detmatrix.opspecs.model import Call, call  # noqa: E402
 from detmatrix.scanner.worker import threads  # noqa: E402
-from detmatrix.scanner.worker.observe import observe  # noqa: E402
+from tests.circumstances import work_in_another_thread  # noqa: E402
+from tests.observed import observed, spec_of  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("quiet_torch"),
@@ -36,25 +37,15 @@ def _two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _observed(
     op: str | Callable[..., Any], inputs: Callable[[Inputs], Call], direction: str = "forward", **more: Any
 ) -> dict[str, Any]:
-    spec = OpSpec(
-        name="x", op=op, why="", cases={"only": Case(inputs=inputs)}, in_place=more.pop("in_place", False)
-    )
-    return observe(
-        spec, "only", direction=direction, dtype="float32", device="cpu", seed=0, runs=8,
-        **{"perturbations": ["quiet", "stress"], "count_threads": True, **more},
-    )  # fmt: skip
+    spec = spec_of(op, inputs, in_place=more.pop("in_place", False))
+    usual: dict[str, Any] = {"perturbations": ["quiet", "stress"], "count_threads": True}
+    return observed(spec, direction=direction, runs=8, **usual | more)
 
 
 def _from_another_thread(x: Any) -> Any:
     """Work in a thread that is gone when the op returns."""
-    worker = threading.Thread(target=sum, args=(range(10_000),))
-    worker.start()
-    worker.join()
+    work_in_another_thread()
     return x * 2
-
-
-def _put(t: Inputs) -> Call:
-    return call(t.normal(1 << 17), t.permutation(64), t.normal(64))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +61,7 @@ def _put(t: Inputs) -> Call:
         ("torch.gather", lambda t: call(t.leaf(t.normal(4096)), 0, t.index(1 << 16, high=4096)), "backward", False, 1),
         ("torch.sum", lambda t: call(t.normal(64)), "forward", False, 1),
         # 64 elements are written; the copy of what they are written into is ours.
-        ("torch.Tensor.put_", _put, "forward", True, 1),
+        ("torch.Tensor.put_", lambda t: call(t.normal(1 << 17), t.permutation(64), t.normal(64)), "forward", True, 1),
         (_from_another_thread, lambda t: call(t.normal(64)), "forward", False, 2),
     ],
     ids=["sum", "index_put", "cumsum", "cumsum_backward", "gather_backward", "small_sum", "put_", "own_thread"],

@@ -12,22 +12,21 @@ import hashlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, MissingError, OpSpec
 from detmatrix.opspecs.pytorch import enlarge
 from detmatrix.opspecs.pytorch.sources import ADAPTERS, PREFIXES
-
-if TYPE_CHECKING:
-    from detmatrix.opspecs.inputs import Inputs
 
 
 class DatabaseError(Exception):
     """The scanned torch's databases cannot be imported; the message says what to install there."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """One sample of an entry: what its op is called with."""
 
@@ -35,6 +34,11 @@ class Sample:
     kwargs: Mapping[str, Any]
     # Leading arguments that are no inputs, and so are never grown: a module and its parameters.
     fixed: int = 0
+
+    @property
+    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What may be grown."""
+        return self.args[self.fixed :], dict(self.kwargs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +123,37 @@ class _Cases(Mapping[str, Case]):
         if kind not in ("sample", "enlarged") or not number.isdecimal():
             raise KeyError(name)
         enlargement = self.enlargement if kind == "enlarged" else ""
-        return Case(
-            lambda t: _draw(t, self.entry, int(number), self.seed, enlargement, literal=self.literal),
-            constant=self.entry.constant,
-        )
+        return Case(lambda t: self._draw(t, int(number), enlargement), constant=self.entry.constant)
+
+    def _draw(self, t: Inputs, number: int, enlargement: str) -> Call:
+        """Draw the inputs of a case."""
+        dtype, name = str(t.dtype).removeprefix("torch."), self.entry.name
+        key = (name, t.device, dtype, self.seed)
+        if len(_cache.get(key, ())) <= number:
+            _cache.clear()
+            options: dict[str, Any] = {
+                "device": t.device,
+                "dtype": dtype,
+                "seed": self.seed,
+                "on": t.draws_on,
+            }
+            _cache[key] = drawn(self.entry, most=number + 1, **options)
+        if len(_cache[key]) <= number:
+            raise MissingError(
+                f"the database has no sample {number} of it for this device, only {len(_cache[key])}"
+            )
+        sample = _cache[key][number]
+        if self.literal:
+            args, kwargs = _in_numbers((sample.args, dict(sample.kwargs)))
+            sample = Sample(args, kwargs, sample.fixed)
+        if enlargement:
+            t.smaller = t.draws_on != t.device
+            if t.real:
+                enlargement = enlarge.to_real_size(sample.inputs, name, enlargement)
+                if not enlargement:
+                    raise MissingError("its sample does not grow so in all that a GPU would get")
+            sample = _grown(sample, enlargement, f"{self.seed}|{name}|{number}|{dtype}")
+        return Call(*_own((sample.args, dict(sample.kwargs)), t, fresh=self.literal))
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -173,49 +204,14 @@ def _equal_draws() -> Iterator[None]:
 
 # The samples drawn last, by what they were drawn for: the rows of an entry stand one behind the other.
 _cache: dict[tuple[Any, ...], list[Sample]] = {}
-_grown_last: dict[tuple[Any, ...], tuple[Sample, Sample]] = {}
 
 
-def _draw(t: Inputs, entry: Entry, number: int, seed: int, enlargement: str, *, literal: bool) -> Call:
-    """Draw the inputs of a case."""
-    dtype = str(t.dtype).removeprefix("torch.")
-    key = (entry.name, t.device, dtype, seed)
-    if len(_cache.get(key, ())) <= number:
-        _cache.clear()
-        options: dict[str, Any] = {"device": t.device, "dtype": dtype, "seed": seed, "on": t.draws_on}
-        _cache[key] = drawn(entry, most=number + 1, **options)
-    if len(_cache[key]) <= number:
-        raise MissingError(
-            f"the database has no sample {number} of it for this device, only {len(_cache[key])}"
-        )
-    sample = _cache[key][number]
-    if literal:
-        args, kwargs = _in_numbers((sample.args, dict(sample.kwargs)))
-        sample = Sample(args, kwargs, sample.fixed)
-    if enlargement:
-        t.smaller = t.draws_on != t.device
-        if t.real:
-            tree = (sample.args[sample.fixed :], dict(sample.kwargs))
-            enlargement = enlarge.to_real_size(tree, entry.name, enlargement)
-            if not enlargement:
-                raise MissingError("its sample does not grow so in all that a GPU would get")
-        sample = _grown(sample, enlargement, (*key, number))
-    args, kwargs = _own((sample.args, dict(sample.kwargs)), t, fresh=literal)
-    return Call(args, kwargs)
-
-
-def _grown(sample: Sample, enlargement: str, key: tuple[Any, ...]) -> Sample:
+@lru_cache(maxsize=1)
+def _grown(sample: Sample, enlargement: str, key: str) -> Sample:
     """Return a sample grown by a recipe; the one grown last is kept for the other direction."""
-    place = (enlargement, *key)
-    if place not in _grown_last or _grown_last[place][0] is not sample:
-        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
-        name, _, dtype, seed, number = key
-        with _equal_draws():
-            args, kwargs = enlarge.grow(tree, enlargement, f"{seed}|{name}|{number}|{dtype}")
-        _grown_last.clear()
-        grown = Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
-        _grown_last[place] = (sample, grown)
-    return _grown_last[place][1]
+    with _equal_draws():
+        args, kwargs = enlarge.grow(sample.inputs, enlargement, key)
+    return Sample((*sample.args[: sample.fixed], *args), kwargs, sample.fixed)
 
 
 def _in_numbers(tree: Any) -> Any:

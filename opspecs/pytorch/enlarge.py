@@ -47,26 +47,23 @@ _TRUSTS_INTEGERS = (
 )  # fmt: skip
 
 
-def mapped(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """Return nested arguments with *change* of each tensor, made once, in its places; what is no collection stays itself."""
-    return _mapped(tree, change, {})
-
-
-def _mapped(tree: Any, change: Callable[[torch.Tensor], Any], made: dict[int, Any]) -> Any:
-    # No function within the other: one that calls itself is garbage that holds what was made until it is collected.
+def mapped(tree: Any, change: Callable[[torch.Tensor], Any], made: dict[int, Any] | None = None) -> Any:
+    """Return nested arguments with *change* of each tensor, *made* once, in its places; what is no collection stays itself."""
     import torch  # noqa: PLC0415
 
+    # Handed on: a function within this one that calls itself is garbage that holds what was made until it is collected.
+    made = {} if made is None else made
     if isinstance(tree, torch.Tensor):
         if id(tree) not in made:
             made[id(tree)] = change(tree)
         return made[id(tree)]
     if isinstance(tree, Mapping):
-        return {key: _mapped(value, change, made) for key, value in tree.items()}
+        return {key: mapped(value, change, made) for key, value in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_mapped(value, change, made) for value in tree))
+        return type(tree)(*(mapped(value, change, made) for value in tree))
     if isinstance(tree, tuple) and not isinstance(tree, torch.Size):
-        return tuple(_mapped(value, change, made) for value in tree)
-    return [_mapped(value, change, made) for value in tree] if isinstance(tree, list) else tree
+        return tuple(mapped(value, change, made) for value in tree)
+    return [mapped(value, change, made) for value in tree] if isinstance(tree, list) else tree
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:

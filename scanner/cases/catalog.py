@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from detmatrix.opspecs.functions import named_function, resolved
 from detmatrix.opspecs.model import OpSpec, Planned
 from detmatrix.opspecs.registry import SPECS, NoMatchError, select
 from detmatrix.opspecs.spellings import SPELLINGS
+from detmatrix.opspecs.user import SpecFileError, load_specs_for_workers, named_function, resolved
 from detmatrix.scanner.accelerators import ACCELERATORS
 from detmatrix.scanner.errors import UsageError
 
@@ -29,11 +29,6 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
     """
     ours = {"documented": SPECS, "instead": SPELLINGS}
     specs = {spec.name: spec for source, some in ours.items() if source in sources for spec in some}
-    if not spec_files:
-        return tuple(specs.values())
-    # Only those who bring specs of their own pay for it: listing must start fast.
-    from detmatrix.opspecs.user import SpecFileError, load_specs_for_workers  # noqa: PLC0415
-
     for path in spec_files:
         try:
             own = load_specs_for_workers(path)

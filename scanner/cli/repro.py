@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.opspecs.functions import file_of, resolved
+from detmatrix.opspecs.user import file_of, resolved
 from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from detmatrix.scanner.cases.catalog import named_files
 from detmatrix.scanner.cases.known import selected_rows

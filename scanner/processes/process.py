@@ -28,7 +28,7 @@ from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
-from detmatrix.opspecs.functions import resolved
+from detmatrix.opspecs.user import resolved
 from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from detmatrix.scanner.errors import UntrustedScanError, UsageError
 from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns, killed_by, last_printed

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.opspecs.functions import resolved
 from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.opspecs.registry import SPECS
+from detmatrix.opspecs.user import resolved
 from detmatrix.scanner.cases.catalog import named_files
 from detmatrix.scanner.cases.settings import asked_for
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line

@@ -127,7 +127,7 @@ class Trials:
         """
         target = enlarge.ON_CPU if self._options["device"] == "cpu" else enlarge.ON_GPU
         target = enlarge.ON_SIMULATED if simulated.draws() else target
-        tree = (sample.args[sample.fixed :], dict(sample.kwargs))
+        tree = sample.inputs
         name = self._entry.name
         small = [
             {enlarge.kind_of(one): one for one in enlarge.enlargements(tree, name, target // part)}
@@ -456,7 +456,7 @@ def _unlike(samples: list[Sample], most: int) -> list[int]:
 
 
 def _has_indices(sample: Sample) -> bool:
-    return enlarge.has_indices([sample.args[sample.fixed :], dict(sample.kwargs)])
+    return enlarge.has_indices(sample.inputs)
 
 
 def _digest(sample: Sample) -> tuple[str, frozenset[tuple[str, str]]]:

@@ -77,10 +77,7 @@ def by_process(runs: Iterable[Run]) -> Clusters:
     The CPU, the GPU, the build and n have rates of their own each: what depends on them is no dependence of executions.
     """
     clusters = grouped(
-        (
-            (*_machine(run), run.header.settings.runs, row.key),
-            _count(seen),
-        )
+        ((*_machine(run), run.header.settings.runs, row.key), _count(seen))
         for run in runs
         for row, seen in _ran(run)
     )

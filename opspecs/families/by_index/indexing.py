@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from detmatrix.opspecs import serial
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Call, Case, OpSpec, call, each, with_dtypes
-
-if TYPE_CHECKING:
-    import torch
-
+from detmatrix.opspecs.model import Call, Case, OpSpec, Tensor, call, each, with_dtypes
 
 # What the cases below say of themselves; sizes are those of the helpers.
 ADDITIONS = "about 16 additions into each slot (16384 on CUDA)"
@@ -46,7 +41,7 @@ RACED: Sizes = {"cpu": (1 << 16, 1 << 12), "cuda": (1 << 20, 1 << 16), "simulate
 RACED_ROWS: Sizes = {"cpu": (1 << 14, 1 << 11, 4), "cuda": (1 << 17, 1 << 14, 32)}
 
 
-def _pairs(t: Inputs) -> tuple[tuple[torch.Tensor, torch.Tensor], int, int]:
+def _pairs(t: Inputs) -> tuple[tuple[Tensor, Tensor], int, int]:
     """Two index tensors into a square, how many pairs they make, and the side of the square."""
     sources, side = t.size(cpu=(1 << 16, 64), cuda=(1 << 20, 8), simulated=(1 << 14, 32))
     return (t.index(sources, high=side), t.index(sources, high=side)), sources, side

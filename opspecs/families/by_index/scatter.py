@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.families.by_index.indexing import RACED, RACES, Sizes, form_of
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, Call, Case, Device, OpSpec, call, with_dtypes
-
-if TYPE_CHECKING:
-    import torch
+from detmatrix.opspecs.model import BOTH, Call, Case, Device, OpSpec, Tensor, call, with_dtypes
 
 ADDITIONS = "about 1024 additions into each slot (16384 on CUDA)"
 ROW_ADDITIONS = "about 128 additions into each slot (2048 on CUDA)"
@@ -60,7 +56,7 @@ def _one_value(t: Inputs) -> Call:
     return call(t.values(slots), 0, t.index(sources, high=slots), 0.5)
 
 
-def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
+def _factors(t: Inputs, reduce: str, *shape: int) -> Tensor:
     """Draw values to be reduced; products of thousands must not leave the dtype's range."""
     if reduce not in {"prod", "multiply"} or t.dtype.is_complex:
         return t.values(*shape)
@@ -70,7 +66,7 @@ def _factors(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
     return 2 * t.integers(*shape, high=2) - 1
 
 
-def _into(t: Inputs, reduce: str, *shape: int) -> torch.Tensor:
+def _into(t: Inputs, reduce: str, *shape: int) -> Tensor:
     """Draw what sources are reduced into; on a GPU about half of the elements, chosen at random, are the extreme of their slot.
 
     Of thousands of sources in a slot one would nearly always lie beyond it, and its gradient be zero everywhere.

@@ -18,9 +18,8 @@ def _fold(t: Inputs, kernel: int, stride: int) -> Call:
     return call(t.leaf(t.normal(batch, channels * kernel**2, places)), (side, side), kernel, stride=stride)
 
 
-def _slide(t: Inputs, size: int, step: int) -> Call:
-    rows, length = t.size(cpu=(32, 1 << 11), cuda=(64, 1 << 15))
-    return call(t.leaf(t.normal(rows, length)), 1, size, step)
+def _slide(t: Inputs, step: int) -> Call:
+    return call(t.leaf(t.normal(*t.size(cpu=(32, 1 << 11), cuda=(64, 1 << 15)))), 1, 16, step)
 
 
 SPECS: tuple[OpSpec, ...] = (
@@ -52,10 +51,8 @@ SPECS: tuple[OpSpec, ...] = (
         why=f"Its backward adds up all windows that hold an element ({KERNELS}/UnfoldBackward.h).",
         directions=BACKWARD,
         cases={
-            "many_overlapping": Case(
-                lambda t: _slide(t, 16, 1), "up to 16 gradients added into each element"
-            ),
-            "many_disjoint": Case(lambda t: _slide(t, 16, 16)),
+            "many_overlapping": Case(lambda t: _slide(t, 1), "up to 16 gradients added into each element"),
+            "many_disjoint": Case(lambda t: _slide(t, 16)),
         },
     ),
 )

@@ -10,17 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from re import sub
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FORWARD, HALF, Call, Case, OpSpec, call
+from detmatrix.opspecs.model import BACKWARD, BOTH, CUDA, FORWARD, HALF, Call, Case, OpSpec, Tensor, call
 
-if TYPE_CHECKING:
-    import torch
-
-
-NAMED = "and name it in the indices"
+GRADIENTS, NAMED = "and their gradients are added there", "and name it in the indices"
 PLACES = "about 16 different values written to each place"
 
 
@@ -32,16 +28,16 @@ def _shape(t: Inputs, dims: int) -> tuple[int, ...]:
     return (2, t.size(cpu=4, cuda={1: 32, 2: 32, 3: 8}[dims]), *(side[dims],) * dims)
 
 
-def _smooth(t: Inputs, dims: int) -> torch.Tensor:
+def _smooth(t: Inputs, dims: int) -> Tensor:
     return t.normal(*_shape(t, dims))
 
 
-def _spiky(t: Inputs, dims: int) -> torch.Tensor:
+def _spiky(t: Inputs, dims: int) -> Tensor:
     """Draw values with a spike in every 64 or so: it is the maximum of each window that holds it."""
     return t.spiky(*_shape(t, dims))
 
 
-def _tied(t: Inputs, dims: int) -> torch.Tensor:
+def _tied(t: Inputs, dims: int) -> Tensor:
     """Draw values out of {0, 1, 2}: nearly every window has several maxima, and an index to choose."""
     return t.integers(*_shape(t, dims), high=3)
 
@@ -59,7 +55,7 @@ def _side(t: Inputs, dims: int, numerator: int, denominator: int = 1) -> int:
 
 
 def _case(
-    draw: Callable[[Inputs, int], torch.Tensor],
+    draw: Callable[[Inputs, int], Tensor],
     dims: int,
     size: Any,
     provokes: str = "",
@@ -108,7 +104,7 @@ def _added(gradients: int) -> str:
     return f"up to {gradients} gradients added into each input element"
 
 
-def _shared(windows: int, then: str = "and their gradients are added there") -> str:
+def _shared(windows: int, then: str = GRADIENTS) -> str:
     return f"up to {windows} windows share one maximum, {then}"
 
 
@@ -156,7 +152,7 @@ def _adaptive(kind: str, dims: int) -> OpSpec:
 def _maximum(dims: int, backward: str) -> OpSpec:
     """Return the spec of MaxPool2d or MaxPool3d."""
 
-    def overlapping(then: str = "and their gradients are added there", **options: Any) -> Case:
+    def overlapping(then: str = GRADIENTS, **options: Any) -> Case:
         return _case(_spiky, dims, 3, _shared(3**dims, then), stride=1, **options)
 
     cases = {
@@ -197,7 +193,7 @@ def _fractional(dims: int) -> OpSpec:
             **options,
         )
 
-    def overlapping(then: str = "and their gradients are added there", **options: Any) -> Case:
+    def overlapping(then: str = GRADIENTS, **options: Any) -> Case:
         # Windows of 3 at steps of about 1.
         return pooled(3, lambda side: side - 3, _shared(3**dims, then), **options)
 

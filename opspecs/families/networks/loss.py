@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, Direction, MissingError, OpSpec, call
-
-if TYPE_CHECKING:
-    import torch
-
+from detmatrix.opspecs.model import BACKWARD, BOTH, Call, Case, Direction, MissingError, OpSpec, Tensor, call
 
 CLASSES = 8
 ROW_LOSSES = "8192 losses summed (1048576 on CUDA)"
@@ -25,7 +21,7 @@ LOSSES = "512 losses summed (16384 on CUDA)"
 CLASS_GRADIENTS = "8 gradients summed over the classes of each sample"
 
 
-def _samples(t: Inputs, *, spatial: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def _samples(t: Inputs, *, spatial: bool) -> tuple[Tensor, Tensor]:
     """Scores ``(N, C)`` or ``(N, C, H, W)``, and the class of each sample or pixel."""
     if spatial:
         # A block of a GPU sums an image, and two sums always commute.

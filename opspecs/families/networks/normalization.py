@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, ITEMS, Call, Case, OpSpec, batched, call
-
-if TYPE_CHECKING:
-    import torch
+from detmatrix.opspecs.model import BOTH, ITEMS, Call, Case, OpSpec, Tensor, batched, call
 
 GROUP_AVERAGED = "2048 elements averaged in each group (131072 on CUDA)"
 AVERAGED = "512 elements averaged in each row (4096 on CUDA)"
@@ -23,7 +19,7 @@ def _layer_norm(t: Inputs, rows: int, columns: int) -> Call:
     return call(drawn, (columns,), weight, bias)
 
 
-def _items(t: Inputs) -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor]:
+def _items(t: Inputs) -> tuple[Tensor, tuple[int, ...], Tensor]:
     """Rows of a batch, the width that each is normalized over, and a weight."""
     width = t.size(cpu=512, cuda=4096)
     return t.leaf(t.normal(ITEMS, width)), (width,), t.leaf(t.normal(width))

@@ -5,15 +5,9 @@ CUDA scans a 1-D tensor with another kernel than the rows or columns of an N-D o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from detmatrix.opspecs.families import KERNELS
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import BOTH, CUDA, HALF, Call, Case, OpSpec, call, each, with_dtypes
-
-if TYPE_CHECKING:
-    import torch
-
+from detmatrix.opspecs.model import BOTH, CUDA, HALF, Call, Case, OpSpec, Tensor, call, each, with_dtypes
 
 # Said of the CPU.
 ONE_ROW = "On a CPU one thread goes through a row, so that a tensor of one dim is scanned by one thread."
@@ -24,7 +18,7 @@ def _flat(t: Inputs) -> Call:
     return call(t.leaf(t.mixed(t.size(cpu=1 << 18, cuda=1 << 20, simulated=1 << 16))), 0)
 
 
-def _factors(t: Inputs, *shape: int) -> torch.Tensor:
+def _factors(t: Inputs, *shape: int) -> Tensor:
     """Draw values so near to 1 that the product of a million stays in range."""
     return t.uniform(*shape, low=0.999, high=1.001)
 

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     import torch
 
 
-LONG_TIES = "about 341 equal values for each index to choose from (349525 on CUDA)"
-MANY_TIES = "about 341 equal values for each index to choose from (1365 on CUDA)"
+TIES = "about {} equal values for each index to choose from"
+LONG_TIES, ALL_TIES = f"{TIES.format(341)} (349525 on CUDA)", TIES.format(349525)
 # As few as several blocks of a GPU share.
 LONG = 20_480
-FEW_TIES = "about 341 equal values for each index to choose from (21845 on CUDA)"
-ALL_TIES = "about 349525 equal values for each index to choose from"
 
 
 # A row is the work of one thread of a CPU, and so there are many of them. A GPU puts several blocks to a row of more than
@@ -53,27 +51,28 @@ def _distinct(t: Inputs, *args: object, shape: str = "flat", **kwargs: object) -
     return call(t.permutation(length).to(t.dtype) + 1, *args, **kwargs)
 
 
-def _cases(*args: object, alone: bool = False) -> dict[str, Case]:
-    """Return the cases of an op whose last argument but those given is a dim; a GPU may search each row with one block *alone*."""
-    rows, columns, ties = ("each_row", "each_column", MANY_TIES) if alone else ("rows", "columns", LONG_TIES)
+def _cases(*args: object, each: bool = False, few: bool = False) -> dict[str, Case]:
+    """Return the cases of an op whose last argument but those given is a dim; ``SHAPES`` says when *each* row races, and when *few* do."""
+    rows, columns, flat, ties, all_ties = "rows", "columns", "flat", LONG_TIES, ALL_TIES
+    if each:
+        rows, columns, ties = "each_row", "each_column", f"{TIES.format(341)} (1365 on CUDA)"
+    elif few:
+        rows, columns, flat, all_ties = "few_rows", "few_columns", "few_flat", TIES.format(21845)
+        ties = f"{TIES.format(341)} (21845 on CUDA)"
     return {
         "tied_rows": Case(_tied(rows, *args, 1), ties, dtypes=("float32", "int64"), traits=INDICES),
         "tied_columns": Case(_tied(columns, *args, 0), ties, traits=INDICES),
         # One thread of a CPU does all of it.
-        "ties_flat": Case(_tied("flat", *args, 0), ALL_TIES, devices=("cuda",), traits=INDICES),
-        "distinct": Case(lambda t: _distinct(t, *args, 0), traits=INDICES),
+        "ties_flat": Case(_tied(flat, *args, 0), all_ties, devices=("cuda",), traits=INDICES),
+        "distinct": Case(lambda t: _distinct(t, *args, 0, shape=flat), traits=INDICES),
     }
 
 
 INDICES = {"output": "indices"}
-SHORT = {
-    "tied_short_rows": Case(
-        _tied("short_rows", 20, 1), "about 21 equal values for each index to choose from", traits=INDICES
-    )
-}
+SHORT = {"tied_short_rows": Case(_tied("short_rows", 20, 1), TIES.format(21), traits=INDICES)}
 # Without a dim there is a value and no index.
 VALUE = {"value_only": Case(_tied("flat"), traits={"output": "value"})}
-SEARCHED = _cases(alone=True)
+SEARCHED = _cases(each=True)
 WHY = (
     "Of equal values any may be found, by a search that counts or sorts in parallel "
     f"({KERNELS}/cuda/Sorting.cu). A GPU searches each slice with one block."
@@ -103,21 +102,11 @@ SPECS: tuple[OpSpec, ...] = (
         documented=("torch.median",),
     ),
     OpSpec(name="torch.nanmedian", why=WHY, cases=SEARCHED | VALUE),
-    OpSpec(name="torch.kthvalue", why=WHY, cases=_cases(50, alone=True) | SHORT),
+    OpSpec(name="torch.kthvalue", why=WHY, cases=_cases(50, each=True) | SHORT),
     OpSpec(
         name="torch.mode",
         why=f"Of equal values, and of values that are equally many, any may be found ({KERNELS}/cuda/TensorModeKernel.cu).",
-        cases={
-            "tied_rows": Case(_tied("few_rows", 1), FEW_TIES, dtypes=("float32", "int64"), traits=INDICES),
-            "tied_columns": Case(_tied("few_columns", 0), FEW_TIES, traits=INDICES),
-            "ties_flat": Case(
-                _tied("few_flat", 0),
-                "about 21845 equal values for each index to choose from",
-                devices=("cuda",),
-                traits=INDICES,
-            ),
-            "distinct": Case(lambda t: _distinct(t, 0, shape="few_flat"), traits=INDICES),
-        },
+        cases=_cases(few=True),
     ),
     OpSpec(
         name="torch.topk",

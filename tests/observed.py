@@ -1,0 +1,36 @@
+"""Ops and cases observed in this process, as a worker does; loading this takes a torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, Case, OpSpec, call
+from detmatrix.scanner.modes import MODE_TABLE, Mode
+from detmatrix.scanner.worker.observe import observe
+
+
+def spec_of(op: Any, inputs: Callable[[Inputs], Call] | None = None, **fields: Any) -> OpSpec:
+    """Return a spec of an op with one case, of 64 numbers if no other inputs are given."""
+    cases = {"one": Case(inputs or (lambda t: call(t.leaf(t.normal(64)))))}
+    return OpSpec(name="planted.op", op=op, why="Planted.", cases=cases, **fields)
+
+
+def observed(spec: OpSpec, case: str = "", mode: Mode = "off", **options: Any) -> dict[str, Any]:
+    """Return what a worker answers of a case, the first if none is named: forward, twice, in float32, unless told otherwise."""
+    usual: dict[str, Any] = {
+        "direction": "forward",
+        "dtype": "float32",
+        "device": "cpu",
+        "seed": 0,
+        "runs": 2,
+    }
+    it = MODE_TABLE[mode]
+    torch.use_deterministic_algorithms(it.deterministic)
+    try:
+        return observe(spec, case or next(iter(spec.cases)), execution=it.execution, **usual | options)
+    finally:
+        torch.use_deterministic_algorithms(False)
