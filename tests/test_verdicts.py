@@ -30,7 +30,7 @@ from detmatrix.scanner.observations.records import (
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
-from detmatrix.scanner.verdicts.cells import Cell, cell_of
+from detmatrix.scanner.verdicts.cells import Cell, row_cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix, runs_missing
 from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, RaceRate, has_power
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
@@ -66,8 +66,8 @@ def test_unequal_inputs_prove_nothing() -> None:
 
     (found,) = _matrix([*off, *on])
 
-    assert cell_of(mixed).verdict == "error"
-    assert cell_of(mixed).reason == "the inputs differed between processes"
+    assert row_cell(mixed, "", ROW).verdict == "error"
+    assert row_cell(mixed, "", ROW).reason == "the inputs differed between processes"
     assert (found.off.verdict, found.on.verdict) == ("deterministic", "deterministic")
     assert (found.finding, found.reason) == ("inconclusive", "the inputs differed between processes or modes")
 
@@ -98,7 +98,7 @@ def test_processes_that_ran_are_compared_as_one_set(
     processes: list[dict[str, int]], expected: tuple[object, ...]
 ) -> None:
     """Differences and distinct outputs count within processes and between them, against the very first output."""
-    assert _described(cell_of(ran(ROW, "off", *processes))) == expected
+    assert _described(row_cell(ran(ROW, "off", *processes), "", ROW)) == expected
 
 
 @pytest.mark.parametrize("mode", ["off", "on"])
@@ -122,7 +122,7 @@ def test_processes_that_failed_alike_give_the_verdict_and_the_reason(
     mode: Mode, outcome: Outcome, fields: dict[str, str], verdict: Verdict, reason: str | None, processes: int
 ) -> None:
     """Every outcome but an alert reads the same in both modes, and no executions are claimed."""
-    cell = cell_of([_seen(mode, process, outcome, **fields) for process in range(processes)])
+    cell = row_cell([_seen(mode, process, outcome, **fields) for process in range(processes)], "", ROW)
 
     assert (_described(cell), cell.reason, cell.alert) == ((verdict, 0, 0, 0), reason, None)
 
@@ -136,7 +136,9 @@ CUBLAS = (
 @pytest.mark.parametrize(("message", "caller"), [(ALERT.format("put_"), "put_"), (CUBLAS, "cuBLAS")])
 def test_alert_raises_with_the_flag_on_only(message: str, caller: str) -> None:
     """With the flag off the alert's words come from somewhere else, and prove nothing."""
-    off, on = (cell_of(ended(ROW, mode, "raised", message, exception="RuntimeError")) for mode in MODES)
+    off, on = (
+        row_cell(ended(ROW, mode, "raised", message, exception="RuntimeError"), "", ROW) for mode in MODES
+    )
 
     assert (on.verdict, on.alert, on.reason) == ("raises", caller, message)
     assert (off.verdict, off.alert, off.reason) == ("error", None, f"RuntimeError: {message}")
@@ -174,7 +176,9 @@ _ENDINGS: dict[str, tuple[dict[str, Any], str, Verdict]] = {
 def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     """Whatever two processes saw, if it is not the same the cell has no usable verdict and tells of both."""
     endings = _ENDINGS[one], _ENDINGS[other]
-    cell = cell_of([_seen("on", process, **fields) for process, (fields, _, _) in enumerate(endings)])
+    cell = row_cell(
+        [_seen("on", process, **fields) for process, (fields, _, _) in enumerate(endings)], "", ROW
+    )
 
     said = [text for _, text, _ in endings]
     if {one, other} == {"error", "invalid"}:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.patterns import OpNames, called, near, op_names, ops_of, recorded_names, rows_of
-from detmatrix.opspecs.registry import names_of
+from detmatrix.opspecs.registry import SPECS, names_of
 from detmatrix.opspecs.spellings import SPELLINGS, Code, code_of
 from detmatrix.scanner.cases.catalog import load_catalog, with_installed
 from detmatrix.scanner.errors import UsageError
@@ -118,15 +118,8 @@ def selected_rows(
             close = near(pattern, named)
             hint = f"did you mean {' or '.join(close)}?" if close else "detmatrix report shows what there is"
             there = [*(op for op, _ in named), *map(names_of_row, scanned)]
-            if not ops_of(pattern, there) and ops_of(pattern, _known()):
+            if not ops_of(pattern, there) and ops_of(pattern, [*map(names_of, SPECS), *recorded_names()]):
                 hint = "that is an op which was not scanned here"
             raise UsageError(f"{where} {pattern!r}; {hint}")
         found |= matching
     return found
-
-
-def _known() -> list[OpNames]:
-    """Return the ops of the catalog and of PyTorch's databases."""
-    from detmatrix.opspecs.registry import SPECS, names_of  # noqa: PLC0415 - only a name that selects nothing needs it
-
-    return [*map(names_of, SPECS), *recorded_names()]

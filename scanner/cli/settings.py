@@ -39,16 +39,11 @@ class Device(ParamType):
         )
 
 
-class Architecture(ParamType):
-    """An architecture of a GPU, ``sm_80``."""
-
-    name = "architecture"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse anything else before a worker starts."""
-        if re.fullmatch(r"sm_[0-9]{2,3}", str(value)) is None:
-            self.fail(f"{value!r} is not an architecture; give one such as sm_80", param, ctx)
-        return str(value)
+def architecture(value: str) -> str:
+    """Return an architecture of a GPU; refuse anything else before a worker starts."""
+    if re.fullmatch(r"sm_[0-9]{2,3}", value) is None:
+        raise click.BadParameter(f"{value!r} is not an architecture; give one such as sm_80")
+    return value
 
 
 class Finite(click.FloatRange):
@@ -89,7 +84,7 @@ except_option = click.option(
 # Of the settings that are neither numbers nor switches.
 TYPES: dict[str, Any] = {
     "device": Device(),
-    "simulate": Architecture(),
+    "simulate": architecture,
     "perturb": Names("perturbation", OFFERED, ordered),
     "modes": Names("mode", (*MODES, *OFFERED_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
     "sources": sources(),
