@@ -31,7 +31,6 @@ from tests.runs import (
     RUNS,
     SETTINGS,
     Planned,
-    drifting,
     ended,
     launching,
     raised,
@@ -235,15 +234,6 @@ def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
 def _late(*observations: Observation, **weak: Any) -> Cell:
     """Return the cell of the chosen mode."""
     return _row(*observations, **weak).chosen[LATE]
-
-
-def test_what_differs_as_off_does_has_a_word_of_its_own() -> None:
-    """No reader takes it for fine."""
-    differs = _row(*_eager(off=drifting()), *ran(POOL, "forward_only", *drifting()))
-    still = _row(*_eager(), *ran(POOL, "forward_only", *stable()))
-
-    assert differs.chosen["forward_only"].finding == "also_differs"
-    assert still.chosen["forward_only"].finding == "as_off"
 
 
 @pytest.mark.parametrize("executions", [5, RUNS])

@@ -39,22 +39,10 @@ NESTED, ITEM = "when one of the following modes is used:", "\n\n          - ``li
     [
         (":class:`torch.nn.MaxUnpool1d`", "raises/torch.nn.MaxUnpool1d"),
         (":class:`torch.nn.A` when attempting to differentiate", "raises/torch.nn.A/backward"),
-        (
-            ":func:`torch.a` when ``reduce='sum'`` or ``reduce='mean'`` and called on CUDA tensor",
-            "raises/torch.a/cuda/reduce=mean,sum",
-        ),
-        (
-            ":func:`torch.a` when called on an MPS tensor with integral or boolean dtype",
-            "raises/torch.a/mps/dtype=bool,integer",
-        ),
-        (
-            ":func:`torch.b`, :func:`torch.c`, and :func:`torch.a`\n          when called on a CPU tensor.",
-            "raises/torch.a+torch.b+torch.c/cpu",
-        ),
-        (
-            ":func:`torch.resize`, when called with a tensor that is not\n          quantized",
-            "raises/torch.resize/quantized=False",
-        ),
+        (":func:`torch.a` when ``reduce='sum'`` or ``reduce='mean'`` and called on CUDA tensor", "raises/torch.a/cuda/reduce=mean,sum"),
+        (":func:`torch.a` when called on an MPS tensor with integral or boolean dtype", "raises/torch.a/mps/dtype=bool,integer"),
+        (":func:`torch.b`, :func:`torch.c`, and :func:`torch.a`\n          when called on a CPU tensor.", "raises/torch.a+torch.b+torch.c/cpu"),
+        (":func:`torch.resize`, when called with a tensor that is not\n          quantized", "raises/torch.resize/quantized=False"),
         # Missing roles, stray connectives and odd separators are read; a stray space is not.
         ("``torch.kthvalue`` with called on a CUDA tensor", "raises/torch.kthvalue/cuda"),
         ("torch.kthvalue() when called on a CUDA tensor", "raises/torch.kthvalue/cuda"),
@@ -65,7 +53,7 @@ NESTED, ITEM = "when one of the following modes is used:", "\n\n          - ``li
         (":func:`torch.a` with ``reduce='prod'|'mean'``", "raises/torch.a/reduce=mean,prod"),
         (":func:`torch.a`/:func:`torch.b` when called on a cuda tensor", "raises/torch.a+torch.b/cuda"),
     ],
-)
+)  # fmt: skip
 def test_each_feature_of_the_grammar_shows_in_the_id(bullet: str, expected: str | None) -> None:
     """Slips and what no release has are read like the bullets of releases, whose ids the recorded tables hold."""
     claim = one(bullet)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from hypothesis import strategies as st
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.observations import files, runfile
 from detmatrix.scanner.observations.merge import merge
-from detmatrix.scanner.observations.records import FORMAT, Closing, Dtype, Header, Perturbed, Sentinel
+from detmatrix.scanner.observations.records import FORMAT, Dtype, Header, Perturbed, Sentinel
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.observations.settings import Device, Perturb
 from detmatrix.scanner.observations.writer import RunWriter
@@ -424,13 +423,3 @@ def test_what_was_there_is_untouched_until_the_scan_begins(tmp_path: Path, conte
         assert path.exists()
 
     assert (path.read_bytes() if path.exists() else None) == content
-
-
-def test_written_lines_are_in_the_file_at_once(tmp_path: Path) -> None:
-    """Nothing waits in a buffer that a crash would lose."""
-    path = tmp_path / "run.jsonl"
-    with RunWriter(path) as writer:
-        writer.begin(0)
-        writer.write(Closing(seconds=1.0, load=(), observations=0))
-
-        assert re.fullmatch(rb'\{"kind":"closing",.*\}\n', path.read_bytes())
