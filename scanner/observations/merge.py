@@ -39,7 +39,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.runfile import Line, RunReader, Shared
 from detmatrix.scanner.observations.settings import SETTINGS, written
-from detmatrix.scanner.observations.writer import cannot_write, encode
+from detmatrix.scanner.observations.writer import encode
 
 # Lines that are of one part.
 _Placed = Observation | Sentinel | Distrust | Cost | Dispatch | Invariance
@@ -114,6 +114,10 @@ def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str
 
     Yields:
         The file, and what is missing of the plan in words.
+
+    Raises:
+        RunFileError, UsageError: As ``merge`` does.
+        OSError: The folder cannot be written.
     """
     header, missing, lines = merge(paths)
     beside = Path(os.path.realpath(path)).with_name(f".detmatrix-{secrets.token_hex(8)}.part")
@@ -129,24 +133,6 @@ def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-
-
-def write_merged(paths: Sequence[Path], path: Path) -> str:
-    """Merge run files into *path*; a failure leaves what was there before.
-
-    Returns:
-        What is missing of the plan, in words.
-
-    Raises:
-        RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, or the place cannot be written.
-    """
-    try:
-        with merged_beside(paths, path) as (beside, missing):
-            beside.replace(os.path.realpath(path))
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return missing
 
 
 class _Merger:

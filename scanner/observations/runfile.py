@@ -85,7 +85,7 @@ class RunReader:
                 f"{path}: not a detmatrix run file (no whole line in it); give a file that scan wrote"
             )
         _check_format(self._path, opening)
-        header = _decode(self._path, 1, opening)
+        header = self.decode(1, opening)
         if not isinstance(header, Header):
             raise RunFileError(
                 f"{path}, line 1: a run file starts with its header; give a file that scan wrote"
@@ -103,15 +103,19 @@ class RunReader:
             yield number, line
 
     def decode(self, number: int, line: bytes) -> Line:
-        """Return the record that a line holds."""
-        return _decode(self._path, number, line)
-
-    def records(self) -> Iterator[Line]:
-        """Yield the records behind the header.
+        """Return the record that a line holds.
 
         Raises:
-            RunFileError: A line is damaged. The message names it and the path of the field.
+            RunFileError: It holds none. The message names the line and the path of the field.
         """
+        try:
+            return _DECODER.decode(line)
+        except UNDECODABLE as error:
+            text = "restore the file, or cut it before this line and scan --resume"
+            raise RunFileError(f"{self._path}, line {number}: {error}; {text}") from error
+
+    def records(self) -> Iterator[Line]:
+        """Yield the records behind the header; a line that no scan has written there is refused."""
         found: Counter[type] = Counter()
         closed = False
         for number, line in self.lines():
@@ -281,12 +285,3 @@ def _check_format(path: str, line: bytes) -> None:
     refuse_newer(path, "run file format", opening.format, FORMAT, RunFileError)
     if opening.format < 1:
         raise RunFileError(f"{path}, line 1: no such run file format: {opening.format} - at `$.format`")
-
-
-def _decode(path: str, number: int, line: bytes) -> Line:
-    try:
-        return _DECODER.decode(line)
-    except UNDECODABLE as error:
-        raise RunFileError(
-            f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
-        ) from error
