@@ -89,12 +89,7 @@ class Planner:
     """Plans the rows of a scan: first those that need no database, then entry by entry."""
 
     def __init__(self, supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]) -> None:
-        """Ask workers for what must be known of specs, and for the names in databases; importing these takes seconds.
-
-        Raises:
-            UsageError: A database cannot be imported.
-            UntrustedScanError: No worker could start.
-        """
+        """Ask workers for what must be known of specs, and for the names in databases; importing these takes seconds, or is refused."""
         self._supervisor = supervisor  # its device is resolved
         self._settings = settings
         self._specs = tuple(self._described(one) if one.described else one for one in specs)
@@ -248,10 +243,7 @@ def with_databases(
     """Return the sources with those databases that patterns name and no spec that is at hand does.
 
     Which database has an op is known from the names recorded; whether the torch at hand has it, that alone knows. No other
-    source is scanned if the user *said* which.
-
-    Raises:
-        UsageError: A pattern names an entry of a source that was left out; says which one to add.
+    source is scanned if the user *said* which; a pattern that names an entry of one is refused with what to add.
     """
     ops = [*map(names_of, specs), *(one for one in recorded_names() if one.family in sources)]
     found = set(sources)

@@ -44,10 +44,8 @@ def spellings_of(specs: Collection[str]) -> Iterator[tuple[OpSpec, Code]]:
 def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownOp:
     """Return the op that a name means, of the catalog, databases, scanned rows and the *targets* of documented lists.
 
-    It is typed as its user knows it, or as a row in reports: ``"torch.take:collisions:backward:float32"``.
-
-    Raises:
-        UsageError: No op is called so, or several are.
+    It is typed as its user knows it, or as a row in reports: ``"torch.take:collisions:backward:float32"``. A name that no op has,
+    or several have, is refused.
     """
     op, *of_row = typed.rsplit(":", _IN_ROW)
     typed = op if len(of_row) == _IN_ROW else typed
@@ -104,11 +102,7 @@ def names_of_row(row: Row) -> OpNames:
 def selected_rows(
     patterns: Sequence[str], rows: Sequence[Row], where: str, scanned: Sequence[Row] = ()
 ) -> set[str]:
-    """Return the ids of the rows that patterns select; *scanned* is what there is besides.
-
-    Raises:
-        UsageError: A pattern selects nothing, which *where* begins to say; near matches are named.
-    """
+    """Return the ids of the rows that patterns select; *where* begins to say that one selects nothing, *scanned* is what there is besides."""
     # A row is planned once for each run that has it.
     named = list(dict.fromkeys((names_of_row(row), row.id) for row in rows))
     found: set[str] = set()

@@ -119,11 +119,7 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
 
 
 def divided(groups: Sequence[str], shards: int) -> dict[str, int]:
-    """Return the shard that observes each group of rows: each has every Nth group, in planned order.
-
-    Raises:
-        UsageError: A shard would have no group.
-    """
+    """Return the shard that observes each group of rows, every Nth in planned order; refuse more shards than there are groups."""
     if shards > max(len(groups), 1):
         are = "is" if len(groups) == 1 else "are"
         raise UsageError(

@@ -72,8 +72,7 @@ def asked_for(**said: Any) -> Settings:
 def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
     """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``), with so many workers unless asked.
 
-    Raises:
-        UsageError: A perturbation, or what invariance is asked of, does not exist on the device.
+    A perturbation or a property that does not exist there is refused.
     """
     for name in asked.perturb:
         if device != "cpu" and PERTURBATIONS[name].cpu_alone:

@@ -145,11 +145,7 @@ def documented_versions() -> tuple[str, ...]:
 
 
 def documented_claims(version: str) -> tuple[Claim, ...]:
-    """Return the tabled bullets of a torch release; for want of it, those of the latest of that minor.
-
-    Raises:
-        UsageError: There is no table for it, or it cannot be read.
-    """
+    """Return the tabled bullets of a torch release, for want of it those of the latest of that minor; refuse one without a table."""
     return tuple(claim for claim in _tabled(version) if claim.section != "note")
 
 
@@ -175,11 +171,7 @@ def _tabled(version: str) -> tuple[Claim, ...]:
 
 
 def docstring_of_wheel(path: Path) -> str:
-    """Return the docstring of ``use_deterministic_algorithms`` in a torch wheel, executing nothing of it.
-
-    Raises:
-        UsageError: The file is no torch wheel, or has no such function.
-    """
+    """Return the docstring of ``use_deterministic_algorithms`` in a torch wheel, executing nothing; refuse any other file."""
     try:
         with zipfile.ZipFile(path) as wheel:
             module = ast.parse(wheel.read("torch/__init__.py"))

@@ -22,16 +22,10 @@ from detmatrix.scanner.plurals import several
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
               help="A table to read, or JSON with every row id.")  # fmt: skip
 @click.option("--modes", is_flag=True, help="List the modes of scan instead, and which rows are run in each.")
-@click.option(
-    "--source",
-    "sources",
-    type=names_of_sources(),
-    metavar="LIST",
-    help="Comma-separated sources to list: documented, opinfo, modules, or all. The databases need a torch.",
-)
-@click.option(
-    "--python", metavar="PATH", help="The interpreter whose torch's databases are listed. Default: this one."
-)
+@click.option("--source", "sources", type=names_of_sources(), metavar="LIST",
+              help="Comma-separated sources to list: documented, opinfo, modules, or all. The databases need a torch.")  # fmt: skip
+@click.option("--python", metavar="PATH",
+              help="The interpreter whose torch's databases are listed. Default: this one.")  # fmt: skip
 def command(
     patterns: tuple[str, ...], form: str, modes: bool, sources: tuple[str, ...] | None, python: str | None
 ) -> None:

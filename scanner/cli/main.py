@@ -185,11 +185,7 @@ def defaults_file() -> Path | None:
 
 
 def defaults_of(path: Path, name: str, command: click.Command, commands: Collection[str]) -> dict[str, Any]:
-    """Return the defaults of a command by the names of its parameters.
-
-    Raises:
-        UsageError: The file cannot be read, or names what there is not or what it must not name.
-    """
+    """Return the defaults of a command by the names of its parameters; refuse names that there are not, and those it must not name."""
     tables = _tables(path)
     for other, table in tables.items():
         if not isinstance(table, dict) and other not in commands:

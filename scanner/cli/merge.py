@@ -15,14 +15,8 @@ from detmatrix.scanner.observations.writer import cannot_write
 
 @click.command(name="merge")
 @runs_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    metavar="ALL.jsonl",
-    help="The merged run file; compressed if its name ends in .gz.",
-)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="ALL.jsonl",
+              help="The merged run file; compressed if its name ends in .gz.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite whatever is there.")
 def command(runs: tuple[str, ...], output: Path, *, force: bool) -> int:
     """Join run files of one plan into one, which all commands take.

@@ -80,15 +80,9 @@ class _Source:
 
 
 def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
-    """Join run files of the shards of one plan.
+    """Return the header, what is missing of the plan in words, and the lines of the merged file, which are read as they are asked for.
 
-    Returns:
-        The header, what is missing of the plan in words, and the lines of the merged file, which are read from the files as
-        they are asked for.
-
-    Raises:
-        RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, or two are of one shard.
+    Files that are not of one plan are refused, and so are two of one shard.
     """
     shared = Shared()
     sources: dict[int, _Source] = {}
@@ -112,11 +106,9 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
 def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str]]:
     """Merge run files into a file beside *path*, compressed if that ends in ``.gz``, which goes in the end unless it is renamed.
 
-    Yields:
-        The file, and what is missing of the plan in words.
+    It is yielded with what is missing of the plan in words.
 
     Raises:
-        RunFileError, UsageError: As ``merge`` does.
         OSError: The folder cannot be written.
     """
     header, missing, lines = merge(paths)

@@ -103,11 +103,7 @@ class RunReader:
             yield number, line
 
     def decode(self, number: int, line: bytes) -> Line:
-        """Return the record that a line holds.
-
-        Raises:
-            RunFileError: It holds none. The message names the line and the path of the field.
-        """
+        """Return the record that a line holds; an error names the line and the path of the field."""
         try:
             return _DECODER.decode(line)
         except UNDECODABLE as error:
@@ -145,8 +141,7 @@ def read_run(path: str | Path) -> Run:
     """Read a run file; a torn last line is left out, as is everything a crash did not get to write.
 
     Raises:
-        RunFileError: The file cannot be read, is not a run file, is damaged, or has a newer format. The
-            message names the line and the path of the field.
+        RunFileError: It is no run file, damaged, or of a newer format; names the line and the path of the field.
     """
     reader = RunReader(path)
     return run_of(str(path), reader.header, reader.records(), lambda: reader.end)
