@@ -66,20 +66,14 @@ FINDINGS_HELP = (
     + f"; of weak evidence {', '.join(DOUBTS)}"
 )
 fail_on_option = click.option(
-    "--fail-on",
-    type=Names("finding", FINDING_WORDS),
-    metavar="FINDING,...",
+    "--fail-on", type=Names("finding", FINDING_WORDS), metavar="FINDING,...",
     help=f"Exit 1 when a row has one of these findings, or when nothing was settled, and say in a line which rows of which "
     f"ops: {FINDINGS_HELP}.",
-)
-
+)  # fmt: skip
 except_option = click.option(
-    "--except",
-    "excepted",
-    metavar="PATTERN",
-    multiple=True,
+    "--except", "excepted", metavar="PATTERN", multiple=True,
     help="With --fail-on: rows that PATTERN selects do not fail; their findings are known and allowed. May be given more than once.",
-)
+)  # fmt: skip
 
 # Of the settings that are neither numbers nor switches.
 TYPES: dict[str, Any] = {

@@ -49,7 +49,6 @@ class _Source:
     """A file to be merged: what it plans, and its lines."""
 
     def __init__(self, path: Path, shared: Shared) -> None:
-        """Take in what the file plans."""
         reader = RunReader(path)
         self.path = path
         self.header = header = reader.header
