@@ -138,13 +138,12 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     def beside(self) -> tuple[str, ...]:
         """What a simulated GPU shows beside the finding, in the words of ``BESIDE``."""
         agree = (self.off.agrees, self.on.agrees)
+        known = [cell.simulated for cell in self.cells.values() if cell.simulated]
         holds = {
             "wrong_with_flag": agree == (True, False),
             "wrong_without_flag": agree == (False, True),
-            "value_race": any(cell.simulated and cell.simulated.raced for cell in self.cells.values()),
-            "contradiction": any(
-                cell.simulated and cell.simulated.contradiction for cell in self.cells.values()
-            ),
+            "value_race": any(it.raced for it in known),
+            "contradiction": any(it.contradiction for it in known),
         }
         return tuple(name for name in BESIDE if holds[name])
 
