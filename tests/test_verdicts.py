@@ -175,22 +175,8 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     assert cell.reason == f"processes disagree (process 0: {said[0]}; process 1: {said[1]})"
 
 
-def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
-    """Where something differed, or nothing ran, there is no such bound."""
-    bounds = {
-        verdict: Cell(verdict=verdict, runs=100, by_process=(50, 50)).upper_bound is None
-        for verdict in VERDICTS
-    }
-
-    assert bounds == {verdict: verdict != "deterministic" for verdict in VERDICTS}
-    still = Cell(verdict="deterministic", runs=100, by_process=(50, 50))
-    assert (still.bound, replace(still, constant=True).bound) == (still.upper_bound, None)
-
-
-def _matrix(
-    observations: Sequence[Observation], planned: Sequence[Row] = (ROW,), *, closed: bool = True
-) -> list[MatrixRow]:
-    return list(matrix(replace(HEADER, planned=tuple(planned)), observations, closed=closed))
+def _matrix(observations: Sequence[Observation], planned: Sequence[Row] = (ROW,)) -> list[MatrixRow]:
+    return list(matrix(replace(HEADER, planned=tuple(planned)), observations, closed=True))
 
 
 def test_matrix_has_every_planned_row_in_planned_order() -> None:
@@ -205,18 +191,6 @@ def test_matrix_has_every_planned_row_in_planned_order() -> None:
     assert [(one.off.verdict, one.on.verdict) for one in found] == [
         ("deterministic", "not_run"), *[not_run] * 3, ("not_run", "deterministic"),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("closed", "reason"), [(True, "not recorded"), (False, "the scan was interrupted before this case")]
-)
-def test_missing_observations_have_a_reason(closed: bool, reason: str) -> None:
-    """What an absent observation means depends on whether the scan finished."""
-    (found,) = _matrix([], closed=closed)
-
-    assert (found.off.reason, found.on.reason) == (reason, reason)
-    told = f"off: not_run ({reason}); on: not_run ({reason})"
-    assert (found.finding, found.reason) == ("inconclusive", told)
 
 
 _DIGESTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
