@@ -232,30 +232,23 @@ def test_nodes_must_have_the_same(
         ({}, "--shards 2", "--shards says how --ray divides the ops"),
         ({}, "--ray --shards 10001", "10001 is not in the range 1<=x<=10000"),
         ({}, "--ray -o x.jsonl.gz", "a scan writes plain run files"),
+        (None, "--ray", "--ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"),
     ],
 )  # fmt: skip
 def test_what_no_cluster_can_be_asked_for(
-    detmatrix: Command, cluster: FakeCluster, tmp_path: Path, nodes: dict[str, float], words: str, text: str
-) -> None:
+    detmatrix: Command, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    nodes: dict[str, float] | None, words: str, text: str,
+) -> None:  # fmt: skip
     """What it lacks, and options that do not belong together, are told before anything is started; nothing is left."""
-    ray = cluster(nodes)
+    ray = cluster(nodes or {})
+    if nodes is None:
+        monkeypatch.setitem(sys.modules, "ray", None)
 
     done = detmatrix("scan", *words.split())
 
     assert done.returncode == 2
     assert text in done.stderr
     assert not ray.asked
-    assert not [*tmp_path.iterdir()]
-
-
-def test_missing_ray_is_told(detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With what installs it."""
-    monkeypatch.setitem(sys.modules, "ray", None)
-
-    done = detmatrix("scan", "--ray")
-
-    text = "detmatrix: --ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, text)
     assert not [*tmp_path.iterdir()]
 
 
