@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     header: Header
     observations: tuple[Observation, ...]  # of the planned rows
     closing: Closing | None  # None: the scan did not finish
-    end: int  # bytes up to the end of the last whole line
+    end: int = 0  # bytes up to the end of the last whole line of its file
     controls: tuple[Observation, ...] = ()  # of the controls
     sentinels: tuple[Sentinel, ...] = ()
     costs: tuple[Cost, ...] = ()
@@ -144,11 +144,12 @@ def read_run(path: str | Path) -> Run:
         RunFileError: It is no run file, damaged, or of a newer format; names the line and the path of the field.
     """
     reader = RunReader(path)
-    return run_of(str(path), reader.header, reader.records(), lambda: reader.end)
+    run = run_of(str(path), reader.header, reader.records())
+    return replace(run, end=reader.end)
 
 
-def run_of(path: str, header: Header, records: Iterable[Line], end: Callable[[], int] = lambda: 0) -> Run:
-    """Return the run that a header makes with the records behind it; *end* tells how many bytes these were when all are taken."""
+def run_of(path: str, header: Header, records: Iterable[Line]) -> Run:
+    """Return the run that a header makes with the records behind it."""
     shared = Shared()
     shared.plan((*header.planned, *header.controls))
     found: defaultdict[type, list[Any]] = defaultdict(list)
@@ -169,7 +170,6 @@ def run_of(path: str, header: Header, records: Iterable[Line], end: Callable[[],
         header=header,
         observations=_believed(header, observed, distrust),
         closing=next(iter(found[Closing]), None),
-        end=end(),
         controls=tuple(one for one in found[Observation] if one.key in of_controls),
         sentinels=tuple(found[Sentinel]),
         costs=tuple(found[Cost]),
