@@ -217,7 +217,7 @@ class _Scan:
                 self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
         rows = self._planner.first()
-        groups = list(dict.fromkeys((*(row.spec for row in rows), *self._planner.entry_names)))
+        groups = list(dict.fromkeys([*(row.spec for row in rows), *(it.name for it in self._planner.wanted)]))
         shard_of = divided(groups, shard.total)
         header = Header(
             format=FORMAT,
