@@ -6,7 +6,6 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,7 +34,7 @@ from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, Rac
 from detmatrix.scanner.verdicts.vocabulary import Finding, Verdict
 from tests.benchmarks import dependence
 from tests.evidence_runs import only, sentinel, under
-from tests.runs import ALERT, HEADER, SETTINGS, ended, ran, row, stable, write_run
+from tests.runs import ALERT, HEADER, SETTINGS, ended, ran, row, write_run
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 ROW = row("torch.cumsum")
@@ -315,65 +314,52 @@ def test_a_cure_shows_in_more_executions_the_rarer_the_race(
         )
 
 
-def test_what_differs_between_processes_alone_is_counted_in_processes(tmp_path: Path) -> None:
-    """Fifty executions of a process that differ from those of another are one event, and so are fifty that do not."""
-    weak = []
-    for processes in (2, 4, 6):
-        between = ran(ROW, "off", *([{"a": 50}, {"b": 50}] * processes)[:processes])
-        found = _found(tmp_path, *between, *ran(ROW, "on", *[{"a": 50}] * processes), processes=processes)
-        assert found.finding == "fixed_by_mode"
-        assert not any(runs_missing(found, mode) for mode in FURTHER_MODES)
-        weak.append(found.weak)
+def _apart(processes: Sequence[dict[str, int]], differing: int, *apart: dict[str, int]) -> list[Observation]:
+    """Return what processes gave with the flag off, of which so many differ, and what they gave with one thread."""
+    found = []
+    for seen, digests in zip(ran(ROW, "off", *processes), apart, strict=True):
+        executions, same = sum(digests.values()), next(iter(digests.values()))
+        counts = {"executions": executions, "differing": executions - same, "digests": digests}
+        group = Group(perturbation="threads=1", **counts)  # type: ignore[arg-type]
+        found.append(replace(seen, groups=(*under(quiet=(50, differing)), group)))
+    return found
 
-    assert weak[0] == (
-        "1 of 2 processes differed in mode off, so that 0 of 2 in mode on may be chance; 0 of 5 would hardly be"
-    )
-    assert [text is None for text in weak] == [False, False, True]
+
+SAME, ANOTHER = {"a": 50}, {"b": 50}
+ALONE = "it differed in mode off under other thread counts alone"
 
 
 @pytest.mark.parametrize(
-    ("off", "rate"),
+    ("off", "on", "differing", "weak", "further"),
     [
-        ([{"a": 50}] * 5 + [{"b": 50}], "1 of 6 processes"),
-        ([{"b": 50}] + [{"a": 50}] * 5, "1 of 6 processes"),
-        ([{"a": 49, "b": 1}, {"a": 50}], "1 of 100 executions"),
-        ([{"b": 1, "a": 49}, {"a": 50}], "1 of 100 executions"),
+        *((ran(ROW, "off", *off), SAME, *expected) for off, *expected in (
+            # What all others are held against may itself be the odd one.
+            ([*[SAME] * 5, ANOTHER], 50, "1 of 6 processes differed in mode off, so that 0 of", False),
+            ([ANOTHER, *[SAME] * 5], 250, "1 of 6 processes differed in mode off, so that 0 of", False),
+            ([{"a": 49, "b": 1}, SAME], 1, "1 of 100 executions differed in mode off, so that 0 of", True),
+            ([{"b": 1, "a": 49}, SAME], 99, "1 of 100 executions differed in mode off, so that 0 of", True),
+            # Fifty executions of a process that differ from those of another are one event, and so are fifty that do not.
+            ([SAME, ANOTHER], 50, "1 of 2 processes differed in mode off, so that 0 of 2 in mode on may be chance; 0 of 5 would", False),
+            ([SAME, ANOTHER] * 2, 100, "2 of 4 processes differed in mode off, so that 0 of 4", False),
+            ([SAME, ANOTHER] * 3, 150, "None", False),
+        )),
+        # Within a process or between two: what is held against it was executed where nothing differs, and is not called cured.
+        (_apart([SAME] * 2, 0, {"t": 8, "u": 2}, {"t": 10}), SAME, 2, ALONE, False),
+        (_apart([SAME] * 2, 0, {"t": 10}, {"u": 10}), SAME, 10, ALONE, False),
+        # What differs so often, and otherwise seldom, is seldom with as many threads as the flag was held against.
+        (_apart([{"a": 48, "b": 2}] * 2, 2, *[{"t": 41, "u": 9}] * 2), {"a": 30}, 22,
+         "4 of 100 executions differed in mode off, so that 0 of 60 in mode on", True),
     ],
-)
-def test_how_rare_it_is_does_not_depend_on_which_came_first(
-    tmp_path: Path, off: list[dict[str, int]], rate: str
+)  # fmt: skip
+def test_what_a_cure_rests_on(
+    tmp_path: Path, off: list[Observation], on: dict[str, int], differing: int, weak: str, further: bool
 ) -> None:
-    """What all others are held against may itself be the odd one."""
-    seen = [*ran(ROW, "off", *off), *ran(ROW, "on", *[{"a": 50}] * len(off))]
-    found = _found(tmp_path, *seen, processes=len(off))
+    """It is told how rare the race was that the flag is thanked for, and whether further executions would tell more."""
+    found = _found(tmp_path, *off, *ran(ROW, "on", *[on] * len(off)), processes=len(off))
 
-    assert found.finding == "fixed_by_mode"
-    assert str(found.weak).startswith(f"{rate} differed in mode off, so that 0 of")
-
-
-def test_what_differs_under_other_thread_counts_alone_is_not_called_cured(tmp_path: Path) -> None:
-    """Within a process or between two: what is held against it was executed where nothing differs."""
-    apart = partial(Group, perturbation="threads=1", executions=10, differing=0)
-    for first, second in [({"t": 8, "u": 2}, {"t": 10}), ({"t": 10}, {"u": 10})]:
-        raced = [
-            replace(seen, groups=(*under(quiet=(50, 0)), apart(digests=digests)))
-            for seen, digests in zip(ran(ROW, "off", *stable()), (first, second), strict=True)
-        ]
-        found = _found(tmp_path, *raced, *ran(ROW, "on", *stable()))
-
-        said = "it differed in mode off under other thread counts alone"
-        assert (found.finding, found.weak) == ("fixed_by_mode", said)
-        assert not any(runs_missing(found, mode) for mode in FURTHER_MODES)
-
-
-def test_other_thread_counts_say_nothing_of_a_cure(tmp_path: Path) -> None:
-    """What differs under them often, and otherwise seldom, is seldom with as many threads as the flag was held against."""
-    apart = Group(perturbation="threads=1", executions=50, differing=9, digests={"t": 41, "u": 9})
-    raced = ran(ROW, "off", *[{"a": 48, "b": 2}] * 2, groups=(*under(quiet=(50, 2)), apart))
-    found = _found(tmp_path, *raced, *ran(ROW, "on", *[{"a": 30}] * 2))
-
-    assert found.off.differing == 2 * (2 + 9)
-    assert str(found.weak).startswith("4 of 100 executions differed in mode off, so that 0 of 60 in mode on")
+    assert (found.finding, found.off.differing) == ("fixed_by_mode", differing)
+    assert str(found.weak).startswith(weak)
+    assert any(runs_missing(found, mode) for mode in FURTHER_MODES) == further
 
 
 def test_recorded_races_that_five_executions_hide_are_marked() -> None:
