@@ -315,6 +315,21 @@ _SEEN = f"line 2: the observation of {_ID}"
             ((1, 2, 3, 4, 5, 2), "observation after the closing line"),
             ((1, 2, 3, 4, 5, 5), "closing after the closing line"),
         )),
+        # What scan did not write.
+        *((lambda _, content=content: content, f"not a detmatrix run file ({told}); {ADVICE}") for content, told in (
+          (b"", "no whole line in it"),
+          (b"{}", "no whole line in it"),
+          (b"\n", "no header line"),
+          (b'{"kind": 1}\n', "it is JSON of another kind"),
+          (b'{"kind": "closing"}\n', "no header line"),
+          (b'{\n  "rows": []\n}\n', "it is JSON of another kind"),
+          (b"spec,case\ntorch.cumsum,small\n", "no header line"),
+          (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no header line"),
+          (b'\xef\xbb\xbf{"kind": "header"}\n', "no header line"),
+          (b'{"x":' + b"[" * 100_000 + b"\n", "it is JSON of another kind"),
+          (b'{"kind":"ops","format":1}\n', "it is a record of a program; detmatrix locate --diff reads it"),
+          (gzip.compress(b'{"kind": "cudnn",\n"cells": []}'), "it is a table of cuDNN's engines; detmatrix cudnn --read reads it"),
+        )),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(small: bytes, place: Path, damage: Damage, expected: str) -> None:
@@ -347,29 +362,6 @@ def test_what_is_no_such_value_or_record_is_refused(
 ) -> None:
     """Whatever stands there, the line is named, and of a value the field."""
     assert expected in refusal(_written(place, damage(small)))
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (b"", "no whole line in it"),
-        (b"{}", "no whole line in it"),
-        (b"\n", "no header line"),
-        (b'{"kind": 1}\n', "it is JSON of another kind"),
-        (b'{"kind": "closing"}\n', "no header line"),
-        (b'{\n  "rows": []\n}\n', "it is JSON of another kind"),
-        (b"spec,case\ntorch.cumsum,small\n", "no header line"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no header line"),
-        (b'\xef\xbb\xbf{"kind": "header"}\n', "no header line"),
-        (b'{"x":' + b"[" * 100_000 + b"\n", "it is JSON of another kind"),
-        (b'{"kind":"ops","format":1}\n', "it is a record of a program; detmatrix locate --diff reads it"),
-        (gzip.compress(b'{"kind": "cudnn",\n"cells": []}'), "it is a table of cuDNN's engines; detmatrix cudnn --read reads it"),
-    ],
-    ids=["empty", "short", "blank", "number", "closing", "report", "csv", "png", "bom", "deep", "record", "table"],
-)  # fmt: skip
-def test_foreign_files_are_refused(place: Path, content: bytes, text: str) -> None:
-    """What scan did not write is no run file."""
-    assert refusal(_written(place, content)) == f"not a detmatrix run file ({text}); {ADVICE}"
 
 
 def test_unreadable_places_are_refused(tmp_path: Path) -> None:
