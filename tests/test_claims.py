@@ -19,7 +19,6 @@ from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import (
     contradictions,
     documented_claims,
-    documented_notes,
     documented_versions,
     parse_claims,
 )
@@ -152,7 +151,7 @@ def test_installed_docstring_is_the_tabled_one() -> None:
 
     assert len({claim.order for claim in bullets}) == len(re.findall(r"^ *\* ", docstring, re.MULTILINE))
     if version in documented_versions():
-        tabled = (*documented_claims(version), *documented_notes(version))
+        tabled = (*documented_claims(version), *documented_claims(version, notes=True))
         assert tabled == tuple(changed(claim, source=None) for claim in found)
     assert all(claim.parsed for claim in bullets)
 
@@ -161,7 +160,7 @@ def test_installed_docstring_is_the_tabled_one() -> None:
 def test_tables_are_understood_and_current(version: str) -> None:
     """No bullet is unparsed, ids are unique, no docstring is held, and this parser reads and writes the same today."""
     tabled = documented_claims(version)
-    written = claims.encode_table(version, (*tabled, *documented_notes(version)))
+    written = claims.encode_table(version, (*tabled, *documented_claims(version, notes=True)))
     assert (claims.DATA / f"{version}.json").read_bytes() == written
     assert {(claim.parsed, claim.source) for claim in tabled} == {(True, None)}
     assert len({claim.id for claim in tabled}) == len(tabled)

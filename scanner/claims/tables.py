@@ -144,17 +144,8 @@ def documented_versions() -> tuple[str, ...]:
     return tuple(sorted((path.stem for path in DATA.glob("*.json")), key=versions.key))
 
 
-def documented_claims(version: str) -> tuple[Claim, ...]:
-    """Return the tabled bullets of a torch release, for want of it those of the latest of that minor; refuse one without a table."""
-    return tuple(claim for claim in _tabled(version) if claim.section != "note")
-
-
-def documented_notes(version: str) -> tuple[Claim, ...]:
-    """Return the tabled notes of a release, as ``documented_claims`` does bullets."""
-    return tuple(claim for claim in _tabled(version) if claim.section == "note")
-
-
-def _tabled(version: str) -> tuple[Claim, ...]:
+def documented_claims(version: str, *, notes: bool = False) -> tuple[Claim, ...]:
+    """Return the tabled bullets of a torch release, or its notes; for want of it those of the latest of that minor, or refuse it."""
     known = documented_versions()
     same = [name for name in known if name == versions.release(version)]
     same = same or [name for name in known if versions.minor(name) == versions.minor(version)]
@@ -165,9 +156,10 @@ def _tabled(version: str) -> tuple[Claim, ...]:
         )
     path = DATA / f"{same[-1]}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ClaimTable).claims
+        table = msgspec.json.decode(path.read_bytes(), type=ClaimTable)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); restore the file") from error
+    return tuple(claim for claim in table.claims if (claim.section == "note") == notes)
 
 
 def docstring_of_wheel(path: Path) -> str:
