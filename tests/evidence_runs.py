@@ -78,12 +78,18 @@ def cost(
     memory: tuple[int, int] | None = None,
 ) -> Cost:
     """Return what a row was timed at, in seconds; nothing if it did not run."""
-    if outcome != "ran":
-        return Cost(**place_of(planned), outcome=outcome, message=message)
-    more: dict[str, Any] = {"unfilled": timing(unfilled)} if unfilled is not None else {}
-    more |= {"off_memory": memory[0], "on_memory": memory[1]} if memory else {}
+    ran_ = outcome == "ran"
     return Cost(
-        **place_of(planned), outcome=outcome, samples=25, calls=4, off=timing(off), on=timing(on), **more
+        **place_of(planned),
+        outcome=outcome,
+        message=message,
+        samples=25 if ran_ else 0,
+        calls=4 if ran_ else 0,
+        off=timing(off) if ran_ else None,
+        on=timing(on) if ran_ else None,
+        unfilled=timing(unfilled) if unfilled is not None else None,
+        off_memory=memory[0] if memory else None,
+        on_memory=memory[1] if memory else None,
     )
 
 

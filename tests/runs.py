@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.observations.records import (
     FORMAT,
+    Blank,
     BuildOverloads,
     Closing,
     Cost,
@@ -87,24 +88,30 @@ def row(
     **more: Any,
 ) -> Row:
     """Return a planned row."""
-    said = {
-        "op": spec.removesuffix("_"),
-        "family": family,
+    place = {
+        "spec": spec,
+        "case": case,
+        "direction": direction,
+        "dtype": dtype,
         "device": device,
-        "provokes": provokes,
-        "why": why,
+        "family": family,
     }
-    return Row(spec=spec, case=case, direction=direction, dtype=dtype, **said | more)
+    return Row(**place | {"op": spec.removesuffix("_"), "provokes": provokes, "why": why} | more)
 
 
 def ran(
     planned: Row,
     mode: Mode,
     *processes: Mapping[str, int],
+    seeded: bool = False,
+    forward_differing: int = 0,
     severity: Severity | None = None,
-    **more: Any,
+    groups: tuple[Group, ...] = (),
+    alerts: tuple[str, ...] = (),
+    blank: Blank | None = None,
+    threads: int | None = None,
 ) -> list[Observation]:
-    """Return one observation per process, each given as its digests and their counts; *more* are fields of all."""
+    """Return one observation per process, each given as its digests and their counts."""
     name = "output" if planned.direction == "forward" else "grad of args[0]"
     return [
         Observation(
@@ -124,7 +131,12 @@ def ran(
                     severity=severity if len(digests) > 1 else None,
                 ),
             ),
-            **more,
+            forward_differing=forward_differing,
+            seeded=seeded,
+            groups=groups,
+            alerts=alerts,
+            blank=blank,
+            threads=threads,
             inputs=(f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
             inputs_digest="i" * 8,
             seconds=0.25 + process,
@@ -197,7 +209,6 @@ def every_finding() -> list[Planned]:
     slow = row("torch.nn.AvgPool3d", "large", family="pooling")
     dead = row("torch.cumsum", "n_d", "forward", "int64", family="indexing")
     old = row("torch.new_op", "plain", family="indexing")
-    failed = ended(slow, "on", "raised", "expected a | b, got `c`", exception="ValueError")
     return [
         (add, [*ran(add, "off", *drifting(4)), *ran(add, "on", *stable())]),
         (innocent, [*ran(innocent, "off", *stable()), *ran(innocent, "on", *stable())]),
@@ -208,7 +219,13 @@ def every_finding() -> list[Planned]:
         (unpool, [*ran(unpool, "off", *stable()), *raised(unpool, "on", "max_unpooling2d_forward_out")]),
         (conv, [*ran(conv, "off", *stable("a")), *ran(conv, "on", *stable("b"))]),
         (dropout, [o for mode in ("off", "on") for o in ran(dropout, mode, *stable(), seeded=True)]),
-        (slow, [*ended(slow, "off", "timeout", "stopped after 60 s"), *failed]),
+        (
+            slow,
+            [
+                *ended(slow, "off", "timeout", "stopped after 60 s"),
+                *ended(slow, "on", "raised", "expected a | b, got `c`", exception="ValueError"),
+            ],
+        ),
     ]
 
 
