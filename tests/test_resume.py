@@ -14,7 +14,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -199,16 +198,15 @@ def test_a_scan_goes_on_with_what_it_began_with(
 # Interrupted
 
 
-def _start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "detmatrix", *arguments]
-    return tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def _until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+def _interrupted(folder: Path, standing: StandIn, output: str, happened: Callable[[], bool]) -> str:
+    """Start a scan, interrupt it when something has happened, and return what it said."""
+    command = [sys.executable, "-m", "detmatrix", "scan", *OPTIONS, "--python", standing.python, "-o", output]
+    process = tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    tied.wait_until(happened)
+    process.send_signal(signal.SIGINT)
+    printed, text = process.communicate(timeout=30)
+    assert (process.returncode, printed) == (130, "")
+    return text
 
 
 def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) -> None:
@@ -218,13 +216,11 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     standing = StandIn(
         tmp_path, {"do": "observe", "spec": "quick.put_", "mode": "off", "wait": str(wait), "then": {}}
     )
-    process = _start(tmp_path, "scan", *OPTIONS, "--python", standing.python, "-o", path.name)
-    _until(lambda: "quick.put_" in {one.get("spec") for one in standing.noted})
 
-    process.send_signal(signal.SIGINT)
-    printed, text = process.communicate(timeout=30)
+    text = _interrupted(
+        tmp_path, standing, path.name, lambda: "quick.put_" in {one.get("spec") for one in standing.noted}
+    )
 
-    assert (process.returncode, printed) == (130, "")
     last = text.splitlines()[-1]
     said, _, again = last.partition(", go on with: ")
     assert said == "detmatrix: interrupted; my run.jsonl is valid"
@@ -244,13 +240,9 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     wait, path = tmp_path / "wait", tmp_path / "run.jsonl"
     wait.touch()
     standing = StandIn(tmp_path, {"do": "start", "wait": str(wait), "then": {}})
-    process = _start(tmp_path, "scan", *OPTIONS, "--python", standing.python, "-o", path.name)
-    _until(lambda: standing.started > 0)
 
-    process.send_signal(signal.SIGINT)
-    _, text = process.communicate(timeout=30)
+    text = _interrupted(tmp_path, standing, path.name, lambda: standing.started > 0)
 
-    assert process.returncode == 130
     assert one_line(text) == "detmatrix: interrupted; nothing was observed yet, start again"
     assert not path.exists()
     assert left(standing) == []
@@ -353,7 +345,7 @@ def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
     command = [sys.executable, "-m", "detmatrix", "scan", *LEFT_BEHIND_OPTIONS, "--python", standing.python]
     with tied.start(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            _until(lambda: moment in {one["do"] for one in standing.noted})
+            tied.wait_until(lambda: moment in {one["do"] for one in standing.noted})
         finally:
             process.kill()
 
