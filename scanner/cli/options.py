@@ -148,17 +148,10 @@ class Names(ParamType):
         return self._arranged(names)
 
 
-def ordered_by(known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    """Return what puts names into the order of their table; ``all`` is all of them."""
-    return lambda names: tuple(name for name in known if name in names or "all" in names)
-
-
-def sources() -> Names:
-    """Return the type of names of sources of specs."""
-    return Names(
-        "source",
-        (*SOURCES, "all"),
-        lambda names: tuple(
-            one for one in SOURCES if one in names or ("all" in names and one not in ("gradgrad", "instead"))
-        ),
-    )
+source_names = Names(
+    "source",
+    (*SOURCES, "all"),
+    lambda names: tuple(
+        one for one in SOURCES if one in names or ("all" in names and one not in ("gradgrad", "instead"))
+    ),
+)

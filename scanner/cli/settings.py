@@ -11,7 +11,7 @@ import click
 
 from detmatrix.scanner.accelerators import MEASURED
 from detmatrix.scanner.cases.settings import DTYPES, ordered
-from detmatrix.scanner.cli.options import Names, ParamType, Whole, ordered_by, sources
+from detmatrix.scanner.cli.options import Names, ParamType, Whole, source_names
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
 from detmatrix.scanner.observations.settings import SETTINGS, Setting, Settings
@@ -81,9 +81,11 @@ TYPES: dict[str, Any] = {
     "simulate": architecture,
     "perturb": Names("perturbation", OFFERED, ordered),
     "modes": Names("mode", (*MODES, *OFFERED_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
-    "sources": sources(),
+    "sources": source_names,
     "dtypes": Names("dtype", (*DTYPES, "all")),
-    "invariance": Names("property", PROPERTIES, ordered_by(PROPERTIES)),
+    "invariance": Names(
+        "property", PROPERTIES, lambda names: tuple(name for name in PROPERTIES if name in names)
+    ),
 }
 
 
