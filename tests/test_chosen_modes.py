@@ -150,7 +150,7 @@ def test_only_modes_that_ask_for_it_have_the_workspace(mode: Mode, monkeypatch: 
     it = MODE_TABLE[mode]
     found = worker_environment(mode, "cuda:0").get("CUBLAS_WORKSPACE_CONFIG")
 
-    without = mode == "no_workspace" or not (it.deterministic or it.deterministic_backward)
+    without = mode == "no_workspace" or not (it.flag_in("forward") or it.flag_in("backward"))
     assert found == (None if without else ":4096:8")
 
 
