@@ -19,7 +19,7 @@ from detmatrix.reports.matrix.words import bullet_words
 from detmatrix.reports.render import View, check_place, grouped, json_of, markdown_pieces, page_pieces
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.cli.options import ParamType, Whole, python_option
-from detmatrix.scanner.cli.settings import Architecture
+from detmatrix.scanner.cli.settings import architecture
 from detmatrix.scanner.errors import (
     EXIT_CHECK_FAILED,
     EXIT_DONE,
@@ -435,7 +435,7 @@ class Steps(ParamType):
 @click.option("--suspects", is_flag=True,
               help="Execute each op once, and show each beside what a simulated GPU showed of it for this release: nothing is "
               "measured.")  # fmt: skip
-@click.option("--simulate", type=Architecture(), metavar="ARCH",
+@click.option("--simulate", type=architecture, metavar="ARCH",
               help="Run CUDA ops on a simulated GPU (sm_80), and each again in other orders of its threads: slow, and nothing "
               "is measured.")  # fmt: skip
 @click.option("--only-first", is_flag=True, help="Look no further than the first call site that differs.")

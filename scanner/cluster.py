@@ -147,7 +147,6 @@ class _Shards:
         self._header: Header | None = None  # of the first
 
     def take(self, path: Path) -> Run:
-        """Read the file of a shard."""
         try:
             run = read_run(path)
         except RunFileError as error:
@@ -264,7 +263,6 @@ def _finished_run(plan: Plan) -> Run | None:
 
 
 def _merge(plan: Plan, kept: _Shards, writer: RunWriter, progress: Progress) -> None:
-    """Join the shards into the run file, and remove them."""
     try:
         with merged_beside([*kept.paths.values()], plan.output) as (merged, missing):
             if missing:

@@ -94,14 +94,10 @@ class WorkerMode(NamedTuple):
             also.append(f"torch {'.'.join(map(str, self.since))} or newer")
         return "; ".join([CONCERN_MEANING[self.concern], *also])
 
-    @property
-    def deterministic_backward(self) -> bool:
-        """Whether the flag is on in the backward phase."""
-        return self.deterministic != (self.execution == "switched")
-
     def flag_in(self, direction: str) -> bool:
         """Return whether the flag is on in the phase that rows of a direction compare."""
-        return self.deterministic_backward if direction == "backward" else self.deterministic
+        switched = direction == "backward" and self.execution == "switched"
+        return self.deterministic != switched
 
 
 def _cudnn(head: str, *switches: str) -> WorkerMode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,34 +137,14 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
-# What a scan says before it knows whether it can do what was asked.
-PROGRESS = (
-    "scan: /",
-    "check: loading",
-    "check: starting torch",
-    "scan: loading",
-    "scan: only PyTorch's databases have",
-    "scan: starting torch",
-    "scan: preparing a simulated GPU",
-    "scan: torch.compile compiles a first function",
-)
+# What the lines of progress begin with.
+PROGRESS = ("scan: ", "check: ")
 
 
 def one_line(text: str) -> str:
     """Return the only line of *text* beside progress, and fail if there are more: errors are one line each."""
     (line,) = (line for line in text.splitlines() if not line.startswith(PROGRESS))
     return line
-
-
-def cells(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str, str]]:
-    """Return the verdicts of both modes by row, from the rows of a JSON report."""
-    return {
-        ":".join(row[name] for name in ("spec", "case", "direction", "dtype")): (
-            row["off"]["verdict"],
-            row["on"]["verdict"],
-        )
-        for row in rows
-    }
 
 
 def refusal(path: Path) -> str:

@@ -15,6 +15,7 @@ import pytest
 from detmatrix.scanner.cluster import scan_shard
 from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command, command_in
+from tests.conftest import refused
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -190,10 +191,9 @@ def test_what_fails_on_a_node_is_told_in_a_line(
     ray = cluster()
     ray.ends["1/2"] = end
 
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
+    line = refused(detmatrix("scan", *OPTIONS, "--ray", "--shards", 2), code)
 
-    assert done.returncode == code
-    assert re.fullmatch(rf"detmatrix: shard 1/2( on node)?: {re.escape(text)}", done.stderr.splitlines()[-1])
+    assert re.fullmatch(rf"shard 1/2( on node)?: {re.escape(text)}", line)
     assert len(ray.asked) == 2
 
 
@@ -207,17 +207,13 @@ def test_nodes_must_have_the_same(
         (tmp_path / name).write_text(text if name[0] == "1" else text.replace("2.13.0+standin", "2.15.0"))
     ray.prepared = tmp_path
 
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)
-
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        "detmatrix: 2-of-2.part: is of another plan than the shards before: torch is 2.15.0, not 2.13.0+standin; "
+    assert refused(detmatrix("scan", *OPTIONS, "--ray", "--shards", 2)) == (
+        "2-of-2.part: is of another plan than the shards before: torch is 2.15.0, not 2.13.0+standin; "
         "all nodes must have the same"
     )
     (tmp_path / "2-of-2.jsonl").write_text('{"kind":"observation"}\n')
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 2, "--force")
-    assert done.returncode == 3
-    assert "install the same detmatrix on all nodes" in done.stderr
+    line = refused(detmatrix("scan", *OPTIONS, "--ray", "--shards", 2, "--force"), 3)
+    assert "install the same detmatrix on all nodes" in line
 
 
 @pytest.mark.parametrize(
@@ -232,30 +228,20 @@ def test_nodes_must_have_the_same(
         ({}, "--shards 2", "--shards says how --ray divides the ops"),
         ({}, "--ray --shards 10001", "10001 is not in the range 1<=x<=10000"),
         ({}, "--ray -o x.jsonl.gz", "a scan writes plain run files"),
+        (None, "--ray", "--ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"),
     ],
 )  # fmt: skip
 def test_what_no_cluster_can_be_asked_for(
-    detmatrix: Command, cluster: FakeCluster, tmp_path: Path, nodes: dict[str, float], words: str, text: str
-) -> None:
+    detmatrix: Command, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    nodes: dict[str, float] | None, words: str, text: str,
+) -> None:  # fmt: skip
     """What it lacks, and options that do not belong together, are told before anything is started; nothing is left."""
-    ray = cluster(nodes)
+    ray = cluster(nodes or {})
+    if nodes is None:
+        monkeypatch.setitem(sys.modules, "ray", None)
 
-    done = detmatrix("scan", *words.split())
-
-    assert done.returncode == 2
-    assert text in done.stderr
+    assert text in refused(detmatrix("scan", *words.split()))
     assert not ray.asked
-    assert not [*tmp_path.iterdir()]
-
-
-def test_missing_ray_is_told(detmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With what installs it."""
-    monkeypatch.setitem(sys.modules, "ray", None)
-
-    done = detmatrix("scan", "--ray")
-
-    text = "detmatrix: --ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, text)
     assert not [*tmp_path.iterdir()]
 
 
@@ -276,12 +262,8 @@ def test_finished_scan_is_resumed_in_a_moment(
     assert (done.returncode, ray.asked) == (1, [])
     assert done.stdout.startswith("4 ops, 7 rows")
     assert ([*tmp_path.iterdir()], run.read_bytes()) == ([run], before)
-    other = detmatrix("scan", *OPTIONS, "--seed", 7, "--ray", "--resume")
-    assert other.returncode == 2
-    assert (
-        "detmatrix.jsonl: cannot be resumed, --seed is not the one it began with (7, it has 0)"
-        in other.stderr
-    )
+    line = refused(detmatrix("scan", *OPTIONS, "--seed", 7, "--ray", "--resume"))
+    assert "detmatrix.jsonl: cannot be resumed, --seed is not the one it began with (7, it has 0)" in line
     # One shard of it by itself is no finished scan.
     shutil.copy(prepared / "1-of-2.jsonl", run)
     assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
@@ -298,16 +280,13 @@ def test_lost_shard_keeps_no_other_from_being_scanned(
         ray.ends["1/2"] = end
         why = "NodeDiedError" if isinstance(end, NodeDiedError) else "it was stopped by signal 9"
 
-        done = detmatrix("scan", *OPTIONS, "--ray", "--resume")
-
-        assert done.returncode == 4
-        assert done.stderr.splitlines()[-1] == (
-            f"detmatrix: shard 1/2 ({why}) was lost 3 times (1 such); see ray status and the logs of the node, then go on with "
+        assert refused(detmatrix("scan", *OPTIONS, "--ray", "--resume"), 4) == (
+            f"shard 1/2 ({why}) was lost 3 times (1 such); see ray status and the logs of the node, then go on with "
             "--resume"
         )
         assert not (tmp_path / "detmatrix.jsonl").exists()
-    assert detmatrix("scan", *OPTIONS, "--ray").stderr.splitlines()[-1] == (
-        "detmatrix: detmatrix.shards: holds the shards of an unfinished scan; go on with --resume, or start over with --force"
+    assert refused(detmatrix("scan", *OPTIONS, "--ray")) == (
+        "detmatrix.shards: holds the shards of an unfinished scan; go on with --resume, or start over with --force"
     )
     ray.ends.clear()
     ray.asked.clear()
@@ -324,11 +303,8 @@ def test_what_lacks_a_shard_is_no_run(
     ray.prepared = tmp_path
     shutil.copy(prepared / "1-of-2.jsonl", tmp_path / "1-of-1.jsonl")
 
-    done = detmatrix("scan", *OPTIONS, "--ray", "--shards", 1)
-
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        4,
-        "detmatrix: detmatrix.shards: shard 2 of 2 is missing; go on with --resume, or start over with --force",
+    assert refused(detmatrix("scan", *OPTIONS, "--ray", "--shards", 1), 4) == (
+        "detmatrix.shards: shard 2 of 2 is missing; go on with --resume, or start over with --force"
     )
     assert not (tmp_path / "detmatrix.jsonl").exists()
     kept = tmp_path / "detmatrix.shards" / "1-of-1.jsonl"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -78,13 +77,6 @@ def cluster() -> Iterator[LoopbackCluster]:
             cluster.cluster.shutdown()
 
 
-def _wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_eight_shards_on_four_nodes_are_one_scan(
     detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
 ) -> None:
@@ -123,7 +115,7 @@ def test_node_that_dies_costs_time_alone(
     waits.touch()
     command = [sys.executable, "-m", "detmatrix", *scan, "--ray", cluster.address, "--shards", 8]
     driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _wait_until(lambda: standing.asked("observe"))
+    tied.wait_until(lambda: standing.asked("observe"))
 
     cluster.kill(next(one["variables"][NODE] for one in standing.noted if one["do"] == "start"))
     waits.unlink()

@@ -17,7 +17,7 @@ from detmatrix.scanner.worker.observe import observe
 from detmatrix.scanner.worker.overloads import Overloads
 from tests import quick
 from tests.commands import Command, command_in, scanned_in
-from tests.conftest import cells, lines, write_lines
+from tests.conftest import lines, write_lines
 from tests.stand_in import StandIn
 
 # What each planted case must read as in both modes, and a word of its reason in mode off.
@@ -244,7 +244,10 @@ def test_cpu_shows_every_verdict(racing: Path) -> None:
     """A machine without a GPU shows deterministic, nondeterministic and raises from real runs of real ops."""
     report = json.loads(command_in(racing.parent)("report", racing, "--format", "json").stdout)
 
-    seen = cells(report["rows"])
+    named = {
+        ":".join(row[name] for name in ("spec", "case", "direction", "dtype")): row for row in report["rows"]
+    }
+    seen = {name: (row["off"]["verdict"], row["on"]["verdict"]) for name, row in named.items()}
     assert seen["torch.Tensor.put_:accumulate:forward:float32"] == ("nondeterministic", "deterministic")
     assert seen["torch.Tensor.put_:overwrite:forward:float32"][1] == "raises"
     assert seen["torch.Tensor.put_:accumulate:forward:int64"] == ("deterministic", "deterministic")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,6 @@ def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
     assert len([one for one in run.sentinels if one.process == 2]) == 2 * 2
 
 
-def test_a_race_that_shows_then_with_the_flag_on_is_silent(tmp_path: Path) -> None:
-    """The flag gives other bits, and a race among them that a few executions did not show."""
-    raced = {"digests": {"other": 99 - 2 * RUNS, "b": 1}, "first_differing": 60}
-    run, _ = _scan(tmp_path, {**OTHER_BITS, "runs": 100 - 2 * RUNS, "then": raced})
-
-    assert (_row(run).finding, _row(run).on.differing) == ("silent", 1)
-
-
 def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
     """A race that shows in one of 200 executions hardly shows in 100: where several threads work, 1000 are made."""
     several = {**OTHER_BITS, "mode": "off", "then": {"threads": 2}}
@@ -90,68 +83,60 @@ def test_what_may_race_is_executed_far_oftener(tmp_path: Path) -> None:
     assert _row(run).finding == "mode_dependent"
 
 
-def test_a_race_that_shows_then_is_none_of_the_flags_doing(tmp_path: Path) -> None:
-    """What differs in the further executions differs; then so many are made with the flag on that it would have there too."""
-    missing, enough = 100 - 2 * RUNS, 299
-    raced = {"digests": {"first": missing - 1, "b": 1}, "first_differing": 60}
-    cured = {"digests": {"other": enough - 2 * RUNS}}
-    run, _ = _scan(
-        tmp_path,
-        {"do": "observe", "mode": "off", "runs": missing, "spec": "quick.cumsum", "then": raced},
-        {**OTHER_BITS, "runs": enough - 2 * RUNS, "then": cured},
-    )
+# Every rule is of one small row: what its further executions give, and what they make of it.
+MISSING = 100 - 2 * RUNS
+UNFILLED = {**OTHER_BITS, "mode": "unfilled"}
+
+
+def _once(executions: int, digest: str = "first", differing: int = 1) -> dict[str, Any]:
+    """Return what executions give of which a few differ."""
+    return {"digests": {digest: executions - differing, "b": differing}, "first_differing": 1}
+
+
+def _apart(mode: str, runs: int, digests: dict[str, int]) -> dict[str, Any]:
+    """Return a rule by which a row has bits of its own with one thread, and else the same in all executions."""
+    quiet = {"perturbation": "quiet", "executions": runs, "differing": 0}
+    one = {"perturbation": "threads=1", "executions": 4, "differing": len(digests) - 1, "digests": digests}
+    seen = {"executions": runs, "digests": {"first": runs}, "groups": [quiet, one]}
+    return {"do": "observe", "mode": mode, "runs": runs, "spec": "quick.cumsum", "then": seen}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        # The flag gives other bits, and a race among them that a few executions did not show.
+        ([{**OTHER_BITS, "runs": MISSING, "then": _once(MISSING, "other")}], {"finding": "silent", "on.differing": 1}),
+        # What differs in the further executions differs; then so many are made with the flag on that it would have there too.
+        ([{"do": "observe", "mode": "off", "runs": MISSING, "spec": "quick.cumsum", "then": _once(MISSING)},
+          {**OTHER_BITS, "runs": 299 - 2 * RUNS, "then": {"digests": {"other": 299 - 2 * RUNS}}}],
+         {"finding": "fixed_by_mode", "off.differing": 1, "weak": None, "on.runs": 299, "unfilled.runs": 299}),
+        # What differs in one of twelve executions need not differ in twelve: the flag is not credited for that.
+        ([{**RACED, "runs": RUNS}, {**OTHER_BITS, "runs": 17 - 2 * RUNS, "then": _once(17 - 2 * RUNS)}, {**OTHER_BITS, "then": {}}],
+         {"finding": "silent", "on.runs": 17}),
+        # The modes disagree under another thread count, of which mode unfilled has to speak as of any other row.
+        ([_apart("off", RUNS, {"t": 3, "u": 1}), _apart("on", RUNS, {"t": 4}), _apart("unfilled", 50, {"t": 4})],
+         {"finding": "fixed_by_mode", "unfilled.runs": 100}),
+        # However few executions were asked for: what differs in one of a hundred without the fill is cured by that.
+        ([RACED, {**UNFILLED, "runs": 50, "then": _once(50)}, {**OTHER_BITS, "then": {}}],
+         {"finding": "uninitialized", "unfilled.runs": 100}),
+        ([RACED, {**UNFILLED, "runs": 50, "then": {}}, {**OTHER_BITS, "then": {}}], {"finding": "fixed_by_mode", "unfilled.runs": 100}),
+        # Where it differs with nothing filled, load may have hidden its race with the fill: another process is asked.
+        *(([RACED, {**UNFILLED, "then": _once(50, differing=25)}, {**OTHER_BITS, "runs": 200 - 2 * RUNS, "then": then},
+            {**OTHER_BITS, "then": {}}], {"finding": finding, "unfilled.differing": 50, "weak": None, "on.runs": 200})
+          for then, finding in (({}, "uninitialized"), (_once(200 - 2 * RUNS, differing=88), "silent"))),
+    ],
+)  # fmt: skip
+def test_what_further_executions_make_of_a_row(
+    tmp_path: Path, rules: list[dict[str, Any]], expected: dict[str, object]
+) -> None:
+    """They show what a few did not, and end by themselves before the time is over that a row has."""
+    perturb = "quiet,threads" if any("groups" in one["then"] for one in rules) else "quiet"
+    run, standing = _scan(tmp_path, *rules, more=("--perturb", perturb, "--timeout", 8))
 
     row = _row(run)
-    assert (row.finding, row.off.differing, row.weak) == ("fixed_by_mode", 1, None)
-    assert (row.on.runs, row.unfilled.runs) == (enough, enough)
-
-
-def test_a_race_as_rare_with_the_flag_on_is_silent(tmp_path: Path) -> None:
-    """What differs in one of twelve executions need not differ in twelve: the flag is not credited for that."""
-    missing = 17 - 2 * RUNS
-    on = {"digests": {"first": missing - 1, "b": 1}, "first_differing": 1}
-    rules = ({**RACED, "runs": RUNS}, {**OTHER_BITS, "runs": missing, "then": on}, {**OTHER_BITS, "then": {}})
-    run, _ = _scan(tmp_path, *rules)
-
-    assert (_row(run).finding, _row(run).on.runs) == ("silent", 17)
-
-
-def test_what_differs_under_another_thread_count_is_asked_without_the_fill(tmp_path: Path) -> None:
-    """The modes disagree there, which mode unfilled has to speak of as of any other row."""
-    apart = {"t": 3, "u": 1}
-
-    def seen(runs: int, digests: dict[str, int]) -> dict[str, Any]:
-        groups = [{"perturbation": "quiet", "executions": runs, "differing": 0}]
-        groups += [
-            {"perturbation": "threads=1", "executions": 4, "differing": len(digests) - 1, "digests": digests}
-        ]
-        return {"executions": runs, "digests": {"first": runs}, "groups": groups}
-
-    rules = (
-        {"do": "observe", "mode": mode, "runs": runs, "spec": "quick.cumsum", "then": seen(runs, digests)}
-        for mode, runs, digests in (("off", RUNS, apart), ("on", RUNS, {"t": 4}), ("unfilled", 50, {"t": 4}))
-    )
-    run, _ = _scan(tmp_path, *rules, more=("--perturb", "quiet,threads"))
-
-    found = _row(run)
-    assert (found.finding, found.unfilled.runs) == ("fixed_by_mode", 100)
-
-
-def test_what_the_flag_cures_is_executed_often_without_the_fill(tmp_path: Path) -> None:
-    """However few executions were asked for: what differs in one of a hundred there is cured by the fill, not by the flag."""
-    seldom = {"digests": {"first": 49, "b": 1}, "first_differing": 40}
-    rules = ({**OTHER_BITS, "mode": "unfilled", "runs": 50, "then": then} for then in (seldom, {}))
-    found = []
-    for number, rule in enumerate(rules):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        run, standing = _scan(folder, RACED, rule, {**OTHER_BITS, "then": {}}, more=("--timeout", 8))
-        found.append((_row(run).finding, _row(run).unfilled.runs))
-        asked = [one for one in standing.noted if (one["mode"], one.get("runs")) == ("unfilled", 50)]
-        # They end by themselves before the time is over that a row has.
-        assert {one["max_time"] for one in asked} == {4.0}
-
-    assert found == [("uninitialized", 100), ("fixed_by_mode", 100)]
+    assert {name: attrgetter(name)(row) for name in expected} == expected
+    asked = [one for one in standing.noted if (one.get("mode"), one.get("runs")) == ("unfilled", 50)]
+    assert {one["max_time"] for one in asked} <= {4.0}
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -170,24 +155,6 @@ def test_further_executions_are_resumed(tmp_path: Path, kept: int) -> None:
     assert resumed.closing is not None
     assert len(_further(standing)) == 4 - kept
     assert (_row(resumed).finding, _row(resumed).off.runs) == (_row(whole).finding, _row(whole).off.runs)
-
-
-@pytest.mark.parametrize(("hidden", "finding"), [(False, "uninitialized"), (True, "silent")])
-def test_the_fill_is_not_thanked_before_another_process(tmp_path: Path, hidden: bool, finding: str) -> None:
-    """Where a row differs with the flag on and nothing filled; load may have hidden its race with the fill."""
-    half = {"digests": {"first": 25, "b": 25}, "first_differing": 1}
-    raced = {"digests": {"first": 100, "b": 100 - 2 * RUNS}, "first_differing": 1} if hidden else {}
-    run, _ = _scan(
-        tmp_path,
-        RACED,
-        {**OTHER_BITS, "mode": "unfilled", "then": half},
-        {**OTHER_BITS, "runs": 200 - 2 * RUNS, "then": raced},
-        {**OTHER_BITS, "then": {}},
-    )
-
-    found = _row(run)
-    assert (found.finding, found.unfilled.differing, found.weak) == (finding, 50, None)
-    assert found.on.runs == 200
 
 
 def test_observations_beyond_those_planned_are_counted_apart() -> None:

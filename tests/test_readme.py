@@ -20,7 +20,7 @@ from detmatrix.scanner import errors
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.schedules import CANONICAL, FREEDOMS
 from detmatrix.scanner.verdicts.findings import matrix
-from detmatrix.scanner.verdicts.recall import recall_words
+from detmatrix.scanner.verdicts.simulated import recall_words
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING
 from tests import tied
 from tests.commands import Command

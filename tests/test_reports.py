@@ -28,7 +28,7 @@ from detmatrix.reports.report import text as terminal
 from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Closing, Group, Mode, Output, Timing
-from detmatrix.scanner.verdicts.cells import cell_of
+from detmatrix.scanner.verdicts.cells import row_cell
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests import tied
 from tests.evidence_runs import (
@@ -393,17 +393,19 @@ def test_the_worst_of_each_measure_counts() -> None:
     processes = [replace(ran(ONE, "off", {"a": 2})[0], outputs=(output,)) for output in outputs]
     found = replace(SEVERITY, examined=6, v_c=0.5, differing_elements=50)
 
-    assert cell_of(processes).outputs == (replace(outputs[0], differing=3, severity=found),)
-    assert cell_of(processes).severity == cell_of([*reversed(processes)]).severity == found
-    assert cell_of(processes[2:]).severity is None
+    assert row_cell(processes, "", ONE).outputs == (replace(outputs[0], differing=3, severity=found),)
+    assert (
+        row_cell(processes, "", ONE).severity == row_cell([*reversed(processes)], "", ONE).severity == found
+    )
+    assert row_cell(processes[2:], "", ONE).severity is None
 
 
 def test_first_differing_execution_is_the_earliest() -> None:
     """Of several processes the earliest execution counts, and its process is named."""
     seen = ran(ONE, "off", {"a": 9, "b": 1}, {"a": 4, "b": 6}, {"a": 10})
 
-    assert cell_of(seen).first_differing == (4, 1)
-    assert cell_of(seen[2:]).first_differing is None
+    assert row_cell(seen, "", ONE).first_differing == (4, 1)
+    assert row_cell(seen[2:], "", ONE).first_differing is None
 
 
 def test_other_thread_counts_are_no_nondeterminism() -> None:
@@ -413,7 +415,9 @@ def test_other_thread_counts_are_no_nondeterminism() -> None:
         for count in (2, 8)
     )
     groups = (*under(quiet=(RUNS, 0)), *apart)
-    found, racing = (cell_of(ran(ONE, "off", *seen, groups=groups)) for seen in (stable(), drifting(2)))
+    found, racing = (
+        row_cell(ran(ONE, "off", *seen, groups=groups), "", ONE) for seen in (stable(), drifting(2))
+    )
 
     assert found.words.startswith("deterministic: 0 of ")
     assert found.words.endswith("other bits with 2 and 8 threads")

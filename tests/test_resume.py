@@ -14,7 +14,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -112,12 +111,6 @@ def whole(requests: Requests, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def standing(tmp_path: Path) -> StandIn:
-    """Return an interpreter in which workers are stand-ins."""
-    return StandIn(tmp_path)
-
-
 # Cut
 
 
@@ -162,72 +155,58 @@ def _places(data: bytes) -> list[int]:
     return sorted(places)
 
 
+PRETENDED = "Pretended GPU"
+
+
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("gpu", "place", "change", "text"),
     [
-        (lambda header: header.update(tool="0.0.1"), "detmatrix is "),
-        (lambda header: header["environment"].update(torch="2.12.0"), "torch is 2.13.0+standin, not 2.12.0"),
-        (lambda header: header.update(plan="0" * 64), "the catalogs or files of specs were not the same"),
-        (lambda header: header["settings"].update(seed=7), "--seed is not the one it began with (0, it has 7)"),
+        # Another version, or another catalog or file of specs, may call something else.
+        (None, "", {"tool": "0.0.1"}, "detmatrix is "),
+        (None, "environment", {"torch": "2.12.0"}, "torch is 2.13.0+standin, not 2.12.0"),
+        (None, "", {"plan": "0" * 64}, "the catalogs or files of specs were not the same"),
+        (None, "settings", {"seed": 7}, "--seed is not the one it began with (0, it has 7)"),
+        # On another machine a scan goes on only if its rows run on the same GPU with the same driver.
+        (None, "environment", {"cpu": "another"}, "the cpu here is not the one it began with"),
+        (PRETENDED, "environment", {"cpu": "another"}, ""),
+        (PRETENDED, "environment", {"driver": "another"}, "the driver here is not the one it began with"),
     ],
-    ids=["tool", "torch", "plan", "seed"],
-)  # fmt: skip
+    ids=["tool", "torch", "plan", "seed", "machine", "machine of a GPU", "driver"],
+)
 def test_a_scan_goes_on_with_what_it_began_with(
-    detmatrix: Command, tmp_path: Path, standing: StandIn, change: Callable[[dict[str, Any]], None], text: str
+    detmatrix: Command, tmp_path: Path, gpu: str | None, place: str, change: dict[str, Any], text: str
 ) -> None:
-    """Another version, or another catalog or file of specs, may call something else."""
+    """What is another there than it was is told in a line."""
+    devices = [{"kind": "cuda", "name": gpu, "capability": "8.0", "memory": 80 << 30}] if gpu else []
+    standing = StandIn(tmp_path, build={"devices": devices})
     path = tmp_path / "run.jsonl"
-    options = (*OPTIONS, "--seed", 0, "--python", standing.python, "-o", path)
+    words = [word if word != "cpu" or not gpu else "auto" for word in OPTIONS]
+    options = (*words, "--seed", 0, "--python", standing.python, "-o", path)
     detmatrix("scan", *options)
-    records = lines(path)[:-1]
-    assert {len(row["digest"]) for row in records[0]["planned"]} == {64}
-    change(records[0])
-    write_lines(path, records)
+    header, *records = lines(path)[:-1]
+    assert header["environment"]["gpu"] == gpu
+    assert {len(row["digest"]) for row in header["planned"]} == {64}
+    (header[place] if place else header).update(change)
+    write_lines(path, [header, *records])
 
     done = detmatrix("scan", *options, "--resume")
 
-    assert done.returncode == 2
-    assert f"cannot be resumed, {text}" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("gpu", "name", "code"),
-    [(None, "cpu", 2), ("Pretended GPU", "cpu", 0), ("Pretended GPU", "driver", 2)],
-)
-def test_another_machine(
-    detmatrix: Command, tmp_path: Path, standing: StandIn, gpu: str | None, name: str, code: int
-) -> None:
-    """A scan goes on there only if its rows run on the same GPU with the same driver."""
-    if gpu:
-        device = {"kind": "cuda", "name": gpu, "capability": "8.0", "memory": 80 << 30}
-        standing = StandIn(tmp_path, build={"devices": [device]})
-    options = (*(word if word != "cpu" else "auto" for word in OPTIONS), "--python", standing.python)
-    path = tmp_path / "run.jsonl"
-    detmatrix("scan", *options, "-o", path)
-    records = lines(path)[:-1]
-    assert records[0]["environment"]["gpu"] == gpu
-    records[0]["environment"][name] = "another"
-    write_lines(path, records)
-
-    done = detmatrix("scan", *options, "-o", path, "--resume")
-
-    assert done.returncode == code, done.stderr
-    assert (f"cannot be resumed, the {name} here is not the one it began with" in done.stderr) == (code != 0)
+    assert done.returncode == (2 if text else 0), done.stderr
+    assert (f"cannot be resumed, {text}" in done.stderr) == bool(text)
 
 
 # Interrupted
 
 
-def _start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "detmatrix", *arguments]
-    return tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def _until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+def _interrupted(folder: Path, standing: StandIn, output: str, happened: Callable[[], bool]) -> str:
+    """Start a scan, interrupt it when something has happened, and return what it said."""
+    command = [sys.executable, "-m", "detmatrix", "scan", *OPTIONS, "--python", standing.python, "-o", output]
+    process = tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    tied.wait_until(happened)
+    process.send_signal(signal.SIGINT)
+    printed, text = process.communicate(timeout=30)
+    assert (process.returncode, printed) == (130, "")
+    return text
 
 
 def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) -> None:
@@ -237,13 +216,11 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     standing = StandIn(
         tmp_path, {"do": "observe", "spec": "quick.put_", "mode": "off", "wait": str(wait), "then": {}}
     )
-    process = _start(tmp_path, "scan", *OPTIONS, "--python", standing.python, "-o", path.name)
-    _until(lambda: "quick.put_" in {one.get("spec") for one in standing.noted})
 
-    process.send_signal(signal.SIGINT)
-    printed, text = process.communicate(timeout=30)
+    text = _interrupted(
+        tmp_path, standing, path.name, lambda: "quick.put_" in {one.get("spec") for one in standing.noted}
+    )
 
-    assert (process.returncode, printed) == (130, "")
     last = text.splitlines()[-1]
     said, _, again = last.partition(", go on with: ")
     assert said == "detmatrix: interrupted; my run.jsonl is valid"
@@ -263,13 +240,9 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     wait, path = tmp_path / "wait", tmp_path / "run.jsonl"
     wait.touch()
     standing = StandIn(tmp_path, {"do": "start", "wait": str(wait), "then": {}})
-    process = _start(tmp_path, "scan", *OPTIONS, "--python", standing.python, "-o", path.name)
-    _until(lambda: standing.started > 0)
 
-    process.send_signal(signal.SIGINT)
-    _, text = process.communicate(timeout=30)
+    text = _interrupted(tmp_path, standing, path.name, lambda: standing.started > 0)
 
-    assert process.returncode == 130
     assert one_line(text) == "detmatrix: interrupted; nothing was observed yet, start again"
     assert not path.exists()
     assert left(standing) == []
@@ -372,7 +345,7 @@ def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
     command = [sys.executable, "-m", "detmatrix", "scan", *LEFT_BEHIND_OPTIONS, "--python", standing.python]
     with tied.start(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            _until(lambda: moment in {one["do"] for one in standing.noted})
+            tied.wait_until(lambda: moment in {one["do"] for one in standing.noted})
         finally:
             process.kill()
 

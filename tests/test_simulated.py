@@ -38,7 +38,7 @@ from detmatrix.scanner.schedules import SCHEDULES, split
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix
-from detmatrix.scanner.verdicts.recall import recall
+from detmatrix.scanner.verdicts.simulated import recall
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.observe import observe, settled

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,13 +28,13 @@ from detmatrix.scanner.observations.records import (
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
-from detmatrix.scanner.verdicts.cells import Cell, cell_of
+from detmatrix.scanner.verdicts.cells import Cell, row_cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix, runs_missing
 from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, RaceRate, has_power
-from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANING, Finding, Verdict
+from detmatrix.scanner.verdicts.vocabulary import Finding, Verdict
 from tests.benchmarks import dependence
 from tests.evidence_runs import only, sentinel, under
-from tests.runs import ALERT, HEADER, SETTINGS, ended, ran, row, stable, write_run
+from tests.runs import ALERT, HEADER, SETTINGS, ended, ran, row, write_run
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 ROW = row("torch.cumsum")
@@ -66,8 +64,8 @@ def test_unequal_inputs_prove_nothing() -> None:
 
     (found,) = _matrix([*off, *on])
 
-    assert cell_of(mixed).verdict == "error"
-    assert cell_of(mixed).reason == "the inputs differed between processes"
+    assert row_cell(mixed, "", ROW).verdict == "error"
+    assert row_cell(mixed, "", ROW).reason == "the inputs differed between processes"
     assert (found.off.verdict, found.on.verdict) == ("deterministic", "deterministic")
     assert (found.finding, found.reason) == ("inconclusive", "the inputs differed between processes or modes")
 
@@ -98,7 +96,7 @@ def test_processes_that_ran_are_compared_as_one_set(
     processes: list[dict[str, int]], expected: tuple[object, ...]
 ) -> None:
     """Differences and distinct outputs count within processes and between them, against the very first output."""
-    assert _described(cell_of(ran(ROW, "off", *processes))) == expected
+    assert _described(row_cell(ran(ROW, "off", *processes), "", ROW)) == expected
 
 
 @pytest.mark.parametrize("mode", ["off", "on"])
@@ -122,7 +120,7 @@ def test_processes_that_failed_alike_give_the_verdict_and_the_reason(
     mode: Mode, outcome: Outcome, fields: dict[str, str], verdict: Verdict, reason: str | None, processes: int
 ) -> None:
     """Every outcome but an alert reads the same in both modes, and no executions are claimed."""
-    cell = cell_of([_seen(mode, process, outcome, **fields) for process in range(processes)])
+    cell = row_cell([_seen(mode, process, outcome, **fields) for process in range(processes)], "", ROW)
 
     assert (_described(cell), cell.reason, cell.alert) == ((verdict, 0, 0, 0), reason, None)
 
@@ -136,72 +134,48 @@ CUBLAS = (
 @pytest.mark.parametrize(("message", "caller"), [(ALERT.format("put_"), "put_"), (CUBLAS, "cuBLAS")])
 def test_alert_raises_with_the_flag_on_only(message: str, caller: str) -> None:
     """With the flag off the alert's words come from somewhere else, and prove nothing."""
-    off, on = (cell_of(ended(ROW, mode, "raised", message, exception="RuntimeError")) for mode in MODES)
+    off, on = (
+        row_cell(ended(ROW, mode, "raised", message, exception="RuntimeError"), "", ROW) for mode in MODES
+    )
 
     assert (on.verdict, on.alert, on.reason) == ("raises", caller, message)
     assert (off.verdict, off.alert, off.reason) == ("error", None, f"RuntimeError: {message}")
 
 
-# What a process may end in, how that is told, and what the cell of two processes is of which it is the first that failed: a lone
-# alert is an error, and so is a lone not_run.
-_ENDINGS: dict[str, tuple[dict[str, Any], str, Verdict]] = {
-    "ran": (
-        {"outcome": "ran", "executions": 9, "digests": {"a": 8, "b": 1}},
-        "ran, 2 distinct in 9",
-        "error",
-    ),
-    **{
-        f"alert of {op}": (
-            {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format(op)},
-            f"raises, {ALERT.format(op)}",
-            "error",
-        )
-        for op in ("put_", "take_")
-    },
-    "error": (
-        {"outcome": "raised", "exception": "ValueError", "message": "bad"},
-        "error, ValueError: bad",
-        "error",
-    ),
-    "invalid": ({"outcome": "invalid", "message": "empty"}, "error, empty", "error"),
-    "timeout": ({"outcome": "timeout", "message": "slow"}, "timeout, slow", "timeout"),
-    "crash": ({"outcome": "crash", "message": "dead"}, "crash, dead", "crash"),
-    "not_run": ({"outcome": "not_run", "message": "absent"}, "not_run, absent", "error"),
-}
+# What a process may end in, and how that is told.
+_ENDINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "ran": ({"outcome": "ran", "executions": 9, "digests": {"a": 8, "b": 1}}, "ran, 2 distinct in 9"),
+    **{f"alert of {op}": ({"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format(op)}, f"raises, {ALERT.format(op)}")
+       for op in ("put_", "take_")},
+    "error": ({"outcome": "raised", "exception": "ValueError", "message": "bad"}, "error, ValueError: bad"),
+    "invalid": ({"outcome": "invalid", "message": "empty"}, "error, empty"),
+    "timeout": ({"outcome": "timeout", "message": "slow"}, "timeout, slow"),
+    "crash": ({"outcome": "crash", "message": "dead"}, "crash, dead"),
+    "not_run": ({"outcome": "not_run", "message": "absent"}, "not_run, absent"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.permutations(_ENDINGS, 2)))
 def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     """Whatever two processes saw, if it is not the same the cell has no usable verdict and tells of both."""
     endings = _ENDINGS[one], _ENDINGS[other]
-    cell = cell_of([_seen("on", process, **fields) for process, (fields, _, _) in enumerate(endings)])
+    seen = [_seen("on", process, **fields) for process, (fields, _) in enumerate(endings)]
+    cell = row_cell(seen, "", ROW)
 
-    said = [text for _, text, _ in endings]
+    said = [text for _, text in endings]
     if {one, other} == {"error", "invalid"}:
         # Both are errors; the first reason stands for them.
         assert (cell.verdict, cell.reason) == ("error", said[0].removeprefix("error, "))
         return
-    expected = endings[one == "ran"][2]
+    # That of the first that failed: a lone alert is an error, and so is a lone not_run.
+    first = other if one == "ran" else one
+    expected = first if first in {"timeout", "crash"} else "error"
     assert (cell.verdict, cell.alert, cell.runs) == (expected, None, 0)
     assert cell.reason == f"processes disagree (process 0: {said[0]}; process 1: {said[1]})"
 
 
-def test_upper_bound_is_told_of_deterministic_cells_alone() -> None:
-    """Where something differed, or nothing ran, there is no such bound."""
-    bounds = {
-        verdict: Cell(verdict=verdict, runs=100, by_process=(50, 50)).upper_bound is None
-        for verdict in VERDICTS
-    }
-
-    assert bounds == {verdict: verdict != "deterministic" for verdict in VERDICTS}
-    still = Cell(verdict="deterministic", runs=100, by_process=(50, 50))
-    assert (still.bound, replace(still, constant=True).bound) == (still.upper_bound, None)
-
-
-def _matrix(
-    observations: Sequence[Observation], planned: Sequence[Row] = (ROW,), *, closed: bool = True
-) -> list[MatrixRow]:
-    return list(matrix(replace(HEADER, planned=tuple(planned)), observations, closed=closed))
+def _matrix(observations: Sequence[Observation], planned: Sequence[Row] = (ROW,)) -> list[MatrixRow]:
+    return list(matrix(replace(HEADER, planned=tuple(planned)), observations, closed=True))
 
 
 def test_matrix_has_every_planned_row_in_planned_order() -> None:
@@ -216,18 +190,6 @@ def test_matrix_has_every_planned_row_in_planned_order() -> None:
     assert [(one.off.verdict, one.on.verdict) for one in found] == [
         ("deterministic", "not_run"), *[not_run] * 3, ("not_run", "deterministic"),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("closed", "reason"), [(True, "not recorded"), (False, "the scan was interrupted before this case")]
-)
-def test_missing_observations_have_a_reason(closed: bool, reason: str) -> None:
-    """What an absent observation means depends on whether the scan finished."""
-    (found,) = _matrix([], closed=closed)
-
-    assert (found.off.reason, found.on.reason) == (reason, reason)
-    told = f"off: not_run ({reason}); on: not_run ({reason})"
-    assert (found.finding, found.reason) == ("inconclusive", told)
 
 
 _DIGESTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
@@ -352,65 +314,52 @@ def test_a_cure_shows_in_more_executions_the_rarer_the_race(
         )
 
 
-def test_what_differs_between_processes_alone_is_counted_in_processes(tmp_path: Path) -> None:
-    """Fifty executions of a process that differ from those of another are one event, and so are fifty that do not."""
-    weak = []
-    for processes in (2, 4, 6):
-        between = ran(ROW, "off", *([{"a": 50}, {"b": 50}] * processes)[:processes])
-        found = _found(tmp_path, *between, *ran(ROW, "on", *[{"a": 50}] * processes), processes=processes)
-        assert found.finding == "fixed_by_mode"
-        assert not any(runs_missing(found, mode) for mode in FURTHER_MODES)
-        weak.append(found.weak)
+def _apart(processes: Sequence[dict[str, int]], differing: int, *apart: dict[str, int]) -> list[Observation]:
+    """Return what processes gave with the flag off, of which so many differ, and what they gave with one thread."""
+    found = []
+    for seen, digests in zip(ran(ROW, "off", *processes), apart, strict=True):
+        executions, same = sum(digests.values()), next(iter(digests.values()))
+        counts = {"executions": executions, "differing": executions - same, "digests": digests}
+        group = Group(perturbation="threads=1", **counts)  # type: ignore[arg-type]
+        found.append(replace(seen, groups=(*under(quiet=(50, differing)), group)))
+    return found
 
-    assert weak[0] == (
-        "1 of 2 processes differed in mode off, so that 0 of 2 in mode on may be chance; 0 of 5 would hardly be"
-    )
-    assert [text is None for text in weak] == [False, False, True]
+
+SAME, ANOTHER = {"a": 50}, {"b": 50}
+ALONE = "it differed in mode off under other thread counts alone"
 
 
 @pytest.mark.parametrize(
-    ("off", "rate"),
+    ("off", "on", "differing", "weak", "further"),
     [
-        ([{"a": 50}] * 5 + [{"b": 50}], "1 of 6 processes"),
-        ([{"b": 50}] + [{"a": 50}] * 5, "1 of 6 processes"),
-        ([{"a": 49, "b": 1}, {"a": 50}], "1 of 100 executions"),
-        ([{"b": 1, "a": 49}, {"a": 50}], "1 of 100 executions"),
+        *((ran(ROW, "off", *off), SAME, *expected) for off, *expected in (
+            # What all others are held against may itself be the odd one.
+            ([*[SAME] * 5, ANOTHER], 50, "1 of 6 processes differed in mode off, so that 0 of", False),
+            ([ANOTHER, *[SAME] * 5], 250, "1 of 6 processes differed in mode off, so that 0 of", False),
+            ([{"a": 49, "b": 1}, SAME], 1, "1 of 100 executions differed in mode off, so that 0 of", True),
+            ([{"b": 1, "a": 49}, SAME], 99, "1 of 100 executions differed in mode off, so that 0 of", True),
+            # Fifty executions of a process that differ from those of another are one event, and so are fifty that do not.
+            ([SAME, ANOTHER], 50, "1 of 2 processes differed in mode off, so that 0 of 2 in mode on may be chance; 0 of 5 would", False),
+            ([SAME, ANOTHER] * 2, 100, "2 of 4 processes differed in mode off, so that 0 of 4", False),
+            ([SAME, ANOTHER] * 3, 150, "None", False),
+        )),
+        # Within a process or between two: what is held against it was executed where nothing differs, and is not called cured.
+        (_apart([SAME] * 2, 0, {"t": 8, "u": 2}, {"t": 10}), SAME, 2, ALONE, False),
+        (_apart([SAME] * 2, 0, {"t": 10}, {"u": 10}), SAME, 10, ALONE, False),
+        # What differs so often, and otherwise seldom, is seldom with as many threads as the flag was held against.
+        (_apart([{"a": 48, "b": 2}] * 2, 2, *[{"t": 41, "u": 9}] * 2), {"a": 30}, 22,
+         "4 of 100 executions differed in mode off, so that 0 of 60 in mode on", True),
     ],
-)
-def test_how_rare_it_is_does_not_depend_on_which_came_first(
-    tmp_path: Path, off: list[dict[str, int]], rate: str
+)  # fmt: skip
+def test_what_a_cure_rests_on(
+    tmp_path: Path, off: list[Observation], on: dict[str, int], differing: int, weak: str, further: bool
 ) -> None:
-    """What all others are held against may itself be the odd one."""
-    seen = [*ran(ROW, "off", *off), *ran(ROW, "on", *[{"a": 50}] * len(off))]
-    found = _found(tmp_path, *seen, processes=len(off))
+    """It is told how rare the race was that the flag is thanked for, and whether further executions would tell more."""
+    found = _found(tmp_path, *off, *ran(ROW, "on", *[on] * len(off)), processes=len(off))
 
-    assert found.finding == "fixed_by_mode"
-    assert str(found.weak).startswith(f"{rate} differed in mode off, so that 0 of")
-
-
-def test_what_differs_under_other_thread_counts_alone_is_not_called_cured(tmp_path: Path) -> None:
-    """Within a process or between two: what is held against it was executed where nothing differs."""
-    apart = partial(Group, perturbation="threads=1", executions=10, differing=0)
-    for first, second in [({"t": 8, "u": 2}, {"t": 10}), ({"t": 10}, {"u": 10})]:
-        raced = [
-            replace(seen, groups=(*under(quiet=(50, 0)), apart(digests=digests)))
-            for seen, digests in zip(ran(ROW, "off", *stable()), (first, second), strict=True)
-        ]
-        found = _found(tmp_path, *raced, *ran(ROW, "on", *stable()))
-
-        said = "it differed in mode off under other thread counts alone"
-        assert (found.finding, found.weak) == ("fixed_by_mode", said)
-        assert not any(runs_missing(found, mode) for mode in FURTHER_MODES)
-
-
-def test_other_thread_counts_say_nothing_of_a_cure(tmp_path: Path) -> None:
-    """What differs under them often, and otherwise seldom, is seldom with as many threads as the flag was held against."""
-    apart = Group(perturbation="threads=1", executions=50, differing=9, digests={"t": 41, "u": 9})
-    raced = ran(ROW, "off", *[{"a": 48, "b": 2}] * 2, groups=(*under(quiet=(50, 2)), apart))
-    found = _found(tmp_path, *raced, *ran(ROW, "on", *[{"a": 30}] * 2))
-
-    assert found.off.differing == 2 * (2 + 9)
-    assert str(found.weak).startswith("4 of 100 executions differed in mode off, so that 0 of 60 in mode on")
+    assert (found.finding, found.off.differing) == ("fixed_by_mode", differing)
+    assert str(found.weak).startswith(weak)
+    assert any(runs_missing(found, mode) for mode in FURTHER_MODES) == further
 
 
 def test_recorded_races_that_five_executions_hide_are_marked() -> None:
@@ -528,11 +477,3 @@ def test_findings_and_their_reasons(
 ) -> None:
     """What is said rests on enough executions, and where it is inconclusive the reason tells which mode lacks what."""
     assert finding_of(*cells) == expected  # type: ignore[arg-type]
-
-
-def test_every_verdict_and_finding_has_one_sentence() -> None:
-    """Reports print what each word means."""
-    assert set(VERDICT_MEANING) == set(VERDICTS)
-    assert set(FINDING_MEANING) == set(get_args(Finding))
-    for meaning in (*VERDICT_MEANING.values(), *FINDING_MEANING.values()):
-        assert re.fullmatch(r"\S[^.]*\.", meaning)

@@ -6,7 +6,8 @@ import ctypes
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -21,6 +22,14 @@ def run(command: Sequence[object], **options: Any) -> subprocess.CompletedProces
 def start(command: Sequence[object], **options: Any) -> subprocess.Popen[str]:
     """Start a command as ``subprocess.Popen`` does, tied to this process."""
     return subprocess.Popen([str(word) for word in command], **_tied({"text": True, **options}))
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    """Wait for something that another process does; two minutes are a failure."""
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def _tied(options: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from detmatrix.scanner.cases.catalog import function_named, line_of
 from detmatrix.scanner.cases.known import KnownOp
 from detmatrix.scanner.cases.settings import Plan, asked_for
 from detmatrix.scanner.cli.options import Whole, python_option, refuse_report_name
-from detmatrix.scanner.cli.settings import Architecture, Device, fail_on_option
+from detmatrix.scanner.cli.settings import Device, architecture, fail_on_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
 from detmatrix.scanner.observations.settings import MOST_RUNS
 from detmatrix.scanner.run.progress import progress_for
@@ -42,7 +42,7 @@ FORMS = (*EXPLAINED, "junit", "github")
     help="A function that returns the arguments: a tuple, a dict of keywords, or a single one. Default: no arguments.",
 )
 @click.option("--device", type=Device(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to run.")
-@click.option("--simulate", type=Architecture(), metavar="ARCH",
+@click.option("--simulate", type=architecture, metavar="ARCH",
               help="Simulate a GPU of this architecture, such as sm_80, as scan --simulate does.")  # fmt: skip
 @click.option("--runs", type=Whole(2, MOST_RUNS), metavar="N",
               help="Executions per process. Default: 50, in two processes per mode; with --simulate 8, in one.")  # fmt: skip

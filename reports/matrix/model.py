@@ -21,7 +21,7 @@ from detmatrix.reports.render import grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import selected_rows
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
-from detmatrix.scanner.claims.tables import documented_claims, documented_notes
+from detmatrix.scanner.claims.tables import documented_claims
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.parts import missing_words, parts_of
@@ -334,7 +334,7 @@ def with_notes(claims: tuple[Claim, ...], torch: str) -> tuple[Claim, ...]:
     if any(claim.section == "note" for claim in claims):
         return claims
     try:
-        return (*claims, *documented_notes(torch))
+        return (*claims, *documented_claims(torch, notes=True))
     except UsageError:
         return claims
 

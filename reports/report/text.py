@@ -22,7 +22,7 @@ from detmatrix.scanner.errors import one_line, safe_lines
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.recall import recall_words
+from detmatrix.scanner.verdicts.simulated import recall_words
 from detmatrix.scanner.verdicts.vocabulary import COLUMN_WORDS, FINDING, NO_SIGN, WORST_FIRST
 
 _COLUMN = 9  # of a release, where there are several

@@ -22,11 +22,7 @@ _GROUP = "detmatrix.specs"
 
 
 def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documented",)) -> tuple[OpSpec, ...]:
-    """Return the catalog and its spellings, if they are among the sources, with the specs of the user's files added.
-
-    Raises:
-        UsageError: A file cannot be used, or declares a name that is taken.
-    """
+    """Return the catalog and its spellings, if they are among the sources, and the specs of the user's files; refuse one that cannot be."""
     ours = {"documented": SPECS, "instead": SPELLINGS}
     specs = {spec.name: spec for source, some in ours.items() if source in sources for spec in some}
     for path in spec_files:
@@ -48,10 +44,7 @@ def load_catalog(spec_files: Sequence[str], sources: Sequence[str] = ("documente
 def function_named(function: str, inputs: str | None) -> tuple[str, str]:
     """Return how a function ``FILE.py:FUNCTION`` is named among files of specs, and what its spec is called.
 
-    Its *inputs* are those that another such function returns, if there is one.
-
-    Raises:
-        UsageError: One of them is not written so.
+    Its *inputs* are those that another such function returns, if there is one. What is not written so is refused.
     """
     found = []
     for text in filter(None, (function, inputs)):
@@ -78,10 +71,7 @@ def with_installed(files: Sequence[str]) -> tuple[str, ...]:
     """Return files of specs with those that installed packages bring: the modules of entry points ``detmatrix.specs``.
 
     They are loaded like files of the user's, by the main process and by each worker; another interpreter needs what
-    they import from elsewhere.
-
-    Raises:
-        UsageError: An entry point names no file of Python, or the package around it fails.
+    they import from elsewhere. An entry point that names no file of Python is refused, and so is a package that fails.
     """
     found = list(files)
     if not _may_bring_specs():
@@ -125,10 +115,8 @@ def named_files(named: Sequence[str], recorded: Sequence[str], text: str) -> tup
     """Return the files of specs that may run for a run file: those of the command line, and those of installed packages.
 
     A file of specs is Python, and a run file may come from anyone: what it names is never executed for its sake alone.
-    Digests in it would prove nothing, for whoever writes the one writes the other. *text* says what cannot be done without.
-
-    Raises:
-        UsageError: The run had files of specs, and the command line names none.
+    Digests in it would prove nothing, for whoever writes the one writes the other. Where the run had files of specs and the command
+    line names none, a ``UsageError`` begins with *text*, which says what cannot be done without.
     """
     files = with_installed(named)
     missing = [path for path in recorded if path not in files]
@@ -141,11 +129,7 @@ def named_files(named: Sequence[str], recorded: Sequence[str], text: str) -> tup
 
 
 def choose(patterns: Sequence[str], device: str, specs: Sequence[OpSpec]) -> list[tuple[OpSpec, Planned]]:
-    """Select rows by patterns.
-
-    Raises:
-        UsageError: A pattern matches nothing; near matches are named.
-    """
+    """Select rows by patterns; refuse one that matches nothing, and name near matches."""
     try:
         return select(patterns, device, specs)
     except NoMatchError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +15,7 @@ from msgspec import Struct, convert
 from msgspec.structs import asdict
 
 from detmatrix.opspecs.model import OpSpec
-from detmatrix.opspecs.patterns import OpNames, op_names, ops_of, recorded_names
+from detmatrix.opspecs.patterns import op_names, ops_of, recorded_names
 from detmatrix.opspecs.pytorch.names import names_for
 from detmatrix.opspecs.pytorch.sources import SOURCES, databases
 from detmatrix.opspecs.registry import names_of, selected
@@ -89,17 +90,16 @@ class Planner:
     """Plans the rows of a scan: first those that need no database, then entry by entry."""
 
     def __init__(self, supervisor: WorkerSupervisor, settings: Settings, specs: Sequence[OpSpec]) -> None:
-        """Ask workers for what must be known of specs, and for the names in databases; importing these takes seconds.
-
-        Raises:
-            UsageError: A database cannot be imported.
-            UntrustedScanError: No worker could start.
-        """
+        """Ask workers for what must be known of specs, and for the names in databases; importing these takes seconds, or is refused."""
         self._supervisor = supervisor  # its device is resolved
         self._settings = settings
         self._specs = tuple(self._described(one) if one.described else one for one in specs)
         sources = databases(settings.sources)
         self._names = [op_names(name, source) for source in sources for name in self._entries_of(source)]
+        # The entries of databases that patterns could select, which are enumerated only as they are asked for.
+        ops = [*map(names_of, self._specs), *self._names]
+        meant = {one.name for pattern in settings.patterns for one in ops_of(pattern, ops)}
+        self.wanted = [one for one in self._names if one.name in meant or not settings.patterns]
         self._found: list[OpSpec] = []
 
     def _described(self, spec: OpSpec) -> OpSpec:
@@ -132,41 +132,28 @@ class Planner:
         """Return the rows of the header."""
         return self._rows(self._specs) if self._names else planned_rows(self._settings, self._specs)
 
-    @property
-    def entry_names(self) -> list[str]:
-        """The entries of databases that patterns could select, which are enumerated only as they are asked for."""
-        return [one.name for one in wanted(self._settings.patterns, self._names, self._specs)]
-
     def enumerated(
         self, tell: Tell, known: Collection[str] = ()
     ) -> Iterator[tuple[EntrySpec, EnumeratedEntry]]:
         """Yield the entries that patterns could select, but for *known* ones, as specs with the rows that they do, as workers answer."""
-        settings = self._settings
-        asked = [one for one in wanted(settings.patterns, self._names, self._specs) if one.name not in known]
+        asked = [one for one in self.wanted if one.name not in known]
         for one, answer in zip(asked, self._answers([one.name for one in asked], tell), strict=True):
-            common: dict[str, Any] = {
-                "family": one.family,
-                "spec": one.name,
-                "op": answer.op,
-                "why": answer.why,
-            }
-            common |= {"source": one.family, "device": settings.device, "documented": names_for(one.name)}
-            spec = entry_spec([Row(**common, **asdict(row)) for row in answer.rows])
+            source, device = convert(one.family, Source), self._settings.device
+            told: dict[str, Any] = {"spec": one.name, "op": answer.op, "why": answer.why, "family": source}
+            told |= {"source": source, "device": device, "documented": names_for(one.name)}
+            spec = entry_spec([Row(**told, **asdict(row)) for row in answer.rows])
             self._found.append(spec)
-            taken = {(row.dtype, row.case, row.provoked) for row in answer.rows}
-            enlarged = sum(provoked == "enlarged" for _, _, provoked in taken)
-            yield (
-                spec,
-                EnumeratedEntry(
-                    source=convert(one.family, Source),
-                    spec=one.name,
-                    rows=self._rows([spec]),
-                    samples=answer.samples,
-                    taken=len(taken) - enlarged,
-                    enlarged=enlarged,
-                    refused=answer.refused,
-                ),
+            taken = Counter(kind for *_, kind in {(row.dtype, row.case, row.provoked) for row in answer.rows})
+            entry = EnumeratedEntry(
+                source=source,
+                spec=one.name,
+                rows=self._rows([spec]),
+                samples=answer.samples,
+                taken=taken.total() - taken["enlarged"],
+                enlarged=taken["enlarged"],
+                refused=answer.refused,
             )
+            yield spec, entry
 
     def _answers(self, names: Sequence[str], tell: Tell) -> Iterator[_Entry]:
         """Yield what workers answer for entries, in the order of the names.
@@ -221,15 +208,6 @@ def listed(
             supervisor.retire()
 
 
-def wanted(patterns: Sequence[str], names: Sequence[OpNames], specs: Sequence[OpSpec]) -> list[OpNames]:
-    """Return the entries that patterns could select; all of them without a pattern."""
-    if not patterns:
-        return list(names)
-    ops = [*map(names_of, specs), *names]
-    found = {one.name for pattern in patterns for one in ops_of(pattern, ops)}
-    return [one for one in names if one.name in found]
-
-
 def _entry(supervisor: WorkerSupervisor, name: str, options: dict[str, Any]) -> _Entry:
     """Return the rows of one entry; fewer if trying its samples ends workers, and at least one that says so."""
     for trial in (True, False):
@@ -248,10 +226,7 @@ def with_databases(
     """Return the sources with those databases that patterns name and no spec that is at hand does.
 
     Which database has an op is known from the names recorded; whether the torch at hand has it, that alone knows. No other
-    source is scanned if the user *said* which.
-
-    Raises:
-        UsageError: A pattern names an entry of a source that was left out; says which one to add.
+    source is scanned if the user *said* which; a pattern that names an entry of one is refused with what to add.
     """
     ops = [*map(names_of, specs), *(one for one in recorded_names() if one.family in sources)]
     found = set(sources)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.patterns import OpNames, called, near, op_names, ops_of, recorded_names, rows_of
-from detmatrix.opspecs.registry import names_of
+from detmatrix.opspecs.registry import SPECS, names_of
 from detmatrix.opspecs.spellings import SPELLINGS, Code, code_of
 from detmatrix.scanner.cases.catalog import load_catalog, with_installed
 from detmatrix.scanner.errors import UsageError
@@ -44,10 +44,8 @@ def spellings_of(specs: Collection[str]) -> Iterator[tuple[OpSpec, Code]]:
 def op_called(typed: str, rows: Iterable[Row], targets: Iterable[str]) -> KnownOp:
     """Return the op that a name means, of the catalog, databases, scanned rows and the *targets* of documented lists.
 
-    It is typed as its user knows it, or as a row in reports: ``"torch.take:collisions:backward:float32"``.
-
-    Raises:
-        UsageError: No op is called so, or several are.
+    It is typed as its user knows it, or as a row in reports: ``"torch.take:collisions:backward:float32"``. A name that no op has,
+    or several have, is refused.
     """
     op, *of_row = typed.rsplit(":", _IN_ROW)
     typed = op if len(of_row) == _IN_ROW else typed
@@ -104,11 +102,7 @@ def names_of_row(row: Row) -> OpNames:
 def selected_rows(
     patterns: Sequence[str], rows: Sequence[Row], where: str, scanned: Sequence[Row] = ()
 ) -> set[str]:
-    """Return the ids of the rows that patterns select; *scanned* is what there is besides.
-
-    Raises:
-        UsageError: A pattern selects nothing, which *where* begins to say; near matches are named.
-    """
+    """Return the ids of the rows that patterns select; *where* begins to say that one selects nothing, *scanned* is what there is besides."""
     # A row is planned once for each run that has it.
     named = list(dict.fromkeys((names_of_row(row), row.id) for row in rows))
     found: set[str] = set()
@@ -118,15 +112,8 @@ def selected_rows(
             close = near(pattern, named)
             hint = f"did you mean {' or '.join(close)}?" if close else "detmatrix report shows what there is"
             there = [*(op for op, _ in named), *map(names_of_row, scanned)]
-            if not ops_of(pattern, there) and ops_of(pattern, _known()):
+            if not ops_of(pattern, there) and ops_of(pattern, [*map(names_of, SPECS), *recorded_names()]):
                 hint = "that is an op which was not scanned here"
             raise UsageError(f"{where} {pattern!r}; {hint}")
         found |= matching
     return found
-
-
-def _known() -> list[OpNames]:
-    """Return the ops of the catalog and of PyTorch's databases."""
-    from detmatrix.opspecs.registry import SPECS, names_of  # noqa: PLC0415 - only a name that selects nothing needs it
-
-    return [*map(names_of, SPECS), *recorded_names()]

@@ -65,24 +65,18 @@ def known_rows(device: str, specs: Sequence[OpSpec]) -> tuple[Row, ...]:
 
 
 def rows_of(selection: Iterable[tuple[OpSpec, Planned]], settings: Settings) -> tuple[Row, ...]:
-    """Return what was selected as rows, without those that somebody has to ask for unless somebody did."""
+    """Return what was selected as rows, without those that somebody has to ask for unless somebody did.
+
+    A row says of itself that it is compiled: a file that continues a scan, or that measures some rows again, plans a part of the
+    rows, and compiles of these what the whole scan did. Unless all are asked for it is one row of each op in each direction, the
+    first that provokes a difference, since of an innocent one little can be learnt.
+    """
     requested = bool(settings.patterns) or "batch" in settings.invariance
-    rows = (
+    rows = tuple(
         row_of(spec, planned, settings.device)
         for spec, planned in selection
         if requested or not spec.cases[planned.case].on_request
     )
-    return with_compiled(rows, settings)
-
-
-def with_compiled(planned: Iterable[Row], settings: Settings) -> tuple[Row, ...]:
-    """Return the rows of some ops, all that are planned of each, with those marked that are compiled.
-
-    A row says of itself that it is: a file that continues a scan, or that measures some rows again, plans a part of the rows, and
-    compiles of these what the whole scan did. Unless all are asked for it is one row of each op in each direction, the first that
-    provokes a difference, since of an innocent one little can be learnt.
-    """
-    rows = tuple(planned)
     if not any(MODE_TABLE[mode].compiles for mode in settings.modes):
         return rows
     chosen: dict[tuple[str, str], Row] = {}
@@ -125,11 +119,7 @@ def row_of(spec: OpSpec, planned: Planned, device: str) -> Row:
 
 
 def divided(groups: Sequence[str], shards: int) -> dict[str, int]:
-    """Return the shard that observes each group of rows: each has every Nth group, in planned order.
-
-    Raises:
-        UsageError: A shard would have no group.
-    """
+    """Return the shard that observes each group of rows, every Nth in planned order; refuse more shards than there are groups."""
     if shards > max(len(groups), 1):
         are = "is" if len(groups) == 1 else "are"
         raise UsageError(

@@ -72,8 +72,7 @@ def asked_for(**said: Any) -> Settings:
 def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
     """Return the settings of a new scan on *device* (``"cpu"``, ``"cuda:N"``), with so many workers unless asked.
 
-    Raises:
-        UsageError: A perturbation, or what invariance is asked of, does not exist on the device.
+    A perturbation or a property that does not exist there is refused.
     """
     for name in asked.perturb:
         if device != "cpu" and PERTURBATIONS[name].cpu_alone:
@@ -82,20 +81,15 @@ def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
         raise UsageError(
             f"--invariance: threads are those of a CPU, and the device is {device}; leave them out"
         )
+    lacks = {} if device == "cpu" else ACCELERATORS[kind_of(device)].lacks
     return msgspec.structs.replace(
         asked,
         device=device,
-        perturb=_known(asked.perturb, device),
+        perturb=tuple(name for name in asked.perturb if name not in lacks) or ("quiet",),
         workers=asked.workers or workers,
         modes=tuple(mode for mode in asked.modes if mode in (*CHOSEN_MODES, *modes_on(device))),
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,
     )
-
-
-def _known(names: tuple[str, ...], device: str) -> tuple[str, ...]:
-    """Leave out the perturbations that a device cannot have."""
-    lacks = {} if device == "cpu" else ACCELERATORS[kind_of(device)].lacks
-    return tuple(name for name in names if name not in lacks) or ("quiet",)
 
 
 def ordered(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -144,21 +144,8 @@ def documented_versions() -> tuple[str, ...]:
     return tuple(sorted((path.stem for path in DATA.glob("*.json")), key=versions.key))
 
 
-def documented_claims(version: str) -> tuple[Claim, ...]:
-    """Return the tabled bullets of a torch release; for want of it, those of the latest of that minor.
-
-    Raises:
-        UsageError: There is no table for it, or it cannot be read.
-    """
-    return tuple(claim for claim in _tabled(version) if claim.section != "note")
-
-
-def documented_notes(version: str) -> tuple[Claim, ...]:
-    """Return the tabled notes of a release, as ``documented_claims`` does bullets."""
-    return tuple(claim for claim in _tabled(version) if claim.section == "note")
-
-
-def _tabled(version: str) -> tuple[Claim, ...]:
+def documented_claims(version: str, *, notes: bool = False) -> tuple[Claim, ...]:
+    """Return the tabled bullets of a torch release, or its notes; for want of it those of the latest of that minor, or refuse it."""
     known = documented_versions()
     same = [name for name in known if name == versions.release(version)]
     same = same or [name for name in known if versions.minor(name) == versions.minor(version)]
@@ -169,17 +156,14 @@ def _tabled(version: str) -> tuple[Claim, ...]:
         )
     path = DATA / f"{same[-1]}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ClaimTable).claims
+        table = msgspec.json.decode(path.read_bytes(), type=ClaimTable)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); restore the file") from error
+    return tuple(claim for claim in table.claims if (claim.section == "note") == notes)
 
 
 def docstring_of_wheel(path: Path) -> str:
-    """Return the docstring of ``use_deterministic_algorithms`` in a torch wheel, executing nothing of it.
-
-    Raises:
-        UsageError: The file is no torch wheel, or has no such function.
-    """
+    """Return the docstring of ``use_deterministic_algorithms`` in a torch wheel, executing nothing; refuse any other file."""
     try:
         with zipfile.ZipFile(path) as wheel:
             module = ast.parse(wheel.read("torch/__init__.py"))

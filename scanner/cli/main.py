@@ -34,36 +34,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scan": ("scanner.cli.scan:command", "Run ops again and again under both modes; write a run file."),
     "merge": ("scanner.cli.merge:command", "Join run files that hold shards of one plan."),
     "check": ("reports.cli.check:check", "Run one function of yours again and again: FILE.py:FUNCTION."),
-    "locate": (
-        "reports.locate:locate",
-        "Run your program; say which of its ops are not reproducible, and where.",
-    ),
-    "env": (
-        "reports.locate:env",
-        "Say what is set that decides whether bits repeat, and what to write instead.",
-    ),
+    "locate": ("reports.locate:locate", "Run your program; say which of its ops are not reproducible, and where."),
+    "env": ("reports.locate:env", "Say what is set that decides whether bits repeat, and what to write instead."),
     "report": ("reports.cli.report:report", "Render run files as text, Markdown, HTML, CSV or JSON."),
-    "explain": (
-        "reports.explain:explain",
-        "Say all that is known of one op: documented, measured, why, what to do.",
-    ),
-    "libraries": (
-        "reports.libraries:libraries",
-        "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured.",
-    ),
-    "repro": (
-        "scanner.cli.repro:command",
-        "Write a script that needs only torch and shows what a row showed.",
-    ),
+    "explain": ("reports.explain:explain", "Say all that is known of one op: documented, measured, why, what to do."),
+    "libraries": ("reports.libraries:libraries", "Say what cuDNN, cuBLAS, MKL and others document: documented, not measured."),
+    "repro": ("scanner.cli.repro:command", "Write a script that needs only torch and shows what a row showed."),
     "docs": ("reports.cli.docs:docs", "Check the documented lists against run files, and regenerate them."),
     "coverage": ("reports.coverage:coverage", "Which of PyTorch's overloads the rows of run files reach."),
-    "cudnn": (
-        "reports.cudnn:cudnn",
-        "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured.",
-    ),
+    "cudnn": ("reports.cudnn:cudnn", "Which engines of cuDNN are nondeterministic, without a GPU: expected, not measured."),
     "compare": ("reports.compare.page:command", "Compare runs: what improved, regressed, changed."),
     "site": ("reports.site:command", "Make a folder of web pages of run files, with a page for each op."),
-}
+}  # fmt: skip
 
 
 # What shows a scan that has ended: the scanner itself knows no reports.
@@ -185,11 +167,7 @@ def defaults_file() -> Path | None:
 
 
 def defaults_of(path: Path, name: str, command: click.Command, commands: Collection[str]) -> dict[str, Any]:
-    """Return the defaults of a command by the names of its parameters.
-
-    Raises:
-        UsageError: The file cannot be read, or names what there is not or what it must not name.
-    """
+    """Return the defaults of a command by the names of its parameters; refuse names that there are not, and those it must not name."""
     tables = _tables(path)
     for other, table in tables.items():
         if not isinstance(table, dict) and other not in commands:

@@ -49,11 +49,7 @@ def format_option(forms: Iterable[str], text: str, default: str = "md") -> Calla
 
 
 def form_of(form: str | None, output: str | None, forms: Iterable[str], default: str = "md") -> str:
-    """Return the format to write: the one asked for, or else what the file's name ends in, or else the default.
-
-    Raises:
-        UsageError: The name ends in a format that the command does not write.
-    """
+    """Return the format asked for, else that of the file's ending, else the default; refuse an ending that the command does not write."""
     ending = "" if output is None else _ending(output)
     if form is not None or ending not in (*_FORMS, *_FOREIGN):
         return form or default
@@ -152,17 +148,10 @@ class Names(ParamType):
         return self._arranged(names)
 
 
-def ordered_by(known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    """Return what puts names into the order of their table; ``all`` is all of them."""
-    return lambda names: tuple(name for name in known if name in names or "all" in names)
-
-
-def sources() -> Names:
-    """Return the type of names of sources of specs."""
-    return Names(
-        "source",
-        (*SOURCES, "all"),
-        lambda names: tuple(
-            one for one in SOURCES if one in names or ("all" in names and one not in ("gradgrad", "instead"))
-        ),
-    )
+source_names = Names(
+    "source",
+    (*SOURCES, "all"),
+    lambda names: tuple(
+        one for one in SOURCES if one in names or ("all" in names and one not in ("gradgrad", "instead"))
+    ),
+)

@@ -57,40 +57,17 @@ def _shard(value: str) -> Shard:
 @click.command(name="scan")
 @patterns_argument
 @settings_options
-@click.option(
-    "--python",
-    default=sys.executable,
-    metavar="PATH",
-    help="The interpreter whose torch is scanned; it needs only torch. Default: this one, with --ray the one that Ray has.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="RUN.jsonl",
-    help=f"The run file. Default: {DEFAULT_OUTPUT}, or detmatrix-I-of-N.jsonl with --shard.",
-)
-@click.option(
-    "--shard",
-    type=_shard,
-    metavar="I/N",
-    help="Scan only shard I of N: every Nth op, so that N machines share the work. detmatrix merge joins their run files.",
-)
-@click.option(
-    "--ray",
-    type=_address,
-    is_flag=False,
-    flag_value="local",
-    metavar="[ADDRESS]",
-    help="Scan the shards on a Ray cluster, and merge them. ADDRESS is HOST:PORT or auto; without it Ray is started on this "
-    "machine.",
-)
-@click.option(
-    "--shards",
-    type=Whole(1, MOST_SHARDS),
-    metavar="N",
-    help="With --ray: divide the ops among N shards. Default: as many as nodes or GPUs scan side by side.",
-)
+@click.option("--python", default=sys.executable, metavar="PATH",
+              help="The interpreter whose torch is scanned; it needs only torch. Default: this one, with --ray the one that Ray has.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="RUN.jsonl",
+              help=f"The run file. Default: {DEFAULT_OUTPUT}, or detmatrix-I-of-N.jsonl with --shard.")  # fmt: skip
+@click.option("--shard", type=_shard, metavar="I/N",
+              help="Scan only shard I of N: every Nth op, so that N machines share the work. detmatrix merge joins their run files.")  # fmt: skip
+@click.option("--ray", type=_address, is_flag=False, flag_value="local", metavar="[ADDRESS]",
+              help="Scan the shards on a Ray cluster, and merge them. ADDRESS is HOST:PORT or auto; without it Ray is started on this "
+              "machine.")  # fmt: skip
+@click.option("--shards", type=Whole(1, MOST_SHARDS), metavar="N",
+              help="With --ray: divide the ops among N shards. Default: as many as nodes or GPUs scan side by side.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the unfinished scan in the run file.")
 @click.option("--force", is_flag=True, help="Overwrite whatever the run file holds.")
 @fail_on_option

@@ -11,7 +11,7 @@ import click
 
 from detmatrix.scanner.accelerators import MEASURED
 from detmatrix.scanner.cases.settings import DTYPES, ordered
-from detmatrix.scanner.cli.options import Names, ParamType, Whole, ordered_by, sources
+from detmatrix.scanner.cli.options import Names, ParamType, Whole, source_names
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
 from detmatrix.scanner.observations.settings import SETTINGS, Setting, Settings
@@ -39,16 +39,11 @@ class Device(ParamType):
         )
 
 
-class Architecture(ParamType):
-    """An architecture of a GPU, ``sm_80``."""
-
-    name = "architecture"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse anything else before a worker starts."""
-        if re.fullmatch(r"sm_[0-9]{2,3}", str(value)) is None:
-            self.fail(f"{value!r} is not an architecture; give one such as sm_80", param, ctx)
-        return str(value)
+def architecture(value: str) -> str:
+    """Return an architecture of a GPU; refuse anything else before a worker starts."""
+    if re.fullmatch(r"sm_[0-9]{2,3}", value) is None:
+        raise click.BadParameter(f"{value!r} is not an architecture; give one such as sm_80")
+    return value
 
 
 class Finite(click.FloatRange):
@@ -71,30 +66,26 @@ FINDINGS_HELP = (
     + f"; of weak evidence {', '.join(DOUBTS)}"
 )
 fail_on_option = click.option(
-    "--fail-on",
-    type=Names("finding", FINDING_WORDS),
-    metavar="FINDING,...",
+    "--fail-on", type=Names("finding", FINDING_WORDS), metavar="FINDING,...",
     help=f"Exit 1 when a row has one of these findings, or when nothing was settled, and say in a line which rows of which "
     f"ops: {FINDINGS_HELP}.",
-)
-
+)  # fmt: skip
 except_option = click.option(
-    "--except",
-    "excepted",
-    metavar="PATTERN",
-    multiple=True,
+    "--except", "excepted", metavar="PATTERN", multiple=True,
     help="With --fail-on: rows that PATTERN selects do not fail; their findings are known and allowed. May be given more than once.",
-)
+)  # fmt: skip
 
 # Of the settings that are neither numbers nor switches.
 TYPES: dict[str, Any] = {
     "device": Device(),
-    "simulate": Architecture(),
+    "simulate": architecture,
     "perturb": Names("perturbation", OFFERED, ordered),
     "modes": Names("mode", (*MODES, *OFFERED_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
-    "sources": sources(),
+    "sources": source_names,
     "dtypes": Names("dtype", (*DTYPES, "all")),
-    "invariance": Names("property", PROPERTIES, ordered_by(PROPERTIES)),
+    "invariance": Names(
+        "property", PROPERTIES, lambda names: tuple(name for name in PROPERTIES if name in names)
+    ),
 }
 
 

@@ -71,11 +71,7 @@ class Check:
         return RunFileError(f"{self._path}, line {number}: {text}; restore the file")
 
     def plan(self, number: int, entry: EnumeratedEntry) -> None:
-        """Add the rows of an entry, which stands before whatever was observed.
-
-        Raises:
-            RunFileError: It stands elsewhere, or belongs to another shard or op.
-        """
+        """Add the rows of an entry; refuse one that stands behind what was observed, or belongs to another shard or op."""
         if any(row.spec != entry.spec for row in entry.rows):
             text = "has rows of another op"
         elif self._seen or self._sentinels:
@@ -98,11 +94,7 @@ class Check:
             self._rows += 1
 
     def place(self, number: int, record: Placed) -> None:
-        """Check one line.
-
-        Raises:
-            RunFileError: No scan with these settings has written it there.
-        """
+        """Refuse a line that no scan with these settings has written there."""
         row = self._planned.get(record.key) if isinstance(record, OfRow) else None
         known = row is not None and row >= 0
         of_row = ":".join(record.key) if isinstance(record, OfRow) else ""

@@ -32,10 +32,8 @@ def readable(
 ) -> Iterator[IO[bytes]]:
     """Open a file, decompressed if it is gzip's by its first bytes; what goes wrong until it is closed is told.
 
-    With *cut* a compressed file may end early: what then stands in it can be read, and ends in an ``EOFError``.
-
-    Raises:
-        DetmatrixError: As *failure*: the file cannot be opened or read.
+    With *cut* a compressed file may end early: what then stands in it can be read, and ends in an ``EOFError``. Whatever else
+    fails is raised as *failure*.
     """
     try:
         with open(path, "rb", opener=_at_once) as plain:
@@ -141,11 +139,7 @@ class RecordKind(NamedTuple):
 
 
 def read_record(path: str | Path, type_: type[Recorded], about: RecordKind) -> Recorded:
-    """Read a file that is one JSON object; one that gzip compressed is unpacked.
-
-    Raises:
-        DetmatrixError: As *about.failure*: the file cannot be read, is none of its kind, is damaged, or newer.
-    """
+    """Read a file that is one JSON object, plain or compressed; what is none of its kind, damaged or newer is an *about.failure*."""
     failure, theirs = about.failure, f"give a file that {about.writer} wrote"
     with readable(Path(path), about.writer, failure) as file:
         data = file.read(about.most + 1)

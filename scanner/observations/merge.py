@@ -39,7 +39,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.runfile import Line, RunReader, Shared
 from detmatrix.scanner.observations.settings import SETTINGS, written
-from detmatrix.scanner.observations.writer import cannot_write, encode
+from detmatrix.scanner.observations.writer import encode
 
 # Lines that are of one part.
 _Placed = Observation | Sentinel | Distrust | Cost | Dispatch | Invariance
@@ -49,7 +49,6 @@ class _Source:
     """A file to be merged: what it plans, and its lines."""
 
     def __init__(self, path: Path, shared: Shared) -> None:
-        """Take in what the file plans."""
         reader = RunReader(path)
         self.path = path
         self.header = header = reader.header
@@ -80,15 +79,9 @@ class _Source:
 
 
 def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
-    """Join run files of the shards of one plan.
+    """Return the header, what is missing of the plan in words, and the lines of the merged file, which are read as they are asked for.
 
-    Returns:
-        The header, what is missing of the plan in words, and the lines of the merged file, which are read from the files as
-        they are asked for.
-
-    Raises:
-        RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, or two are of one shard.
+    Files that are not of one plan are refused, and so are two of one shard.
     """
     shared = Shared()
     sources: dict[int, _Source] = {}
@@ -112,8 +105,10 @@ def merge(paths: Sequence[Path]) -> tuple[Header, str, Iterator[Line]]:
 def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str]]:
     """Merge run files into a file beside *path*, compressed if that ends in ``.gz``, which goes in the end unless it is renamed.
 
-    Yields:
-        The file, and what is missing of the plan in words.
+    It is yielded with what is missing of the plan in words.
+
+    Raises:
+        OSError: The folder cannot be written.
     """
     header, missing, lines = merge(paths)
     beside = Path(os.path.realpath(path)).with_name(f".detmatrix-{secrets.token_hex(8)}.part")
@@ -129,24 +124,6 @@ def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
-
-
-def write_merged(paths: Sequence[Path], path: Path) -> str:
-    """Merge run files into *path*; a failure leaves what was there before.
-
-    Returns:
-        What is missing of the plan, in words.
-
-    Raises:
-        RunFileError: A file cannot be read, or is damaged.
-        UsageError: The files are not of one plan, or the place cannot be written.
-    """
-    try:
-        with merged_beside(paths, path) as (beside, missing):
-            beside.replace(os.path.realpath(path))
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return missing
 
 
 class _Merger:

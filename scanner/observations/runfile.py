@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     header: Header
     observations: tuple[Observation, ...]  # of the planned rows
     closing: Closing | None  # None: the scan did not finish
-    end: int  # bytes up to the end of the last whole line
+    end: int = 0  # bytes up to the end of the last whole line of its file
     controls: tuple[Observation, ...] = ()  # of the controls
     sentinels: tuple[Sentinel, ...] = ()
     costs: tuple[Cost, ...] = ()
@@ -85,7 +85,7 @@ class RunReader:
                 f"{path}: not a detmatrix run file (no whole line in it); give a file that scan wrote"
             )
         _check_format(self._path, opening)
-        header = _decode(self._path, 1, opening)
+        header = self.decode(1, opening)
         if not isinstance(header, Header):
             raise RunFileError(
                 f"{path}, line 1: a run file starts with its header; give a file that scan wrote"
@@ -103,15 +103,15 @@ class RunReader:
             yield number, line
 
     def decode(self, number: int, line: bytes) -> Line:
-        """Return the record that a line holds."""
-        return _decode(self._path, number, line)
+        """Return the record that a line holds; an error names the line and the path of the field."""
+        try:
+            return _DECODER.decode(line)
+        except UNDECODABLE as error:
+            text = "restore the file, or cut it before this line and scan --resume"
+            raise RunFileError(f"{self._path}, line {number}: {error}; {text}") from error
 
     def records(self) -> Iterator[Line]:
-        """Yield the records behind the header.
-
-        Raises:
-            RunFileError: A line is damaged. The message names it and the path of the field.
-        """
+        """Yield the records behind the header; a line that no scan has written there is refused."""
         found: Counter[type] = Counter()
         closed = False
         for number, line in self.lines():
@@ -141,15 +141,15 @@ def read_run(path: str | Path) -> Run:
     """Read a run file; a torn last line is left out, as is everything a crash did not get to write.
 
     Raises:
-        RunFileError: The file cannot be read, is not a run file, is damaged, or has a newer format. The
-            message names the line and the path of the field.
+        RunFileError: It is no run file, damaged, or of a newer format; names the line and the path of the field.
     """
     reader = RunReader(path)
-    return run_of(str(path), reader.header, reader.records(), lambda: reader.end)
+    run = run_of(str(path), reader.header, reader.records())
+    return replace(run, end=reader.end)
 
 
-def run_of(path: str, header: Header, records: Iterable[Line], end: Callable[[], int] = lambda: 0) -> Run:
-    """Return the run that a header makes with the records behind it; *end* tells how many bytes these were when all are taken."""
+def run_of(path: str, header: Header, records: Iterable[Line]) -> Run:
+    """Return the run that a header makes with the records behind it."""
     shared = Shared()
     shared.plan((*header.planned, *header.controls))
     found: defaultdict[type, list[Any]] = defaultdict(list)
@@ -170,7 +170,6 @@ def run_of(path: str, header: Header, records: Iterable[Line], end: Callable[[],
         header=header,
         observations=_believed(header, observed, distrust),
         closing=next(iter(found[Closing]), None),
-        end=end(),
         controls=tuple(one for one in found[Observation] if one.key in of_controls),
         sentinels=tuple(found[Sentinel]),
         costs=tuple(found[Cost]),
@@ -281,12 +280,3 @@ def _check_format(path: str, line: bytes) -> None:
     refuse_newer(path, "run file format", opening.format, FORMAT, RunFileError)
     if opening.format < 1:
         raise RunFileError(f"{path}, line 1: no such run file format: {opening.format} - at `$.format`")
-
-
-def _decode(path: str, number: int, line: bytes) -> Line:
-    try:
-        return _DECODER.decode(line)
-    except UNDECODABLE as error:
-        raise RunFileError(
-            f"{path}, line {number}: {error}; restore the file, or cut it before this line and scan --resume"
-        ) from error

@@ -33,11 +33,7 @@ class RunWriter:
     """Appends whole lines to a run file; a line that could not be written whole is taken back."""
 
     def __init__(self, path: Path) -> None:
-        """Open and lock *path*, creating it if need be; nothing in it changes before ``begin``.
-
-        Raises:
-            UsageError: The file cannot be written or appended to, or another scan is writing it.
-        """
+        """Open and lock *path*, creating it if need be; nothing in it changes before ``begin``. Refuse what another scan is writing."""
         if path.suffix == ".gz":
             raise UsageError(
                 f"{path}: a scan writes plain run files; choose a name without .gz, compress it later"
@@ -57,11 +53,7 @@ class RunWriter:
         self._lost = False  # whether what has its name now is another's
 
     def set_aside(self) -> Path:
-        """Keep what the file holds under another name, that with the next free number, and go on with an empty file.
-
-        Raises:
-            UsageError: The folder cannot be written.
-        """
+        """Keep what the file holds under another name, that with the next free number, and go on with an empty file."""
         # Not the link that leads to it.
         target = Path(os.path.realpath(self._path))
         named = (target.with_name(f"{target.name}.{number}") for number in itertools.count(1))
@@ -76,11 +68,7 @@ class RunWriter:
         return kept
 
     def begin(self, keep: int) -> None:
-        """Drop all but the first *keep* bytes; what follows is appended there.
-
-        Raises:
-            UsageError: The file cannot be written.
-        """
+        """Drop all but the first *keep* bytes; what follows is appended there."""
         try:
             os.ftruncate(self._file, keep)
             os.lseek(self._file, 0, os.SEEK_END)
@@ -94,11 +82,7 @@ class RunWriter:
         self._lost = True
 
     def write(self, record: Line) -> None:
-        """Append one record.
-
-        Raises:
-            UsageError: The disk is full or gone; the file is valid up to its last whole line.
-        """
+        """Append one record; where the disk is full or gone, the file is valid up to its last whole line."""
         line = encode(record) + b"\n"
         end = self._end or 0
         self.check()
@@ -118,11 +102,7 @@ class RunWriter:
         self._end = end + len(line)
 
     def check(self) -> None:
-        """Refuse to go on if the file is another one by now, or holds other than what was written.
-
-        Raises:
-            UsageError: It was removed, replaced, cut or written to; what this scan saw would be lost, or told of another.
-        """
+        """Refuse to go on if the file is another one by now, or holds other than what was written: what this scan saw would be lost."""
         mine = os.fstat(self._file)
         try:
             there = self._path.stat()

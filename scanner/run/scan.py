@@ -38,12 +38,13 @@ from detmatrix.scanner.observations.records import (
     Cost,
     Dispatch,
     Distrust,
+    EnumeratedEntry,
     Header,
     Invariance,
     Mode,
     Row,
 )
-from detmatrix.scanner.observations.runfile import Line, Run, read_run, run_of
+from detmatrix.scanner.observations.runfile import Line, Run, RunReader, run_of
 from detmatrix.scanner.observations.versions import minor
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.processes.environment import (
@@ -132,7 +133,7 @@ class _Scan:
         )
         self._passes: Shares
         self._workers = contextlib.ExitStack()  # that are stopped in the end
-        self._lines: list[Line] = []  # behind the plan, those of an interrupted scan included
+        self._lines: list[Line]  # behind the plan, those of an interrupted scan included
         self._controlled: int | None = None  # which worker has answered the controls of invariance
 
     def run(self, writer: RunWriter) -> Run:
@@ -216,7 +217,7 @@ class _Scan:
                 self._progress.note(f"modes {', '.join(modes)}: not run, {why}")
         self._planner = Planner(self._supervisor, settings, self._specs)
         rows = self._planner.first()
-        groups = list(dict.fromkeys((*(row.spec for row in rows), *self._planner.entry_names)))
+        groups = list(dict.fromkeys([*(row.spec for row in rows), *(it.name for it in self._planner.wanted)]))
         shard_of = divided(groups, shard.total)
         header = Header(
             format=FORMAT,
@@ -257,20 +258,14 @@ class _Scan:
                 self._writer.begin(0)
                 raise
         # A plan that cannot be read is told before anything is measured, not behind it.
-        self._header = read_run(self._plan.output).header
+        reader = RunReader(self._plan.output)
+        lines = [*reader.records()]
+        planned = run_of(str(self._plan.output), reader.header, lines)
+        self._header = planned.header
+        self._lines = [line for line in lines if not isinstance(line, EnumeratedEntry)]
         self._passes = Shares(self._header, self._supervisor, self._progress, self._write)
         self._workers.callback(self._passes.retire)
-        if (begun := self._begun) is not None:
-            self._passes.recall(begun)
-            self._lines += (
-                *begun.observations,
-                *begun.controls,
-                *begun.sentinels,
-                *begun.costs,
-                *begun.dispatches,
-            )
-            self._lines += (*begun.invariances, *(Distrust(reason=text) for text in begun.distrust))
-            self._lines += [begun.kernels] if begun.kernels else []
+        self._passes.recall(planned)
         return self._header
 
     def _write(self, record: Line) -> None:

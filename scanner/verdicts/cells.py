@@ -283,27 +283,13 @@ class Cell(Struct, frozen=True, kw_only=True):
 
 
 def row_cell(observations: Sequence[Observation], missing: str, row: Row) -> Cell:
-    """Return the cell of a row in one mode; *missing* says why there are no observations, if there are none."""
-    return cell_of(observations, missing, constant=row.may_be_blank, strict=not row.provoked)
-
-
-def cell_of(
-    observations: Sequence[Observation],
-    missing: str = "not reached by the scan",
-    *,
-    constant: str = "",
-    strict: bool = True,
-) -> Cell:
-    """Join what the processes of one mode observed of one row, in any order; *missing* is the reason where there is nothing.
-
-    A result may hold no information if *constant* says why; *strict* asks of each output that it holds some if not all hold none.
-    """
+    """Join what the processes of one mode observed of a row, in any order; *missing* is the reason where there is nothing."""
     if not observations:
         return _absent(missing)
     ordered = sorted(observations, key=lambda observation: observation.process)
     firsts = [(one.first_differing, one.process) for one in ordered if one.first_differing is not None]
     return replace(
-        _judged(ordered, constant, strict=strict),
+        _judged(ordered, row),
         seconds=sum(observation.seconds for observation in ordered),
         outputs=_outputs(ordered),
         seeded=any(observation.seeded for observation in ordered),
@@ -340,7 +326,7 @@ def _outputs(observations: Iterable[Observation]) -> tuple[Output, ...]:
     return tuple(outputs.values())
 
 
-def _judged(ordered: Sequence[Observation], constant: str, *, strict: bool) -> Cell:
+def _judged(ordered: Sequence[Observation], row: Row) -> Cell:
     """Return the verdict of the processes of one mode, and what it rests on."""
     if len({observation.inputs_digest for observation in ordered} - {None}) > 1:
         return Cell(verdict="error", reason="the inputs differed between processes")
@@ -349,7 +335,7 @@ def _judged(ordered: Sequence[Observation], constant: str, *, strict: bool) -> C
     failed = [observation for observation in ordered if observation.outcome != "ran"]
     compiled = _least([observation.compiled for observation in ordered if observation.compiled])
     if not failed:
-        return replace(_compared(ordered, constant, strict=strict), compiled=compiled, simulated=simulation)
+        return replace(_compared(ordered, row), compiled=compiled, simulated=simulation)
     verdict, alert, reason = _failure(failed[0])
     if len({_failure(observation)[:2] for observation in failed}) > 1 or len(failed) < len(ordered):
         text = "; ".join(
@@ -386,7 +372,7 @@ def _absent(missing: str) -> Cell:
     return Cell(verdict="not_run", reason=missing)
 
 
-def _compared(ordered: Sequence[Observation], constant: str, *, strict: bool) -> Cell:
+def _compared(ordered: Sequence[Observation], row: Row) -> Cell:
     """Return the verdict of processes that all ran: one set of outputs for the mode.
 
     Executions with another thread count are a set of their own, since other bits are no nondeterminism there.
@@ -411,10 +397,11 @@ def _compared(ordered: Sequence[Observation], constant: str, *, strict: bool) ->
     }
     runs += sum(outputs.total() for outputs in apart.values())
     differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
-    blank, part = ordered[0].blank, ordered[0].blank_output
+    constant, blank, part = row.may_be_blank, ordered[0].blank, ordered[0].blank_output
     # The first process that can tell how many threads work does; the others need not.
     threads = {observation.threads for observation in ordered} - {None}
-    if not differing and blank in _VACUOUS and ((part and strict) or not constant):
+    # Of what is written by hand each output must hold some information, even if not all must.
+    if not differing and blank in _VACUOUS and ((part and not row.provoked) or not constant):
         reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
         return Cell(verdict="error", runs=runs, reason=reason, blank=blank)
     return Cell(

@@ -138,13 +138,12 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     def beside(self) -> tuple[str, ...]:
         """What a simulated GPU shows beside the finding, in the words of ``BESIDE``."""
         agree = (self.off.agrees, self.on.agrees)
+        known = [cell.simulated for cell in self.cells.values() if cell.simulated]
         holds = {
             "wrong_with_flag": agree == (True, False),
             "wrong_without_flag": agree == (False, True),
-            "value_race": any(cell.simulated and cell.simulated.raced for cell in self.cells.values()),
-            "contradiction": any(
-                cell.simulated and cell.simulated.contradiction for cell in self.cells.values()
-            ),
+            "value_race": any(it.raced for it in known),
+            "contradiction": any(it.contradiction for it in known),
         }
         return tuple(name for name in BESIDE if holds[name])
 
@@ -496,11 +495,9 @@ def matrix(
     *closed*, whether the run is complete, decides what an absent observation is called; what the sentinels saw decides,
     beside n, what is of low power.
     """
-    seen: defaultdict[tuple[str, ...], dict[Mode, list[Observation]]] = defaultdict(
-        lambda: {mode: [] for mode in WORKER_MODES}
-    )
+    seen: dict[tuple[str, ...], defaultdict[Mode, list[Observation]]] = {}
     for observation in observations:
-        seen[observation.key][observation.mode].append(observation)
+        seen.setdefault(observation.key, defaultdict(list))[observation.mode].append(observation)
     cost_of = {cost.key: cost for cost in costs}
     asked = {(one.key, one.what): one for one in invariances}
     power_check = PowerCheck(header, sentinels)
@@ -509,7 +506,7 @@ def matrix(
         if wanted is not None and not wanted(row):
             continue
         # What is joined is let go of: there may be a million rows.
-        by_mode = seen.pop(row.key, None) or {mode: [] for mode in WORKER_MODES}
+        by_mode = seen.pop(row.key, None) or defaultdict(list)
         cells: dict[Mode, Cell] = {mode: row_cell(by_mode[mode], missing, row) for mode in MODES}
         off, on = held_to_cpu(cells["off"], cells["on"]), held_to_cpu(cells["on"], cells["off"])
         cells = {"off": off, "on": on}

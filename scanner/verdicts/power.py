@@ -81,16 +81,13 @@ def rate_of(differed: Mapping[Mode, Cell]) -> RaceRate | None:
 
     ``None`` if it did in none, or under other thread counts alone, which further executions have not.
     """
-    rates = [rate for mode, cell in differed.items() if (rate := _rate_in(mode, cell))]
+    rates = []
+    for mode, cell in differed.items():
+        if cell.rarer:
+            rates.append(RaceRate(mode, cell.rarer, sum(cell.by_process), "executions"))
+        elif cell.rarer_processes:
+            rates.append(RaceRate(mode, cell.rarer_processes, len(cell.by_process), "processes"))
     return max(rates, key=lambda rate: rate.differing / rate.of, default=None)
-
-
-def _rate_in(mode: Mode, cell: Cell) -> RaceRate | None:
-    if cell.rarer:
-        return RaceRate(mode, cell.rarer, sum(cell.by_process), "executions")
-    if cell.rarer_processes:
-        return RaceRate(mode, cell.rarer_processes, len(cell.by_process), "processes")
-    return None
 
 
 def _by_chance(still: Mapping[Mode, Cell], differed: Mapping[Mode, Cell]) -> str | None:
