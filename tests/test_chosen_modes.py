@@ -32,6 +32,7 @@ from tests.runs import (
     RUNS,
     SETTINGS,
     Planned,
+    drifting,
     ended,
     launching,
     raised,
