@@ -253,11 +253,7 @@ def changes(tables: Sequence[EngineTable]) -> View:
     return View(
         {
             "tables": [
-                {
-                    "cudnn": table.cudnn,
-                    "driver": table.driver,
-                    "engines": _accepted(table, list(table.gpus)),
-                }
+                {"cudnn": table.cudnn, "driver": table.driver, "engines": _accepted(table, list(table.gpus))}
                 for table in tables
             ],
             "steps": [_step(*both) for both in pairwise(zip(tables, layers, strict=True))],

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
 from detmatrix.reports.libraries import documented_libraries, libraries_of
-from detmatrix.reports.matrix.columns import (
-    NOTHING,
-    Column,
-    PropertyColumn,
-    all_columns,
-    cell_of,
-    outranking,
-)
+from detmatrix.reports.matrix.columns import NOTHING, Column, PropertyColumn, all_columns, cell_of, outranking
 from detmatrix.reports.matrix.model import (
     SECTION_WORDS,
     Matrix,
@@ -360,10 +353,7 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
         "doubts": {name: count for name, count in doubts.items() if count},
         "reasons": list(dict.fromkeys(one.reason for one in rows if one.reason)),
     }
-    if rests := [
-        *(f"one pair that shows it, {text}" for text in row.witnesses),
-        *proof_words(rows),
-    ]:
+    if rests := [*(f"one pair that shows it, {text}" for text in row.witnesses), *proof_words(rows)]:
         said["rests_on"] = rests
     # The dtypes are said once where they are the same for all.
     kinds = {name: f" ({', '.join(dtypes)})" for name, dtypes in said["cases"].items()}

@@ -22,18 +22,7 @@ from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.evidence_runs import cost, sentinels
-from tests.runs import (
-    PROCESSES,
-    RUNS,
-    SETTINGS,
-    Planned,
-    drifting,
-    ended,
-    raised,
-    ran,
-    row,
-    stable,
-)
+from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
 # Before, downwards; after, to the right. s same, i improved, r regressed, c changed, ? not comparable.
 TABLE = """

@@ -110,10 +110,7 @@ NO_ENGINE = "no engine noted nondeterministic for recorded layers like it; not m
 
 
 def _row(
-    name: str = "Conv2d",
-    case: str = "weight_grad",
-    direction: Direction = "backward",
-    dtype: str = "float32",
+    name: str = "Conv2d", case: str = "weight_grad", direction: Direction = "backward", dtype: str = "float32"
 ) -> Row:
     op = f"torch.nn.functional.{name.lower().replace('transpose', '_transpose')}"
     return replace(row(f"torch.nn.{name}", case=case, direction=direction, dtype=dtype), op=op)

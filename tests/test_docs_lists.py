@@ -19,16 +19,7 @@ from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
 from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
-from tests.documented import (
-    CPU,
-    CUBLAS,
-    CUDA,
-    bullets,
-    docs_of,
-    docstring,
-    regenerated,
-    shown,
-)
+from tests.documented import CPU, CUBLAS, CUDA, bullets, docs_of, docstring, regenerated, shown
 from tests.runs import Planned
 
 

@@ -138,7 +138,7 @@ FAULTS: dict[str, Fault] = {
     "backticks in code spans": Fault("reports/render.py", 'max((len(run) for run in re.findall("`+", text)), default=0)', 'min((len(run) for run in re.findall("`+", text)), default=0)', "reports"),
     "autoescape": Fault("reports/render.py", "autoescape: bool = True", "autoescape: bool = False", "goldens"),
     "control characters": Fault("scanner/errors.py", "c if c.isprintable() else c.encode", 'c if c.isprintable() or c > "\\x7f" else c.encode', "reports"),
-    "names that read alike": Fault("reports/render.py", "text if counts[text] == 1 else one_line(name)", "text", "reports"),
+    "names that read alike": Fault("reports/render.py", "text if counts[text] == 1 else texts[name]", "text", "reports"),
     "size of an unpacked file": Fault("scanner/observations/files.py", "if size > most:", "if size > most and False:", "runfile"),
     "newer format": Fault("scanner/observations/files.py", "if isinstance(written, int) and written > newest:", "if isinstance(written, int) and written > newest + 1:", "runfile"),
     "file replaced while writing": Fault("scanner/observations/writer.py", "same = (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)", "same = True", "resume"),

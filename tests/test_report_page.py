@@ -24,7 +24,7 @@ def test_page_loads_without_a_complaint(page: Page) -> None:
     page.shows("8 of 9 ops")
 
     assert page.shown() == [
-        *("index_put_", "put_", "MaxUnpool2d", "scatter_add_", "Conv2d", "cumsum", "new_op", "AvgPool3d"),
+        *("index_put_", "put_", "MaxUnpool2d", "scatter_add_", "Conv2d", "cumsum", "new_op", "AvgPool3d")
     ]
     assert [tile.text.split("\n") for tile in page.all(".tile")][:3] == [
         ["all ops", "9", "ops.", "10 rows"],
@@ -32,7 +32,7 @@ def test_page_loads_without_a_complaint(page: Page) -> None:
         ["■raises", "1", "op.", "1 row"],
     ]
     assert [one.text for one in page.all("tbody.op")[1].find_elements("css selector", "th, td")] == [
-        *("torch.Tensor.put_", "≠/!\nraises", "·\nno row", "MISSING", "–", "no fix: raises"),  # noqa: RUF001
+        *("torch.Tensor.put_", "≠/!\nraises", "·\nno row", "MISSING", "–", "no fix: raises")  # noqa: RUF001
     ]
     assert page.one("#shown").get_attribute("aria-live") == "polite"
     assert page.errors() == []

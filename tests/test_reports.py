@@ -31,29 +31,8 @@ from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Closing,
 from detmatrix.scanner.verdicts.cells import cell_of
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests import tied
-from tests.evidence_runs import (
-    FORCING,
-    ONE,
-    SEVERITY,
-    controls,
-    cost,
-    only,
-    quiet_row,
-    text,
-    under,
-)
-from tests.runs import (
-    CLOSING,
-    RUNS,
-    Planned,
-    drifting,
-    ended,
-    raised,
-    ran,
-    row,
-    stable,
-    write_run,
-)
+from tests.evidence_runs import FORCING, ONE, SEVERITY, controls, cost, only, quiet_row, text, under
+from tests.runs import CLOSING, RUNS, Planned, drifting, ended, raised, ran, row, stable, write_run
 
 HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
 
@@ -465,11 +444,7 @@ def _seen_in(planned: Planned, modes: Sequence[Mode]) -> Planned:
     ],
 )  # fmt: skip
 def test_a_scan_is_distrusted_for_what_it_shows(
-    tmp_path: Path,
-    rows: Planned,
-    asked: list[Planned],
-    closing: Closing | None,
-    distrust: tuple[str, ...],
+    tmp_path: Path, rows: Planned, asked: list[Planned], closing: Closing | None, distrust: tuple[str, ...]
 ) -> None:
     """Controls, inputs and the closing line; the page's title says it."""
     path = write_run(tmp_path / "r.jsonl", [rows], controls=asked, closing=closing)

@@ -22,14 +22,7 @@ from msgspec.structs import replace
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.render import View, fields_of
 from detmatrix.scanner.observations.parts import machine_of, part_without
-from detmatrix.scanner.observations.records import (
-    MODES,
-    Environment,
-    Mode,
-    Observation,
-    Row,
-    digest_kind,
-)
+from detmatrix.scanner.observations.records import MODES, Environment, Mode, Observation, Row, digest_kind
 from detmatrix.scanner.observations.settings import SETTINGS, Settings, written
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow

@@ -11,14 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.comparable import (
-    UNLIKE,
-    NotComparable,
-    RateTest,
-    Reason,
-    moved,
-    rate_test,
-)
+from detmatrix.reports.compare.comparable import UNLIKE, NotComparable, RateTest, Reason, moved, rate_test
 from detmatrix.reports.matrix.columns import dependence_change
 from detmatrix.reports.render import View
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Row, digest_kind
@@ -373,11 +366,7 @@ def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
 
 
 def _tests(
-    old: MatrixRow,
-    new: MatrixRow,
-    modes: Sequence[Mode] = WORKER_MODES,
-    *,
-    processes: bool = False,
+    old: MatrixRow, new: MatrixRow, modes: Sequence[Mode] = WORKER_MODES, *, processes: bool = False
 ) -> Iterator[RateTest]:
     """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
     for mode in modes:

@@ -21,12 +21,7 @@ from detmatrix.reports.checks import NAMED, Case, Level, State, annotation, case
 from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words, deliver, refuse
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair, arrow, compare, measure_again
-from detmatrix.reports.compare.view import (
-    build_notes,
-    finding_notes,
-    finding_words,
-    view_of,
-)
+from detmatrix.reports.compare.view import build_notes, finding_notes, finding_words, view_of
 from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, RunLists, documented, load
 from detmatrix.reports.matrix.ops import direction_of

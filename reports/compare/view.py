@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from detmatrix.reports.compare.comparable import (
-    CAVEAT,
-    LEVEL,
-    REASON_MEANING,
-    Reason,
-    hardware,
-)
+from detmatrix.reports.compare.comparable import CAVEAT, LEVEL, REASON_MEANING, Reason, hardware
 from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from detmatrix.reports.compare.runs import (
     CLAIM_MEANING,
