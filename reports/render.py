@@ -190,12 +190,9 @@ def literal(body: str, language: str, *, rst: bool) -> str:
 def text_pieces(name: str, report: object) -> Iterator[str]:
     """Yield the same of a template of text for a terminal, ``NAME.txt.j2``, in which ``wrapped`` breaks what stands in its block."""
     environment = _environment(autoescape=False, keep_trailing_newline=True)
-    environment.filters |= {"line": one_line, "wrapped": _broken}
+    environment.filters["line"] = one_line
+    environment.filters["wrapped"] = lambda text, indent="": "\n".join([*wrapped(text, indent), ""])
     yield from environment.get_template(f"{name}.txt.j2").generate(report=report)
-
-
-def _broken(text: str, indent: str = "") -> str:
-    return "".join(f"{line}\n" for line in wrapped(text, indent))
 
 
 def _finished(value: object) -> str:
@@ -241,23 +238,19 @@ class Tables:
     """Records, each once in its table."""
 
     def __init__(self) -> None:
-        self._fields: dict[str, tuple[str, ...]] = {}
-        self._records: dict[str, dict[tuple[Hashable, ...], int]] = {}
+        # By name the fields of a table, and its records with their places.
+        self._tables: dict[str, tuple[tuple[str, ...], dict[tuple[Hashable, ...], int]]] = {}
 
     def place(self, table: str, /, **fields: Hashable) -> int:
         """Return the place of a record in its table, whose records all have the same fields."""
-        self._fields.setdefault(table, tuple(fields))
-        records = self._records.setdefault(table, {})
+        _, records = self._tables.setdefault(table, (tuple(fields), {}))
         return records.setdefault(tuple(fields.values()), len(records))
 
     def columns(self) -> dict[str, dict[str, object]]:
         """Return the tables, each as its columns by name."""
         return {
-            table: {
-                name: _packed([record[place] for record in self._records[table]])
-                for place, name in enumerate(fields)
-            }
-            for table, fields in self._fields.items()
+            table: dict(zip(fields, map(_packed, zip(*records, strict=True)), strict=True))
+            for table, (fields, records) in self._tables.items()
         }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -47,6 +47,9 @@ _OTHER: dict[Property, str] = {
 }
 
 
+_Name = TypeVar("_Name")
+
+
 class Said(NamedTuple):
     """What a column says of a row."""
 
@@ -55,31 +58,22 @@ class Said(NamedTuple):
     reason: str | None  # why there is no result, where there is none and it is known
 
 
-class ModeColumn(Struct, frozen=True):
+class _Column(Struct, Generic[_Name], frozen=True):
+    name: _Name  # as JSON, CSV and filters have it
+    head: str  # three letters, where there is room for no more
+    meaning: str  # without a full stop
+    where: str  # where, or with what, a row has what it finds, as a sentence goes on with it
+
+
+class ModeColumn(_Column[Mode], frozen=True):
     """A mode that ``--modes`` chose."""
 
-    name: Mode  # as JSON, CSV and filters have it
     # What it may find, and what that means, the worst first, and last what needs no attention.
     findings: ClassVar[Mapping[str, str]] = dict(MODE_FINDING_MEANING.items())
     fields: ClassVar = (
         *("finding", "verdict", "runs", "differing", "distinct", "alert", "reason"),
         *("finding_reason", "low_power", "remarks"),
     )
-
-    @property
-    def head(self) -> str:
-        """Three letters, where there is room for no more."""
-        return MODE_TABLE[self.name].head
-
-    @property
-    def meaning(self) -> str:
-        """What the mode does, without a full stop."""
-        return MODE_TABLE[self.name].meaning
-
-    @property
-    def where(self) -> str:
-        """Where a row has what it finds, as a sentence goes on with it."""
-        return f"under {self.name}"
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the mode was among those of the scan."""
@@ -134,28 +128,12 @@ class ModeColumn(Struct, frozen=True):
         return chosen_view(seen) | {"remarks": "; ".join(seen.remarks) or None}
 
 
-class PropertyColumn(Struct, frozen=True):
+class PropertyColumn(_Column[Property], frozen=True):
     """A property that ``--invariance`` chose."""
 
-    name: Property
     findings: ClassVar[Mapping[str, str]] = DEPENDENCE_FOUND
     values: ClassVar = ("tried", "raised", "left_out")  # beside those at which bits are others
     fields: ClassVar = ("verdict", "baseline", "at", "max_ulp", "share", "reason", *values)
-
-    @property
-    def head(self) -> str:
-        """Three letters."""
-        return HEADS[self.name]
-
-    @property
-    def meaning(self) -> str:
-        """What the property is, without a full stop."""
-        return PROPERTIES[self.name]
-
-    @property
-    def where(self) -> str:
-        """With what a row has what it finds."""
-        return _OTHER[self.name]
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the property was among those of the scan."""
@@ -220,9 +198,12 @@ COLUMN_FIELDS = ("finding", "rows", "of", "notable", "compiled", "among")
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
     """Return the columns that any of the runs was asked for."""
     scans = [one.run.header.settings for one in matrices]
-    modes = (ModeColumn(mode) for mode in CHOSEN_MODES if any(mode in one.modes for one in scans))
-    properties = (PropertyColumn(it) for it in PROPERTIES if any(it in one.invariance for one in scans))
-    return (*modes, *properties)
+    modes = [mode for mode in CHOSEN_MODES if any(mode in one.modes for one in scans)]
+    properties = [it for it in PROPERTIES if any(it in one.invariance for one in scans)]
+    return (
+        *(ModeColumn(it, MODE_TABLE[it].head, MODE_TABLE[it].meaning, f"under {it}") for it in modes),
+        *(PropertyColumn(it, HEADS[it], PROPERTIES[it], _OTHER[it]) for it in properties),
+    )
 
 
 def telling(columns: Iterable[Column], rows: Sequence[Row]) -> tuple[Column, ...]:

@@ -288,16 +288,14 @@ class RunLists(Struct, frozen=True, dict=True):
 
     @cached_property
     def _of(self) -> dict[str, list[Claim]]:
-        """The claims that were understood, by the ops that they are about."""
-        return grouped((it, claim) for claim in self.claims if claim.parsed for it in claim.targets)
-
-    @cached_property
-    def _unparsed(self) -> list[Claim]:
-        return [claim for claim in self.claims if not claim.parsed]
+        """The claims by the ops that they are about; those that were not understood stand under no name."""
+        return grouped(
+            (it, claim) for claim in self.claims for it in (claim.targets if claim.parsed else [""])
+        )
 
     def about(self, row: Row) -> list[Claim]:
         """Return the claims that could be about a row."""
-        return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
+        return [claim for name in (*names_of(row), "") for claim in self._of.get(name, ())]
 
     def lack(self, row: MatrixRow) -> bool:
         """Tell whether there are lists, a row raises or differs, and no claim is, or may be, about it."""

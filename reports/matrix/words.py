@@ -39,10 +39,6 @@ from detmatrix.scanner.verdicts.power import POWER_SHARE, has_power
 EVIDENCE_SINCE = 2
 
 
-_QUIET = ("quiet",)
-_THREADS, _ORDER = "threads", "order"
-
-
 def controls_words(one: Matrix) -> str:
     """Say what the controls show of the scan; what was wrong with them stands among its states."""
     header = one.run.header
@@ -128,7 +124,7 @@ def meaning_of(perturbation: str) -> str:
 def ran_words(one: Matrix) -> str:
     """Say under which perturbations the shown rows ran, and which of those asked for had no execution."""
     asked = one.run.header.settings.perturb
-    if asked == _QUIET:
+    if asked == ("quiet",):
         return "they were not perturbed."
     counts = [group for row in one.rows for mode in WORKER_MODES for group in row.cell(mode).groups]
     if not counts:
@@ -140,13 +136,13 @@ def ran_words(one: Matrix) -> str:
         if name in ran and not PERTURBATIONS[name].apart
     ] or ["of another thread count"]
     text = f"they were shared among {', '.join(others)} and {last}." if others else f"they were all {last}."
-    if _THREADS in ran:
+    if "threads" in ran:
         text += (
-            f" Executions with another thread count ({meaning_of(_THREADS)}) count towards n only if they differ among "
+            f" Executions with another thread count ({meaning_of('threads')}) count towards n only if they differ among "
             f"themselves."
         )
-    if _ORDER in ran:
-        text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of(_ORDER)}."
+    if "order" in ran:
+        text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of('order')}."
     missing = [name for name in asked if name not in ran]
     return text + (f" Requested, but never run: {', '.join(missing)}." if missing else "")
 
@@ -293,10 +289,8 @@ def bound_words(one: Matrix) -> str:
     if one.simulated:
         return simulated.bound_words(one.run.header)
     counts = _executions(one, one.scanned)
-    values = sorted({sum(count) for count in counts})
-    several_n = span(values)
     return (
-        f"{several_n} executions per row and mode; where none differed, the true rate is below "
+        f"{span(sorted(map(sum, counts)))} executions per row and mode; where none differed, the true rate is below "
         f"{percent(upper_bound(counts[0]))} (95 % confidence)"
     )
 
