@@ -25,7 +25,7 @@ from detmatrix.reports.matrix.model import (
     recorded,
 )
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
-from detmatrix.reports.matrix.rows import row_view, times
+from detmatrix.reports.matrix.rows import engines_of, times
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
 from detmatrix.reports.matrix.words import span as span_of
 from detmatrix.reports.render import View, grouped, json_of, markdown_pieces, page_pieces, text_pieces
@@ -63,7 +63,6 @@ _CACHED_ADVICE = (
     "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
 Lists = Mapping[str, Sequence[Claim]]  # by release, the oldest first
-_BY_RELEASE = 2  # numbers of a release that tell it from the next
 
 
 def lists_by_release() -> Lists:
@@ -107,7 +106,8 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
     latest = [row for it in ops for run, row in it.rows if any(run in some for some in runs.values())]
     cells = [cell_of(column, latest) for column in by_op.further]
     measured = list(_measured(matrices))
-    views = [row_view(row, one.torch) for one in matrices for row in one.rows]
+    engines = (engines_of(row, one.torch) for one in matrices for row in one.rows)
+    whys = op.why or [row.row.why for one in matrices for row in one.rows if row.row.why]
     worst = ops[0].finding if ops else None
     actions = list(_advices(by_op, latest, cells, libraries) if worst else _documented_advice(libraries))
     if instead and worst not in {None, "deterministic"}:
@@ -125,8 +125,8 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
             "instead": instead,
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
-            "why": list(dict.fromkeys(op.why or [it["why"] for it in views if it["why"]])),
-            "engines": list(dict.fromkeys(it["engines"] for it in views if "engines" in it)),
+            "why": list(dict.fromkeys(whys)),
+            "engines": list(dict.fromkeys(filter(None, engines))),
             "libraries": libraries,
             "finding": worst,
             "action": " ".join(actions) or None,
@@ -253,7 +253,8 @@ def span(some: Sequence[str], releases: Sequence[str]) -> str:
     parts = []
     for _, group in groupby(enumerate(sorted(known[one] for one in some)), lambda pair: pair[1] - pair[0]):
         places = [place for _, place in group]
-        ends = [".".join(releases[place].split(".")[:_BY_RELEASE]) for place in (places[0], places[-1])]
+        # Two numbers tell a release from the next.
+        ends = [".".join(releases[place].split(".")[:2]) for place in (places[0], places[-1])]
         parts.append("-".join(dict.fromkeys(ends)))
     return ", ".join(parts)
 
@@ -498,9 +499,6 @@ def _recorded(known: KnownOp) -> list[Matrix]:
 # --- What may be written instead of an op: the code of each spelling, and what runs of it showed
 
 
-NOT_RUN = "It was not run."
-
-
 def instead_of(specs: Collection[str], runs: Sequence[Matrix] = ()) -> list[View]:
     """Return what may be written instead of the op of these specs; runs of spellings stand for the recorded ones of their kinds."""
     found = []
@@ -513,7 +511,7 @@ def instead_of(specs: Collection[str], runs: Sequence[Matrix] = ()) -> list[View
         found.append(
             View(
                 {"code": code.lines, "note": code.note, "cases": list(spec.cases), "runs": seen},
-                words=[*_told(seen), *(run.words for run in seen)] or [NOT_RUN],
+                words=[*_told(seen), *(run.words for run in seen)] or ["It was not run."],
             )
         )
     return found

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import LEVEL, Rate, Reason, fisher, rate_test
-from detmatrix.reports.compare.judge import CHANGES, Change, JudgedRow, Kind, class_of, few_processes, judge
+from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of, few_processes, judge
 from detmatrix.reports.compare.page import block as excerpt
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare, confirm
@@ -265,7 +265,7 @@ def test_rows_are_joined_by_all_that_names_them() -> None:
 # What measuring again makes of a change, what a check makes of one that only seems so, and rows that a run has no finding of.
 
 
-def _judged(old: Planned, new: Planned) -> JudgedRow:
+def _judged(old: Planned, new: Planned) -> Change:
     (before,), (after,) = run_of(old, name="a").rows, run_of(new, name="b").rows
     return judge(before, after)
 
@@ -315,7 +315,7 @@ def test_a_check_passes_over_chance() -> None:
 IN_TURNS = in_turns("deterministic"), in_turns("silent")
 
 
-def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> JudgedRow:
+def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> Change:
     """Return what is made of a row that seems to have regressed after measuring it again."""
     first = [run_of(STILL, name="a"), run_of(SILENT, name="b")]
     (pair,) = compare(first, {("a", "b"): Again(old=old, new=new, left=left or {})}).pairs

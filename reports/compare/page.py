@@ -11,7 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 import click
@@ -77,6 +77,7 @@ def _timelines(report: View) -> Iterator[View]:
         if not steps:
             continue
         pairs, matrices = [step.record for step in steps], [run.record for run in runs]
+        torches = Counter(one.torch for one in matrices)
         lists = [pairs[0].lists[0], *(pair.lists[1] for pair in pairs)]
         by_run = [{row.row.key: row for row in one.rows} for one in matrices]
         changes = [{}, *({change.row.key: change for change in pair.changes} for pair in pairs)]
@@ -95,19 +96,14 @@ def _timelines(report: View) -> Iterator[View]:
             rows=rows,
             differing=[row for row in rows if row.turns],
             device=matrices[-1].device,
-            labels=_labels(matrices),
+            # What tells runs apart: the version of torch, and the file's name where several have the same.
+            labels=[it.torch if torches[it.torch] == 1 else f"{it.torch} ({it.name})" for it in matrices],
             moved=[op for op in ops if op.worst.kind not in _REPLANNED],
             replanned=[op for op in ops if op.worst.kind in _REPLANNED],
             machines=" and ".join(dict.fromkeys(run.machine for run in runs)),
             executions=" or ".join(map(str, sorted({run.executions for run in runs}))),
             stepped=[op for step in steps for op in step.ops],
         )
-
-
-def _labels(matrices: Sequence[Matrix]) -> list[str]:
-    """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
-    counts = Counter(one.torch for one in matrices)
-    return [one.torch if counts[one.torch] == 1 else f"{one.torch} ({one.name})" for one in matrices]
 
 
 def _line(seen: Sequence[tuple[Matrix, RunLists, MatrixRow | None, Change | None]]) -> View:
@@ -235,9 +231,7 @@ def _op(name: str, rows: Sequence[View]) -> View:
             ]
             for seen in by_run
         ],
-        documented=" → ".join(
-            text for place, text in enumerate(listed) if not place or text != listed[place - 1]
-        ),
+        documented=" → ".join(text for text, _ in groupby(listed)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 import click
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import (
     NotComparable,
@@ -29,7 +29,6 @@ from detmatrix.reports.compare.judge import (
     CLASS_MEANING,
     MOVES,
     Change,
-    JudgedRow,
     Kind,
     blocked,
     doubted,
@@ -245,7 +244,7 @@ def open_to_doubt(change: Change) -> bool:
     return change.confirmed is False or (change.apparent is not None and change.reason in _OPEN)
 
 
-def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again | None) -> JudgedRow:
+def settle(first: Change, before: MatrixRow, after: MatrixRow, again: Again | None) -> Change:
     """Join what ``judge`` made of a row of two scans with what measuring both again in turns shows."""
     key = after.row.key
     if again is not None and (why := again.left.get(key)):
@@ -263,7 +262,7 @@ def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again |
     return _unsettled(first, f"measured again without result, {vain}") if vain else confirm(first, found)
 
 
-def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
+def confirm(first: Change, again: Change) -> Change:
     """Join what ``judge`` made of a row of two scans with what it made of it measured again: the latter decides."""
     if again.kind == "same":
         text = f"the scans suggest {first.seeming if first.seeming != 'same' else 'unequal rates'}"
@@ -285,12 +284,12 @@ def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
     return unsettled if stays else replace(doubted(again.kind, "not_reproduced", text), tests=again.tests)
 
 
-def _unsettled(first: JudgedRow, why: str) -> JudgedRow:
+def _unsettled(first: Change, why: str) -> Change:
     """Leave a row as the scans show it, and say why."""
     return replace(first, detail=f"{first.detail}; {why}" if first.detail else why)
 
 
-def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
+def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Change:
     """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
     found = judge(*measured)
     raising = {row.on.verdict == "raises" for row in measured}
@@ -432,14 +431,14 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     obstacles = tuple(of_runs(old, new))
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
 
-    def judged(was: MatrixRow | None, row: MatrixRow | None) -> JudgedRow:
+    def judged(was: MatrixRow | None, row: MatrixRow | None) -> Change:
         """Say what became of a row that at least one run has."""
         if was is None or row is None:
             one, other = (old, new) if was is None else (new, old)
             known = row or was
             if known is not None and (absence := of_absence(one, other, known.row)) is not None:
-                return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
-            return JudgedRow(kind="added" if was is None else "removed")
+                return Change(kind="not_comparable", reason=absence.reason, detail=absence.detail)
+            return Change(kind="added" if was is None else "removed")
         obstacle = next(iter(obstacles), None) or of_machines(old, new, was, row) or of_rows(was, row)
         if obstacle is not None:
             return blocked(was, row, obstacle)
@@ -448,7 +447,7 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     # Those that are gone last.
     both = ((before.get(key), after.get(key)) for key in {**after, **before})
     changes = tuple(
-        Change(**asdict(one) | {"of_flag": one.of_flag or one.kind}, old=was, new=row)
+        replace(one, of_flag=one.of_flag or one.kind, old=was, new=row)
         for was, row in both
         for one in [judged(was, row)]
     )
