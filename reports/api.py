@@ -317,13 +317,11 @@ def _texts(name: str, given: object) -> list[str]:
     Raises:
         UsageError: There is something else among them.
     """
-    several = [given] if isinstance(given, (str, Path)) else given
-    if not isinstance(several, (list, tuple)):
-        raise UsageError(f"{name}: {given!r} is no text; give one, or a list of them")
-    for one in several:
+    texts = given if isinstance(given, (list, tuple)) else [given]
+    for one in texts:
         if not isinstance(one, (str, Path)) or "\0" in str(one):
             raise UsageError(f"{name}: {one!r} is no text; give one, or a list of them")
-    return [str(one) for one in several]
+    return [str(one) for one in texts]
 
 
 def _folder() -> Path:
@@ -342,11 +340,8 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
             words.append(setting.option if value else setting.negated)
             continue
         texts = [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
-        words += [
-            word
-            for text in (texts if setting.several else [",".join(texts)])
-            for word in (setting.option, text)
-        ]
+        for text in texts if setting.several else [",".join(texts)]:
+            words += [setting.option, text]
     return words
 
 

@@ -21,13 +21,7 @@ from detmatrix.reports.render import grouped
 from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import (
-    BESIDE_MEANING,
-    DOUBTS,
-    FINDING_MEANING,
-    RAISING,
-    WORST_FIRST,
-)
+from detmatrix.scanner.verdicts.vocabulary import BESIDE_MEANING, DOUBTS, FINDING, RAISING, WORST_FIRST
 
 Level = Literal["error", "warning", "notice"]
 State = Literal["passed", "failed", "skipped", "error"]
@@ -45,7 +39,7 @@ WARNS: tuple[str, ...] = (*FAILS, *RAISING)
 # What is found of a row with the flag off and on, the worst first, and what it means.
 _MEANINGS: dict[str, str] = {
     **BESIDE_MEANING,
-    **{finding: FINDING_MEANING[finding] for finding in WORST_FIRST},
+    **{finding: FINDING[finding].meaning for finding in WORST_FIRST},
     **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
 }
 _WORST_FIRST = tuple(_MEANINGS)

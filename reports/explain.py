@@ -15,15 +15,7 @@ from msgspec.structs import replace
 from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
 from detmatrix.reports.libraries import documented_libraries, libraries_of
 from detmatrix.reports.matrix.columns import NOTHING, Column, PropertyColumn, all_columns, cell_of, outranking
-from detmatrix.reports.matrix.model import (
-    SECTION_WORDS,
-    Matrix,
-    beside_counts,
-    hands_out,
-    is_about,
-    narrowed,
-    recorded,
-)
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, hands_out, is_about, narrowed, recorded
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from detmatrix.reports.matrix.rows import engines_of, times
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
@@ -42,11 +34,9 @@ from detmatrix.scanner.verdicts.cells import COMPARED
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
 from detmatrix.scanner.verdicts.vocabulary import (
     BESIDE,
-    BESIDE_MEANING,
     COLUMN_WORDS,
     CURED,
     FINDING,
-    FINDING_MEANING,
     RAISING,
     WORST_FIRST,
     Finding,
@@ -133,7 +123,7 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
             "cost": {it.name: it.cost_words for it in ops if it.cost or it.fill},
             "commands": _commands(op.name, by_op, cells, matrices),
         },
-        meaning=FINDING_MEANING[worst] if worst else None,
+        meaning=FINDING[worst].meaning if worst else None,
         actions=actions,
         releases_words=span(list(lists), list(lists)),
         history=history,
@@ -164,11 +154,11 @@ def _advices_on(where: str, op: View, rows: Sequence[MatrixRow], libraries: Sequ
     start, within = (f"{where}: ", f"{where}, in") if where else ("", "In")
     if unlike := sum(bool(row.unlike_reference) for row in rows):
         yield f"{within} {several(unlike, 'row')} it did not match the reference of the case, which holds in every mode."
-    beside = beside_counts(row.beside for row in rows)
-    for name, count in beside.items():
-        yield f"{within} {several(count, 'row')}: {BESIDE_MEANING[name]} {BESIDE[name].advice}"
+    for name, word in BESIDE.items():
+        if count := sum(name in row.beside for row in rows):
+            yield f"{within} {several(count, 'row')}: {word.meaning} {word.advice}"
     worst = min((row.finding for row in rows), key=WORST_FIRST.index)
-    if "wrong_with_flag" in beside:  # whatever the flag is good for otherwise
+    if any("wrong_with_flag" in row.beside for row in rows):  # whatever the flag is good for otherwise
         if raising := _named(row for row in rows if row.on.verdict == "raises"):
             yield f"{start}Cases that raise with the flag on: {raising}."
     elif op.finding == "deterministic" and not op.doubts and not op.is_clean:

@@ -204,16 +204,8 @@ def _finished(value: object) -> str:
 def _markdown() -> jinja2.Environment:
     # What would escape for HTML is off; ``finalize`` escapes for Markdown.
     environment = _environment(autoescape=False, finalize=_finished, keep_trailing_newline=True)
-    environment.filters |= {
-        "bullet": bullet,
-        "cells": cells,
-        "code": code,
-        "codes": codes,
-        "line": one_line,
-        "meanings": meanings,
-        "safe": Markdown,
-        "table": aligned,
-    }
+    environment.filters |= {one.__name__: one for one in (bullet, cells, code, codes, meanings)}
+    environment.filters |= {"line": one_line, "safe": Markdown, "table": aligned}
     return environment
 
 
@@ -399,9 +391,6 @@ def fitted(names: Iterable[str], width: int, most: int = 0, limit: int = 0) -> d
             # Of what no other name ends in the longest that fits, else the shortest.
             alone = [one for one in some if shared[one] == 1] or some[:1]
             texts[name] = next((one for one in alone if len(one) <= most), alone[-1])
-    cut = {
-        name: text if len(text) <= limit else f"…{text[len(text) - limit + 1 :]}"
-        for name, text in texts.items()
-    }
+    cut = {name: text if len(text) <= limit else f"…{text[1 - limit :]}" for name, text in texts.items()}
     counts = Counter(cut.values())
     return {name: text if counts[text] == 1 else texts[name] for name, text in cut.items()}

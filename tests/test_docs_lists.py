@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detmatrix.reports.docs.regenerate import HEADINGS, INDENT, RegeneratedLists, role_of, write
-from detmatrix.reports.docs.view import render_diff, render_rst
+from detmatrix.reports.docs.view import RENDERERS
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
 from detmatrix.scanner.observations.records import Claim
@@ -27,11 +27,11 @@ def test_without_evidence_nothing_changes() -> None:
     """The lists of the installed torch come out byte for byte as its docstring has them."""
     installed = pytest.importorskip("torch").use_deterministic_algorithms.__doc__ or ""
     docs = docs_of(installed, [shown("torch.unheard_of", "deterministic", "cpu")])
-    text, cleaned = "".join(render_rst(docs)), inspect.cleandoc(installed).splitlines()
+    text, cleaned = "".join(RENDERERS["rst"](docs)), inspect.cleandoc(installed).splitlines()
 
     assert text in "".join(f"    {line}\n" if line else "\n" for line in cleaned)
     assert text.count("* :") == len({claim.order for claim in docs.claims if claim.source})
-    assert not [*render_diff(docs)]
+    assert not [*RENDERERS["diff"](docs)]
 
 
 @pytest.mark.parametrize("version", documented_versions())

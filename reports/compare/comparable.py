@@ -81,6 +81,11 @@ _PLACES = {
 }
 
 
+def arrow(before: str, after: str) -> str:
+    """Return what something was and is; once if that is the same."""
+    return before if before == after else f"{before} → {after}"
+
+
 class NotComparable(Struct, frozen=True):
     """Why something is not comparable."""
 
@@ -363,17 +368,11 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> View | None:
 
     The numbers that were not sampled may have moved further.
     """
-    before, after = (
-        next(
-            (
-                one
-                for one in row.observations
-                if one.mode == mode and one.inputs_digest and any(it.sample for it in one.outputs)
-            ),
-            None,
-        )
+    sampled = (
+        (one for one in row.observations if one.mode == mode and any(it.sample for it in one.outputs))
         for row in (old, new)
     )
+    before, after = (next((one for one in some if one.inputs_digest), None) for some in sampled)
     if before is None or after is None or before.inputs_digest != after.inputs_digest:
         return None
     known = {(one.name, one.shape, one.dtype): one.sample.split() for one in before.outputs}

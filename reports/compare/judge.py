@@ -221,12 +221,7 @@ def judge(old: MatrixRow, new: MatrixRow) -> Change:
     # The worst first: what only seems so stands behind what is so, and chance behind all.
     changed = sorted(
         (one for one in found if one.seeming in MOVES),
-        key=lambda it: (
-            it.chance,
-            MOVES.index(it.seeming),
-            it.apparent is not None,
-            it.confirmed is not True,
-        ),
+        key=lambda it: (it.chance, MOVES.index(it.seeming), it.apparent is not None, not it.confirmed),
     )
     untold = [one for one in found[1:] if one.seeming not in MOVES]
     told = [*(changed or [one for one in found[:1] if one.kind != "same" or not untold]), *untold]
@@ -265,11 +260,9 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Cha
     before, after = _verdict(old), _verdict(new)
     if not {before, after} <= _RANK_ON.keys():
         # One of the runs has no result: what that is, and why, is told.
-        words = [
-            it.finding if it.finding == "not_compiled" or it.refused else it.verdict for it in (old, new)
-        ]
+        told = [it.finding if it.finding == "not_compiled" or it.refused else it.verdict for it in (old, new)]
         reasons = [f"{side}: {it.reason}" for side, it in (("before", old), ("after", new)) if it.reason]
-        detail = "; ".join([f"{mode}: {' → '.join(map(str, words))}", *reasons])
+        detail = "; ".join([f"{mode}: {' → '.join(map(str, told))}", *reasons])
         return doubted("not_comparable", "no_verdict", detail)
     carried: tuple[Mode, ...] = (mode,) if old.verdict != new.verdict else ()
     # Where off has no verdict the mode finds nothing, and differs all the same.

@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from detmatrix.reports.checks import NAMED, Case, Level, State, annotation, case_of, errors_first, junit
 from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words, deliver, refuse
+from detmatrix.reports.compare.comparable import arrow
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
-from detmatrix.reports.compare.runs import Comparison, Pair, arrow, compare, measure_again
+from detmatrix.reports.compare.runs import Comparison, Pair, compare, measure_again
 from detmatrix.reports.compare.view import build_notes, finding_notes, finding_words, view_of
 from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, RunLists, documented, load

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from detmatrix.reports.compare.comparable import (
     NotComparable,
     Reason,
+    arrow,
     of_absence,
     of_environments,
     of_machines,
@@ -25,16 +26,7 @@ from detmatrix.reports.compare.comparable import (
     of_runs,
     together,
 )
-from detmatrix.reports.compare.judge import (
-    CLASS_MEANING,
-    MOVES,
-    Change,
-    Kind,
-    blocked,
-    doubted,
-    few_processes,
-    judge,
-)
+from detmatrix.reports.compare.judge import CLASS, MOVES, Change, Kind, blocked, few_processes, judge
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, lists_of, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.words import bullet_words
@@ -138,7 +130,7 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
         bullets=arrow(bullet_words(claims[0]), bullet_words(claims[-1])),
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
-        counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS_MEANING if it in kinds) or NONE,
+        counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS if it in kinds) or NONE,
         moved=[change.row.id for change in moved][:MOST],
         same=", ".join(findings),
     )
@@ -146,9 +138,7 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
 
 def _as_listed(old: Claim | None, new: Claim | None, row: MatrixRow) -> bool:
     """Tell whether a row came into a list, does with the flag on what that says, or left one and raises nothing."""
-    before, after = (
-        claim.section if claim is not None and matches(row.row, claim) else None for claim in (old, new)
-    )
+    before, after = (claim.section if claim and matches(row.row, claim) else None for claim in (old, new))
     verdict = {"deterministic": "deterministic", "raises": "raises", "cublas": "raises"}.get(after or "")
     shown = row.on.verdict == verdict if after else row.on.verdict != "raises"
     return before != after and shown
@@ -164,11 +154,6 @@ def undocumented(claims: Iterable[View], changes: Iterable[Change]) -> tuple[Cha
         and change.row.key not in heard
         and names_of(change.row)[0].startswith("torch.")
     )
-
-
-def arrow(before: str, after: str) -> str:
-    """Return what something was and is; once if that is the same."""
-    return before if before == after else f"{before} → {after}"
 
 
 # A ratio that grew or shrank by less is not listed.
@@ -280,8 +265,10 @@ def confirm(first: Change, again: Change) -> Change:
         return replace(again, detail=text)
     # Without proof the worse one stands, so that no check for regressions passes because of it.
     stays = first.confirmed is False and again.kind != "regressed"
-    unsettled = _unsettled(first, f"not_reproduced: {text}")
-    return unsettled if stays else replace(doubted(again.kind, "not_reproduced", text), tests=again.tests)
+    if stays:
+        return _unsettled(first, f"not_reproduced: {text}")
+    found = Change(kind="not_comparable", reason="not_reproduced", apparent=again.kind, detail=text)
+    return replace(found, tests=again.tests)
 
 
 def _unsettled(first: Change, why: str) -> Change:
@@ -347,7 +334,7 @@ class Pair(Struct, frozen=True, kw_only=True):
     def counts(self) -> dict[Kind, int]:
         """How many rows are of each class."""
         counts = Counter(change.kind for change in self.changes)
-        return {kind: counts[kind] for kind in CLASS_MEANING}
+        return {kind: counts[kind] for kind in CLASS}
 
     @property
     def unconfirmed(self) -> int:
@@ -358,9 +345,7 @@ class Pair(Struct, frozen=True, kw_only=True):
     def compared(self) -> int:
         """How many rows have a finding in both runs that could be compared."""
         kinds: tuple[Kind, ...] = ("same", *MOVES)
-        return sum(
-            change.kind in kinds and change.latest.finding != "inconclusive" for change in self.changes
-        )
+        return sum(it.kind in kinds and it.latest.finding != "inconclusive" for it in self.changes)
 
     @property
     def bits(self) -> tuple[int, int]:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from detmatrix.reports.compare.comparable import CAVEAT, LEVEL, REASON_MEANING, Reason, hardware
+from detmatrix.reports.compare.comparable import CAVEAT, LEVEL, REASON_MEANING, Reason, arrow, hardware
 from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
-from detmatrix.reports.compare.runs import (
-    CLAIM_MEANING,
-    COST_MEANING,
-    MEASURED_MEANING,
-    Comparison,
-    Pair,
-    arrow,
-)
+from detmatrix.reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, Comparison, Pair
 from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
@@ -88,9 +81,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         if all(builds):
             pairs.append(("the simulation", [str(build) for build in builds]))
         elif pair.new.kind != "cpu":
-            drivers = (
-                (part.environment.driver or "unknown" for part in parts_of(header)) for header in headers
-            )
+            drivers = ((it.environment.driver or "unknown" for it in parts_of(header)) for header in headers)
             pairs.append(("the driver", [*map(named_machines, drivers)]))
         for what, (before, after) in pairs:
             if before != after:

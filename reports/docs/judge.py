@@ -147,9 +147,8 @@ class Docs(Struct, frozen=True, kw_only=True):
     @property
     def seen(self) -> str:
         """How the rows were seen."""
-        return " and ".join(
-            dict.fromkeys("simulated" if one.simulated else "measured" for one in self.matrices)
-        )
+        seen = ("simulated" if one.simulated else "measured" for one in self.matrices)
+        return " and ".join(dict.fromkeys(seen))
 
 
 def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) -> Docs:

@@ -14,15 +14,7 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.evidence import (
-    Action,
-    Behaviour,
-    Evidence,
-    action_of,
-    effect_of,
-    narrowed,
-    splits,
-)
+from detmatrix.reports.docs.evidence import Action, Evidence, action_of, effect_of, narrowed, splits
 from detmatrix.reports.docs.judge import Docs, split_words, strongest
 from detmatrix.reports.render import grouped
 from detmatrix.scanner.claims.matching import matches, names_of
@@ -178,7 +170,7 @@ class RegeneratedLists:
 
     def _add(self, op: str, device: str, evidence: Sequence[Evidence]) -> Iterator[str]:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
-        wanted: tuple[tuple[Section, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
+        wanted: tuple[tuple[Section, str], ...] = (("raises", "raises"), ("deterministic", "acts"))
         for where, behaviour in wanted:
             rows = [one for one in evidence if one.behaviour == behaviour]
             if not rows:

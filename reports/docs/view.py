@@ -7,7 +7,7 @@ import difflib
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -240,11 +240,6 @@ def _strongest_first(evidence: Sequence[Evidence]) -> list[str]:
     return _ids([strongest(evidence), *evidence]) if evidence else []
 
 
-def render_rst(docs: Docs) -> Iterator[str]:
-    """Yield the two lists in the docstring's own form."""
-    yield safe_lines(RegeneratedLists(docs).regenerated)
-
-
 def render_diff(docs: Docs) -> Iterator[str]:
     """Yield a unified diff from the documented lists to the regenerated ones; nothing if they agree."""
     lists = RegeneratedLists(docs)
@@ -302,10 +297,11 @@ def page_of(docs: Docs) -> Iterator[str]:
     )
 
 
-RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
+RENDERERS: dict[str, Callable[[Docs], Iterable[str]]] = {
     "md": lambda docs: markdown_pieces("docs", view_of(docs)),
     "html": page_of,
-    "rst": render_rst,
+    # The two lists in the docstring's own form.
+    "rst": lambda docs: [safe_lines(RegeneratedLists(docs).regenerated)],
     "diff": render_diff,
     "json": lambda docs: chain(object_pieces(view_of(docs), "claims", "undocumented"), ["\n"]),
 }
@@ -477,12 +473,8 @@ def pull_requests(
     Raises:
         UsageError: There is nothing to report of an op.
     """
-    drifting = [
-        one
-        for judged in docs.judged
-        for one in judged.evidence
-        if one.effect == "contradicted" and not one.held
-    ]
+    evidence = (one for judged in docs.judged for one in judged.evidence)
+    drifting = (one for one in evidence if one.effect == "contradicted" and not one.held)
     found = (*drifting, *(one for one in docs.rows if one.wrong))
     known = sorted({names_of(one.row.row)[0] for one in found} | {one.op for one in docs.undocumented})
     if strange := [op for op in ops if op.partition(":")[0] not in known]:

@@ -20,13 +20,7 @@ from detmatrix.scanner.observations.records import Row
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, runs_in
 from detmatrix.scanner.verdicts.invariance import PropertyVerdict
-from detmatrix.scanner.verdicts.vocabulary import (
-    DEPENDENCE_FOUND,
-    MODE_FINDING_MEANING,
-    WORST_FIRST,
-    Dependence,
-    Finding,
-)
+from detmatrix.scanner.verdicts.vocabulary import DEPENDENCE_FOUND, FINDING, MODE_FINDING_MEANING, Finding
 
 NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
 # Findings that are no result.
@@ -225,9 +219,7 @@ def idle_words(columns: Iterable[Column], rows: Sequence[Row]) -> list[str]:
 def worst(columns: Sequence[Column], cells: Sequence[View]) -> tuple[Column, View] | None:
     """Return the column with the worst result of an op, or else one that was not settled; ``None`` if nothing needs attention."""
     notable = [(column, cell) for column, cell in zip(columns, cells, strict=True) if cell.notable]
-    return min(
-        notable, key=lambda pair: (not pair[1].settled, _SEVERITY.index(pair[1].finding)), default=None
-    )
+    return min(notable, key=lambda it: (not it[1].settled, _SEVERITY.index(it[1].finding)), default=None)
 
 
 def outranking(
@@ -237,7 +229,7 @@ def outranking(
     if (found := worst(columns, cells)) is None or not found[1].settled:
         return None
     than = _WORSE_THAN.get(found[1].finding, "deterministic")
-    return found if WORST_FIRST.index(finding) >= WORST_FIRST.index(than) else None
+    return found if FINDING[finding].rank >= FINDING[than].rank else None
 
 
 def pointer(columns: Sequence[Column], cells: Sequence[View]) -> str | None:
@@ -307,7 +299,7 @@ def dependence_change(
     Those alone are held against each other that were tried at the same values, against the same baseline.
     """
     texts: list[str] = []
-    verdicts: set[tuple[Dependence, Dependence]] = set()
+    verdicts: set[tuple[str, str]] = set()
     for what, after in new.invariance.items():
         before = old.invariance.get(what)
         if before is None or {before.verdict, after.verdict} - {"invariant", "varies"}:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from detmatrix.reports.render import grouped
+from detmatrix.reports.render import fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import selected_rows
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
@@ -45,8 +45,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     rows: tuple[MatrixRow, ...]  # those asked for, in planned order
     scanned: tuple[MatrixRow, ...]  # those of the whole scan
     counts: dict[Finding, int]  # over the whole scan, whatever was asked for
-    only: tuple[str, ...]  # the findings asked for, of off and on or of a further column; empty: all
-    patterns: tuple[str, ...]  # the row ids asked for; empty: all
+    only: tuple[str, ...] = ()  # the findings asked for, of off and on or of a further column; empty: all
+    patterns: tuple[str, ...] = ()  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
     serial: int  # rows of the whole scan that did not differ and that one thread did alone
     serial_provoking: int  # those of them whose inputs provoke a difference
@@ -147,7 +147,15 @@ def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, 
     runs = [read_run(path) for path in paths]
     planned = [row for run in runs for row in run.header.planned] if patterns else []
     ids = selected_rows(patterns, planned, "--rows: no row matches")
-    return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
+    matrices = [matrix_of(name, run) for name, run in zip(_names(paths), runs, strict=True)]
+    asked = (
+        [it for it in one.scanned if (not only or it.found & {*only}) and (not patterns or it.row.id in ids)]
+        for one in matrices
+    )
+    return [
+        replace(one, rows=tuple(rows), only=only, patterns=patterns)
+        for one, rows in zip(matrices, asked, strict=True)
+    ]
 
 
 def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str]:
@@ -174,10 +182,7 @@ def without(matrices: Sequence[Matrix], patterns: Sequence[str]) -> list[Matrix]
     rows = [row.row for one in matrices for row in one.rows]
     scanned = [row.row for one in matrices for row in one.scanned]
     ids = selected_rows(patterns, rows, "--except: no row is", scanned)
-    return [
-        msgspec.structs.replace(one, rows=tuple(row for row in one.rows if row.row.id not in ids))
-        for one in matrices
-    ]
+    return [replace(one, rows=tuple(row for row in one.rows if row.row.id not in ids)) for one in matrices]
 
 
 def narrowed(runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:
@@ -186,37 +191,17 @@ def narrowed(runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]
     return [matrix_of(name, run, wanted=wanted) for name, run in zip(names, runs, strict=True)]
 
 
-def matrix_of(
-    name: str,
-    run: Run,
-    only: tuple[str, ...] = (),
-    patterns: tuple[str, ...] = (),
-    ids: Container[str] = (),
-    wanted: Callable[[Row], bool] | None = None,
-) -> Matrix:
-    """Derive the matrix of a run and keep the rows found as *only*, and those among *ids* if there are *patterns*."""
-    rows = tuple(
-        matrix(
-            run.header,
-            run.observations,
-            closed=run.closing is not None,
-            sentinels=run.sentinels,
-            costs=run.costs,
-            invariances=run.invariances,
-            wanted=wanted,
-        )
-    )
+def matrix_of(name: str, run: Run, wanted: Callable[[Row], bool] | None = None) -> Matrix:
+    """Derive the matrix of a run, of all its rows or of those wanted alone."""
+    told = fields_of(run, "sentinels", "costs", "invariances")
+    rows = tuple(matrix(run.header, run.observations, closed=run.closing is not None, wanted=wanted, **told))
     findings = Counter(row.finding for row in rows)
     return Matrix(
         name=name,
         run=run,
-        rows=tuple(
-            row for row in rows if (not only or row.found & {*only}) and (not patterns or row.row.id in ids)
-        ),
+        rows=rows,
         scanned=rows,
         counts={finding: findings[finding] for finding in FINDINGS},
-        only=only,
-        patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
         serial=sum(bool(row.serial) for row in rows),
         serial_provoking=sum(bool(row.serial and row.row.provokes) for row in rows),

@@ -482,9 +482,7 @@ def _docs_words(listed: str, elsewhere: str | None, devices: Sequence[View]) -> 
     """
     if len({it["listed"] for it in devices}) > 1:
         missing = any(it["listed"] == MISSING for it in devices)
-        told = (
-            it for it in devices if it["listed"] == MISSING or not (missing or it["listed"] == NONE_LISTED)
-        )
+        told = (it for it in devices if it.listed == MISSING or not (missing or it.listed == NONE_LISTED))
         return ", ".join(f"{label_of(claimed_kind(it['device']))}: {it['listed']}" for it in told)
     return elsewhere if elsewhere and listed == NONE_LISTED else listed
 

@@ -135,9 +135,7 @@ def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
     found = [f"{number} {name}" for name, number in op["beside"].items()]
     found += [f"{number} {name}" for name, number in op["counts"].items() if name != "deterministic"]
     counts = f"{', '.join(found)} of {several(rows, 'row')}" if found else several(rows, "row")
-    notable = (
-        [*op["beside"]] if op["beside"] or (op["finding"] == "deterministic" and not op.is_clean) else None
-    )
+    notable = [*op.beside] if op.beside or (op.finding == "deterministic" and not op.is_clean) else None
     return {
         "about": tables.place(
             "ops", finding=op["finding"], family=op["family"], counts=counts, lists=_lists(op)

@@ -24,13 +24,7 @@ from detmatrix.scanner.observations.records import MODES, Environment
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.simulated import CONFLICT_MEANING
-from detmatrix.scanner.verdicts.vocabulary import (
-    BESIDE,
-    BESIDE_MEANING,
-    FINDING_MEANING,
-    FINDINGS,
-    VERDICT_MEANING,
-)
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, FINDINGS, VERDICT_MEANING, meanings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +114,7 @@ def _run(number: int, one: Matrix) -> View:
             "seconds": closing.seconds if closing else None,
             "load_after": closing.load if closing else None,
             "upper_bound": one.upper_bound,
-            **({"beside": one.beside, "beside_meanings": BESIDE_MEANING} if one.simulated else {}),
+            **({"beside": one.beside, "beside_meanings": meanings(BESIDE)} if one.simulated else {}),
             "only": one.only or FINDINGS,
             "verdicts": VERDICT_MEANING,
             "findings": FINDING_MEANING,
