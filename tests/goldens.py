@@ -216,7 +216,30 @@ def _doubtful(folder: Path) -> None:
         )
         return replace(one, simulated=shown)
 
-    _changed(folder / "simulated.jsonl.gz", folder / "simulated-doubts.jsonl", doubtful)
+    def mended(one: Line) -> Line:
+        """Make what schedules showed look as if another build showed it no more."""
+        if not isinstance(one, Observation) or one.mode not in MODES or not (found := one.simulated):
+            return one
+        if one.spec == "torch.nn.ReflectionPad2d" and found.cpu:
+            return replace(one, simulated=replace(found, cpu=replace(found.cpu, agrees=True)))
+        if one.spec != "torch.nn.AdaptiveMaxPool3d" or not found.schedule:
+            return one
+        still = {
+            "digests": {next(iter(one.digests)): 8},
+            "outputs": (),
+            "groups": (),
+            "first_differing": None,
+        }
+        return replace(one, executions=8, simulated=replace(found, schedule=None, witness=None), **still)
+
+    recorded = folder / "simulated.jsonl.gz"
+    environment = RunReader(recorded).header.environment
+    assert environment.simulated
+    schedules = environment.simulated.executions | {"lanes": 5}
+    other = replace(environment, simulated=replace(environment.simulated, executions=schedules))
+    _changed(recorded, folder / "simulated-doubts.jsonl", doubtful)
+    _changed(recorded, folder / "simulated-mended.jsonl", mended)
+    _changed(recorded, folder / "simulated-more.jsonl", mended, environment=other)
 
 
 def _hostile(folder: Path) -> None:
@@ -368,6 +391,14 @@ def prepare(folder: Path) -> None:
     _drift(folder)
     _hostile(folder)
     write_run(folder / "cpu.jsonl")
+    write_run(folder / "empty.jsonl", [])
+    put, lost = row("torch.put"), row("torch.open")
+    quiet = [
+        shows("deterministic", one) for one in (row("torch.einsum"), replace(row("mine.fn"), source="own"))
+    ]
+    write_run(folder / "old.jsonl", [quiet[0], (put, raised(put, "on", "put_"))], format_=1)
+    write_run(folder / "quiet.jsonl", quiet)
+    write_run(folder / "lost.jsonl", [(lost, ended(lost, "off", "crash", "signal 11"))])
     write_run(
         folder / "cuda.jsonl",
         [(replace(planned, device="cuda:0"), seen) for planned, seen in every_finding()[:4]],
@@ -445,6 +476,13 @@ for _name in ("distrusted", "unfinished", "weak", "serial"):
         failing="--fail-on inconclusive",
     )
 _add("report-plain", "report plain.jsonl", _REPORTS, long="--all --format md")
+_add("report-empty", "report empty.jsonl", _REPORTS, long="--all --format md")
+_add("report-old", "report old.jsonl", _REPORTS, long="--all --format md")
+_add("report-lost", "report lost.jsonl --fail-on silent")
+_add(
+    "report-chosen", "report run.jsonl --rows torch.Tensor.put_:duplicates:forward:float32",
+    unknown="--rows nothing*", unscanned="--rows Dropout", excepted="--fail-on silent --except put_ --except cumsum",
+)  # fmt: skip
 _add("explain-simulated-wrong", "explain ReflectionPad2d simulated.jsonl.gz", "text md html")
 _add("report-weak", "report weak.jsonl", "html csv json")
 _add("report-serial", "report serial.jsonl", "html csv json junit github")
@@ -486,7 +524,26 @@ _add(
     failing="--fail-on change --format md",
 )
 _add("compare-runs", "compare weak.jsonl run.jsonl", "text md json github")
-_add("compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json")
+_add(
+    "compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json",
+    failing="--fail-on regression --format json",
+)  # fmt: skip
+_add("compare-same", "compare 2.13.0.jsonl 2.13.0.jsonl --fail-on change")
+_add("compare-improved", "compare 2.11.0.jsonl 2.13.0.jsonl --fail-on regression", change="--fail-on change")
+_add(
+    "compare-confirm", "compare 2.11.0.jsonl 2.13.0.jsonl --confirm", one="--python a", three="--python a --python b --python c",
+)  # fmt: skip
+for _option in ("python", "specs", "runs", "rounds"):
+    _add(f"compare-unconfirmed-{_option}", f"compare 2.11.0.jsonl 2.13.0.jsonl --{_option} 9")
+for _other in ("mended", "more"):
+    _add(f"compare-simulated-{_other}", f"compare simulated.jsonl.gz simulated-{_other}.jsonl")
+# What is simulated never stands beside what was measured; runs of other lists, or the same run twice, are not joined.
+_add("compare-simulated-measured", "compare simulated.jsonl.gz gpu.jsonl")
+_add("docs-simulated-measured", "docs simulated.jsonl.gz gpu.jsonl")
+_add("docs-other-release", "docs 2.13.0.jsonl 2.11.0.jsonl")
+_add("docs-other-lists", "docs 2.13.0.jsonl run.jsonl")
+_add("docs-no-lists", "docs hostile-0.jsonl")
+_add("docs-twice", "docs plain.jsonl run.jsonl cpu.jsonl")
 _add("compare-modes", "compare run.jsonl turned.jsonl", "text md html json")
 _add("compare-hostile", f"compare {' '.join(f'hostile-{place}.jsonl' for place in range(4))}", _COMPARED)
 _add("docs-hostile", "docs hostile-1.jsonl", "md html rst diff json", check="--check")
@@ -500,6 +557,9 @@ _add("explain-everywhere", "explain index_add", "text md json")
 _add("explain-collective-settings", "explain all_reduce")
 _add("explain-collective-promise", "explain dist.all_gather")
 _add("explain-unknown", "explain no_such_op run.jsonl", "text")
+# A scan of the CPU alone never reads as clean on CUDA; of somebody's own function nothing is said of it.
+_add("explain-cpu-alone", "explain torch.einsum quiet.jsonl")
+_add("explain-own", "explain mine.fn quiet.jsonl")
 _add("libraries", "libraries", "text md json html", one="cuDNN --format text")
 _add("cudnn", "cudnn --read engines/cudnn-9.28.0.json.gz", "md json html")
 _add(

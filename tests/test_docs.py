@@ -10,10 +10,8 @@ from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Docs, join
 from detmatrix.reports.docs.regenerate import RegeneratedLists
-from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import parse_claims
-from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import CpuComparison, Observation
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.documented import (
@@ -148,39 +146,6 @@ def test_over_broad_bullets_say_what_decides(
     assert judged.reason == (
         f"says too much: raises in 1 row; holds in 1 row (0 of 100 differed with the flag on). {text}"
     )
-
-
-def _run(name: str, bullet: str = "torch.a", torch: str = "2.13.0+cpu", started: str | None = None) -> Matrix:
-    claims = parse_claims(docstring([bullet])) if bullet else ()
-    return run_of(claims, [shown("torch.a", "raises")], name=name, torch=torch, started=started)
-
-
-@pytest.mark.parametrize(
-    ("runs", "message"),
-    [
-        (
-            [_run("0"), _run("1", torch="2.11.0")],
-            "the runs document different lists: 0 is of torch 2.13.0 and 1 is of torch 2.11.0; give runs of one release at a",
-        ),
-        (
-            [_run("0"), _run("1", bullet="torch.b", torch="2.13.0+cu130")],
-            "the runs document different lists: those of 1 are not those of 0, though both are of torch 2.13.0; give runs of",
-        ),
-        # Without a docstring and without a table nothing can be called undocumented.
-        ([_run("0", bullet="", torch="9.9.0")], "0: holds no claims (was its torch stripped of docstrings, or"),
-        # A run counts once, whatever its files are called.
-        (
-            [_run("a", started="at noon"), _run("c", started="later"), _run("b", started="at noon")],
-            "a and b are the same run, started at noon; give each run once",
-        ),
-    ],
-)  # fmt: skip
-def test_runs_that_do_not_join(runs: list[Matrix], message: str) -> None:
-    """Runs join only where they speak of the same lists; the message names both."""
-    with pytest.raises(UsageError) as raised:
-        join(runs)
-
-    assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ FAULTS: dict[str, Fault] = {
     "condition on dtype": Fault("scanner/claims/matching.py", "return not {row.dtype, dtype_kind(row.dtype)}.isdisjoint(condition.values)", "return row.dtype in condition.values", "docs"),
     "clauses that disagree": Fault("scanner/claims/grammar.py", "if facts.setdefault((kind, name), values) != values:\n                return None", "facts.setdefault((kind, name), values)", "claims"),
     "indentation of a bullet": Fault("scanner/claims/grammar.py", "(indent > margin or not blank)", "(indent > margin)", "claims"),
-    "release twice": Fault("reports/docs/judge.py", "if parts_of(header) == parts_of(theirs) and header.settings == theirs.settings:", "if False:", "docs"),
+    "release twice": Fault("reports/docs/judge.py", "if parts_of(header) == parts_of(theirs) and header.settings == theirs.settings:", "if False:", "goldens"),
     "weak evidence": Fault("reports/docs/judge.py", 'if behaviour in {"acts", "nothing"} and not doubt:', 'if behaviour in {"acts"} and not doubt:', "docs"),
     "bars in code spans": Fault("reports/render.py", 'text = one_line(text).replace("|", "\\\\|")', "text = one_line(text)", "reports"),
     "backticks in code spans": Fault("reports/render.py", 'max((len(run) for run in re.findall("`+", text)), default=0)', 'min((len(run) for run in re.findall("`+", text)), default=0)', "reports"),

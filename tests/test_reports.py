@@ -18,7 +18,6 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from detmatrix.reports import render as markdown
-from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.commands import Block, command_words
 from detmatrix.reports.matrix import rows as costs
 from detmatrix.reports.matrix.model import Matrix, load
@@ -90,27 +89,6 @@ def test_html_is_self_contained(run: Path) -> None:
     assert "default-src 'none'" in message
     for loading in ('<link rel="stylesheet"', "@import", "url(", " src="):
         assert loading not in message
-
-
-def test_empty_plan(tmp_path: Path) -> None:
-    """A run without rows gives every report, each saying that there is nothing."""
-    path = write_run(tmp_path / "run.jsonl", [])
-
-    assert "No row was planned.\n" in text("md", path)
-    assert "No row to show." in text("html", path)
-    assert '"rows": [\n\n]' in text("json", path)
-    assert text("csv", path).count("\n") == 1
-
-
-@pytest.mark.parametrize("form", RENDERERS)
-def test_old_files_render(tmp_path: Path, form: str) -> None:
-    """A file of format 1, which knows nothing of all this, gives every report, each with its words for it."""
-    plan: list[Planned] = [quiet_row(), (row("torch.put"), raised(row("torch.put"), "on", "put_"))]
-    message = text(form, write_run(tmp_path / "old.jsonl", plan, format_=1))
-
-    # An annotation is about what needs one.
-    assert form == "github" or "cumsum" in message
-    assert form != "md" or "raises; warn_only not run" in message
 
 
 FORMULAS = ["=1+1", "+1", "-1+2", "@SUM(A1)", "one\rtwo", "\t=1", "a\x1b[2Jb", "\u202etxt"]
