@@ -148,13 +148,7 @@ FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
         ),
         # The caller of an alert is text of the build, so that one scan of each is proof, as are those behind the first.
         (shows("raises"), OTHER_ALERT, "changed", True, "scatter_add_kernel → other_kernel"),
-        (
-            _forced("scatter_add_kernel", often=OFTEN),
-            _forced("scatter_add_kernel", "next", often=OFTEN),
-            "changed",
-            True,
-            "next",
-        ),
+        (_forced("scatter_add_kernel", often=OFTEN), _forced("scatter_add_kernel", "next", often=OFTEN), "changed", True, "next"),
         # A run that made no op run saw only the alert that ended it.
         (shows("over_alert"), _forced("scatter_add_kernel", "next"), "same", None, ""),
         (_forced(often=OFTEN), _forced(), "improved", False, "warn_only: 19 of 98 → 0 of 98"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
 from detmatrix.reports.compare.page import render
@@ -14,11 +12,10 @@ from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.judge import join
 from detmatrix.reports.docs.view import page_of
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.render import write_whole
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import Row
 from detmatrix.scanner.verdicts.vocabulary import Finding
-from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back
+from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page
 from tests.compared import run_of, shows
 from tests.documented import docstring
 from tests.evidence_runs import cost
@@ -62,22 +59,9 @@ def versions() -> list[Matrix]:
 
 
 @pytest.fixture
-def open_page(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Opener]:
-    """Return a function that opens the comparison of runs, or what pieces make, and put the browser back afterwards."""
-
-    def open_(*runs: Matrix, hash_: str = "", pieces: Iterable[str] = ()) -> Page:
-        path = tmp_path / "page.html"
-        write_whole(path, pieces or render(compare(runs or versions())))
-        return opened(driver, path, hash_)
-
-    yield open_
-    put_back(driver)
-
-
-@pytest.fixture
 def page(open_page: Opener) -> Page:
     """Return the open comparison of three versions."""
-    return open_page()
+    return open_page(pieces=render(compare(versions())))
 
 
 @pytest.mark.nightly
@@ -134,7 +118,7 @@ def test_rows_are_found(page: Page) -> None:
 
 def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:
     """A row's address shows it, open and in focus, though it is one that did not change."""
-    page = open_page(hash_="#torch.sort:collisions:forward:float32")
+    page = open_page(pieces=render(compare(versions())), hash_="#torch.sort:collisions:forward:float32")
     page.shows("5 of 5 rows")
 
     assert page.one(".panel").is_displayed()
@@ -201,7 +185,7 @@ def _docs() -> Iterator[str]:
 @pytest.mark.parametrize("width", [360, 768, 1360])
 def test_everything_can_be_read(open_page: Opener, scheme: str, width: int, *, docs: bool) -> None:
     """With nine versions, long names and open panels nothing is wider than the screen, contrast is 4.5, controls have names."""
-    page = open_page(pieces=_docs()) if docs else open_page(*_nine_versions())
+    page = open_page(pieces=_docs() if docs else render(compare(_nine_versions())))
     page.resize(width, mobile=width < 500)
     page.scheme(scheme)
     if not docs:

@@ -283,25 +283,12 @@ def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
         (("a.scatter_add", "torch.scatter_add_"), ["…scatter_add", "…scatter_add_"]),
         (("torch.fractional_max_pool2d",), ["…fractional_max_pool2d"]),
         (("torch." + "long" * 40,), ["…" + "longlonglonglonglonglonglonglonglong"[-33:]]),
-        (
-            (
-                "torch.nn.functional.scaled_dot_product_attention_math",
-                "torch.other.scaled_dot_product_attention_math",
-            ),
-            ["…functional.scaled_dot_product_attention_math", "…other.scaled_dot_product_attention_math"],
-        ),
-        (
-            (
-                "a.chebyshev_polynomial_of_the_first_kind_t",
-                "b.shifted_chebyshev_polynomial_of_the_first_kind_t",
-            ),
-            [
-                "…chebyshev_polynomial_of_the_first_kind_t",
-                "…shifted_chebyshev_polynomial_of_the_first_kind_t",
-            ],
-        ),
+        (("torch.nn.functional.scaled_dot_product_attention_math", "torch.other.scaled_dot_product_attention_math"),
+         ["…functional.scaled_dot_product_attention_math", "…other.scaled_dot_product_attention_math"]),
+        (("a.chebyshev_polynomial_of_the_first_kind_t", "b.shifted_chebyshev_polynomial_of_the_first_kind_t"),
+         ["…chebyshev_polynomial_of_the_first_kind_t", "…shifted_chebyshev_polynomial_of_the_first_kind_t"]),
     ],
-)
+)  # fmt: skip
 def test_names_are_cut_at_dots_and_never_read_the_same(names: tuple[str, ...], shown: list[str]) -> None:
     """What would read like another name is longer; only a part beyond the limit is cut within."""
     assert [*fitted(names, 12, 22, 34).values()] == shown
