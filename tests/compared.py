@@ -10,12 +10,10 @@ from msgspec.structs import replace
 from detmatrix.reports.compare.runs import Pair, compare
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.observations.records import (
-    FORMAT,
     MODES,
     WORKER_MODES,
     Claim,
     Cost,
-    Header,
     Observation,
     Row,
     Sentinel,
@@ -26,6 +24,7 @@ from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
+    HEADER,
     SETTINGS,
     Planned,
     drifting,
@@ -117,10 +116,8 @@ def run_of(
     observations = tuple(observation for _, of_row in rows for observation in of_row)
     if any(observation.mode not in MODES for observation in observations):
         settings = replace(settings, modes=WORKER_MODES)
-    header = Header(
-        format=FORMAT,
-        tool="0.1.0",
-        started="2026-01-02T03:04:05Z",
+    header = replace(
+        HEADER,
         settings=settings,
         environment=replace(ENVIRONMENT, torch=torch, **environment),
         planned=tuple(planned for planned, _ in rows),

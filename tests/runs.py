@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.observations.records import (
     FORMAT,
-    Blank,
     BuildOverloads,
     Closing,
     Cost,
@@ -80,93 +79,47 @@ def row(
     case: str = "collisions",
     direction: Direction = "forward",
     dtype: str = "float32",
-    *,
-    family: str = "scatter",
-    device: str = "cpu",
-    provokes: str = "16384 additions into each slot",
-    why: str = "atomicAdd: https://example.org/kernel.cu",
     **more: Any,
 ) -> Row:
-    """Return a planned row."""
-    place = {
-        "spec": spec,
-        "case": case,
-        "direction": direction,
-        "dtype": dtype,
-        "device": device,
-        "family": family,
+    """Return a planned row; *more* are its other fields."""
+    usual = {
+        "family": "scatter",
+        "device": "cpu",
+        "op": spec.removesuffix("_"),
+        "provokes": "16384 additions into each slot",
+        "why": "atomicAdd: https://example.org/kernel.cu",
     }
-    return Row(**place | {"op": spec.removesuffix("_"), "provokes": provokes, "why": why} | more)
+    return Row(spec=spec, case=case, direction=direction, dtype=dtype, **usual | more)
 
 
 def ran(
-    planned: Row,
-    mode: Mode,
-    *processes: Mapping[str, int],
-    seeded: bool = False,
-    forward_differing: int = 0,
-    severity: Severity | None = None,
-    groups: tuple[Group, ...] = (),
-    alerts: tuple[str, ...] = (),
-    blank: Blank | None = None,
-    threads: int | None = None,
+    planned: Row, mode: Mode, *processes: Mapping[str, int], severity: Severity | None = None, **more: Any
 ) -> list[Observation]:
-    """Return one observation per process, each given as its digests and their counts."""
+    """Return one observation per process, each given as its digests and their counts; *more* are fields of all of them."""
     name = "output" if planned.direction == "forward" else "grad of args[0]"
-    return [
-        Observation(
-            **place_of(planned),
-            mode=mode,
-            process=process,
-            outcome="ran",
-            executions=sum(digests.values()),
-            digests=dict(digests),
-            first_differing=next(iter(digests.values())) if len(digests) > 1 else None,
-            outputs=(
-                Output(
-                    name=name,
-                    shape=(64, 3),
-                    dtype=planned.dtype,
-                    differing=sum(digests.values()) - next(iter(digests.values())),
-                    severity=severity if len(digests) > 1 else None,
-                ),
-            ),
-            forward_differing=forward_differing,
-            seeded=seeded,
-            groups=groups,
-            alerts=alerts,
-            blank=blank,
-            threads=threads,
-            inputs=(f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
-            inputs_digest="i" * 8,
-            seconds=0.25 + process,
-            setup_seconds=0.125,
-        )
-        for process, digests in enumerate(processes)
-    ]
+    observed = []
+    for process, digests in enumerate(processes):
+        first, executions, differs = next(iter(digests.values())), sum(digests.values()), len(digests) > 1
+        output = Output(name=name, shape=(64, 3), dtype=planned.dtype, differing=executions - first)
+        fields: dict[str, Any] = {
+            "outcome": "ran",
+            "executions": executions,
+            "digests": dict(digests),
+            "first_differing": first if differs else None,
+            "outputs": (replace(output, severity=severity if differs else None),),
+            "inputs": (f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
+            "inputs_digest": "i" * 8,
+            "seconds": 0.25 + process,
+            "setup_seconds": 0.125,
+        }
+        observed.append(Observation(**place_of(planned), mode=mode, process=process, **fields | more))
+    return observed
 
 
-def ended(
-    planned: Row,
-    mode: Mode,
-    outcome: Outcome,
-    message: str,
-    *,
-    exception: str | None = None,
-    processes: int = PROCESSES,
-) -> list[Observation]:
-    """Return one observation per process of a case that did not run through."""
-    return [
-        Observation(
-            **place_of(planned),
-            mode=mode,
-            process=process,
-            outcome=outcome,
-            exception=exception,
-            message=message,
-        )
-        for process in range(processes)
-    ]
+def ended(planned: Row, mode: Mode, outcome: Outcome, message: str, **more: Any) -> list[Observation]:
+    """Return one observation per process of a case that did not run through; *more* are other fields, as its exception."""
+    more |= place_of(planned) | {"mode": mode, "outcome": outcome, "message": message}
+    return [Observation(process=process, **more) for process in range(PROCESSES)]
 
 
 def raised(planned: Row, mode: Mode, caller: str) -> list[Observation]:
