@@ -67,45 +67,22 @@ def timing(median: float, spread: float = 0.05) -> Timing:
     return Timing(median=median, low=median * (1 - spread), high=median * (1 + spread))
 
 
-def cost(
-    planned: Row,
-    off: float = 0.0,
-    on: float = 0.0,
-    unfilled: float | None = None,
-    *,
-    outcome: Outcome = "ran",
-    message: str | None = None,
-    memory: tuple[int, int] | None = None,
-) -> Cost:
-    """Return what a row was timed at, in seconds; nothing if it did not run."""
-    ran_ = outcome == "ran"
-    return Cost(
-        **place_of(planned),
-        outcome=outcome,
-        message=message,
-        samples=25 if ran_ else 0,
-        calls=4 if ran_ else 0,
-        off=timing(off) if ran_ else None,
-        on=timing(on) if ran_ else None,
-        unfilled=timing(unfilled) if unfilled is not None else None,
-        off_memory=memory[0] if memory else None,
-        on_memory=memory[1] if memory else None,
-    )
+def cost(planned: Row, off: float, on: float, unfilled: float | None = None, **more: int) -> Cost:
+    """Return what a row was timed at, in seconds; *more* are the fields of memory."""
+    times = {"off": timing(off), "on": timing(on), "unfilled": unfilled and timing(unfilled)}
+    fields: dict[str, Any] = times | {"outcome": "ran", "samples": 25, "calls": 4} | more
+    return Cost(**place_of(planned), **fields)
 
 
-def sentinel(
-    mode: Mode = "off", process: int = 0, before: int = 0, differing: int = 10, load: float = 0.5
-) -> Sentinel:
+def untimed(planned: Row, outcome: Outcome, message: str) -> Cost:
+    """Return why a row was not timed."""
+    return Cost(**place_of(planned), outcome=outcome, message=message)
+
+
+def sentinel(mode: Mode = "off", process: int = 0, before: int = 0, differing: int = 10) -> Sentinel:
     """Return what a sentinel of eleven executions saw."""
-    return Sentinel(
-        mode=mode,
-        process=process,
-        before=before,
-        op="torch.index_put",
-        executions=11,
-        differing=differing,
-        load=load,
-    )
+    seen: dict[str, Any] = {"op": "torch.index_put", "executions": 11, "differing": differing, "load": 0.5}
+    return Sentinel(mode=mode, process=process, before=before, **seen)
 
 
 def sentinels(differing: int, *before: int) -> list[Sentinel]:
@@ -171,10 +148,10 @@ def evidence_run(path: Path, **header: Any) -> Path:
         ],
         costs=[
             cost(add, 1e-5, 3.4e-5, 1.1e-5),
-            cost(put, outcome="raised", message="RuntimeError: put_ has none"),
+            untimed(put, "raised", "RuntimeError: put_ has none"),
             cost(ties, 2e-3, 2.04e-3, 2.04e-3),
-            cost(empty, 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20)),
-            cost(algorithm, outcome="invalid", message="changed global state"),
+            cost(empty, 1e-6, 2.5e-6, 2.5e-6, off_memory=0, on_memory=3 << 20),
+            untimed(algorithm, "invalid", "changed global state"),
         ],
         **{"controls": controls(modes=FORCING.modes), **header},
     )
