@@ -89,7 +89,10 @@ def _timelines(report: View) -> Iterator[View]:
             for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
         ]
         rows.sort(key=lambda row: (not row.is_other, -row.changed, -len(row.turns)))
-        ops = _ops(rows)
+        # The rows that changed stand first, and so do the ops: the worst, then those of which most rows did.
+        of_op = grouped((row.row.spec, row) for row in rows)
+        ops = [_op(name, some) for name, some in of_op.items() if some[0].turns]
+        ops.sort(key=lambda op: (_rank(op.worst), -len(op.changed)))
         yield View(
             {},
             runs=runs,
@@ -204,19 +207,11 @@ def render(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def _ops(rows: Iterable[View]) -> list[View]:
-    """Return the ops that changed, the worst first, then those of which most rows did."""
-    of_op = grouped((row.row.spec, row) for row in rows)
-    # The rows that changed stand first.
-    ops = [_op(name, some) for name, some in of_op.items() if some[0].turns]
-    return sorted(ops, key=lambda op: (_rank(op.worst), -len(op.changed)))
-
-
 def _op(name: str, rows: Sequence[View]) -> View:
     """Join the rows of an op: what became of it worst, what each run shows of it, what releases document of it."""
     changed = [row for row in rows if row.turns]
     worst, row = min(((change, row) for row in changed for change in row.turns), key=lambda it: _rank(it[0]))
-    listed = [one.documented for one in row.moments]
+    listed, ways = [one.documented for one in row.moments], ("forward", "backward")
     # What a run did not plan is no row in it.
     by_run = [[one.row for one in seen if one.row] for seen in zip(*(it.moments for it in rows), strict=True)]
     return View(
@@ -226,10 +221,7 @@ def _op(name: str, rows: Sequence[View]) -> View:
         changed=changed,
         worst=worst,
         cells=[
-            [
-                direction_of([one for one in seen if one.row.direction == way])
-                for way in ("forward", "backward")
-            ]
+            [direction_of([one for one in seen if one.row.direction == way]) for way in ways]
             for seen in by_run
         ],
         documented=" → ".join(text for text, _ in groupby(listed)),
