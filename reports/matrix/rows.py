@@ -112,10 +112,8 @@ def cost_words(row: MatrixRow) -> str:
     return f"none: {_UNTIMED.get(row.cost.outcome, row.cost.outcome)}"
 
 
-def times(ratio: float | None) -> str:
+def times(ratio: float) -> str:
     """Return a ratio with as many digits as it deserves."""
-    if ratio is None:
-        return NOT_MEASURED
     digits = 2 if ratio < _ROUNDED else 1 if ratio < _WHOLE else 0
     return f"{ratio:.{digits}f}{TIMES}"
 
