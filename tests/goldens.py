@@ -407,14 +407,13 @@ def prepare(folder: Path) -> None:
         closing=None,
     )
     listed = parse_claims(docstring([], RAISING))
-    write_run(
-        folder / "overloads.jsonl",
-        ROWS,
-        settings=OVERLOADS,
-        kernels=KERNELS,
-        dispatches=DISPATCHES,
-        claims=listed,
-    )
+    reached: dict[str, Any] = {
+        "settings": OVERLOADS,
+        "kernels": KERNELS,
+        "dispatches": DISPATCHES,
+        "claims": listed,
+    }
+    write_run(folder / "overloads.jsonl", ROWS, **reached)
     source = folder / "checkout" / "torch" / "__init__.py"
     source.parent.mkdir(parents=True)
     source.write_text(
@@ -444,6 +443,8 @@ def _add(name: str, words: str, forms: str = "", **named: str) -> None:
 
 
 _ENDINGS = {"text": "txt", "table": "txt", "github": "github.txt", "junit": "xml"}
+_ALL = "--all --format md"
+_THREE = "2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl"
 _REPORTS = "text md html csv json junit github"
 _DOCS = "md html rst diff json"
 _COMPARED = "md html json junit github"
@@ -453,31 +454,21 @@ for _run in ("run.jsonl", "simulated.jsonl.gz", _OLD):
     _name = {_OLD: "recorded"}.get(_run, _run.partition(".")[0])
     _add(
         f"report-{_name}", f"report {_run}", _REPORTS,
-        all="--all --format text", long="--all --format md", ops="--level ops --format csv",
+        all="--all --format text", long=_ALL, ops="--level ops --format csv",
         only="--only silent,low_power,serial --format md", rows="--rows *put_* --format text",
         failing="--fail-on silent,raises --format text",
     )  # fmt: skip
     _add(f"docs-{_name}", f"docs {_run}", _DOCS, check="--check --format md")
     _add(f"coverage-{_name}", f"coverage {_run}", "md json")
-for _op, _run in (
-    ("put_", "run.jsonl"),
-    ("MaxPool3d", "run.jsonl"),
-    ("put_", "simulated.jsonl.gz"),
-    ("cumsum", _OLD),
-):
+_of = {"put_ MaxPool3d": "run.jsonl", "put_": "simulated.jsonl.gz", "cumsum": _OLD}
+for _op, _run in ((op, run) for ops, run in _of.items() for op in ops.split()):
     _name = {_OLD: "recorded"}.get(_run, _run.partition(".")[0])
     _add(f"explain-{_name}-{_op}", f"explain {_op} {_run}", "text md json")
 for _name in ("distrusted", "unfinished", "weak", "serial"):
-    _add(
-        f"report-{_name}",
-        f"report {_name}.jsonl",
-        "text md",
-        long="--all --format md",
-        failing="--fail-on inconclusive",
-    )
-_add("report-plain", "report plain.jsonl", _REPORTS, long="--all --format md")
-_add("report-empty", "report empty.jsonl", _REPORTS, long="--all --format md")
-_add("report-old", "report old.jsonl", _REPORTS, long="--all --format md")
+    _add(f"report-{_name}", f"report {_name}.jsonl", "text md", long=_ALL, failing="--fail-on inconclusive")
+_add("report-plain", "report plain.jsonl", _REPORTS, long=_ALL)
+_add("report-empty", "report empty.jsonl", _REPORTS, long=_ALL)
+_add("report-old", "report old.jsonl", _REPORTS, long=_ALL)
 _add("report-lost", "report lost.jsonl --fail-on silent")
 _add(
     "report-chosen", "report run.jsonl --rows torch.Tensor.put_:duplicates:forward:float32",
@@ -502,27 +493,22 @@ _add("explain-unrun", "explain nn.Linear run.jsonl", "text json")
 _add("explain-put", "explain put")
 _add("report-columns", "report older.jsonl --format text")
 _add("report-columns-releases", "report older.jsonl run.jsonl --format text", rows="--rows take")
-_add("report-blind", "report blind.jsonl", _REPORTS, long="--all --format md")
+_add("report-blind", "report blind.jsonl", _REPORTS, long=_ALL)
 _add("docs-drift", "docs drift-cpu.jsonl drift-cuda.jsonl", "md rst diff json")
 _add("docs-distrusted", "docs distrusted.jsonl --check")
 _add("docs-plain", "docs plain.jsonl", "rst")
 _add("docs-newest", "docs")
 _add("docs-newest-of", "docs --recorded 2.11")
-_add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long="--all --format md")
+_add("report-devices", "report cpu.jsonl cuda.jsonl", "text md html csv json", long=_ALL)
 _add("report-releases", "report 2.13.0.jsonl 2.11.0.jsonl 2.15.0.jsonl", "text md html csv json")
-_add("report-gpu", "report gpu.jsonl", "text json", long="--all --format md")
+_add("report-gpu", "report gpu.jsonl", "text json", long=_ALL)
 _add("explain-instead", "explain index_add instead.jsonl", "text md json")
 _add("explain-gpu", "explain Conv2d gpu.jsonl", "text")
-_add("report-simulated-doubts", "report simulated-doubts.jsonl", "text csv json", long="--all --format md")
+_add("report-simulated-doubts", "report simulated-doubts.jsonl", "text csv json", long=_ALL)
 _add("report-simulated-beside", "report simulated.jsonl.gz run.jsonl", "text md")
 _add("report-hostile", "report run.jsonl --rows *alert*", "html")
 _add("docs-releases", "docs 2.13.0.jsonl", _DOCS, patch="--format patch --source checkout/torch/__init__.py")
-_add(
-    "compare-releases",
-    "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl",
-    _COMPARED,
-    failing="--fail-on change --format md",
-)
+_add("compare-releases", f"compare {_THREE}", _COMPARED, failing="--fail-on change --format md")
 _add("compare-runs", "compare weak.jsonl run.jsonl", "text md json github")
 _add(
     "compare-doubtful", "compare distrusted.jsonl serial.jsonl", "md json",
@@ -549,7 +535,7 @@ _add("compare-hostile", f"compare {' '.join(f'hostile-{place}.jsonl' for place i
 _add("docs-hostile", "docs hostile-1.jsonl", "md html rst diff json", check="--check")
 _add("report-into", "report run.jsonl --only raises --into matrix.md")
 _add("docs-into", "docs 2.13.0.jsonl --into docs.md")
-_add("compare-into", "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl --into compare.md")
+_add("compare-into", f"compare {_THREE} --into compare.md")
 _add("compare-devices", "compare cpu.jsonl cuda.jsonl", "md")
 _add("compare-recorded", f"compare {_OLD} {_NEW}", _COMPARED)
 _add("explain-everywhere", "explain index_add", "text md json")
@@ -562,11 +548,8 @@ _add("explain-cpu-alone", "explain torch.einsum quiet.jsonl")
 _add("explain-own", "explain mine.fn quiet.jsonl")
 _add("libraries", "libraries", "text md json html", one="cuDNN --format text")
 _add("cudnn", "cudnn --read engines/cudnn-9.28.0.json.gz", "md json html")
-_add(
-    "cudnn-changes",
-    "cudnn --read engines/cudnn-9.10.2.json.gz --read engines/cudnn-9.28.0.json.gz",
-    "md html",
-)
+_two = " ".join(f"--read engines/cudnn-{it}.json.gz" for it in ("9.10.2", "9.28.0"))
+_add("cudnn-changes", f"cudnn {_two}", "md html")
 _add("list", "list cumsum conv2d put_", "table json", modes="--modes")
 LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"
 
@@ -585,12 +568,7 @@ def _reproduced(folder: Path) -> dict[str, Callable[[], str]]:
     }
 
 
-NAMES = (
-    *LINES,
-    "repro-run.py.txt",
-    "repro-simulated.py.txt",
-    *(f"repro-{what}.py.txt" for what in PROPERTIES),
-)
+NAMES = (*LINES, *(f"repro-{what}.py.txt" for what in ("run", "simulated", *PROPERTIES)))
 
 
 class Goldens:

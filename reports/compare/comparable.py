@@ -70,14 +70,8 @@ UNLIKE: frozenset[Reason] = frozenset(
 # Where libraries lie and which devices are seen, not what they compute; two environments on one machine differ here. And
 # what a scan sets itself for PyTorch's databases, and older ones did not.
 _PLACES = {
-    "CUDA_DEVICE_ORDER",
-    "CUDA_HOME",
-    "CUDA_VISIBLE_DEVICES",
-    "DYLD_LIBRARY_PATH",
-    "LD_LIBRARY_PATH",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "PYTHONHASHSEED",
+    *("CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH"),
+    *("NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "PYTHONHASHSEED"),
 }
 
 
@@ -353,13 +347,10 @@ def _between(observations: Sequence[Observation]) -> Rate:
 # dtype -> the bits of infinity, of one of its components: below lie the finite numbers, in their order, as IEEE 754 and
 # bfloat16 (the upper half of a float32) have it. The bit above is the sign.
 _INFINITY = {
-    "float16": 0x7C00,
-    "complex32": 0x7C00,
+    **dict.fromkeys(("float16", "complex32"), 0x7C00),
+    **dict.fromkeys(("float32", "complex64"), 0x7F800000),
+    **dict.fromkeys(("float64", "complex128"), 0x7FF0000000000000),
     "bfloat16": 0x7F80,
-    "float32": 0x7F800000,
-    "complex64": 0x7F800000,
-    "float64": 0x7FF0000000000000,
-    "complex128": 0x7FF0000000000000,
 }
 
 

@@ -113,6 +113,7 @@ def view_of(comparison: Comparison) -> View:
     """Return what is shown of a comparison."""
     asked = {mode for one in comparison.matrices for mode in one.run.header.settings.modes}
     modes = {mode: MODE_TABLE[mode].meaning for mode in CHOSEN_MODES if mode in asked}
+    heads = ["from → to", "rows compared", *MOVES, "not comparable", "with other bits", "changed bullets"]
     return View(
         {
             "runs": [_run(one) for one in comparison.matrices],
@@ -133,14 +134,7 @@ def view_of(comparison: Comparison) -> View:
         notes=list(_notes(comparison)),
         cost_meaning=COST_MEANING,
         not_planned=NOT_PLANNED,
-        step_heads=[
-            "from → to",
-            "rows compared",
-            *MOVES,
-            "not comparable",
-            "with other bits",
-            "changed bullets",
-        ],
+        step_heads=heads,
         # Schedules are no samples of a rate.
         rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,
     )
