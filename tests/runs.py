@@ -75,11 +75,7 @@ Planned = tuple[Row, Sequence[Observation]]
 
 
 def row(
-    spec: str,
-    case: str = "collisions",
-    direction: Direction = "forward",
-    dtype: str = "float32",
-    **more: Any,
+    spec: str, case: str = "collisions", direction: Direction = "forward", dtype: str = "float32", **more: Any
 ) -> Row:
     """Return a planned row; *more* are its other fields."""
     usual = {

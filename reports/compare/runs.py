@@ -27,7 +27,7 @@ from detmatrix.reports.compare.comparable import (
     together,
 )
 from detmatrix.reports.compare.judge import CLASS, MOVES, Change, Kind, blocked, few_processes, judge
-from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, lists_of, matrix_of
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.words import bullet_words
 from detmatrix.reports.render import NONE, View, fields_of, grouped
@@ -436,7 +436,7 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
         for was, row in both
         for one in [judged(was, row)]
     )
-    lists = lists_of(old), lists_of(new)
+    lists = old.lists, new.lists
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
     # A build for CUDA is compiled otherwise for the CPU, too.
     builds = {versions.build_kind(one.torch) for one in (old, new)}

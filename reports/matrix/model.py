@@ -37,7 +37,7 @@ _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
 RECORDED = Path(__file__).resolve().parents[1] / "runs"
 
 
-class Matrix(Struct, frozen=True, kw_only=True):
+class Matrix(Struct, frozen=True, kw_only=True, dict=True):
     """The matrix of one run."""
 
     name: str  # of the run file, without its folder; numbered where two runs share it
@@ -113,6 +113,18 @@ class Matrix(Struct, frozen=True, kw_only=True):
         """What a simulated GPU shows beside findings, the worst first, and in how many rows of the whole scan."""
         return beside_counts(row.beside for row in self.scanned)
 
+    @cached_property
+    def lists(self) -> RunLists:
+        """The claims of the run; for want of them, those tabled for its release; for want of a table, none."""
+        claims, torch, none = self.run.header.claims, self.torch, f"{self.name} holds no claims"
+        if claims:
+            return RunLists(with_notes(claims, torch))
+        try:
+            told = f"{none}; those tabled for torch {torch} stand in for them."
+            return RunLists(documented_claims(torch), told)
+        except UsageError:
+            return RunLists((), f"{none}, and there is no table of those of torch {torch}.")
+
     @property
     def sampled(self) -> str | None:
         """What "deterministic" is worth in the rows of PyTorch's databases, by what provokes a difference; ``None``: there are none.
@@ -147,15 +159,12 @@ def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, 
     runs = [read_run(path) for path in paths]
     planned = [row for run in runs for row in run.header.planned] if patterns else []
     ids = selected_rows(patterns, planned, "--rows: no row matches")
-    matrices = [matrix_of(name, run) for name, run in zip(_names(paths), runs, strict=True)]
-    asked = (
-        [it for it in one.scanned if (not only or it.found & {*only}) and (not patterns or it.row.id in ids)]
-        for one in matrices
-    )
-    return [
-        replace(one, rows=tuple(rows), only=only, patterns=patterns)
-        for one, rows in zip(matrices, asked, strict=True)
-    ]
+    matrices = []
+    for one in narrowed(runs):
+        rows = (it for it in one.rows if not only or it.found & {*only})
+        chosen = tuple(it for it in rows if not patterns or it.row.id in ids)
+        matrices.append(replace(one, rows=chosen, only=only, patterns=patterns))
+    return matrices
 
 
 def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str]:
@@ -185,10 +194,13 @@ def without(matrices: Sequence[Matrix], patterns: Sequence[str]) -> list[Matrix]
     return [replace(one, rows=tuple(row for row in one.rows if row.row.id not in ids)) for one in matrices]
 
 
-def narrowed(runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:
+def narrowed(runs: Sequence[Run], wanted: Callable[[Row], bool] | None = None) -> list[Matrix]:
     """Derive of each run the rows wanted alone, as if its scan had no others: many times faster than all of them."""
-    names = _names([run.path for run in runs])
-    return [matrix_of(name, run, wanted=wanted) for name, run in zip(names, runs, strict=True)]
+    # File names without folders, numbered where they repeat: reports name no absolute path.
+    names = [Path(run.path).name for run in runs]
+    again = [names[:place].count(name) for place, name in enumerate(names)]
+    shown = [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
+    return [matrix_of(name, run, wanted) for name, run in zip(shown, runs, strict=True)]
 
 
 def matrix_of(name: str, run: Run, wanted: Callable[[Row], bool] | None = None) -> Matrix:
@@ -242,13 +254,6 @@ def input_elements(row: MatrixRow) -> int | None:
     return min(sum(map(math.prod, sizes)), 2**63 - 1)  # a run file may say anything
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    """Return the file names without folders, numbered where they repeat: reports name no absolute path."""
-    names = [Path(path).name for path in paths]
-    again = [names[:place].count(name) for place, name in enumerate(names)]
-    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
-
-
 # --- What the documented lists of a run's torch say of its rows, and which rows they should speak of and do not
 
 SECTION_WORDS: dict[Section, str] = {
@@ -295,21 +300,6 @@ class RunLists(Struct, frozen=True, dict=True):
                 matches(row.row, it) or (not it.parsed and is_about(it, names)) for it in self.about(row.row)
             )
         )
-
-
-def lists_of(one: Matrix) -> RunLists:
-    """Return the claims of a run; for want of them, those tabled for its release; for want of a table, none."""
-    header = one.run.header
-    torch = header.environment.torch
-    if header.claims:
-        return RunLists(with_notes(header.claims, torch))
-    try:
-        return RunLists(
-            documented_claims(torch),
-            f"{one.name} holds no claims; those tabled for torch {torch} stand in for them.",
-        )
-    except UsageError:
-        return RunLists((), f"{one.name} holds no claims, and there is no table of those of torch {torch}.")
 
 
 def with_notes(claims: tuple[Claim, ...], torch: str) -> tuple[Claim, ...]:

@@ -13,15 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
-from detmatrix.reports.matrix.model import (
-    SECTION_WORDS,
-    Matrix,
-    RunLists,
-    beside_counts,
-    is_filled,
-    lists_of,
-    sections,
-)
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, beside_counts, is_filled, sections
 from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, times
 from detmatrix.reports.render import View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
@@ -71,7 +63,7 @@ RunRow = tuple[int, MatrixRow]  # a row, and the place of its run among those of
 
 def ops_view(matrices: Sequence[Matrix]) -> View:
     """Return the ops of these runs that have a row to show, the worst first, then in the order of the runs."""
-    columns, lists = _columns(matrices), [lists_of(one) for one in matrices]
+    columns, lists = _columns(matrices), [one.lists for one in matrices]
     scanned, shown = (
         grouped((row.row.spec, (number, row)) for number, rows in enumerate(some) for row in rows)
         for some in ((one.scanned for one in matrices), (one.rows for one in matrices))
