@@ -61,11 +61,7 @@ def lists_by_release() -> Lists:
 
 
 def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
-    """Return the op that a name means, of all that runs, lists and the table of libraries name.
-
-    Raises:
-        UsageError: No op is called so, or several are.
-    """
+    """Return the op that a name means, of all that runs, lists and libraries name; refuse a name of none or of several."""
     targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
     rows = [row for run in runs for row in run.header.planned]
     # The ops that the table of libraries names, without those that a pattern stands for.

@@ -310,11 +310,7 @@ def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> 
 
 
 def check_place(path: Path, runs: Sequence[str] = (), option: str = "-o") -> None:
-    """Refuse a place that a report cannot be written to, before what takes long is done for it.
-
-    Raises:
-        UsageError: The place cannot be written, or a run file lies there.
-    """
+    """Refuse a place that cannot be written, or where a run file lies, before what takes long is done for it."""
     if any(path.exists() and Path(run).exists() and path.samefile(run) for run in runs):
         raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
     target = Path(os.path.realpath(path))

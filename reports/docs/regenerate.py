@@ -464,11 +464,7 @@ Entries = dict[str, list[Entry]]
 
 
 def entries_of(claims: Iterable[Claim]) -> Entries:
-    """Return the bullets of the two lists.
-
-    Raises:
-        UsageError: A claim does not hold the docstring's lines.
-    """
+    """Return the bullets of the two lists; claims that do not hold the docstring's lines are refused."""
     entries: Entries = {"deterministic": [], "raises": []}
     listed = [claim for claim in claims if claim.section in OTHER]
     for _, group in groupby(listed, key=lambda claim: claim.order):

@@ -332,11 +332,7 @@ class DocumentedSource(Struct, frozen=True, kw_only=True):
 
 
 def read_source(path: str) -> DocumentedSource:
-    """Read the lists out of a file of Python, executing nothing of it.
-
-    Raises:
-        UsageError: It cannot be read, or has no lists.
-    """
+    """Read the lists out of a file of Python, executing nothing of it; refuse one that has none or cannot be read."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(_LARGEST).decode()
@@ -468,11 +464,7 @@ def _fenced(language: str, code: Sequence[str]) -> Markdown:
 def pull_requests(
     docs: Docs, ops: Sequence[str], source: DocumentedSource | None, drawn: Drawn
 ) -> Iterator[str]:
-    """Yield the reports of some ops, or of all.
-
-    Raises:
-        UsageError: There is nothing to report of an op.
-    """
+    """Yield the reports of some ops, or of all; refuse an op of which there is nothing to report."""
     evidence = (one for judged in docs.judged for one in judged.evidence)
     drifting = (one for one in evidence if one.effect == "contradicted" and not one.held)
     found = (*drifting, *(one for one in docs.rows if one.wrong))

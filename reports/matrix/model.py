@@ -181,11 +181,7 @@ def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str
 
 
 def without(matrices: Sequence[Matrix], patterns: Sequence[str]) -> list[Matrix]:
-    """Leave out rows that are known and allowed.
-
-    Raises:
-        UsageError: A pattern selects no row: what it allowed is gone.
-    """
+    """Leave out rows that are known and allowed; refuse a pattern that selects none: what it allowed is gone."""
     if not patterns:
         return list(matrices)
     rows = [row.row for one in matrices for row in one.rows]
@@ -223,11 +219,7 @@ def matrix_of(name: str, run: Run, wanted: Callable[[Row], bool] | None = None) 
 
 
 def parse_findings(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the findings named in comma-separated *texts*, each once, those of further columns last.
-
-    Raises:
-        UsageError: A name is none of the findings.
-    """
+    """Return the findings named in comma-separated *texts*, each once, those of further columns last; refuse other names."""
     asked = [name.strip().lower() for text in texts for name in text.split(",")]
     for name in asked:
         if name not in FINDING_WORDS:
