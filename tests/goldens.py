@@ -416,9 +416,13 @@ def prepare(folder: Path) -> None:
     write_run(folder / "overloads.jsonl", ROWS, **reached)
     source = folder / "checkout" / "torch" / "__init__.py"
     source.parent.mkdir(parents=True)
-    source.write_text(
-        f'def use_deterministic_algorithms(mode):\n    r"""Sets.\n{LISTS}\n    """\n    return mode\n'
-    )
+    made = f'def use_deterministic_algorithms(mode):\n    r"""Sets.\n{LISTS}\n    """\n    return mode\n'
+    source.write_text(made)
+    # What is no Python, has other lists, or a bullet that holds a command for terminals.
+    (folder / "syntax.py").write_text("def f(: pass")
+    (folder / "nested.py").write_text("(" * 100_000)
+    (folder / "laid-out.py").write_text(made.replace("  *", "    *"))
+    (folder / "hostile.py").write_text(made.replace("torch.sort`", "torch.sort` \x1b[2J"))
     # Nothing of the machine's is looked for above, such as the settings in a pyproject.toml.
     (folder / "pyproject.toml").write_text("")
     for block in ("matrix", "docs", "compare"):
@@ -522,13 +526,15 @@ _add(
 for _option in ("python", "specs", "runs", "rounds"):
     _add(f"compare-unconfirmed-{_option}", f"compare 2.11.0.jsonl 2.13.0.jsonl --{_option} 9")
 for _other in ("mended", "more"):
-    _add(f"compare-simulated-{_other}", f"compare simulated.jsonl.gz simulated-{_other}.jsonl")
+    _add(f"compare-simulated-{_other}", f"compare simulated.jsonl.gz simulated-{_other}.jsonl", "text json")
 # What is simulated never stands beside what was measured; runs of other lists, or the same run twice, are not joined.
 _add("compare-simulated-measured", "compare simulated.jsonl.gz gpu.jsonl")
 _add("docs-simulated-measured", "docs simulated.jsonl.gz gpu.jsonl")
 _add("docs-other-release", "docs 2.13.0.jsonl 2.11.0.jsonl")
 _add("docs-other-lists", "docs 2.13.0.jsonl run.jsonl")
 _add("docs-no-lists", "docs hostile-0.jsonl")
+for _odd in ("syntax", "nested", "laid-out", "hostile"):
+    _add(f"docs-source-{_odd}", f"docs 2.13.0.jsonl --format patch --source {_odd}.py")
 _add("docs-twice", "docs plain.jsonl run.jsonl cpu.jsonl")
 _add("compare-modes", "compare run.jsonl turned.jsonl", "text md html json")
 _add("compare-hostile", f"compare {' '.join(f'hostile-{place}.jsonl' for place in range(4))}", _COMPARED)

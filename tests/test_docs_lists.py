@@ -28,7 +28,7 @@ from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 from tests.commands import Command
 from tests.compared import shows
-from tests.conftest import one_line, refused
+from tests.conftest import one_line
 from tests.documented import CPU, CUBLAS, CUDA, bullets, docs_of, docstring, regenerated, shown
 from tests.runs import SETTINGS, Planned, row, write_run
 
@@ -360,30 +360,6 @@ def test_into_regenerates_and_checks(detmatrix: Command, drifted: Path) -> None:
 
 
 ROOT = Path(__file__).parent.parent
-FUNCTION = 'def use_deterministic_algorithms(mode):\n    r"""Sets.\n{}\n    """\n    return mode\n'
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("def f(: pass", "is no Python that can be read"),
-        ("(" * 100_000, "is no Python that can be read"),
-        (FUNCTION.format(TEXT.replace("  *", "    *")), "are not laid out as PyTorch's are"),
-        # A bullet that holds a command for terminals.
-        (
-            FUNCTION.format(TEXT.replace("torch.c`", "torch.c` \x1b[2J")),
-            "hold characters that cannot be shown",
-        ),
-    ],
-)
-def test_a_source_that_cannot_be_patched_is_one_line(
-    detmatrix: Command, drifted: Path, content: str, text: str
-) -> None:
-    """A file that is no Python, or has other lists; it is never executed, and nothing of it reaches a terminal."""
-    source = drifted.parent / "other.py"
-    source.write_text(content)
-
-    assert text in refused(detmatrix("docs", drifted, "--format", "patch", "--source", source))
 
 
 def test_git_applies_to_the_file_of_the_installed_torch(detmatrix: Command, tmp_path: Path) -> None:

@@ -337,11 +337,6 @@ class Pair(Struct, frozen=True, kw_only=True):
         return {kind: counts[kind] for kind in CLASS}
 
     @property
-    def unconfirmed(self) -> int:
-        """How many changes are still to be confirmed."""
-        return sum(change.confirmed is False for change in self.changes)
-
-    @property
     def compared(self) -> int:
         """How many rows have a finding in both runs that could be compared."""
         kinds: tuple[Kind, ...] = ("same", *MOVES)

@@ -182,7 +182,7 @@ def _pair(pair: Pair) -> View:
             "from": pair.old.name,
             "to": pair.new.name,
             "counts": pair.counts,
-            "unconfirmed": pair.unconfirmed,
+            "unconfirmed": sum(change.confirmed is False for change in pair.changes),
             "other_bits": len(bits),
             "bits_compared": pair.bits[1],
             "obstacles": pair.obstacles,

@@ -166,7 +166,9 @@ def _shown(evidence: Sequence[Evidence]) -> str:
 
 def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None, columns: Sequence[str]) -> View:
     """Return a claim: the keys that are promised, then what else is known of it."""
-    claim, deciding = judged.claim, judged.deciding
+    claim = judged.claim
+    # The rows on which the agreement rests.
+    deciding = [one for one in judged.evidence if one.effect == judged.agreement != "not_run"]
     # What rows show on each device, also where the bullet speaks of another one.
     found = grouped((_column(it), it) for it in docs.rows if matches(it.row.row, claim, ignore_device=True))
     ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.weak))
@@ -206,7 +208,7 @@ def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
             "regenerated": lists.added.get((one.op, one.device)) if lists else None,
             "rows": [_row(row) for row in one.evidence],
         },
-        device=one.place,
+        device=one.evidence[0].place,
         cells=[shown.row.cell(mode).words for mode in MODES],
         first=_strongest_first(one.evidence),
         shown=shown_words(shown),
@@ -261,7 +263,7 @@ def drift_lines(docs: Docs) -> Iterator[str]:
 
     def missing(one: Undocumented) -> str:
         shown = shown_words(strongest(one.evidence))
-        return f"{one.op}, {one.direction} on {one.place}: {one.finding}: {shown}"
+        return f"{one.op}, {one.direction} on {one.evidence[0].place}: {one.finding}: {shown}"
 
     yield from judged("contradicted")
     yield from (f"undocumented: {missing(one)}: {one.smallest.row.id}" for one in docs.undocumented)
