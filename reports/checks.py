@@ -42,7 +42,6 @@ _MEANINGS: dict[str, str] = {
     **{finding: FINDING[finding].meaning for finding in WORST_FIRST},
     **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
 }
-_WORST_FIRST = tuple(_MEANINGS)
 # Rows by what was found of them, the further column that finds it, if one does, and op.
 _Groups = dict[tuple[str, Column | None, str], list[MatrixRow]]
 
@@ -188,7 +187,7 @@ def _groups(matrices: Sequence[Matrix]) -> _Groups:
             for row in one.rows:
                 if (finding := column.finding(row)) is not None:
                     further.setdefault((finding, column, row.row.spec), []).append(row)
-    return dict(sorted(own.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))) | further
+    return dict(sorted(own.items(), key=lambda group: [*_MEANINGS].index(group[0][0]))) | further
 
 
 def _shown(row: MatrixRow) -> str:

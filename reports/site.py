@@ -147,7 +147,6 @@ def _ops(newest: Sequence[Matrix], runs: Iterable[Run]) -> Iterator[Page]:
 
 # --- The command
 
-
 # What tells a folder that this command has written from one that it must not touch.
 _MARK = ".detmatrix-site"
 

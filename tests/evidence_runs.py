@@ -39,7 +39,6 @@ SEVERITY = Severity(
     max_ulp=128,
 )
 
-
 ONE = row("torch.cumsum")
 FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
 
@@ -163,7 +162,6 @@ def quiet_row(planned: Row = ONE) -> Planned:
 
 
 # Records of invariance: rows that vary at some values, and controls that show what they must.
-
 
 VALUES: dict[Property, tuple[str, tuple[str, ...]]] = {
     "threads": ("2 threads", ("1", "4")),

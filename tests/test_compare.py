@@ -476,7 +476,6 @@ def test_what_is_counted(
 
 # --- The cost of the flag in two runs: ratios within each, told apart or not.
 
-
 TIMED = cost(PLANNED, 1e-5, 1e-5)
 WIDE = cost(PLANNED, 1e-5, 2e-5)
 WIDE = replace(WIDE, on=replace(WIDE.on, low=0.9e-5))  # type: ignore[type-var]

@@ -261,7 +261,6 @@ def test_a_small_output_is_sampled_whole_and_many_share_the_room() -> None:
 
 # How far outputs differ, held against arithmetic on Python numbers.
 
-
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 _INF = math.inf

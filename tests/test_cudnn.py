@@ -178,7 +178,6 @@ def test_a_row_is_told_of_builds_whose_wheel_is_known(build: str, cudnn: str) ->
 
 # What the process that loads cuDNN says: against a cuDNN of a few lines of C, whose answers are known.
 
-
 LAYER = PROBLEMS[0]
 
 

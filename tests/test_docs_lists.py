@@ -310,7 +310,6 @@ texts = st.lists(lines | st.sampled_from([*HEADINGS.values(), CUBLAS, "", "     
     "\n".join
 )
 
-
 some = st.lists(lines, min_size=1, max_size=3)
 
 
@@ -329,7 +328,6 @@ def test_odd_docstrings_are_no_error(text: str, measured: list[Any]) -> None:
 
 
 # The docs command: blocks, the patch, and reports for maintainers.
-
 
 TEXT = docstring(
     [":func:`torch.a` when called on a CPU tensor", ":func:`torch.b` when called on a CPU tensor"],

@@ -127,7 +127,6 @@ def test_libraries_that_an_op_calls(names: list[str], expected: list[str]) -> No
 
 # The site: a folder of pages whose links lead somewhere, from a disk as from a server.
 
-
 HOSTILE_NAME = "mine.<a href='../x'>/../op"
 
 

@@ -386,7 +386,6 @@ def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:
 
 # The pages of a comparison and of docs: timeline, filters, sorting, links to rows.
 
-
 VERSIONS = ("2.11.0", "2.13.0", "2.15.0")
 ADD, PUT, TAKE = row("torch.add"), row("torch.put", family="indexing"), row("torch.take", family="indexing")
 SORT, SUM = row("torch.sort", family="sorting"), row("torch.sum", family="reduction")

@@ -255,7 +255,6 @@ def test_commands_name_no_machine() -> None:
 
 # What a terminal shows: colours, names that are cut, width; tests/test_goldens.py holds every text to the width.
 
-
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
 

@@ -390,7 +390,6 @@ RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
 
 # --- The command
 
-
 BLOCK = "compare"
 FOR_CI = {"junit": render_junit, "github": render_github}
 FORMATS: dict[str, Callable[..., Iterator[str]]] = {**RENDERERS, **FOR_CI}

@@ -319,7 +319,6 @@ def _swallows(claim: Claim, other: Claim) -> bool:
 
 # --- Bullets in their own lines, and bullets written in the docstring's own words
 
-
 DEVICES = ("cpu", "cuda", "mps")  # all that the lists speak of, in their order
 HEADINGS: dict[str, str] = {
     "deterministic": "    The following normally-nondeterministic operations will act\n"

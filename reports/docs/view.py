@@ -314,13 +314,11 @@ RENDERERS: dict[str, Callable[[Docs], Iterable[str]]] = {
 # The file to change is read, never executed. Its own lists are held against the evidence, and only their bullets change;
 # lines that are not understood end in an error. What stands before the patch says what it rests on; git passes over it.
 
-
 PATH = "torch/__init__.py"
 FUNCTION = "use_deterministic_algorithms"
 _LARGEST = 16 << 20  # bytes of a file that are read; torch/__init__.py has 100 kB
 MOST_LINES = 15  # of a repro
 _NEAR = 1e-05  # by which any element of a right result may be off
-
 
 Drawn = Callable[[Evidence], InputSource]  # says how the inputs of a row are made
 

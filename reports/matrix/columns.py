@@ -40,7 +40,6 @@ _OTHER: dict[Property, str] = {
     "layout": "with another layout",
 }
 
-
 _Name = TypeVar("_Name")
 
 

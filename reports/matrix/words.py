@@ -136,7 +136,6 @@ def ran_words(one: Matrix) -> str:
 
 State = Literal["untrusted", "incomplete", "low_power"]
 
-
 _ROUNDED = 4  # values of n that are named one by one
 
 # One sentence each, printed with every report, of the words that are neither verdicts nor findings.

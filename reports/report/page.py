@@ -149,16 +149,12 @@ def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
 
 def _lists(op: View) -> tuple[tuple[str, str], ...]:
     """Return what each release documents of each kind of device, the same of several releases once."""
-    said = grouped(
-        (
-            ", ".join(
-                sorted(f"{kind.upper()} {' and '.join(of) or 'none'}" for kind, of in documented.items())
-            ),
-            cell["torch"],
-        )
-        for cell in op["cells"]
-        if (documented := cell["documented"]) is not None
+    cells = [cell for cell in op["cells"] if cell["documented"] is not None]
+    told = (
+        sorted(f"{kind.upper()} {' and '.join(of) or 'none'}" for kind, of in cell["documented"].items())
+        for cell in cells
     )
+    said = grouped((", ".join(words), cell["torch"]) for words, cell in zip(told, cells, strict=True))
     return tuple((", ".join(dict.fromkeys(torches)), words) for words, torches in said.items())
 
 
@@ -322,7 +318,6 @@ def _short(value: float, digits: int) -> float:
 
 
 # --- What the page draws of measured rows: how often each differed and how far, by family, and what the flag costs each op
-
 
 _WIDTH, _HEIGHT = 720, 220
 _DECADES = 7  # of ULPs; those beyond stand at the upper edge

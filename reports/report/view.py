@@ -180,7 +180,6 @@ def squares(report: View) -> tuple[dict[str, list[tuple[str, list[str | None]]]]
 
 # --- The matrix for machines: JSON with the environment beside the rows, tables of rows and of ops, and these as CSV
 
-
 _ROW = ("family", "spec", "op", "case", "direction", "dtype", "device", "finding")
 _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
 _FAR = ("where", *(f"severity.{name}" for name in ("v_c", "v_ermv", "max_abs", "max_rel", "max_ulp")))
