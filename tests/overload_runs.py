@@ -6,15 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from detmatrix.scanner.observations.records import (
-    BuildOverloads,
-    Dispatch,
-    KernelGroup,
-    Mode,
-    Reached,
-    Row,
-    Settings,
-)
+from detmatrix.scanner.modes import Mode
+from detmatrix.scanner.observations.records import BuildOverloads, Dispatch, KernelGroup, Reached, Row
+from detmatrix.scanner.observations.settings import Settings
 from tests.compared import shows
 from tests.runs import Planned, row
 

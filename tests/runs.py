@@ -11,22 +11,17 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.observations.records import (
     FORMAT,
-    BuildOverloads,
     Closing,
-    Cost,
     Direction,
-    Dispatch,
     Environment,
     Group,
     Header,
-    Invariance,
     Mode,
     Observation,
     Outcome,
     Output,
     Part,
     Row,
-    Sentinel,
     Settings,
     Severity,
 )
@@ -184,44 +179,40 @@ def write_run(
     *,
     closing: Closing | None = CLOSING,
     controls: Sequence[Planned] = (),
-    sentinels: Sequence[Sentinel] = (),
-    costs: Sequence[Cost] = (),
-    kernels: BuildOverloads | None = None,
-    dispatches: Sequence[Dispatch] = (),
-    invariances: Sequence[Invariance] = (),
     lines: Sequence[Line] = (),
     format_: int = FORMAT,
     parts: tuple[Part, ...] = (),
-    **header: Any,
+    **more: Any,
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
     Its rows are those of ``every_finding()`` by default; the closing line, unless it is ``None``, has its counts put right. Of
-    a merged file the first of its parts has all rows. Further *lines* stand before the observations, *header* is what else the header says.
+    a merged file the first of its parts has all rows. Further *lines* stand before the observations; *more* are other records
+    by their kind, such as ``costs``, and what else the header says.
     """
     rows = list(every_finding() if planned is None else planned)
-    plan = {
-        "plan": "f" * 64,
-        "groups": {one.spec: 1 for one, _ in rows},
-        "shards": len(parts),
-        "parts": parts,
+    kinds = {
+        kind: more.pop(kind, ()) for kind in ("sentinels", "costs", "kernels", "dispatches", "invariances")
     }
-    told: dict[str, Any] = header | {
+    if kinds["kernels"]:
+        kinds["kernels"] = (kinds["kernels"],)
+    told: dict[str, Any] = more | {
         "format": format_,
         "planned": tuple(one for one, _ in rows),
         "controls": tuple(one for one, _ in controls),
     }
+    if parts:
+        groups = {one.spec: 1 for one, _ in rows}
+        told |= {"plan": "f" * 64, "groups": groups, "shards": len(parts), "parts": parts}
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     with RunWriter(plain) as writer:
-        writer.write(replace(HEADER, **told | (plan if parts else {})))
-        observations = [one for _, seen in [*controls, *rows] for one in seen]
-        kinds: list[Line] = [*([kernels] if kernels else []), *dispatches, *invariances]
-        for line in [*lines, *observations, *sentinels, *costs, *kinds]:
+        writer.write(replace(HEADER, **told))
+        kinds = {"observations": [one for _, seen in [*controls, *rows] for one in seen]} | kinds
+        for line in (*lines, *(one for those in kinds.values() for one in those)):
             writer.write(line)
         if closing is not None:
-            counts = {"observations": observations, "sentinels": sentinels, "costs": costs,
-                      "dispatches": dispatches, "invariances": invariances}  # fmt: skip
-            writer.write(replace(closing, **{kind: len(those) for kind, those in counts.items()}))
+            del kinds["kernels"]  # which are one line
+            writer.write(replace(closing, **{kind: len(those) for kind, those in kinds.items()}))
     if path != plain:
         path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()

@@ -26,16 +26,8 @@ from detmatrix.reports.render import View, code, fitted, plain
 from detmatrix.reports.report import text as terminal
 from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations.records import (
-    MODES,
-    WORKER_MODES,
-    Closing,
-    Cost,
-    Group,
-    Mode,
-    Output,
-    Timing,
-)
+from detmatrix.scanner.modes import MODES, WORKER_MODES, Mode
+from detmatrix.scanner.observations.records import Closing, Cost, Group, Output, Timing
 from detmatrix.scanner.verdicts.cells import cell_of
 from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
 from tests import tied
