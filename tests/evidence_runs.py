@@ -73,7 +73,7 @@ def cost(planned: Row, off: float, on: float, unfilled: float | None = None, **m
     return Cost(**place_of(planned), **fields)
 
 
-def untimed(planned: Row, outcome: Outcome, message: str) -> Cost:
+def failed(planned: Row, outcome: Outcome, message: str) -> Cost:
     """Return why a row was not timed."""
     return Cost(**place_of(planned), outcome=outcome, message=message)
 
@@ -147,10 +147,10 @@ def evidence_run(path: Path, **header: Any) -> Path:
         ],
         costs=[
             cost(add, 1e-5, 3.4e-5, 1.1e-5),
-            untimed(put, "raised", "RuntimeError: put_ has none"),
+            failed(put, "raised", "RuntimeError: put_ has none"),
             cost(ties, 2e-3, 2.04e-3, 2.04e-3),
             cost(empty, 1e-6, 2.5e-6, 2.5e-6, off_memory=0, on_memory=3 << 20),
-            untimed(algorithm, "invalid", "changed global state"),
+            failed(algorithm, "invalid", "changed global state"),
         ],
         **{"controls": controls(modes=FORCING.modes), **header},
     )
