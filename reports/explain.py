@@ -91,7 +91,6 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
             runs[column.device] = column.runs
     latest = [row for it in ops for run, row in it.rows if any(run in some for some in runs.values())]
     cells = [cell_of(column, latest) for column in by_op.further]
-    measured = list(_measured(matrices))
     engines = (engines_of(row, one.torch) for one in matrices for row in one.rows)
     whys = op.why or [row.row.why for one in matrices for row in one.rows if row.row.why]
     worst = ops[0].finding if ops else None
@@ -107,7 +106,7 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
             "specs": list(op.specs),
             "releases": list(lists),
             "documented": list(_documented(about)),
-            "measured": measured,
+            "measured": list(_measured(matrices)),
             "instead": instead,
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
