@@ -312,18 +312,12 @@ def locate(
 
 
 def _texts(name: str, given: object) -> list[str]:
-    """Return one text or several as a list.
-
-    Raises:
-        UsageError: There is something else among them.
-    """
-    several = [given] if isinstance(given, (str, Path)) else given
-    if not isinstance(several, (list, tuple)):
-        raise UsageError(f"{name}: {given!r} is no text; give one, or a list of them")
-    for one in several:
+    """Return one text or several as a list; anything else is refused."""
+    texts = given if isinstance(given, (list, tuple)) else [given]
+    for one in texts:
         if not isinstance(one, (str, Path)) or "\0" in str(one):
             raise UsageError(f"{name}: {one!r} is no text; give one, or a list of them")
-    return [str(one) for one in several]
+    return [str(one) for one in texts]
 
 
 def _folder() -> Path:
@@ -342,19 +336,15 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
             words.append(setting.option if value else setting.negated)
             continue
         texts = [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
-        words += [
-            word
-            for text in (texts if setting.several else [",".join(texts)])
-            for word in (setting.option, text)
-        ]
+        for text in texts if setting.several else [",".join(texts)]:
+            words += [setting.option, text]
     return words
 
 
 def _command(name: str, words: Sequence[str], output: str | Path | None) -> str:
-    """Run a command in a process of its own; return its run file. Progress goes to our standard error.
+    """Run a command in a process of its own, whose progress goes to our standard error; return its run file.
 
-    Raises:
-        UsageError: It did not do what was asked; what it said last.
+    What it said last is the error where it did not do what was asked.
     """
     # Whatever lies there stays until there is another.
     path = _folder() / "run.jsonl"
@@ -405,11 +395,7 @@ def _inputs_file(inputs: object) -> str:
 
 
 def _function_file(function: Callable[..., Any]) -> str:
-    """Return ``FILE.py:FUNCTION`` of a function: where it lies, or a file written of what a script or a cell defines.
-
-    Raises:
-        UsageError: It is no function, or uses what another process does not have.
-    """
+    """Return ``FILE.py:FUNCTION`` of a function: where it lies, or a file written of what a script or a cell defines."""
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>" or function.__closure__:
         raise UsageError(f"{function!r}: give a function made by def at the top of a file or of a cell")
     source = inspect.getsourcefile(function)
@@ -437,11 +423,7 @@ def _used(table: SymbolTable) -> set[str]:
 
 
 def _defined(name: str, value: object) -> str:
-    """Return the line that gives a name its value in another process.
-
-    Raises:
-        UsageError: No line does.
-    """
+    """Return the line that gives a name its value in another process; a value that no line gives is refused."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}"
     if type(value) is float:  # what is not finite has no literal

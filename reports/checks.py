@@ -21,13 +21,7 @@ from detmatrix.reports.render import grouped
 from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.findings import MatrixRow
-from detmatrix.scanner.verdicts.vocabulary import (
-    BESIDE_MEANING,
-    DOUBTS,
-    FINDING_MEANING,
-    RAISING,
-    WORST_FIRST,
-)
+from detmatrix.scanner.verdicts.vocabulary import BESIDE_MEANING, DOUBTS, FINDING, RAISING, WORST_FIRST
 
 Level = Literal["error", "warning", "notice"]
 State = Literal["passed", "failed", "skipped", "error"]
@@ -45,10 +39,9 @@ WARNS: tuple[str, ...] = (*FAILS, *RAISING)
 # What is found of a row with the flag off and on, the worst first, and what it means.
 _MEANINGS: dict[str, str] = {
     **BESIDE_MEANING,
-    **{finding: FINDING_MEANING[finding] for finding in WORST_FIRST},
+    **{finding: FINDING[finding].meaning for finding in WORST_FIRST},
     **{doubt: GLOSSARY[doubt.replace("_", " ")] for doubt in DOUBTS},
 }
-_WORST_FIRST = tuple(_MEANINGS)
 # Rows by what was found of them, the further column that finds it, if one does, and op.
 _Groups = dict[tuple[str, Column | None, str], list[MatrixRow]]
 
@@ -194,7 +187,7 @@ def _groups(matrices: Sequence[Matrix]) -> _Groups:
             for row in one.rows:
                 if (finding := column.finding(row)) is not None:
                     further.setdefault((finding, column, row.row.spec), []).append(row)
-    return dict(sorted(own.items(), key=lambda group: _WORST_FIRST.index(group[0][0]))) | further
+    return dict(sorted(own.items(), key=lambda group: [*_MEANINGS].index(group[0][0]))) | further
 
 
 def _shown(row: MatrixRow) -> str:

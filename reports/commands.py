@@ -34,11 +34,7 @@ class Place(Struct, frozen=True):
     path: str | None  # None: standard output
 
     def check(self, sources: Sequence[str] = ()) -> None:
-        """Refuse a place that cannot be written, before what takes long is done for it.
-
-        Raises:
-            UsageError: It cannot be written, or one of the sources lies there.
-        """
+        """Refuse a place that cannot be written, or where a source lies, before what takes long is done for it."""
         if self.path is not None:
             check_place(Path(self.path), sources)
 
@@ -49,11 +45,7 @@ class Place(Struct, frozen=True):
 
 
 def refuse(*wrong: tuple[object, str]) -> None:
-    """Refuse options that have no meaning together: the message of the first condition that holds.
-
-    Raises:
-        UsageError: One holds.
-    """
+    """Refuse options that have no meaning together: the message of the first condition that holds is the error."""
     for is_so, message in wrong:
         if is_so:
             raise UsageError(message)

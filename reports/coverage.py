@@ -190,12 +190,8 @@ def _alerts(raised: Mapping[tuple[str, str | None], Iterable[str]]) -> list[dict
 
 def _overload(name: str, writes: Writes, kernel: Kernel | None) -> dict[str, Any]:
     """Return an overload; its kernel is ``None`` where the build lists no such overload."""
-    return {
-        "name": name,
-        "namespace": name.partition("::")[0],
-        "sort": sort_of(name, writes),
-        "kernel": kernel,
-    }
+    namespace = name.partition("::")[0]
+    return {"name": name, "namespace": namespace, "sort": sort_of(name, writes), "kernel": kernel}
 
 
 def _why(one: Matrix, dispatch: Dispatch | None) -> str:

@@ -31,15 +31,7 @@ from detmatrix.scanner.cudnn.problems import (
     is_convolution,
     layer_of,
 )
-from detmatrix.scanner.cudnn.record import (
-    TF32,
-    EngineCell,
-    EngineTable,
-    encode,
-    first_place,
-    read_table,
-    ways,
-)
+from detmatrix.scanner.cudnn.record import EngineCell, EngineTable, encode, first_place, read_table, ways
 from detmatrix.scanner.cudnn.take import driver_is_there, find_library, take
 from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.observations.records import Row
@@ -249,15 +241,11 @@ def changes(tables: Sequence[EngineTable]) -> View:
     layers = [tried(table) for table in tables]
     # In how many layers a nondeterministic engine comes first.
     firsts = [Counter(key[1:] for key, every in found.items() if _firsts(every)) for found in layers]
-    known = [_ordered(table) for table in tables]
+    counts = [*zip(map(_ordered, tables), firsts, strict=True)]
     return View(
         {
             "tables": [
-                {
-                    "cudnn": table.cudnn,
-                    "driver": table.driver,
-                    "engines": _accepted(table, list(table.gpus)),
-                }
+                {"cudnn": table.cudnn, "driver": table.driver, "engines": _accepted(table, list(table.gpus))}
                 for table in tables
             ],
             "steps": [_step(*both) for both in pairwise(zip(tables, layers, strict=True))],
@@ -268,10 +256,7 @@ def changes(tables: Sequence[EngineTable]) -> View:
             [
                 gpu,
                 operation,
-                *(
-                    found[operation, gpu] if gpu in ordered else "not known"
-                    for ordered, found in zip(known, firsts, strict=True)
-                ),
+                *(its[operation, gpu] if gpu in ordered else "not known" for ordered, its in counts),
             ]
             for gpu in dict.fromkeys(gpu for table in tables for gpu in table.gpus)
             for operation in dict.fromkeys(operation for found in firsts for operation, _ in found)
@@ -342,12 +327,8 @@ def expected_engines(row: Row, torch: str) -> str:
     asked = [cudnn_operation(one, transposed=layer.problem.transposed) for one in operations]
     if not asked:
         return ""
-    told = (
-        _engines_words(
-            one, layer.problem.kind, _alike(cudnn, one, layer.problem.kind, row.dtype, layer.layout)
-        )
-        for one in asked
-    )
+    kind = layer.problem.kind
+    told = (_engines_words(one, kind, _alike(cudnn, one, kind, row.dtype, layer.layout)) for one in asked)
     return f"cuDNN {cudnn}: {'; '.join(told)}; not measured, and accepted is not runnable"
 
 
@@ -379,8 +360,8 @@ def _engines_words(operation: Operation, kind: LayerKind, cells: Sequence[Engine
         return f"{of}: no engine noted nondeterministic for recorded layers like it"
     firsts: defaultdict[str, list[bool]] = defaultdict(list)
     for cell in cells:
-        # PyTorch allows TF32 in convolutions unless told otherwise.
-        tried = ways(cell)[TF32 if cell.dtype == "float32" else cell.dtype]
+        # PyTorch allows TF32 in convolutions, which stands first, unless told otherwise.
+        tried, *_ = ways(cell).values()
         # What PyTorch falls back to, where the heuristics list nothing that it keeps, is not known.
         firsts[cell.gpu] += [first_place(tried) == 1] if tried else []
     counts = ", ".join(
@@ -442,6 +423,5 @@ def cudnn(library: str | None, arch: tuple[str, ...] | None, recorded: tuple[str
     def said(what: str) -> None:
         click.echo(f"cudnn: {one_line(what)}", err=True)
 
-    return to.write(
-        [take(library or find_library(), gpus, tuple(DATA_TYPES), ("contiguous", "channels_last"), said)]
-    )
+    layouts = ("contiguous", "channels_last")
+    return to.write([take(library or find_library(), gpus, tuple(DATA_TYPES), layouts, said)])

@@ -14,25 +14,10 @@ from msgspec.structs import replace
 
 from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
 from detmatrix.reports.libraries import documented_libraries, libraries_of
-from detmatrix.reports.matrix.columns import (
-    NOTHING,
-    Column,
-    PropertyColumn,
-    all_columns,
-    cell_of,
-    outranking,
-)
-from detmatrix.reports.matrix.model import (
-    SECTION_WORDS,
-    Matrix,
-    beside_counts,
-    hands_out,
-    is_about,
-    narrowed,
-    recorded,
-)
+from detmatrix.reports.matrix.columns import NOTHING, Column, PropertyColumn, all_columns, cell_of, outranking
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, hands_out, is_about, narrowed, recorded
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
-from detmatrix.reports.matrix.rows import row_view, times
+from detmatrix.reports.matrix.rows import engines_of, times
 from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
 from detmatrix.reports.matrix.words import span as span_of
 from detmatrix.reports.render import View, grouped, json_of, markdown_pieces, page_pieces, text_pieces
@@ -49,11 +34,9 @@ from detmatrix.scanner.verdicts.cells import COMPARED
 from detmatrix.scanner.verdicts.findings import UNLIKE_REFERENCE, MatrixRow
 from detmatrix.scanner.verdicts.vocabulary import (
     BESIDE,
-    BESIDE_MEANING,
     COLUMN_WORDS,
     CURED,
     FINDING,
-    FINDING_MEANING,
     RAISING,
     WORST_FIRST,
     Finding,
@@ -70,7 +53,6 @@ _CACHED_ADVICE = (
     "use a fresh folder (TORCHINDUCTOR_CACHE_DIR), or set the flag in every process that fills it."
 )
 Lists = Mapping[str, Sequence[Claim]]  # by release, the oldest first
-_BY_RELEASE = 2  # numbers of a release that tell it from the next
 
 
 def lists_by_release() -> Lists:
@@ -79,11 +61,7 @@ def lists_by_release() -> Lists:
 
 
 def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
-    """Return the op that a name means, of all that runs, lists and the table of libraries name.
-
-    Raises:
-        UsageError: No op is called so, or several are.
-    """
+    """Return the op that a name means, of all that runs, lists and libraries name; refuse a name of none or of several."""
     targets = [name for claims in lists.values() for claim in claims for name in claim.targets]
     rows = [row for run in runs for row in run.header.planned]
     # The ops that the table of libraries names, without those that a pattern stands for.
@@ -113,8 +91,8 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
             runs[column.device] = column.runs
     latest = [row for it in ops for run, row in it.rows if any(run in some for some in runs.values())]
     cells = [cell_of(column, latest) for column in by_op.further]
-    measured = list(_measured(matrices))
-    views = [row_view(row, one.torch) for one in matrices for row in one.rows]
+    engines = (engines_of(row, one.torch) for one in matrices for row in one.rows)
+    whys = op.why or [row.row.why for one in matrices for row in one.rows if row.row.why]
     worst = ops[0].finding if ops else None
     actions = list(_advices(by_op, latest, cells, libraries) if worst else _documented_advice(libraries))
     if instead and worst not in {None, "deterministic"}:
@@ -128,19 +106,19 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
             "specs": list(op.specs),
             "releases": list(lists),
             "documented": list(_documented(about)),
-            "measured": measured,
+            "measured": list(_measured(matrices)),
             "instead": instead,
             "unmeasured": unmeasured,
             # Runs tell it in the words of the catalog of their day.
-            "why": list(dict.fromkeys(op.why or [it["why"] for it in views if it["why"]])),
-            "engines": list(dict.fromkeys(it["engines"] for it in views if "engines" in it)),
+            "why": list(dict.fromkeys(whys)),
+            "engines": list(dict.fromkeys(filter(None, engines))),
             "libraries": libraries,
             "finding": worst,
             "action": " ".join(actions) or None,
             "cost": {it.name: it.cost_words for it in ops if it.cost or it.fill},
             "commands": _commands(op.name, by_op, cells, matrices),
         },
-        meaning=FINDING_MEANING[worst] if worst else None,
+        meaning=FINDING[worst].meaning if worst else None,
         actions=actions,
         releases_words=span(list(lists), list(lists)),
         history=history,
@@ -171,11 +149,11 @@ def _advices_on(where: str, op: View, rows: Sequence[MatrixRow], libraries: Sequ
     start, within = (f"{where}: ", f"{where}, in") if where else ("", "In")
     if unlike := sum(bool(row.unlike_reference) for row in rows):
         yield f"{within} {several(unlike, 'row')} it did not match the reference of the case, which holds in every mode."
-    beside = beside_counts(row.beside for row in rows)
-    for name, count in beside.items():
-        yield f"{within} {several(count, 'row')}: {BESIDE_MEANING[name]} {BESIDE[name].advice}"
+    for name, word in BESIDE.items():
+        if count := sum(name in row.beside for row in rows):
+            yield f"{within} {several(count, 'row')}: {word.meaning} {word.advice}"
     worst = min((row.finding for row in rows), key=WORST_FIRST.index)
-    if "wrong_with_flag" in beside:  # whatever the flag is good for otherwise
+    if any("wrong_with_flag" in row.beside for row in rows):  # whatever the flag is good for otherwise
         if raising := _named(row for row in rows if row.on.verdict == "raises"):
             yield f"{start}Cases that raise with the flag on: {raising}."
     elif op.finding == "deterministic" and not op.doubts and not op.is_clean:
@@ -260,7 +238,8 @@ def span(some: Sequence[str], releases: Sequence[str]) -> str:
     parts = []
     for _, group in groupby(enumerate(sorted(known[one] for one in some)), lambda pair: pair[1] - pair[0]):
         places = [place for _, place in group]
-        ends = [".".join(releases[place].split(".")[:_BY_RELEASE]) for place in (places[0], places[-1])]
+        # Two numbers tell a release from the next.
+        ends = [".".join(releases[place].split(".")[:2]) for place in (places[0], places[-1])]
         parts.append("-".join(dict.fromkeys(ends)))
     return ", ".join(parts)
 
@@ -360,10 +339,7 @@ def _finding(finding: Finding, rows: Sequence[MatrixRow]) -> View:
         "doubts": {name: count for name, count in doubts.items() if count},
         "reasons": list(dict.fromkeys(one.reason for one in rows if one.reason)),
     }
-    if rests := [
-        *(f"one pair that shows it, {text}" for text in row.witnesses),
-        *proof_words(rows),
-    ]:
+    if rests := [*(f"one pair that shows it, {text}" for text in row.witnesses), *proof_words(rows)]:
         said["rests_on"] = rests
     # The dtypes are said once where they are the same for all.
     kinds = {name: f" ({', '.join(dtypes)})" for name, dtypes in said["cases"].items()}
@@ -508,9 +484,6 @@ def _recorded(known: KnownOp) -> list[Matrix]:
 # --- What may be written instead of an op: the code of each spelling, and what runs of it showed
 
 
-NOT_RUN = "It was not run."
-
-
 def instead_of(specs: Collection[str], runs: Sequence[Matrix] = ()) -> list[View]:
     """Return what may be written instead of the op of these specs; runs of spellings stand for the recorded ones of their kinds."""
     found = []
@@ -523,7 +496,7 @@ def instead_of(specs: Collection[str], runs: Sequence[Matrix] = ()) -> list[View
         found.append(
             View(
                 {"code": code.lines, "note": code.note, "cases": list(spec.cases), "runs": seen},
-                words=[*_told(seen), *(run.words for run in seen)] or [NOT_RUN],
+                words=[*_told(seen), *(run.words for run in seen)] or ["It was not run."],
             )
         )
     return found

@@ -87,11 +87,7 @@ def _is_by(call: View, names: Collection[str]) -> bool:
 
 
 def libraries_view(asked: Sequence[str]) -> View:
-    """Return what is said of the libraries asked for, whose capitals do not matter, or of all.
-
-    Raises:
-        UsageError: A library is not in the table.
-    """
+    """Return what is said of all libraries, or of those asked for, whose capitals do not matter; an unknown one is refused."""
     table = documented_libraries()
     known = {name.lower() for name in table.names}
     for name in asked:

@@ -190,12 +190,9 @@ def literal(body: str, language: str, *, rst: bool) -> str:
 def text_pieces(name: str, report: object) -> Iterator[str]:
     """Yield the same of a template of text for a terminal, ``NAME.txt.j2``, in which ``wrapped`` breaks what stands in its block."""
     environment = _environment(autoescape=False, keep_trailing_newline=True)
-    environment.filters |= {"line": one_line, "wrapped": _broken}
+    environment.filters["line"] = one_line
+    environment.filters["wrapped"] = lambda text, indent="": "\n".join([*wrapped(text, indent), ""])
     yield from environment.get_template(f"{name}.txt.j2").generate(report=report)
-
-
-def _broken(text: str, indent: str = "") -> str:
-    return "".join(f"{line}\n" for line in wrapped(text, indent))
 
 
 def _finished(value: object) -> str:
@@ -207,16 +204,8 @@ def _finished(value: object) -> str:
 def _markdown() -> jinja2.Environment:
     # What would escape for HTML is off; ``finalize`` escapes for Markdown.
     environment = _environment(autoescape=False, finalize=_finished, keep_trailing_newline=True)
-    environment.filters |= {
-        "bullet": bullet,
-        "cells": cells,
-        "code": code,
-        "codes": codes,
-        "line": one_line,
-        "meanings": meanings,
-        "safe": Markdown,
-        "table": aligned,
-    }
+    environment.filters |= {one.__name__: one for one in (bullet, cells, code, codes, meanings)}
+    environment.filters |= {"line": one_line, "safe": Markdown, "table": aligned}
     return environment
 
 
@@ -241,23 +230,19 @@ class Tables:
     """Records, each once in its table."""
 
     def __init__(self) -> None:
-        self._fields: dict[str, tuple[str, ...]] = {}
-        self._records: dict[str, dict[tuple[Hashable, ...], int]] = {}
+        # By name the fields of a table, and its records with their places.
+        self._tables: dict[str, tuple[tuple[str, ...], dict[tuple[Hashable, ...], int]]] = {}
 
     def place(self, table: str, /, **fields: Hashable) -> int:
         """Return the place of a record in its table, whose records all have the same fields."""
-        self._fields.setdefault(table, tuple(fields))
-        records = self._records.setdefault(table, {})
+        _, records = self._tables.setdefault(table, (tuple(fields), {}))
         return records.setdefault(tuple(fields.values()), len(records))
 
     def columns(self) -> dict[str, dict[str, object]]:
         """Return the tables, each as its columns by name."""
         return {
-            table: {
-                name: _packed([record[place] for record in self._records[table]])
-                for place, name in enumerate(fields)
-            }
-            for table, fields in self._fields.items()
+            table: dict(zip(fields, map(_packed, zip(*records, strict=True)), strict=True))
+            for table, (fields, records) in self._tables.items()
         }
 
 
@@ -325,11 +310,7 @@ def write_whole(path: Path, pieces: Iterable[str], runs: Sequence[str] = ()) -> 
 
 
 def check_place(path: Path, runs: Sequence[str] = (), option: str = "-o") -> None:
-    """Refuse a place that a report cannot be written to, before what takes long is done for it.
-
-    Raises:
-        UsageError: The place cannot be written, or a run file lies there.
-    """
+    """Refuse a place that cannot be written, or where a run file lies, before what takes long is done for it."""
     if any(path.exists() and Path(run).exists() and path.samefile(run) for run in runs):
         raise UsageError(f"{path}: is one of the run files reported on; choose another place with -o")
     target = Path(os.path.realpath(path))
@@ -406,9 +387,6 @@ def fitted(names: Iterable[str], width: int, most: int = 0, limit: int = 0) -> d
             # Of what no other name ends in the longest that fits, else the shortest.
             alone = [one for one in some if shared[one] == 1] or some[:1]
             texts[name] = next((one for one in alone if len(one) <= most), alone[-1])
-    cut = {
-        name: text if len(text) <= limit else f"…{text[len(text) - limit + 1 :]}"
-        for name, text in texts.items()
-    }
+    cut = {name: text if len(text) <= limit else f"…{text[1 - limit :]}" for name, text in texts.items()}
     counts = Counter(cut.values())
     return {name: text if counts[text] == 1 else texts[name] for name, text in cut.items()}

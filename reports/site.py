@@ -77,10 +77,7 @@ def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
     if len(listed) > 1:
         yield "changes.html", _linked(comparison.render(compare(together)), "", ops)
     for name, text in texts.items():
-        yield (
-            f"reports/{name}.html",
-            page_pieces("text", title=title(text), text=text, up="../"),
-        )
+        yield (f"reports/{name}.html", page_pieces("text", title=title(text), text=text, up="../"))
     yield from _ops(newest, [one.run for name in listed for one in matrices[name]])
 
 
@@ -149,7 +146,6 @@ def _ops(newest: Sequence[Matrix], runs: Iterable[Run]) -> Iterator[Page]:
 
 
 # --- The command
-
 
 # What tells a folder that this command has written from one that it must not touch.
 _MARK = ".detmatrix-site"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,9 @@ def opened(driver: webdriver.Chrome, path: Path, hash_: str = "") -> Page:
     return page
 
 
-def opened_report(driver: webdriver.Chrome, path: Path, *runs: Path) -> Page:
-    """Open the report of run files, written to *path*."""
-    write_whole(path, RENDERERS["html"](load([str(run) for run in runs])))
-    return opened(driver, path)
+def opened_report(
+    driver: webdriver.Chrome, path: Path, *runs: Path, pieces: Iterable[str] = (), hash_: str = ""
+) -> Page:
+    """Open the report of run files, or what *pieces* make, written to *path*."""
+    write_whole(path, pieces or RENDERERS["html"](load([str(run) for run in runs])))
+    return opened(driver, path, hash_)

@@ -9,16 +9,8 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.runs import Pair, compare
 from detmatrix.reports.matrix.model import Matrix, matrix_of
-from detmatrix.scanner.observations.records import (
-    MODES,
-    WORKER_MODES,
-    Claim,
-    Cost,
-    Observation,
-    Row,
-    Sentinel,
-    Settings,
-)
+from detmatrix.scanner.modes import MODES, WORKER_MODES
+from detmatrix.scanner.observations.records import Claim, Cost, Observation, Row, Sentinel, Settings
 from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.runs import (

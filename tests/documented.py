@@ -134,7 +134,6 @@ def simulated(text: str, *rows: Planned, multiprocessors: int = 108, **known: An
 
 # Single bullets under the headings of the lists, and the claims they are read as.
 
-
 DETERMINISTIC, RAISES = HEADINGS.values()
 CUBLAS = (
     "    A handful of CUDA operations are nondeterministic unless the environment variable\n"

@@ -44,7 +44,6 @@ SEVERITY = Severity(
     max_ulp=128,
 )
 
-
 ONE = row("torch.cumsum")
 FORCING = replace(SETTINGS, modes=("off", "on", "warn_only"))
 
@@ -72,33 +71,22 @@ def timing(median: float, spread: float = 0.05) -> Timing:
     return Timing(median=median, low=median * (1 - spread), high=median * (1 + spread))
 
 
-def cost(
-    planned: Row,
-    off: float = 0.0,
-    on: float = 0.0,
-    unfilled: float | None = None,
-    *,
-    outcome: Outcome = "ran",
-    message: str | None = None,
-    memory: tuple[int, int] | None = None,
-) -> Cost:
-    """Return what a row was timed at, in seconds; nothing if it did not run."""
-    if outcome != "ran":
-        return Cost(**place_of(planned), outcome=outcome, message=message)
-    told: dict[str, Any] = {"off": timing(off), "on": timing(on)}
-    if unfilled is not None:
-        told["unfilled"] = timing(unfilled)
-    if memory is not None:
-        told["off_memory"], told["on_memory"] = memory
-    return Cost(**place_of(planned), outcome=outcome, samples=25, calls=4, **told)
+def cost(planned: Row, off: float, on: float, unfilled: float | None = None, **more: int) -> Cost:
+    """Return what a row was timed at, in seconds; *more* are the fields of memory."""
+    times = {"off": timing(off), "on": timing(on), "unfilled": unfilled and timing(unfilled)}
+    fields: dict[str, Any] = times | {"outcome": "ran", "samples": 25, "calls": 4} | more
+    return Cost(**place_of(planned), **fields)
 
 
-def sentinel(
-    mode: Mode = "off", process: int = 0, before: int = 0, differing: int = 10, load: float = 0.5
-) -> Sentinel:
+def failed(planned: Row, outcome: Outcome, message: str) -> Cost:
+    """Return why a row was not timed."""
+    return Cost(**place_of(planned), outcome=outcome, message=message)
+
+
+def sentinel(mode: Mode = "off", process: int = 0, before: int = 0, differing: int = 10) -> Sentinel:
     """Return what a sentinel of eleven executions saw."""
-    where: dict[str, Any] = {"mode": mode, "process": process, "before": before, "op": "torch.index_put"}
-    return Sentinel(**where, executions=11, differing=differing, load=load)
+    seen: dict[str, Any] = {"op": "torch.index_put", "executions": 11, "differing": differing, "load": 0.5}
+    return Sentinel(mode=mode, process=process, before=before, **seen)
 
 
 def sentinels(differing: int, *before: int) -> list[Sentinel]:
@@ -164,10 +152,10 @@ def evidence_run(path: Path, **header: Any) -> Path:
         ],
         costs=[
             cost(add, 1e-5, 3.4e-5, 1.1e-5),
-            cost(put, outcome="raised", message="RuntimeError: put_ has none"),
+            failed(put, "raised", "RuntimeError: put_ has none"),
             cost(ties, 2e-3, 2.04e-3, 2.04e-3),
-            cost(empty, 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20)),
-            cost(algorithm, outcome="invalid", message="changed global state"),
+            cost(empty, 1e-6, 2.5e-6, 2.5e-6, off_memory=0, on_memory=3 << 20),
+            failed(algorithm, "invalid", "changed global state"),
         ],
         **{"controls": controls(modes=FORCING.modes), **header},
     )
@@ -216,7 +204,6 @@ def quiet_row(planned: Row = ONE) -> Planned:
 
 
 # Records of invariance: rows that vary at some values, and controls that show what they must.
-
 
 VALUES: dict[Property, tuple[str, tuple[str, ...]]] = {
     "threads": ("2 threads", ("1", "4")),

@@ -46,7 +46,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.repro.script import BatchSource, InputSource, invariance_script, script
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS
-from tests.evidence_runs import ASKED_CONTROLS, SEVERITY, asked_of, controls, cost, evidence, sentinel
+from tests.evidence_runs import ASKED_CONTROLS, SEVERITY, asked_of, controls, cost, evidence, failed, sentinel
 from tests.runs import (
     CLOSING,
     ENVIRONMENT,
@@ -160,8 +160,8 @@ def base_run(path: Path, further: Sequence[Planned] = (), **header: Any) -> Path
         ),
         sentinels=[sentinel(mode, number, before, 10) for mode in ("off", "on") for number in range(PROCESSES)
                    for before in (0, last)],
-        costs=[cost(rows[0], 1e-5, 3.4e-5, 1.1e-5), cost(rows[1], outcome="raised", message="put_ has none"),
-               cost(rows[3], 1e-6, 2.5e-6, 2.5e-6, memory=(0, 3 << 20))],
+        costs=[cost(rows[0], 1e-5, 3.4e-5, 1.1e-5), failed(rows[1], "raised", "put_ has none"),
+               cost(rows[3], 1e-6, 2.5e-6, 2.5e-6, off_memory=0, on_memory=3 << 20)],
         claims=parse_claims(DOCSTRING),
         controls=controls(modes=modes),
         kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="in_place", names=("aten::put_", "aten::cumsum")),

@@ -11,23 +11,17 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.observations.records import (
     FORMAT,
-    Blank,
-    BuildOverloads,
     Closing,
-    Cost,
     Direction,
-    Dispatch,
     Environment,
     Group,
     Header,
-    Invariance,
     Mode,
     Observation,
     Outcome,
     Output,
     Part,
     Row,
-    Sentinel,
     Settings,
     Severity,
 )
@@ -76,84 +70,47 @@ Planned = tuple[Row, Sequence[Observation]]
 
 
 def row(
-    spec: str,
-    case: str = "collisions",
-    direction: Direction = "forward",
-    dtype: str = "float32",
-    *,
-    family: str = "scatter",
-    device: str = "cpu",
-    provokes: str = "16384 additions into each slot",
-    why: str = "atomicAdd: https://example.org/kernel.cu",
-    **more: Any,
+    spec: str, case: str = "collisions", direction: Direction = "forward", dtype: str = "float32", **more: Any
 ) -> Row:
-    """Return a planned row."""
-    place = {"spec": spec, "case": case, "direction": direction, "dtype": dtype, "device": device}
-    told = {"op": spec.removesuffix("_"), "family": family, "provokes": provokes, "why": why}
-    return Row(**place | told | more)
+    """Return a planned row; *more* are its other fields."""
+    usual = {
+        "family": "scatter",
+        "device": "cpu",
+        "op": spec.removesuffix("_"),
+        "provokes": "16384 additions into each slot",
+        "why": "atomicAdd: https://example.org/kernel.cu",
+    }
+    return Row(spec=spec, case=case, direction=direction, dtype=dtype, **usual | more)
 
 
 def ran(
-    planned: Row,
-    mode: Mode,
-    *processes: Mapping[str, int],
-    seeded: bool = False,
-    forward_differing: int = 0,
-    severity: Severity | None = None,
-    groups: tuple[Group, ...] = (),
-    alerts: tuple[str, ...] = (),
-    blank: Blank | None = None,
-    threads: int | None = None,
+    planned: Row, mode: Mode, *processes: Mapping[str, int], severity: Severity | None = None, **more: Any
 ) -> list[Observation]:
-    """Return one observation per process, each given as its digests and their counts."""
+    """Return one observation per process, each given as its digests and their counts; *more* are fields of all of them."""
     name = "output" if planned.direction == "forward" else "grad of args[0]"
-    return [
-        Observation(
-            **place_of(planned),
-            mode=mode,
-            process=process,
-            outcome="ran",
-            executions=sum(digests.values()),
-            digests=dict(digests),
-            first_differing=next(iter(digests.values())) if len(digests) > 1 else None,
-            outputs=(
-                Output(
-                    name=name,
-                    shape=(64, 3),
-                    dtype=planned.dtype,
-                    differing=sum(digests.values()) - next(iter(digests.values())),
-                    severity=severity if len(digests) > 1 else None,
-                ),
-            ),
-            forward_differing=forward_differing,
-            seeded=seeded,
-            groups=groups,
-            alerts=alerts,
-            blank=blank,
-            threads=threads,
-            inputs=(f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
-            inputs_digest="i" * 8,
-            seconds=0.25 + process,
-            setup_seconds=0.125,
-        )
-        for process, digests in enumerate(processes)
-    ]
+    observed = []
+    for process, digests in enumerate(processes):
+        first, executions, differs = next(iter(digests.values())), sum(digests.values()), len(digests) > 1
+        output = Output(name=name, shape=(64, 3), dtype=planned.dtype, differing=executions - first)
+        fields: dict[str, Any] = {
+            "outcome": "ran",
+            "executions": executions,
+            "digests": dict(digests),
+            "first_differing": first if differs else None,
+            "outputs": (replace(output, severity=severity if differs else None),),
+            "inputs": (f"args[0]: {planned.dtype} (64, 3)", "args[1]: 0", "args[2]: int64 (1048576,)"),
+            "inputs_digest": "i" * 8,
+            "seconds": 0.25 + process,
+            "setup_seconds": 0.125,
+        }
+        observed.append(Observation(**place_of(planned), mode=mode, process=process, **fields | more))
+    return observed
 
 
-def ended(
-    planned: Row,
-    mode: Mode,
-    outcome: Outcome,
-    message: str,
-    *,
-    exception: str | None = None,
-    processes: int = PROCESSES,
-) -> list[Observation]:
-    """Return one observation per process of a case that did not run through."""
-    why: dict[str, Any] = {"outcome": outcome, "exception": exception, "message": message}
-    return [
-        Observation(**place_of(planned), mode=mode, process=process, **why) for process in range(processes)
-    ]
+def ended(planned: Row, mode: Mode, outcome: Outcome, message: str, **more: Any) -> list[Observation]:
+    """Return one observation per process of a case that did not run through; *more* are other fields, as its exception."""
+    more |= place_of(planned) | {"mode": mode, "outcome": outcome, "message": message}
+    return [Observation(process=process, **more) for process in range(PROCESSES)]
 
 
 def raised(planned: Row, mode: Mode, caller: str) -> list[Observation]:
@@ -222,23 +179,24 @@ def write_run(
     *,
     closing: Closing | None = CLOSING,
     controls: Sequence[Planned] = (),
-    sentinels: Sequence[Sentinel] = (),
-    costs: Sequence[Cost] = (),
-    kernels: BuildOverloads | None = None,
-    dispatches: Sequence[Dispatch] = (),
-    invariances: Sequence[Invariance] = (),
     lines: Sequence[Line] = (),
     format_: int = FORMAT,
     parts: tuple[Part, ...] = (),
-    **header: Any,
+    **more: Any,
 ) -> Path:
     """Write a run file, compressed if its name ends in ``.gz``, and return its path.
 
     Its rows are those of ``every_finding()`` by default; the closing line, unless it is ``None``, has its counts put right. Of
-    a merged file the first of its parts has all rows. Further *lines* stand before the observations, *header* is what else the header says.
+    a merged file the first of its parts has all rows. Further *lines* stand before the observations; *more* are other records
+    by their kind, such as ``costs``, and what else the header says.
     """
     rows = list(every_finding() if planned is None else planned)
-    told: dict[str, Any] = header | {
+    kinds = {
+        kind: more.pop(kind, ()) for kind in ("sentinels", "costs", "kernels", "dispatches", "invariances")
+    }
+    if kinds["kernels"]:
+        kinds["kernels"] = (kinds["kernels"],)
+    told: dict[str, Any] = more | {
         "format": format_,
         "planned": tuple(one for one, _ in rows),
         "controls": tuple(one for one, _ in controls),
@@ -249,14 +207,12 @@ def write_run(
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     with RunWriter(plain) as writer:
         writer.write(replace(HEADER, **told))
-        observations = [one for _, seen in [*controls, *rows] for one in seen]
-        kinds: list[Line] = [*([kernels] if kernels else []), *dispatches, *invariances]
-        for line in [*lines, *observations, *sentinels, *costs, *kinds]:
+        kinds = {"observations": [one for _, seen in [*controls, *rows] for one in seen]} | kinds
+        for line in (*lines, *(one for those in kinds.values() for one in those)):
             writer.write(line)
         if closing is not None:
-            counts = {"observations": observations, "sentinels": sentinels, "costs": costs,
-                      "dispatches": dispatches, "invariances": invariances}  # fmt: skip
-            writer.write(replace(closing, **{kind: len(those) for kind, those in counts.items()}))
+            del kinds["kernels"]  # which are one line
+            writer.write(replace(closing, **{kind: len(those) for kind, those in kinds.items()}))
     if path != plain:
         path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import LEVEL, Rate, Reason, fisher, rate_test
-from detmatrix.reports.compare.judge import CHANGES, Change, JudgedRow, Kind, class_of, few_processes, judge
+from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of, few_processes, judge
 from detmatrix.reports.compare.page import block as excerpt
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare, confirm
@@ -22,18 +22,7 @@ from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.evidence_runs import cost, sentinels
-from tests.runs import (
-    PROCESSES,
-    RUNS,
-    SETTINGS,
-    Planned,
-    drifting,
-    ended,
-    raised,
-    ran,
-    row,
-    stable,
-)
+from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
 # Before, downwards; after, to the right. s same, i improved, r regressed, c changed, ? not comparable.
 TABLE = """
@@ -159,13 +148,7 @@ FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
         ),
         # The caller of an alert is text of the build, so that one scan of each is proof, as are those behind the first.
         (shows("raises"), OTHER_ALERT, "changed", True, "scatter_add_kernel → other_kernel"),
-        (
-            _forced("scatter_add_kernel", often=OFTEN),
-            _forced("scatter_add_kernel", "next", often=OFTEN),
-            "changed",
-            True,
-            "next",
-        ),
+        (_forced("scatter_add_kernel", often=OFTEN), _forced("scatter_add_kernel", "next", often=OFTEN), "changed", True, "next"),
         # A run that made no op run saw only the alert that ended it.
         (shows("over_alert"), _forced("scatter_add_kernel", "next"), "same", None, ""),
         (_forced(often=OFTEN), _forced(), "improved", False, "warn_only: 19 of 98 → 0 of 98"),
@@ -270,13 +253,13 @@ def test_rows_are_joined_by_all_that_names_them() -> None:
 
     pair = pair_of(old, new)
     assert [one.id for one in reversed(rows)] == [change.row.id for change in pair.changes]
-    assert 4 == pair.counts["regressed"] == pair.unconfirmed
+    assert 4 == pair.counts["regressed"] == sum(change.confirmed is False for change in pair.changes)
 
 
 # What measuring again makes of a change, what a check makes of one that only seems so, and rows that a run has no finding of.
 
 
-def _judged(old: Planned, new: Planned) -> JudgedRow:
+def _judged(old: Planned, new: Planned) -> Change:
     (before,), (after,) = run_of(old, name="a").rows, run_of(new, name="b").rows
     return judge(before, after)
 
@@ -326,7 +309,7 @@ def test_a_check_passes_over_chance() -> None:
 IN_TURNS = in_turns("deterministic"), in_turns("silent")
 
 
-def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> JudgedRow:
+def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> Change:
     """Return what is made of a row that seems to have regressed after measuring it again."""
     first = [run_of(STILL, name="a"), run_of(SILENT, name="b")]
     (pair,) = compare(first, {("a", "b"): Again(old=old, new=new, left=left or {})}).pairs
@@ -492,7 +475,6 @@ def test_what_is_counted(
 
 
 # --- The cost of the flag in two runs: ratios within each, told apart or not.
-
 
 TIMED = cost(PLANNED, 1e-5, 1e-5)
 WIDE = cost(PLANNED, 1e-5, 2e-5)

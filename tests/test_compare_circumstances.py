@@ -217,7 +217,6 @@ def test_digests_of_different_kinds_are_not_compared(
 
 # The documented lists of two releases, held against what was measured to change.
 
-
 TAKE = ":func:`torch.take` when attempting to differentiate a CPU tensor"
 
 

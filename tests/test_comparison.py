@@ -246,10 +246,9 @@ def test_a_small_output_is_sampled_whole_and_many_share_the_room() -> None:
 
 # How far outputs differ, held against arithmetic on Python numbers.
 
-
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 
-_INF, _NAN = math.inf, math.nan
+_INF = math.inf
 _FARTHEST = sys.float_info.max
 
 # Of each floating dtype the bits of an element, or of a component of complex numbers.

@@ -155,9 +155,12 @@ def test_code_that_calls_eager_kernels_alone_says_so() -> None:
 def _in_backward_only(*messages: str | None) -> Cell:
     """Return what processes showed that raised; one without a message ran, and differed."""
     seen = [
-        ended(ROW, "backward_only", "raised", message, exception="RuntimeError", processes=process + 1)[-1]
-        if message
-        else replace(ran(ROW, "backward_only", {"a": 49, "b": 1})[0], process=process)
+        replace(
+            ended(ROW, "backward_only", "raised", message, exception="RuntimeError")[0]
+            if message
+            else ran(ROW, "backward_only", {"a": 49, "b": 1})[0],
+            process=process,
+        )
         for process, message in enumerate(messages)
     ]
     return chosen_cell("backward_only", ROW, (STILL, STILL), row_cell(seen, "", ROW))

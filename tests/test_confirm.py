@@ -138,22 +138,6 @@ def _confirm(planted: Planted, *pythons: object, runs: Sequence[Path] = ()) -> s
     return refused(command_in(planted.folder)("compare", *runs, "--confirm", *options))
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_each_run_needs_its_interpreter(planted: Planted, count: int) -> None:
-    """The interpreters stand in the order of the runs, one each."""
-    text = _confirm(planted, *[planted.pythons[0]] * count)
-
-    assert text == f"--confirm needs one --python for each run, in their order: 2 runs, {count} --python"
-
-
-@pytest.mark.parametrize("option", ["--python", "--specs", "--runs", "--rounds"])
-def test_options_of_confirm_need_it(planted: Planted, option: str) -> None:
-    """An option that would do nothing is an error."""
-    text = refused(command_in(planted.folder)("compare", planted.old, planted.new, option, "9"))
-
-    assert text == f"{option} is for --confirm; give both"
-
-
 def _edited(planted: Planted, name: str, environment: dict[str, Any], device: str = "cpu") -> Path:
     """Return the earlier run as one of another machine or build."""
     header, *rest = lines(planted.old)

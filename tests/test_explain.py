@@ -74,17 +74,6 @@ def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
     assert {explained(detmatrix, name, RUN)["op"] for name in names} == set(names)
 
 
-def test_an_op_without_rows_on_cuda_never_reads_as_clean(detmatrix: Command, tmp_path: Path) -> None:
-    """A scan of the CPU alone says so; of somebody's own function nothing is said of CUDA."""
-    rows = [row("torch.einsum"), replace(row("mine.fn"), source="own")]
-    path = write_run(tmp_path / "run.jsonl", [shows("deterministic", one) for one in rows])
-
-    told = explained(detmatrix, "torch.einsum", path)["action"]
-    assert told.startswith("On CPU: Nothing to do")
-    assert "On CUDA: Unknown here: no run has it. Documented, by way of bmm" in told
-    assert "CUDA" not in explained(detmatrix, "mine.fn", path)["action"]
-
-
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.
 
 PLACE = re.compile(r"https://github.com/pytorch/pytorch/blob/[0-9a-f]{40}/.+")
@@ -137,7 +126,6 @@ def test_libraries_that_an_op_calls(names: list[str], expected: list[str]) -> No
 
 
 # The site: a folder of pages whose links lead somewhere, from a disk as from a server.
-
 
 HOSTILE_NAME = "mine.<a href='../x'>/../op"
 

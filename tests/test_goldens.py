@@ -97,7 +97,7 @@ def test_every_format_of_every_command_is_approved() -> None:
         missing += [f"{name} {form}" for form in set(choices) - shown]
         missing += [] if lines else [name]
 
-    # A report for PyTorch has inputs that a torch draws: tests/test_docs_command.py holds it.
+    # A report for PyTorch has inputs that a torch draws: tests/test_docs_lists.py holds it.
     assert missing == ["docs pr"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import webbrowser
 from collections.abc import Iterable
@@ -26,10 +25,10 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
-from tests.compared import OPS, VERSIONS, run_of, shows
-from tests.conftest import one_line, refused
+from tests.compared import run_of, shows
+from tests.conftest import one_line
 from tests.documented import docstring
-from tests.runs import CLOSING, ENVIRONMENT, Planned, ended, ran, row, stable, write_run
+from tests.runs import Planned, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 
@@ -147,24 +146,6 @@ def test_failed_write_loses_nothing(tmp_path: Path) -> None:
     assert [path] == list(tmp_path.iterdir())
 
 
-def test_rows_are_chosen_by_their_ids(detmatrix: Command, run: Path) -> None:
-    """Only matching rows are shown; a pattern without a row is an error."""
-    row = json.loads(detmatrix("report", run, "--format", "json").stdout)["rows"][0]
-    one = ":".join(row[name] for name in ("spec", "case", "direction", "dtype"))
-    shown = detmatrix("report", run, "--rows", one, "--format", "json")
-
-    assert [found["case"] for found in json.loads(shown.stdout)["rows"]] == [row["case"]]
-    for words, message in (
-        (["nothing*"], "--rows: no row matches 'nothing*'; detmatrix report shows what there is"),
-        (["Dropout"], "--rows: no row matches 'Dropout'; that is an op which was not scanned here"),
-        (
-            ["cumsum", "--fail-on", "silent", "--except", "put_"],
-            "--except: no row is 'put_'; detmatrix report shows what there is",
-        ),
-    ):
-        assert refused(detmatrix("report", run, "--rows", *words)) == message
-
-
 # What CI is told: exit codes of checks and the line that says why, annotations of GitHub, JUnit XML.
 
 
@@ -174,20 +155,6 @@ def checked_run(tmp_path: Path) -> Path:
     findings: tuple[Finding, ...] = ("silent", "raises", "deterministic")
     rows = [shows(finding, row(f"torch.{finding}")) for finding in findings]
     return write_run(tmp_path / "checked_run.jsonl", rows)
-
-
-def test_nothing_settled_and_nothing_to_trust_pass_no_check(detmatrix: Command, tmp_path: Path) -> None:
-    """A check that rests on no finding has not passed."""
-    open_row = row("torch.open")
-    lost = write_run(tmp_path / "lost.jsonl", [(open_row, ended(open_row, "off", "crash", "signal 11"))])
-    closing = replace(CLOSING, distrust=("the control varies shows nothing",))
-    void = write_run(tmp_path / "void.jsonl", [shows("deterministic")], closing=closing)
-
-    told = [detmatrix("report", path, "--fail-on", "silent") for path in (lost, void)]
-
-    assert [done.returncode for done in told] == [1, 1]
-    assert "nothing was settled in lost.jsonl: 1 row, all inconclusive" in told[0].stderr
-    assert "void.jsonl is not trustworthy: the control varies shows nothing" in told[1].stderr
 
 
 @pytest.mark.parametrize(("asked", "code"), [("silent", 1), ("raises", 0)])
@@ -255,50 +222,3 @@ def test_rows_of_several_ops_do_not_count_together() -> None:
     new = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 0) for place in range(4))]
 
     assert not list(failures(compare([run_of(*old, name="old"), run_of(*new, name="new")]), CHANGES))
-
-
-# --- The compare command: the same bytes every time, checks for CI, and errors of one line each.
-
-
-def write(folder: Path, version: str, findings: Iterable[Finding], **fields: Any) -> Path:
-    """Write a run of a torch that shows findings, one op each."""
-    rows = [shows(finding, row(op)) for op, finding in zip(OPS, findings, strict=False)]
-    return write_run(
-        folder / f"{version}.jsonl", rows, environment=replace(ENVIRONMENT, torch=version), **fields
-    )
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    """Return the runs of three versions: one op stopped raising, one became silent, one deterministic."""
-    return [write(tmp_path, version, findings) for version, findings in VERSIONS.items()]
-
-
-@pytest.mark.parametrize(
-    ("pair", "check", "code"),
-    [((1, 1), "regression", 0), ((1, 1), "change", 0), ((0, 1), "regression", 0), ((0, 1), "change", 1)],
-)
-def test_checks_of_comparisons(
-    detmatrix: Command, runs: list[Path], pair: tuple[int, int], check: str, code: int
-) -> None:
-    """A run with itself is the same in every row and passes every check; what improved is a change and no regression."""
-    done = detmatrix("compare", *(runs[it] for it in pair), "--fail-on", check, "--format", "json")
-    (told,) = json.loads(done.stdout)["pairs"]
-
-    assert (done.returncode, bool(done.stderr)) == (code, bool(code))
-    same = len(told["rows"]) == told["counts"]["same"] == sum(told["counts"].values()) > 0
-    assert same is (pair == (1, 1))
-
-
-def test_a_check_that_could_compare_nothing_fails(detmatrix: Command, runs: list[Path]) -> None:
-    """An untrusted run, or one of another machine, is no all-clear; JSON on standard output stays JSON."""
-    closing = replace(CLOSING, distrust=("the control varies shows nothing",))
-    void = write(runs[0].parent, "void", VERSIONS["2.13.0"], closing=closing)
-    done = detmatrix("compare", runs[1], void, "--fail-on", "regression", "--format", "json")
-
-    assert done.returncode == 1
-    assert (
-        one_line(done.stderr)
-        == "nothing compared: 2.13.0.jsonl → void.jsonl: untrusted_run: void.jsonl: the control varies shows nothing"
-    )
-    assert {"untrusted_run"} == {one["reason"] for one in json.loads(done.stdout)["pairs"][0]["rows"]}

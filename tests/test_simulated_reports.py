@@ -15,9 +15,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from detmatrix.reports.compare.runs import compare
-from detmatrix.reports.matrix.model import load
-from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import Observation
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.repro.replay import ReplaySource, _compared, witness_of
@@ -54,65 +51,6 @@ def row_of(path: Path, row_id: str) -> MatrixRow:
     return next(row for row in matrix(one.header, one.observations, closed=True) if row.row.id == row_id)
 
 
-def test_simulated_and_measured_do_not_stand_together(detmatrix: Command, run: Path) -> None:
-    """Runs that were measured on CUDA do not stand beside one that is simulated."""
-    changed(
-        run.with_name("cuda.jsonl"),
-        lambda one: (
-            one.get("kind") == "header"
-            and (
-                one["settings"].update(device="cuda:0", simulate=""),
-                one["environment"].update(simulated=None),
-            )
-        ),
-    )
-    refused = detmatrix("docs", run.name, "cuda.jsonl")
-    assert refused.returncode == 2
-    assert "run.jsonl is simulated and cuda.jsonl was measured on CUDA" in refused.stderr
-    with pytest.raises(UsageError, match="what is simulated is never compared with what was measured"):
-        compare(load([str(run), str(run.with_name("cuda.jsonl"))]))
-
-
-def test_simulated_runs_are_compared(run: Path, tmp_path: Path) -> None:
-    """Schedules show the same again, so that a change needs no second look; other schedules cannot be compared."""
-
-    def still(one: dict[str, Any]) -> None:
-        if one["simulated"]["schedule"]:
-            one["simulated"].update(schedule=None, witness=None)
-            one.update(
-                executions=8,
-                digests={next(iter(one["digests"])): 8},
-                outputs=[],
-                groups=[],
-                first_differing=None,
-            )
-
-    def mend(one: dict[str, Any]) -> None:
-        for mode in ("off", "on"):
-            observed("torch.nn.AdaptiveMaxPool3d", mode, still)(one)
-        observed("torch.nn.ReflectionPad2d", "on", lambda it: it["simulated"]["cpu"].update(agrees=True))(one)
-
-    (pair,) = compare(load([str(run), str(changed(tmp_path / "new.jsonl", mend))])).pairs
-    told = {change.row.spec: change for change in pair.changes if change.kind != "same"}
-    assert {spec: (it.kind, it.confirmed, it.detail) for spec, it in told.items()} == {
-        "torch.nn.AdaptiveMaxPool3d": (
-            "improved",
-            True,
-            "on: differs under resident-blocks (number 0, seed 0) → 0 of 8 schedules differed",
-        ),
-        "torch.nn.ReflectionPad2d": ("improved", True, "wrong with the flag on no longer"),
-    }
-
-    more = changed(
-        tmp_path / "more.jsonl",
-        lambda one: (
-            one.get("kind") == "header" and one["environment"]["simulated"]["executions"].update(lanes=5)
-        ),
-    )
-    (pair,) = compare(load([str(run), str(more)])).pairs
-    assert [one.reason for one in pair.obstacles] == ["other_perturbations"]
-
-
 def test_script_replays_a_schedule(detmatrix: Command, run: Path) -> None:
     """It holds the row, the schedule of each mode and both digests, and nothing that a run file says outside of quotes."""
     detmatrix("repro", "--replay", run.name, "AdaptiveMaxPool3d:smaller_output", "-o", "replay.py")
@@ -125,10 +63,7 @@ def test_script_replays_a_schedule(detmatrix: Command, run: Path) -> None:
     assert held == [witness_of(row, read_run(str(run)).header)]
     assert {
         mode: (len(it.digests), it.schedule and it.schedule.name) for mode, it in held[0].modes.items()
-    } == {
-        "off": (2, "resident-blocks"),
-        "on": (2, "resident-blocks"),
-    }
+    } == {"off": (2, "resident-blocks"), "on": (2, "resident-blocks")}
 
     refused = detmatrix("repro", "--replay", run.name, "Conv2d:dense")
     assert refused.returncode == 2

@@ -10,14 +10,7 @@ import click
 from detmatrix.reports.commands import DEFAULT_RUN, Block, command_words, deliver, refuse
 from detmatrix.reports.docs.evidence import Evidence
 from detmatrix.reports.docs.judge import Docs, join
-from detmatrix.reports.docs.view import (
-    PATH,
-    RENDERERS,
-    drift_lines,
-    patch_lines,
-    pull_requests,
-    read_source,
-)
+from detmatrix.reports.docs.view import PATH, RENDERERS, drift_lines, patch_lines, pull_requests, read_source
 from detmatrix.reports.matrix.model import load, recorded
 from detmatrix.reports.matrix.words import states
 from detmatrix.reports.render import literal, write_to_stdout

@@ -119,7 +119,7 @@ def report(
         (
             opens and (form not in {None, "html"} or into is not None),
             "--open shows the web page; give it without --into, and with no other --format",
-        ),
+        )
     )
     if opens:
         # Named after the run.

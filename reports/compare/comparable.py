@@ -22,14 +22,7 @@ from msgspec.structs import replace
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.render import View, fields_of
 from detmatrix.scanner.observations.parts import machine_of, part_without
-from detmatrix.scanner.observations.records import (
-    MODES,
-    Environment,
-    Mode,
-    Observation,
-    Row,
-    digest_kind,
-)
+from detmatrix.scanner.observations.records import MODES, Environment, Mode, Observation, Row, digest_kind
 from detmatrix.scanner.observations.settings import SETTINGS, Settings, written
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
@@ -77,15 +70,14 @@ UNLIKE: frozenset[Reason] = frozenset(
 # Where libraries lie and which devices are seen, not what they compute; two environments on one machine differ here. And
 # what a scan sets itself for PyTorch's databases, and older ones did not.
 _PLACES = {
-    "CUDA_DEVICE_ORDER",
-    "CUDA_HOME",
-    "CUDA_VISIBLE_DEVICES",
-    "DYLD_LIBRARY_PATH",
-    "LD_LIBRARY_PATH",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "PYTHONHASHSEED",
+    *("CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH"),
+    *("NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES", "PYTHONHASHSEED"),
 }
+
+
+def arrow(before: str, after: str) -> str:
+    """Return what something was and is; once if that is the same."""
+    return before if before == after else f"{before} → {after}"
 
 
 class NotComparable(Struct, frozen=True):
@@ -355,13 +347,10 @@ def _between(observations: Sequence[Observation]) -> Rate:
 # dtype -> the bits of infinity, of one of its components: below lie the finite numbers, in their order, as IEEE 754 and
 # bfloat16 (the upper half of a float32) have it. The bit above is the sign.
 _INFINITY = {
-    "float16": 0x7C00,
-    "complex32": 0x7C00,
+    **dict.fromkeys(("float16", "complex32"), 0x7C00),
+    **dict.fromkeys(("float32", "complex64"), 0x7F800000),
+    **dict.fromkeys(("float64", "complex128"), 0x7FF0000000000000),
     "bfloat16": 0x7F80,
-    "float32": 0x7F800000,
-    "complex64": 0x7F800000,
-    "float64": 0x7FF0000000000000,
-    "complex128": 0x7FF0000000000000,
 }
 
 
@@ -370,17 +359,11 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> View | None:
 
     The numbers that were not sampled may have moved further.
     """
-    before, after = (
-        next(
-            (
-                one
-                for one in row.observations
-                if one.mode == mode and one.inputs_digest and any(it.sample for it in one.outputs)
-            ),
-            None,
-        )
+    sampled = (
+        (one for one in row.observations if one.mode == mode and any(it.sample for it in one.outputs))
         for row in (old, new)
     )
+    before, after = (next((one for one in some if one.inputs_digest), None) for some in sampled)
     if before is None or after is None or before.inputs_digest != after.inputs_digest:
         return None
     known = {(one.name, one.shape, one.dtype): one.sample.split() for one in before.outputs}

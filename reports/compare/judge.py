@@ -11,14 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.comparable import (
-    UNLIKE,
-    NotComparable,
-    RateTest,
-    Reason,
-    moved,
-    rate_test,
-)
+from detmatrix.reports.compare.comparable import UNLIKE, NotComparable, RateTest, Reason, moved, rate_test
 from detmatrix.reports.matrix.columns import dependence_change
 from detmatrix.reports.render import View
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Row, digest_kind
@@ -73,10 +66,12 @@ CONFIRMED_MEANING = (
 )
 
 
-class JudgedRow(Struct, frozen=True, kw_only=True):
-    """What became of a row, and what says so."""
+class Change(Struct, frozen=True, kw_only=True):
+    """What became of a row of two runs, and what says so."""
 
     kind: Kind
+    old: MatrixRow | None = None  # None: not planned, or not joined yet
+    new: MatrixRow | None = None
     confirmed: bool | None = None  # None: nothing changed that would need it
     detail: str = ""  # what the class rests on
     reason: Reason | None = None  # why the row is not comparable
@@ -96,13 +91,6 @@ class JudgedRow(Struct, frozen=True, kw_only=True):
     def chance(self) -> bool:
         """Whether the exact test takes for chance that the row seems to have changed."""
         return self.reason == "too_few_executions" and all(test.chance for test in self.tests)
-
-
-class Change(JudgedRow, frozen=True, kw_only=True):
-    """One row of two runs, and what became of it."""
-
-    old: MatrixRow | None  # None: not planned
-    new: MatrixRow | None
 
     @property
     def latest(self) -> MatrixRow:
@@ -172,10 +160,10 @@ class Change(JudgedRow, frozen=True, kw_only=True):
         return ", ".join(self.other_bits) + (f"; bits moved: {'; '.join(told)}" if told else "")
 
 
-def doubted(kind: Kind, reason: Reason, detail: str, carried: tuple[Mode, ...] = ()) -> JudgedRow:
+def doubted(kind: Kind, reason: Reason, detail: str, carried: tuple[Mode, ...] = ()) -> Change:
     """Say that a row is not comparable, and what it would be if the findings were believed."""
     apparent = kind if kind in MOVES else None
-    return JudgedRow(kind="not_comparable", detail=detail, reason=reason, apparent=apparent, carried=carried)
+    return Change(kind="not_comparable", detail=detail, reason=reason, apparent=apparent, carried=carried)
 
 
 # From worst to best. The flag on decides, since who needs determinism sets it: silent is worst, raising is better,
@@ -219,7 +207,7 @@ def _of_ranks(old: int, new: int) -> Kind:
     return "changed" if old == new else "improved" if new > old else "regressed"
 
 
-def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
+def judge(old: MatrixRow, new: MatrixRow) -> Change:
     """Say what became of a row of two runs that can be compared.
 
     What a chosen mode began to show is a change whatever off and on show. Where several changed the worst stands for all,
@@ -233,12 +221,7 @@ def judge(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     # The worst first: what only seems so stands behind what is so, and chance behind all.
     changed = sorted(
         (one for one in found if one.seeming in MOVES),
-        key=lambda it: (
-            it.chance,
-            MOVES.index(it.seeming),
-            it.apparent is not None,
-            it.confirmed is not True,
-        ),
+        key=lambda it: (it.chance, MOVES.index(it.seeming), it.apparent is not None, not it.confirmed),
     )
     untold = [one for one in found[1:] if one.seeming not in MOVES]
     told = [*(changed or [one for one in found[:1] if one.kind != "same" or not untold]), *untold]
@@ -272,16 +255,14 @@ def _verdict(one: Cell) -> str:
     return "refused" if one.refused else one.verdict
 
 
-def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> JudgedRow:
+def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Change:
     """Judge what a row does in a chosen mode, which is not what it did; an alert is proof, and so is a refusal."""
     before, after = _verdict(old), _verdict(new)
     if not {before, after} <= _RANK_ON.keys():
         # One of the runs has no result: what that is, and why, is told.
-        words = [
-            it.finding if it.finding == "not_compiled" or it.refused else it.verdict for it in (old, new)
-        ]
+        told = [it.finding if it.finding == "not_compiled" or it.refused else it.verdict for it in (old, new)]
         reasons = [f"{side}: {it.reason}" for side, it in (("before", old), ("after", new)) if it.reason]
-        detail = "; ".join([f"{mode}: {' → '.join(map(str, words))}", *reasons])
+        detail = "; ".join([f"{mode}: {' → '.join(map(str, told))}", *reasons])
         return doubted("not_comparable", "no_verdict", detail)
     carried: tuple[Mode, ...] = (mode,) if old.verdict != new.verdict else ()
     # Where off has no verdict the mode finds nothing, and differs all the same.
@@ -292,7 +273,7 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Jud
         what = _PROOF[after][0] if after in _PROOF else _PROOF[before][1]
         proof = "alert" if "raises" in (before, after) else "refusal"
         detail = f"{text}; {what}; the {proof} is proof"
-        return JudgedRow(kind=kind, confirmed=True, detail=detail, carried=carried)
+        return Change(kind=kind, confirmed=True, detail=detail, carried=carried)
     for side, one in (("before", old), ("after", new)):
         if one.weak is not None:
             return doubted(kind, "low_power", f"{text}; {side}: {one.weak}", carried)
@@ -301,10 +282,10 @@ def _of_mode(mode: Mode, old: Cell, new: Cell, tests: Sequence[RateTest]) -> Jud
         text = "; ".join([text, *map(str, decisive)])
         if not any(test.differ for test in decisive):
             return doubted(kind, "too_few_executions", text, carried)
-    return JudgedRow(kind=kind, confirmed=False, detail=text, carried=carried)
+    return Change(kind=kind, confirmed=False, detail=text, carried=carried)
 
 
-def _of_reference(old: MatrixRow, new: MatrixRow) -> Iterator[JudgedRow]:
+def _of_reference(old: MatrixRow, new: MatrixRow) -> Iterator[Change]:
     """Yield what became of whether a row gives what the reference of its case says, in modes in which both were held to it.
 
     On a simulated GPU that is what the CPU gives.
@@ -317,13 +298,13 @@ def _of_reference(old: MatrixRow, new: MatrixRow) -> Iterator[JudgedRow]:
     for kind, one, other, beside, reference in turns:
         for name in BESIDE:
             if name in one.beside and name not in other.beside:
-                yield JudgedRow(kind=kind, confirmed=True, detail=f"{BESIDE[name].phrase} {beside}")
+                yield Change(kind=kind, confirmed=True, detail=f"{BESIDE[name].phrase} {beside}")
         unlike = {*one.unlike_reference} - {*other.unlike_reference}
         if modes := [mode for mode in held if mode in unlike]:
-            yield JudgedRow(kind=kind, confirmed=False, detail=f"{', '.join(modes)}: {reference}")
+            yield Change(kind=kind, confirmed=False, detail=f"{', '.join(modes)}: {reference}")
 
 
-def _of_flag(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:
+def _of_flag(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> Change:
     """Say what became of a row with the flag off and on.
 
     A change of whether the op raises under the flag is proof: the build decides over the alert, on the same inputs
@@ -339,23 +320,19 @@ def _of_flag(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> Judge
         return _same(old, new, tests)
     raised = old.on.verdict == "raises"
     if raised != (new.on.verdict == "raises"):
-        detail = (
-            "no longer raises; the alert is proof"
-            if raised
-            else "raises now and did not before; the alert is proof"
-        )
+        detail = f"{_PROOF['raises'][raised]}; the alert is proof"
         # Whether an op that stopped raising is deterministic or silent is still a matter of what could race. One
         # that began to raise breaks programs that ran, whatever they computed.
         if new.on.verdict != "deterministic":
-            return JudgedRow(kind=kind, confirmed=True, detail=detail)
+            return Change(kind=kind, confirmed=True, detail=detail)
         if new.weak is not None:
             return doubted(kind, "low_power", f"no longer raises; after: {new.weak}")
         text = f"no longer raises, which is proof; that it no longer differs rests on 0 of {new.on.runs}"
-        return JudgedRow(kind=kind, confirmed=False, detail=text)
+        return Change(kind=kind, confirmed=False, detail=text)
     return _by_evidence(kind, old, new, tests)
 
 
-def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> JudgedRow:
+def blocked(old: MatrixRow, new: MatrixRow, obstacle: NotComparable) -> Change:
     """Say of a row that something stands against comparing it, and what its findings would make of it."""
     tests = tuple(_tests(old, new))
     others = [*(_of_mode(*moved, tests) for moved in _moved(old, new)), *_of_reference(old, new)]
@@ -373,11 +350,7 @@ def few_processes(old: MatrixRow, new: MatrixRow) -> str | None:
 
 
 def _tests(
-    old: MatrixRow,
-    new: MatrixRow,
-    modes: Sequence[Mode] = WORKER_MODES,
-    *,
-    processes: bool = False,
+    old: MatrixRow, new: MatrixRow, modes: Sequence[Mode] = WORKER_MODES, *, processes: bool = False
 ) -> Iterator[RateTest]:
     """Yield the test of each mode in which both runs compared executions and one of them saw a difference."""
     for mode in modes:
@@ -388,7 +361,7 @@ def _tests(
             yield rate_test(mode, before, after, processes=processes)
 
 
-def _without_finding(old: MatrixRow, new: MatrixRow) -> JudgedRow:
+def _without_finding(old: MatrixRow, new: MatrixRow) -> Change:
     """Judge a row of which at least one run has no finding: the flag on, which may have its verdicts, and warn_only tell."""
     before, after = old.on.verdict, new.on.verdict
     alerts = _alerts_changed(old, new)
@@ -399,7 +372,7 @@ def _without_finding(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     elif alerts or {old.warn_only.verdict, new.warn_only.verdict} == set(COMPARED):
         apparent = "changed"
     if old.finding == new.finding and old.off.verdict == new.off.verdict and apparent == "same":
-        return JudgedRow(kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}")
+        return Change(kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}")
     sides = (("before", old), ("after", new))
     lines = [
         *(f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding in _UNMEASURED),
@@ -410,14 +383,14 @@ def _without_finding(old: MatrixRow, new: MatrixRow) -> JudgedRow:
     return doubted(apparent, "no_verdict", "; ".join(lines))
 
 
-def _same(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:
+def _same(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> Change:
     """Judge a row whose finding is the same in both runs."""
     if old.finding != new.finding and all(row.unfilled.verdict in COMPARED for row in (old, new)):
         text = f"fill off: {old.unfilled.verdict} → {new.unfilled.verdict}"
-        return JudgedRow(kind="changed", confirmed=False, detail=text)
+        return Change(kind="changed", confirmed=False, detail=text)
     if changed := _alerts_changed(old, new):
         # An alert's caller is text of the build, not a matter of chance.
-        return JudgedRow(kind="changed", confirmed=True, detail=f"{changed}; an alert is proof")
+        return Change(kind="changed", confirmed=True, detail=f"{changed}; an alert is proof")
     # Under a finding that speaks of the flag on, the flag off may have changed.
     if {old.off.verdict, new.off.verdict} == set(COMPARED):
         kind: Kind = "improved" if new.off.verdict == "deterministic" else "regressed"
@@ -430,7 +403,7 @@ def _same(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRo
     if apart := _bounds_apart(old, new):
         return doubted("same", "fewer_executions", apart)
     text = "; ".join(f"rates differ, {test}" for test in tests if test.differ)
-    return JudgedRow(kind="same", detail=text)
+    return Change(kind="same", detail=text)
 
 
 def _alerts_changed(old: MatrixRow, new: MatrixRow) -> str:
@@ -445,7 +418,7 @@ def _alerts_changed(old: MatrixRow, new: MatrixRow) -> str:
     return f"alert callers {before or 'none'} → {after or 'none'}" if before != after else ""
 
 
-def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> JudgedRow:
+def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> Change:
     """Judge a change that rests on what was seen to differ: on how often executions did, or on schedules of a simulated GPU."""
     carrying = _flag_modes(old, new)
     pairs = {mode: [row.cell(mode) for row in (old, new)] for mode in carrying}
@@ -455,7 +428,7 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: Sequence[Rat
         if all(cell.simulated for cell in pair)
     ]:
         # The same schedules show the same again: neither load nor chance speaks out of them.
-        return JudgedRow(kind=kind, confirmed=True, detail="; ".join(texts))
+        return Change(kind=kind, confirmed=True, detail="; ".join(texts))
     for side, row in (("before", old), ("after", new)):
         # It rests on the row's not having differed, in a mode that carries the change, or in both.
         still = not carrying or any(row.cell(mode).verdict == "deterministic" for mode in carrying)
@@ -466,12 +439,12 @@ def _by_evidence(kind: Kind, old: MatrixRow, new: MatrixRow, tests: Sequence[Rat
             return doubted(kind, "fewer_executions", apart)
         bits = {"mode_dependent": "other bits", "deterministic": "the same bits"}
         text = f"the modes give {bits[old.finding]} → {bits[new.finding]}"
-        return JudgedRow(kind=kind, confirmed=False, detail=text)
+        return Change(kind=kind, confirmed=False, detail=text)
     decisive = [test for test in tests if test.mode in carrying]
     text = "; ".join(map(str, decisive))
     if decisive:
         differ = any(test.differ for test in decisive)
-        proven = JudgedRow(kind=kind, confirmed=False, detail=text)
+        proven = Change(kind=kind, confirmed=False, detail=text)
         return proven if differ else doubted(kind, "too_few_executions", text)
     warn_only = f"warn_only: {old.warn_only.verdict} → {new.warn_only.verdict}"
     reasons = [row.warn_only.reason for row in (old, new) if row.warn_only.reason]

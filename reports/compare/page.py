@@ -11,7 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 import click
@@ -19,14 +19,10 @@ from msgspec import Struct
 
 from detmatrix.reports.checks import NAMED, Case, Level, State, annotation, case_of, errors_first, junit
 from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words, deliver, refuse
+from detmatrix.reports.compare.comparable import arrow
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
-from detmatrix.reports.compare.runs import Comparison, Pair, arrow, compare, measure_again
-from detmatrix.reports.compare.view import (
-    build_notes,
-    finding_notes,
-    finding_words,
-    view_of,
-)
+from detmatrix.reports.compare.runs import Comparison, Pair, compare, measure_again
+from detmatrix.reports.compare.view import build_notes, finding_notes, finding_words, view_of
 from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, RunLists, documented, load
 from detmatrix.reports.matrix.ops import direction_of
@@ -82,6 +78,7 @@ def _timelines(report: View) -> Iterator[View]:
         if not steps:
             continue
         pairs, matrices = [step.record for step in steps], [run.record for run in runs]
+        torches = Counter(one.torch for one in matrices)
         lists = [pairs[0].lists[0], *(pair.lists[1] for pair in pairs)]
         by_run = [{row.row.key: row for row in one.rows} for one in matrices]
         changes = [{}, *({change.row.key: change for change in pair.changes} for pair in pairs)]
@@ -92,7 +89,10 @@ def _timelines(report: View) -> Iterator[View]:
             for key in dict.fromkeys(key for found in reversed(by_run) for key in found)
         ]
         rows.sort(key=lambda row: (not row.is_other, -row.changed, -len(row.turns)))
-        ops = _ops(rows)
+        # The rows that changed stand first, and so do the ops: the worst, then those of which most rows did.
+        of_op = grouped((row.row.spec, row) for row in rows)
+        ops = [_op(name, some) for name, some in of_op.items() if some[0].turns]
+        ops.sort(key=lambda op: (_rank(op.worst), -len(op.changed)))
         yield View(
             {},
             runs=runs,
@@ -100,19 +100,14 @@ def _timelines(report: View) -> Iterator[View]:
             rows=rows,
             differing=[row for row in rows if row.turns],
             device=matrices[-1].device,
-            labels=_labels(matrices),
+            # What tells runs apart: the version of torch, and the file's name where several have the same.
+            labels=[it.torch if torches[it.torch] == 1 else f"{it.torch} ({it.name})" for it in matrices],
             moved=[op for op in ops if op.worst.kind not in _REPLANNED],
             replanned=[op for op in ops if op.worst.kind in _REPLANNED],
             machines=" and ".join(dict.fromkeys(run.machine for run in runs)),
             executions=" or ".join(map(str, sorted({run.executions for run in runs}))),
             stepped=[op for step in steps for op in step.ops],
         )
-
-
-def _labels(matrices: Sequence[Matrix]) -> list[str]:
-    """Return what tells runs apart: the version of torch, and the file's name where several have the same."""
-    counts = Counter(one.torch for one in matrices)
-    return [one.torch if counts[one.torch] == 1 else f"{one.torch} ({one.name})" for one in matrices]
 
 
 def _line(seen: Sequence[tuple[Matrix, RunLists, MatrixRow | None, Change | None]]) -> View:
@@ -212,19 +207,11 @@ def render(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def _ops(rows: Iterable[View]) -> list[View]:
-    """Return the ops that changed, the worst first, then those of which most rows did."""
-    of_op = grouped((row.row.spec, row) for row in rows)
-    # The rows that changed stand first.
-    ops = [_op(name, some) for name, some in of_op.items() if some[0].turns]
-    return sorted(ops, key=lambda op: (_rank(op.worst), -len(op.changed)))
-
-
 def _op(name: str, rows: Sequence[View]) -> View:
     """Join the rows of an op: what became of it worst, what each run shows of it, what releases document of it."""
     changed = [row for row in rows if row.turns]
     worst, row = min(((change, row) for row in changed for change in row.turns), key=lambda it: _rank(it[0]))
-    listed = [one.documented for one in row.moments]
+    listed, ways = [one.documented for one in row.moments], ("forward", "backward")
     # What a run did not plan is no row in it.
     by_run = [[one.row for one in seen if one.row] for seen in zip(*(it.moments for it in rows), strict=True)]
     return View(
@@ -234,15 +221,10 @@ def _op(name: str, rows: Sequence[View]) -> View:
         changed=changed,
         worst=worst,
         cells=[
-            [
-                direction_of([one for one in seen if one.row.direction == way])
-                for way in ("forward", "backward")
-            ]
+            [direction_of([one for one in seen if one.row.direction == way]) for way in ways]
             for seen in by_run
         ],
-        documented=" → ".join(
-            text for place, text in enumerate(listed) if not place or text != listed[place - 1]
-        ),
+        documented=" → ".join(text for text, _ in groupby(listed)),
     )
 
 
@@ -407,7 +389,6 @@ RENDERERS: dict[str, Callable[[Comparison], Iterator[str]]] = {
 
 
 # --- The command
-
 
 BLOCK = "compare"
 FOR_CI = {"junit": render_junit, "github": render_github}

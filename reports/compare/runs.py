@@ -13,11 +13,12 @@ from typing import Literal
 
 import click
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import (
     NotComparable,
     Reason,
+    arrow,
     of_absence,
     of_environments,
     of_machines,
@@ -25,18 +26,8 @@ from detmatrix.reports.compare.comparable import (
     of_runs,
     together,
 )
-from detmatrix.reports.compare.judge import (
-    CLASS_MEANING,
-    MOVES,
-    Change,
-    JudgedRow,
-    Kind,
-    blocked,
-    doubted,
-    few_processes,
-    judge,
-)
-from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, lists_of, matrix_of
+from detmatrix.reports.compare.judge import CLASS, MOVES, Change, Kind, blocked, few_processes, judge
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.words import bullet_words
 from detmatrix.reports.render import NONE, View, fields_of, grouped
@@ -139,7 +130,7 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
         bullets=arrow(bullet_words(claims[0]), bullet_words(claims[-1])),
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
-        counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS_MEANING if it in kinds) or NONE,
+        counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS if it in kinds) or NONE,
         moved=[change.row.id for change in moved][:MOST],
         same=", ".join(findings),
     )
@@ -147,9 +138,7 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
 
 def _as_listed(old: Claim | None, new: Claim | None, row: MatrixRow) -> bool:
     """Tell whether a row came into a list, does with the flag on what that says, or left one and raises nothing."""
-    before, after = (
-        claim.section if claim is not None and matches(row.row, claim) else None for claim in (old, new)
-    )
+    before, after = (claim.section if claim and matches(row.row, claim) else None for claim in (old, new))
     verdict = {"deterministic": "deterministic", "raises": "raises", "cublas": "raises"}.get(after or "")
     shown = row.on.verdict == verdict if after else row.on.verdict != "raises"
     return before != after and shown
@@ -165,11 +154,6 @@ def undocumented(claims: Iterable[View], changes: Iterable[Change]) -> tuple[Cha
         and change.row.key not in heard
         and names_of(change.row)[0].startswith("torch.")
     )
-
-
-def arrow(before: str, after: str) -> str:
-    """Return what something was and is; once if that is the same."""
-    return before if before == after else f"{before} → {after}"
 
 
 # A ratio that grew or shrank by less is not listed.
@@ -245,7 +229,7 @@ def open_to_doubt(change: Change) -> bool:
     return change.confirmed is False or (change.apparent is not None and change.reason in _OPEN)
 
 
-def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again | None) -> JudgedRow:
+def settle(first: Change, before: MatrixRow, after: MatrixRow, again: Again | None) -> Change:
     """Join what ``judge`` made of a row of two scans with what measuring both again in turns shows."""
     key = after.row.key
     if again is not None and (why := again.left.get(key)):
@@ -263,7 +247,7 @@ def settle(first: JudgedRow, before: MatrixRow, after: MatrixRow, again: Again |
     return _unsettled(first, f"measured again without result, {vain}") if vain else confirm(first, found)
 
 
-def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
+def confirm(first: Change, again: Change) -> Change:
     """Join what ``judge`` made of a row of two scans with what it made of it measured again: the latter decides."""
     if again.kind == "same":
         text = f"the scans suggest {first.seeming if first.seeming != 'same' else 'unequal rates'}"
@@ -281,16 +265,18 @@ def confirm(first: JudgedRow, again: JudgedRow) -> JudgedRow:
         return replace(again, detail=text)
     # Without proof the worse one stands, so that no check for regressions passes because of it.
     stays = first.confirmed is False and again.kind != "regressed"
-    unsettled = _unsettled(first, f"not_reproduced: {text}")
-    return unsettled if stays else replace(doubted(again.kind, "not_reproduced", text), tests=again.tests)
+    if stays:
+        return _unsettled(first, f"not_reproduced: {text}")
+    found = Change(kind="not_comparable", reason="not_reproduced", apparent=again.kind, detail=text)
+    return replace(found, tests=again.tests)
 
 
-def _unsettled(first: JudgedRow, why: str) -> JudgedRow:
+def _unsettled(first: Change, why: str) -> Change:
     """Leave a row as the scans show it, and say why."""
     return replace(first, detail=f"{first.detail}; {why}" if first.detail else why)
 
 
-def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> JudgedRow:
+def _judge_in_turns(measured: tuple[MatrixRow, MatrixRow]) -> Change:
     """Judge rows that were measured in turns: where one differed, the other could have, whatever the sentinels saw."""
     found = judge(*measured)
     raising = {row.on.verdict == "raises" for row in measured}
@@ -348,20 +334,13 @@ class Pair(Struct, frozen=True, kw_only=True):
     def counts(self) -> dict[Kind, int]:
         """How many rows are of each class."""
         counts = Counter(change.kind for change in self.changes)
-        return {kind: counts[kind] for kind in CLASS_MEANING}
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many changes are still to be confirmed."""
-        return sum(change.confirmed is False for change in self.changes)
+        return {kind: counts[kind] for kind in CLASS}
 
     @property
     def compared(self) -> int:
         """How many rows have a finding in both runs that could be compared."""
         kinds: tuple[Kind, ...] = ("same", *MOVES)
-        return sum(
-            change.kind in kinds and change.latest.finding != "inconclusive" for change in self.changes
-        )
+        return sum(it.kind in kinds and it.latest.finding != "inconclusive" for it in self.changes)
 
     @property
     def bits(self) -> tuple[int, int]:
@@ -432,14 +411,14 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     obstacles = tuple(of_runs(old, new))
     before, after = ({row.row.key: row for row in one.rows} for one in (old, new))
 
-    def judged(was: MatrixRow | None, row: MatrixRow | None) -> JudgedRow:
+    def judged(was: MatrixRow | None, row: MatrixRow | None) -> Change:
         """Say what became of a row that at least one run has."""
         if was is None or row is None:
             one, other = (old, new) if was is None else (new, old)
             known = row or was
             if known is not None and (absence := of_absence(one, other, known.row)) is not None:
-                return JudgedRow(kind="not_comparable", reason=absence.reason, detail=absence.detail)
-            return JudgedRow(kind="added" if was is None else "removed")
+                return Change(kind="not_comparable", reason=absence.reason, detail=absence.detail)
+            return Change(kind="added" if was is None else "removed")
         obstacle = next(iter(obstacles), None) or of_machines(old, new, was, row) or of_rows(was, row)
         if obstacle is not None:
             return blocked(was, row, obstacle)
@@ -448,11 +427,11 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     # Those that are gone last.
     both = ((before.get(key), after.get(key)) for key in {**after, **before})
     changes = tuple(
-        Change(**asdict(one) | {"of_flag": one.of_flag or one.kind}, old=was, new=row)
+        replace(one, of_flag=one.of_flag or one.kind, old=was, new=row)
         for was, row in both
         for one in [judged(was, row)]
     )
-    lists = lists_of(old), lists_of(new)
+    lists = old.lists, new.lists
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
     # A build for CUDA is compiled otherwise for the CPU, too.
     builds = {versions.build_kind(one.torch) for one in (old, new)}

@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from detmatrix.reports.compare.comparable import (
-    CAVEAT,
-    LEVEL,
-    REASON_MEANING,
-    Reason,
-    hardware,
-)
+from detmatrix.reports.compare.comparable import CAVEAT, LEVEL, REASON_MEANING, Reason, arrow, hardware
 from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
-from detmatrix.reports.compare.runs import (
-    CLAIM_MEANING,
-    COST_MEANING,
-    MEASURED_MEANING,
-    Comparison,
-    Pair,
-    arrow,
-)
+from detmatrix.reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, Comparison, Pair
 from detmatrix.reports.matrix import words
 from detmatrix.reports.matrix.model import Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
@@ -94,9 +81,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         if all(builds):
             pairs.append(("the simulation", [str(build) for build in builds]))
         elif pair.new.kind != "cpu":
-            drivers = (
-                (part.environment.driver or "unknown" for part in parts_of(header)) for header in headers
-            )
+            drivers = ((it.environment.driver or "unknown" for it in parts_of(header)) for header in headers)
             pairs.append(("the driver", [*map(named_machines, drivers)]))
         for what, (before, after) in pairs:
             if before != after:
@@ -128,6 +113,7 @@ def view_of(comparison: Comparison) -> View:
     """Return what is shown of a comparison."""
     asked = {mode for one in comparison.matrices for mode in one.run.header.settings.modes}
     modes = {mode: MODE_TABLE[mode].meaning for mode in CHOSEN_MODES if mode in asked}
+    heads = ["from → to", "rows compared", *MOVES, "not comparable", "with other bits", "changed bullets"]
     return View(
         {
             "runs": [_run(one) for one in comparison.matrices],
@@ -148,14 +134,7 @@ def view_of(comparison: Comparison) -> View:
         notes=list(_notes(comparison)),
         cost_meaning=COST_MEANING,
         not_planned=NOT_PLANNED,
-        step_heads=[
-            "from → to",
-            "rows compared",
-            *MOVES,
-            "not comparable",
-            "with other bits",
-            "changed bullets",
-        ],
+        step_heads=heads,
         # Schedules are no samples of a rate.
         rates_meaning="" if all(one.simulated for one in comparison.matrices) else CAVEAT,
     )
@@ -203,7 +182,7 @@ def _pair(pair: Pair) -> View:
             "from": pair.old.name,
             "to": pair.new.name,
             "counts": pair.counts,
-            "unconfirmed": pair.unconfirmed,
+            "unconfirmed": sum(change.confirmed is False for change in pair.changes),
             "other_bits": len(bits),
             "bits_compared": pair.bits[1],
             "obstacles": pair.obstacles,

@@ -93,11 +93,6 @@ class JudgedClaim(Struct, frozen=True, kw_only=True):
         """The agreement, by what it was judged: "confirmed (simulated)"."""
         return label(self.agreement, simulated=self.simulated)
 
-    @property
-    def deciding(self) -> tuple[Evidence, ...]:
-        """The rows on which the agreement rests."""
-        return tuple(one for one in self.evidence if one.effect == self.agreement != "not_run")
-
 
 def label(agreement: str, *, simulated: bool) -> str:
     """Name an agreement with what it was judged by."""
@@ -113,11 +108,6 @@ class Undocumented(Struct, frozen=True, kw_only=True):
     finding: Finding
     evidence: tuple[Evidence, ...]
     named: tuple[Claim, ...]  # claims that name the op: of other calls of it, or unparsed
-
-    @property
-    def place(self) -> str:
-        """Where they were run, in words."""
-        return self.evidence[0].place
 
     @property
     def smallest(self) -> MatrixRow:
@@ -147,9 +137,8 @@ class Docs(Struct, frozen=True, kw_only=True):
     @property
     def seen(self) -> str:
         """How the rows were seen."""
-        return " and ".join(
-            dict.fromkeys("simulated" if one.simulated else "measured" for one in self.matrices)
-        )
+        seen = ("simulated" if one.simulated else "measured" for one in self.matrices)
+        return " and ".join(dict.fromkeys(seen))
 
 
 def join(matrices: Sequence[Matrix], claims: tuple[Claim, ...] | None = None) -> Docs:

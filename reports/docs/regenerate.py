@@ -14,15 +14,7 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.evidence import (
-    Action,
-    Behaviour,
-    Evidence,
-    action_of,
-    effect_of,
-    narrowed,
-    splits,
-)
+from detmatrix.reports.docs.evidence import Action, Evidence, action_of, effect_of, narrowed, splits
 from detmatrix.reports.docs.judge import Docs, split_words, strongest
 from detmatrix.reports.render import grouped
 from detmatrix.scanner.claims.matching import matches, names_of
@@ -178,7 +170,7 @@ class RegeneratedLists:
 
     def _add(self, op: str, device: str, evidence: Sequence[Evidence]) -> Iterator[str]:
         """Add bullets for rows without one; yield what was added, or why nothing was."""
-        wanted: tuple[tuple[Section, Behaviour], ...] = (("raises", "raises"), ("deterministic", "acts"))
+        wanted: tuple[tuple[Section, str], ...] = (("raises", "raises"), ("deterministic", "acts"))
         for where, behaviour in wanted:
             rows = [one for one in evidence if one.behaviour == behaviour]
             if not rows:
@@ -327,7 +319,6 @@ def _swallows(claim: Claim, other: Claim) -> bool:
 
 # --- Bullets in their own lines, and bullets written in the docstring's own words
 
-
 DEVICES = ("cpu", "cuda", "mps")  # all that the lists speak of, in their order
 HEADINGS: dict[str, str] = {
     "deterministic": "    The following normally-nondeterministic operations will act\n"
@@ -472,11 +463,7 @@ Entries = dict[str, list[Entry]]
 
 
 def entries_of(claims: Iterable[Claim]) -> Entries:
-    """Return the bullets of the two lists.
-
-    Raises:
-        UsageError: A claim does not hold the docstring's lines.
-    """
+    """Return the bullets of the two lists; claims that do not hold the docstring's lines are refused."""
     entries: Entries = {"deterministic": [], "raises": []}
     listed = [claim for claim in claims if claim.section in OTHER]
     for _, group in groupby(listed, key=lambda claim: claim.order):

@@ -7,7 +7,7 @@ import difflib
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -166,7 +166,9 @@ def _shown(evidence: Sequence[Evidence]) -> str:
 
 def _claim(judged: JudgedClaim, docs: Docs, lists: RegeneratedLists | None, columns: Sequence[str]) -> View:
     """Return a claim: the keys that are promised, then what else is known of it."""
-    claim, deciding = judged.claim, judged.deciding
+    claim = judged.claim
+    # The rows on which the agreement rests.
+    deciding = [one for one in judged.evidence if one.effect == judged.agreement != "not_run"]
     # What rows show on each device, also where the bullet speaks of another one.
     found = grouped((_column(it), it) for it in docs.rows if matches(it.row.row, claim, ignore_device=True))
     ordered = sorted(judged.evidence, key=lambda one: (list(_EFFECTS).index(one.effect), one.weak))
@@ -206,7 +208,7 @@ def _undocumented(one: Undocumented, lists: RegeneratedLists | None) -> View:
             "regenerated": lists.added.get((one.op, one.device)) if lists else None,
             "rows": [_row(row) for row in one.evidence],
         },
-        device=one.place,
+        device=one.evidence[0].place,
         cells=[shown.row.cell(mode).words for mode in MODES],
         first=_strongest_first(one.evidence),
         shown=shown_words(shown),
@@ -240,11 +242,6 @@ def _strongest_first(evidence: Sequence[Evidence]) -> list[str]:
     return _ids([strongest(evidence), *evidence]) if evidence else []
 
 
-def render_rst(docs: Docs) -> Iterator[str]:
-    """Yield the two lists in the docstring's own form."""
-    yield safe_lines(RegeneratedLists(docs).regenerated)
-
-
 def render_diff(docs: Docs) -> Iterator[str]:
     """Yield a unified diff from the documented lists to the regenerated ones; nothing if they agree."""
     lists = RegeneratedLists(docs)
@@ -266,7 +263,7 @@ def drift_lines(docs: Docs) -> Iterator[str]:
 
     def missing(one: Undocumented) -> str:
         shown = shown_words(strongest(one.evidence))
-        return f"{one.op}, {one.direction} on {one.place}: {one.finding}: {shown}"
+        return f"{one.op}, {one.direction} on {one.evidence[0].place}: {one.finding}: {shown}"
 
     yield from judged("contradicted")
     yield from (f"undocumented: {missing(one)}: {one.smallest.row.id}" for one in docs.undocumented)
@@ -302,10 +299,11 @@ def page_of(docs: Docs) -> Iterator[str]:
     )
 
 
-RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
+RENDERERS: dict[str, Callable[[Docs], Iterable[str]]] = {
     "md": lambda docs: markdown_pieces("docs", view_of(docs)),
     "html": page_of,
-    "rst": render_rst,
+    # The two lists in the docstring's own form.
+    "rst": lambda docs: [safe_lines(RegeneratedLists(docs).regenerated)],
     "diff": render_diff,
     "json": lambda docs: chain(object_pieces(view_of(docs), "claims", "undocumented"), ["\n"]),
 }
@@ -316,13 +314,11 @@ RENDERERS: dict[str, Callable[[Docs], Iterator[str]]] = {
 # The file to change is read, never executed. Its own lists are held against the evidence, and only their bullets change;
 # lines that are not understood end in an error. What stands before the patch says what it rests on; git passes over it.
 
-
 PATH = "torch/__init__.py"
 FUNCTION = "use_deterministic_algorithms"
 _LARGEST = 16 << 20  # bytes of a file that are read; torch/__init__.py has 100 kB
 MOST_LINES = 15  # of a repro
 _NEAR = 1e-05  # by which any element of a right result may be off
-
 
 Drawn = Callable[[Evidence], InputSource]  # says how the inputs of a row are made
 
@@ -336,11 +332,7 @@ class DocumentedSource(Struct, frozen=True, kw_only=True):
 
 
 def read_source(path: str) -> DocumentedSource:
-    """Read the lists out of a file of Python, executing nothing of it.
-
-    Raises:
-        UsageError: It cannot be read, or has no lists.
-    """
+    """Read the lists out of a file of Python, executing nothing of it; refuse one that has none or cannot be read."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(_LARGEST).decode()
@@ -472,17 +464,9 @@ def _fenced(language: str, code: Sequence[str]) -> Markdown:
 def pull_requests(
     docs: Docs, ops: Sequence[str], source: DocumentedSource | None, drawn: Drawn
 ) -> Iterator[str]:
-    """Yield the reports of some ops, or of all.
-
-    Raises:
-        UsageError: There is nothing to report of an op.
-    """
-    drifting = [
-        one
-        for judged in docs.judged
-        for one in judged.evidence
-        if one.effect == "contradicted" and not one.held
-    ]
+    """Yield the reports of some ops, or of all; refuse an op of which there is nothing to report."""
+    evidence = (one for judged in docs.judged for one in judged.evidence)
+    drifting = (one for one in evidence if one.effect == "contradicted" and not one.held)
     found = (*drifting, *(one for one in docs.rows if one.wrong))
     known = sorted({names_of(one.row.row)[0] for one in found} | {one.op for one in docs.undocumented})
     if strange := [op for op in ops if op.partition(":")[0] not in known]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -20,13 +20,7 @@ from detmatrix.scanner.observations.records import Row
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, runs_in
 from detmatrix.scanner.verdicts.invariance import PropertyVerdict
-from detmatrix.scanner.verdicts.vocabulary import (
-    DEPENDENCE_FOUND,
-    MODE_FINDING_MEANING,
-    WORST_FIRST,
-    Dependence,
-    Finding,
-)
+from detmatrix.scanner.verdicts.vocabulary import DEPENDENCE_FOUND, FINDING, MODE_FINDING_MEANING, Finding
 
 NOTHING = "not_run"  # what a cell says of a row that the column says nothing of
 # Findings that are no result.
@@ -46,6 +40,8 @@ _OTHER: dict[Property, str] = {
     "layout": "with another layout",
 }
 
+_Name = TypeVar("_Name")
+
 
 class Said(NamedTuple):
     """What a column says of a row."""
@@ -55,31 +51,22 @@ class Said(NamedTuple):
     reason: str | None  # why there is no result, where there is none and it is known
 
 
-class ModeColumn(Struct, frozen=True):
+class _Column(Struct, Generic[_Name], frozen=True):
+    name: _Name  # as JSON, CSV and filters have it
+    head: str  # three letters, where there is room for no more
+    meaning: str  # without a full stop
+    where: str  # where, or with what, a row has what it finds, as a sentence goes on with it
+
+
+class ModeColumn(_Column[Mode], frozen=True):
     """A mode that ``--modes`` chose."""
 
-    name: Mode  # as JSON, CSV and filters have it
     # What it may find, and what that means, the worst first, and last what needs no attention.
     findings: ClassVar[Mapping[str, str]] = dict(MODE_FINDING_MEANING.items())
     fields: ClassVar = (
         *("finding", "verdict", "runs", "differing", "distinct", "alert", "reason"),
         *("finding_reason", "low_power", "remarks"),
     )
-
-    @property
-    def head(self) -> str:
-        """Three letters, where there is room for no more."""
-        return MODE_TABLE[self.name].head
-
-    @property
-    def meaning(self) -> str:
-        """What the mode does, without a full stop."""
-        return MODE_TABLE[self.name].meaning
-
-    @property
-    def where(self) -> str:
-        """Where a row has what it finds, as a sentence goes on with it."""
-        return f"under {self.name}"
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the mode was among those of the scan."""
@@ -134,28 +121,12 @@ class ModeColumn(Struct, frozen=True):
         return chosen_view(seen) | {"remarks": "; ".join(seen.remarks) or None}
 
 
-class PropertyColumn(Struct, frozen=True):
+class PropertyColumn(_Column[Property], frozen=True):
     """A property that ``--invariance`` chose."""
 
-    name: Property
     findings: ClassVar[Mapping[str, str]] = DEPENDENCE_FOUND
     values: ClassVar = ("tried", "raised", "left_out")  # beside those at which bits are others
     fields: ClassVar = ("verdict", "baseline", "at", "max_ulp", "share", "reason", *values)
-
-    @property
-    def head(self) -> str:
-        """Three letters."""
-        return HEADS[self.name]
-
-    @property
-    def meaning(self) -> str:
-        """What the property is, without a full stop."""
-        return PROPERTIES[self.name]
-
-    @property
-    def where(self) -> str:
-        """With what a row has what it finds."""
-        return _OTHER[self.name]
 
     def asked(self, row: MatrixRow) -> bool:
         """Tell whether the property was among those of the scan."""
@@ -220,9 +191,12 @@ COLUMN_FIELDS = ("finding", "rows", "of", "notable", "compiled", "among")
 def all_columns(matrices: Iterable[Matrix]) -> tuple[Column, ...]:
     """Return the columns that any of the runs was asked for."""
     scans = [one.run.header.settings for one in matrices]
-    modes = (ModeColumn(mode) for mode in CHOSEN_MODES if any(mode in one.modes for one in scans))
-    properties = (PropertyColumn(it) for it in PROPERTIES if any(it in one.invariance for one in scans))
-    return (*modes, *properties)
+    modes = [mode for mode in CHOSEN_MODES if any(mode in one.modes for one in scans)]
+    properties = [it for it in PROPERTIES if any(it in one.invariance for one in scans)]
+    return (
+        *(ModeColumn(it, MODE_TABLE[it].head, MODE_TABLE[it].meaning, f"under {it}") for it in modes),
+        *(PropertyColumn(it, HEADS[it], PROPERTIES[it], _OTHER[it]) for it in properties),
+    )
 
 
 def telling(columns: Iterable[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
@@ -244,9 +218,7 @@ def idle_words(columns: Iterable[Column], rows: Sequence[Row]) -> list[str]:
 def worst(columns: Sequence[Column], cells: Sequence[View]) -> tuple[Column, View] | None:
     """Return the column with the worst result of an op, or else one that was not settled; ``None`` if nothing needs attention."""
     notable = [(column, cell) for column, cell in zip(columns, cells, strict=True) if cell.notable]
-    return min(
-        notable, key=lambda pair: (not pair[1].settled, _SEVERITY.index(pair[1].finding)), default=None
-    )
+    return min(notable, key=lambda it: (not it[1].settled, _SEVERITY.index(it[1].finding)), default=None)
 
 
 def outranking(
@@ -256,7 +228,7 @@ def outranking(
     if (found := worst(columns, cells)) is None or not found[1].settled:
         return None
     than = _WORSE_THAN.get(found[1].finding, "deterministic")
-    return found if WORST_FIRST.index(finding) >= WORST_FIRST.index(than) else None
+    return found if FINDING[finding].rank >= FINDING[than].rank else None
 
 
 def pointer(columns: Sequence[Column], cells: Sequence[View]) -> str | None:
@@ -326,7 +298,7 @@ def dependence_change(
     Those alone are held against each other that were tried at the same values, against the same baseline.
     """
     texts: list[str] = []
-    verdicts: set[tuple[Dependence, Dependence]] = set()
+    verdicts: set[tuple[str, str]] = set()
     for what, after in new.invariance.items():
         before = old.invariance.get(what)
         if before is None or {before.verdict, after.verdict} - {"invariant", "varies"}:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from detmatrix.reports.render import grouped
+from detmatrix.reports.render import fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import selected_rows
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
@@ -37,7 +37,7 @@ _SHAPE = re.compile(r": \w+ \(([\d, ]*)\)(?:, strides|$)")
 RECORDED = Path(__file__).resolve().parents[1] / "runs"
 
 
-class Matrix(Struct, frozen=True, kw_only=True):
+class Matrix(Struct, frozen=True, kw_only=True, dict=True):
     """The matrix of one run."""
 
     name: str  # of the run file, without its folder; numbered where two runs share it
@@ -45,8 +45,8 @@ class Matrix(Struct, frozen=True, kw_only=True):
     rows: tuple[MatrixRow, ...]  # those asked for, in planned order
     scanned: tuple[MatrixRow, ...]  # those of the whole scan
     counts: dict[Finding, int]  # over the whole scan, whatever was asked for
-    only: tuple[str, ...]  # the findings asked for, of off and on or of a further column; empty: all
-    patterns: tuple[str, ...]  # the row ids asked for; empty: all
+    only: tuple[str, ...] = ()  # the findings asked for, of off and on or of a further column; empty: all
+    patterns: tuple[str, ...] = ()  # the row ids asked for; empty: all
     weak: dict[str, int]  # why rows are of low power -> how many of the whole scan, the most frequent first
     serial: int  # rows of the whole scan that did not differ and that one thread did alone
     serial_provoking: int  # those of them whose inputs provoke a difference
@@ -113,6 +113,18 @@ class Matrix(Struct, frozen=True, kw_only=True):
         """What a simulated GPU shows beside findings, the worst first, and in how many rows of the whole scan."""
         return beside_counts(row.beside for row in self.scanned)
 
+    @cached_property
+    def lists(self) -> RunLists:
+        """The claims of the run; for want of them, those tabled for its release; for want of a table, none."""
+        claims, torch, none = self.run.header.claims, self.torch, f"{self.name} holds no claims"
+        if claims:
+            return RunLists(with_notes(claims, torch))
+        try:
+            told = f"{none}; those tabled for torch {torch} stand in for them."
+            return RunLists(documented_claims(torch), told)
+        except UsageError:
+            return RunLists((), f"{none}, and there is no table of those of torch {torch}.")
+
     @property
     def sampled(self) -> str | None:
         """What "deterministic" is worth in the rows of PyTorch's databases, by what provokes a difference; ``None``: there are none.
@@ -147,7 +159,12 @@ def load(paths: Sequence[str], only: tuple[str, ...] = (), patterns: tuple[str, 
     runs = [read_run(path) for path in paths]
     planned = [row for run in runs for row in run.header.planned] if patterns else []
     ids = selected_rows(patterns, planned, "--rows: no row matches")
-    return [matrix_of(name, run, only, patterns, ids) for name, run in zip(_names(paths), runs, strict=True)]
+    matrices = []
+    for one in narrowed(runs):
+        rows = (it for it in one.rows if not only or it.found & {*only})
+        chosen = tuple(it for it in rows if not patterns or it.row.id in ids)
+        matrices.append(replace(one, rows=chosen, only=only, patterns=patterns))
+    return matrices
 
 
 def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str]:
@@ -164,59 +181,35 @@ def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str
 
 
 def without(matrices: Sequence[Matrix], patterns: Sequence[str]) -> list[Matrix]:
-    """Leave out rows that are known and allowed.
-
-    Raises:
-        UsageError: A pattern selects no row: what it allowed is gone.
-    """
+    """Leave out rows that are known and allowed; refuse a pattern that selects none: what it allowed is gone."""
     if not patterns:
         return list(matrices)
     rows = [row.row for one in matrices for row in one.rows]
     scanned = [row.row for one in matrices for row in one.scanned]
     ids = selected_rows(patterns, rows, "--except: no row is", scanned)
-    return [
-        msgspec.structs.replace(one, rows=tuple(row for row in one.rows if row.row.id not in ids))
-        for one in matrices
-    ]
+    return [replace(one, rows=tuple(row for row in one.rows if row.row.id not in ids)) for one in matrices]
 
 
-def narrowed(runs: Sequence[Run], wanted: Callable[[Row], bool]) -> list[Matrix]:
+def narrowed(runs: Sequence[Run], wanted: Callable[[Row], bool] | None = None) -> list[Matrix]:
     """Derive of each run the rows wanted alone, as if its scan had no others: many times faster than all of them."""
-    names = _names([run.path for run in runs])
-    return [matrix_of(name, run, wanted=wanted) for name, run in zip(names, runs, strict=True)]
+    # File names without folders, numbered where they repeat: reports name no absolute path.
+    names = [Path(run.path).name for run in runs]
+    again = [names[:place].count(name) for place, name in enumerate(names)]
+    shown = [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
+    return [matrix_of(name, run, wanted) for name, run in zip(shown, runs, strict=True)]
 
 
-def matrix_of(
-    name: str,
-    run: Run,
-    only: tuple[str, ...] = (),
-    patterns: tuple[str, ...] = (),
-    ids: Container[str] = (),
-    wanted: Callable[[Row], bool] | None = None,
-) -> Matrix:
-    """Derive the matrix of a run and keep the rows found as *only*, and those among *ids* if there are *patterns*."""
-    rows = tuple(
-        matrix(
-            run.header,
-            run.observations,
-            closed=run.closing is not None,
-            sentinels=run.sentinels,
-            costs=run.costs,
-            invariances=run.invariances,
-            wanted=wanted,
-        )
-    )
+def matrix_of(name: str, run: Run, wanted: Callable[[Row], bool] | None = None) -> Matrix:
+    """Derive the matrix of a run, of all its rows or of those wanted alone."""
+    told = fields_of(run, "sentinels", "costs", "invariances")
+    rows = tuple(matrix(run.header, run.observations, closed=run.closing is not None, wanted=wanted, **told))
     findings = Counter(row.finding for row in rows)
     return Matrix(
         name=name,
         run=run,
-        rows=tuple(
-            row for row in rows if (not only or row.found & {*only}) and (not patterns or row.row.id in ids)
-        ),
+        rows=rows,
         scanned=rows,
         counts={finding: findings[finding] for finding in FINDINGS},
-        only=only,
-        patterns=patterns,
         weak=dict(Counter(row.weak for row in rows if row.weak is not None).most_common()),
         serial=sum(bool(row.serial) for row in rows),
         serial_provoking=sum(bool(row.serial and row.row.provokes) for row in rows),
@@ -226,11 +219,7 @@ def matrix_of(
 
 
 def parse_findings(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the findings named in comma-separated *texts*, each once, those of further columns last.
-
-    Raises:
-        UsageError: A name is none of the findings.
-    """
+    """Return the findings named in comma-separated *texts*, each once, those of further columns last; refuse other names."""
     asked = [name.strip().lower() for text in texts for name in text.split(",")]
     for name in asked:
         if name not in FINDING_WORDS:
@@ -257,13 +246,6 @@ def input_elements(row: MatrixRow) -> int | None:
     return min(sum(map(math.prod, sizes)), 2**63 - 1)  # a run file may say anything
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    """Return the file names without folders, numbered where they repeat: reports name no absolute path."""
-    names = [Path(path).name for path in paths]
-    again = [names[:place].count(name) for place, name in enumerate(names)]
-    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
-
-
 # --- What the documented lists of a run's torch say of its rows, and which rows they should speak of and do not
 
 SECTION_WORDS: dict[Section, str] = {
@@ -288,16 +270,14 @@ class RunLists(Struct, frozen=True, dict=True):
 
     @cached_property
     def _of(self) -> dict[str, list[Claim]]:
-        """The claims that were understood, by the ops that they are about."""
-        return grouped((it, claim) for claim in self.claims if claim.parsed for it in claim.targets)
-
-    @cached_property
-    def _unparsed(self) -> list[Claim]:
-        return [claim for claim in self.claims if not claim.parsed]
+        """The claims by the ops that they are about; those that were not understood stand under no name."""
+        return grouped(
+            (it, claim) for claim in self.claims for it in (claim.targets if claim.parsed else [""])
+        )
 
     def about(self, row: Row) -> list[Claim]:
         """Return the claims that could be about a row."""
-        return [*(claim for name in names_of(row) for claim in self._of.get(name, ())), *self._unparsed]
+        return [claim for name in (*names_of(row), "") for claim in self._of.get(name, ())]
 
     def lack(self, row: MatrixRow) -> bool:
         """Tell whether there are lists, a row raises or differs, and no claim is, or may be, about it."""
@@ -312,21 +292,6 @@ class RunLists(Struct, frozen=True, dict=True):
                 matches(row.row, it) or (not it.parsed and is_about(it, names)) for it in self.about(row.row)
             )
         )
-
-
-def lists_of(one: Matrix) -> RunLists:
-    """Return the claims of a run; for want of them, those tabled for its release; for want of a table, none."""
-    header = one.run.header
-    torch = header.environment.torch
-    if header.claims:
-        return RunLists(with_notes(header.claims, torch))
-    try:
-        return RunLists(
-            documented_claims(torch),
-            f"{one.name} holds no claims; those tabled for torch {torch} stand in for them.",
-        )
-    except UsageError:
-        return RunLists((), f"{one.name} holds no claims, and there is no table of those of torch {torch}.")
 
 
 def with_notes(claims: tuple[Claim, ...], torch: str) -> tuple[Claim, ...]:

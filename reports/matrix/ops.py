@@ -13,15 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
-from detmatrix.reports.matrix.model import (
-    SECTION_WORDS,
-    Matrix,
-    RunLists,
-    beside_counts,
-    is_filled,
-    lists_of,
-    sections,
-)
+from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, beside_counts, is_filled, sections
 from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, times
 from detmatrix.reports.render import View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
@@ -42,7 +34,6 @@ from detmatrix.scanner.verdicts.vocabulary import (
     Finding,
 )
 
-_DEVICES = {"cpu": "the CPU", "cuda": "CUDA"}
 UNKNOWN, OTHER_BITS = "?", "~"
 UNSCANNED = "not scanned"  # on a kind of device, beside one on which there are rows
 FILL = "+fill"  # behind the cost of the flag where that of the fill is high
@@ -72,7 +63,7 @@ RunRow = tuple[int, MatrixRow]  # a row, and the place of its run among those of
 
 def ops_view(matrices: Sequence[Matrix]) -> View:
     """Return the ops of these runs that have a row to show, the worst first, then in the order of the runs."""
-    columns, lists = _columns(matrices), [lists_of(one) for one in matrices]
+    columns, lists = _columns(matrices), [one.lists for one in matrices]
     scanned, shown = (
         grouped((row.row.spec, (number, row)) for number, rows in enumerate(some) for row in rows)
         for some in ((one.scanned for one in matrices), (one.rows for one in matrices))
@@ -96,7 +87,7 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
     )
     narrowed = any(one.only or one.patterns for one in matrices)
     by_device = _by_device(every)
-    unmeasured = _unmeasured(matrices, lists, shown, columns, narrowed=narrowed)
+    unmeasured = _unmeasured(matrices, lists, narrowed=narrowed)
     acting, clean = [op for op in ops if not op.is_clean], [op for op in ops if op.is_clean]
     doubted = [op["short"] for op in clean if op["doubts"]]
     weak = "Weak evidence: every forward (or backward) row ran on one thread or could not have shown a race"
@@ -125,7 +116,7 @@ def ops_view(matrices: Sequence[Matrix]) -> View:
         left_out=[] if narrowed else acting[MOST:],
         doubted_words=f"{weak}: {first_of(doubted, _NAMED)}." if doubted else None,
         unmeasured_words=[
-            f"{_DEVICES.get(device, device).upper()}{simulated * (device == 'cuda')} NOT MEASURED: "
+            f"{'THE CPU' if device == 'cpu' else device.upper()}{simulated * (device == 'cuda')} NOT MEASURED: "
             f"{several(count, 'documented claim')}"
             for device, count in unmeasured.items()
         ],
@@ -153,26 +144,19 @@ def _legend(
     return [*lines, *((column.name, [column.meaning]) for column in further)]
 
 
-def _unmeasured(
-    matrices: Sequence[Matrix],
-    lists: Sequence[RunLists],
-    shown: Mapping[str, Sequence[RunRow]],
-    columns: Sequence[View],
-    *,
-    narrowed: bool,
-) -> dict[str, int]:
+def _unmeasured(matrices: Sequence[Matrix], lists: Sequence[RunLists], *, narrowed: bool) -> dict[str, int]:
     """Return the kinds of devices that no run is on, and how many claims of the latest lists are about them."""
     if not matrices:
         return {}
     latest = max(zip(matrices, lists, strict=True), key=lambda it: versions.key(it[0].release))[1]
-    rows = [row.row for some in shown.values() for _, row in some]
+    rows = [row.row for one in matrices for row in one.rows]
     told: Sequence[Claim] = latest.claims
     # Whoever scanned some ops, own ones or second gradients alone, asked about no others.
     if narrowed or all(row.source in {"own", "instead", "gradgrad"} for row in rows):
         about = {id(claim) for row in rows for claim in latest.about(row)}
         told = [claim for claim in told if id(claim) in about]
     claims = Counter(claim.device for claim in told)
-    measured = {"any", *(column["device"] for column in columns)}
+    measured = {"any", *(one.kind for one in matrices)}
     return {kind: claims[kind] for kind in claims if kind not in measured}
 
 
@@ -490,9 +474,7 @@ def _docs_words(listed: str, elsewhere: str | None, devices: Sequence[View]) -> 
     """
     if len({it["listed"] for it in devices}) > 1:
         missing = any(it["listed"] == MISSING for it in devices)
-        told = (
-            it for it in devices if it["listed"] == MISSING or not (missing or it["listed"] == NONE_LISTED)
-        )
+        told = (it for it in devices if it.listed == MISSING or not (missing or it.listed == NONE_LISTED))
         return ", ".join(f"{label_of(claimed_kind(it['device']))}: {it['listed']}" for it in told)
     return elsewhere if elsewhere and listed == NONE_LISTED else listed
 

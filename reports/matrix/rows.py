@@ -112,10 +112,8 @@ def cost_words(row: MatrixRow) -> str:
     return f"none: {_UNTIMED.get(row.cost.outcome, row.cost.outcome)}"
 
 
-def times(ratio: float | None) -> str:
+def times(ratio: float) -> str:
     """Return a ratio with as many digits as it deserves."""
-    if ratio is None:
-        return NOT_MEASURED
     digits = 2 if ratio < _ROUNDED else 1 if ratio < _WHOLE else 0
     return f"{ratio:.{digits}f}{TIMES}"
 
@@ -159,13 +157,11 @@ def costs_words(rows: Sequence[MatrixRow]) -> str:
 
 # --- One row
 
-_PLANNED = ("spec", "case", "direction", "dtype", "device")
 _COUNTS = ("runs", "differing", "distinct")  # absent, not zero, where nothing was compared
 # Of these only bits are compared.
 _BITS = ("int", "uint", "bool", "quint", "qint", "bits")
 _MANY_ULPS = 1_000_000  # ULPs beyond it are rounded
 _MOST_ULP = 2**63 - 1
-_LAST = ("groups", "other_threads", "orders", "alerts", "launches")
 
 
 def engines_of(row: MatrixRow, torch: str) -> str:
@@ -192,7 +188,7 @@ def row_view(row: MatrixRow, torch: str, machine: str | None = None) -> View:
     }
     return View(
         {
-            **fields_of(planned, *_PLANNED),
+            **fields_of(planned, "spec", "case", "direction", "dtype", "device"),
             "finding": row.finding,
             "off": cell_view(row.off),
             "on": cell_view(row.on),
@@ -242,7 +238,7 @@ def cell_view(cell: Cell) -> View:
             **fields_of(cell, "alert", "reason", "seeded", "seconds", "first", "forward_differing"),
             **fields_of(cell, "outputs", "constant", "within", "between", "where"),
             "first_differing": dict(zip(("execution", "process"), first, strict=True)) if first else None,
-            **fields_of(cell, *_LAST),
+            **fields_of(cell, "groups", "other_threads", "orders", "alerts", "launches"),
             **rare,
         },
         cell,

@@ -14,17 +14,9 @@ from typing import Literal
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.render import NONE, pieces
 from detmatrix.scanner.claims.matching import device_kind
-from detmatrix.scanner.modes import DEFAULT_MODES
+from detmatrix.scanner.modes import DEFAULT_MODES, MODES, WORKER_MODES
 from detmatrix.scanner.observations.parts import machine_of, parts_of, ranges, shard_words
-from detmatrix.scanner.observations.records import (
-    MODES,
-    WORKER_MODES,
-    Claim,
-    Closing,
-    Environment,
-    Header,
-    Row,
-)
+from detmatrix.scanner.observations.records import Claim, Closing, Environment, Header, Row
 from detmatrix.scanner.observations.settings import SETTINGS, Setting, Settings
 from detmatrix.scanner.perturbations import PERTURBATIONS
 from detmatrix.scanner.plurals import several
@@ -37,10 +29,6 @@ from detmatrix.scanner.verdicts.power import POWER_SHARE, has_power
 
 # The format that brought controls, sentinels, perturbations, severity and cost.
 EVIDENCE_SINCE = 2
-
-
-_QUIET = ("quiet",)
-_THREADS, _ORDER = "threads", "order"
 
 
 def controls_words(one: Matrix) -> str:
@@ -105,17 +93,10 @@ def serial_words(one: Matrix) -> str | None:
 
 def library_words(one: Matrix) -> str | None:
     """Say which libraries rows of a simulated run call, whose code nobody executed; ``None`` if none does."""
-    cells = ((row.off, row.on) for row in one.scanned)
-    called = Counter(
-        name
-        for both in cells
-        for name in {
-            call
-            for cell in both
-            if cell.verdict == "not_run" and cell.simulated
-            for call in cell.simulated.libraries
-        }
-    )
+    called = Counter[str]()
+    for row in one.scanned:
+        known = (it.simulated for it in (row.off, row.on) if it.verdict == "not_run" and it.simulated)
+        called.update({call for it in known for call in it.libraries})
     rows = ", ".join(f"{name} {several(count, 'row')}" for name, count in called.most_common())
     return f"Not run, because they call a library that is not simulated: {rows}." if rows else None
 
@@ -128,7 +109,7 @@ def meaning_of(perturbation: str) -> str:
 def ran_words(one: Matrix) -> str:
     """Say under which perturbations the shown rows ran, and which of those asked for had no execution."""
     asked = one.run.header.settings.perturb
-    if asked == _QUIET:
+    if asked == ("quiet",):
         return "they were not perturbed."
     counts = [group for row in one.rows for mode in WORKER_MODES for group in row.cell(mode).groups]
     if not counts:
@@ -140,13 +121,13 @@ def ran_words(one: Matrix) -> str:
         if name in ran and not PERTURBATIONS[name].apart
     ] or ["of another thread count"]
     text = f"they were shared among {', '.join(others)} and {last}." if others else f"they were all {last}."
-    if _THREADS in ran:
+    if "threads" in ran:
         text += (
-            f" Executions with another thread count ({meaning_of(_THREADS)}) count towards n only if they differ among "
+            f" Executions with another thread count ({meaning_of('threads')}) count towards n only if they differ among "
             f"themselves."
         )
-    if _ORDER in ran:
-        text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of(_ORDER)}."
+    if "order" in ran:
+        text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of('order')}."
     missing = [name for name in asked if name not in ran]
     return text + (f" Requested, but never run: {', '.join(missing)}." if missing else "")
 
@@ -154,7 +135,6 @@ def ran_words(one: Matrix) -> str:
 # --- The run
 
 State = Literal["untrusted", "incomplete", "low_power"]
-
 
 _ROUNDED = 4  # values of n that are named one by one
 
@@ -204,6 +184,7 @@ _ENVIRONMENT = {
     "threads": "torch threads in a worker",
     "affinity": "cores a worker may use",
     "load": "load before (1, 5, 15 minutes)",
+    "load_after": "load after (1, 5, 15 minutes)",
     "python": "Python",
     "triton": "Triton, interpreted",
     "os": "operating system",
@@ -293,10 +274,8 @@ def bound_words(one: Matrix) -> str:
     if one.simulated:
         return simulated.bound_words(one.run.header)
     counts = _executions(one, one.scanned)
-    values = sorted({sum(count) for count in counts})
-    several_n = span(values)
     return (
-        f"{several_n} executions per row and mode; where none differed, the true rate is below "
+        f"{span(sorted(map(sum, counts)))} executions per row and mode; where none differed, the true rate is below "
         f"{percent(upper_bound(counts[0]))} (95 % confidence)"
     )
 
@@ -364,23 +343,16 @@ def environment_words(one: Matrix) -> list[tuple[str, str]]:
 
 
 def _environment(header: Header, environment: Environment, closing: Closing | None) -> list[tuple[str, str]]:
-    values = {name: getattr(environment, name) for name in _ENVIRONMENT}
+    values = {name: getattr(environment, name, None) for name in _ENVIRONMENT}
+    values["load_after"] = closing.load if closing else _UNFINISHED
     values["affinity"] = ranges(environment.affinity) or "not restricted"
     if environment.tf32 is None:
         values["tf32"] = "not known"
     if environment.simulated:
         values["simulated"] = simulated.gpu_words(header)
     rare = ("triton", "simulated")
-    lines = [
-        (label, _text(values[name]))
-        for name, label in _ENVIRONMENT.items()
-        if name not in rare or values[name]
-    ]
-    after = _text(closing.load) if closing else _UNFINISHED
-    lines.insert(
-        [label for label, _ in lines].index(_ENVIRONMENT["load"]) + 1,
-        ("load after (1, 5, 15 minutes)", after),
-    )
+    shown = (name for name in _ENVIRONMENT if name not in rare or values[name])
+    lines = [(_ENVIRONMENT[name], _text(values[name])) for name in shown]
     # A mode that nobody chose has none that mattered.
     ran = {*DEFAULT_MODES, *header.settings.modes}
     return lines + _variables({mode: it for mode, it in environment.variables.items() if mode in ran})

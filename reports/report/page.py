@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import count
+from itertools import count, groupby
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import LISTED_MEANING, RunRow
 from detmatrix.reports.matrix.rows import cost_words, differences, duration, engines_of, memory, timed, times
 from detmatrix.reports.matrix.words import bound_words, percent, serial_word
-from detmatrix.reports.render import Tables, View, grouped, page_pieces
+from detmatrix.reports.render import Tables, View, fields_of, grouped, page_pieces
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.modes import MODE_TABLE
@@ -135,9 +135,7 @@ def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
     found = [f"{number} {name}" for name, number in op["beside"].items()]
     found += [f"{number} {name}" for name, number in op["counts"].items() if name != "deterministic"]
     counts = f"{', '.join(found)} of {several(rows, 'row')}" if found else several(rows, "row")
-    notable = (
-        [*op["beside"]] if op["beside"] or (op["finding"] == "deterministic" and not op.is_clean) else None
-    )
+    notable = [*op.beside] if op.beside or (op.finding == "deterministic" and not op.is_clean) else None
     return {
         "about": tables.place(
             "ops", finding=op["finding"], family=op["family"], counts=counts, lists=_lists(op)
@@ -151,16 +149,12 @@ def _op(op: View, report: View, tables: Tables) -> dict[str, object]:
 
 def _lists(op: View) -> tuple[tuple[str, str], ...]:
     """Return what each release documents of each kind of device, the same of several releases once."""
-    said = grouped(
-        (
-            ", ".join(
-                sorted(f"{kind.upper()} {' and '.join(of) or 'none'}" for kind, of in documented.items())
-            ),
-            cell["torch"],
-        )
-        for cell in op["cells"]
-        if (documented := cell["documented"]) is not None
+    cells = [cell for cell in op["cells"] if cell["documented"] is not None]
+    told = (
+        sorted(f"{kind.upper()} {' and '.join(of) or 'none'}" for kind, of in cell["documented"].items())
+        for cell in cells
     )
+    said = grouped((", ".join(words), cell["torch"]) for words, cell in zip(told, cells, strict=True))
     return tuple((", ".join(dict.fromkeys(torches)), words) for words, torches in said.items())
 
 
@@ -173,7 +167,7 @@ def documented_words(op: View) -> str:
             for cell in op["cells"]
             if cell["device"] == device and cell["documented"] is not None
         ]
-        parts = [word for place, word in enumerate(words) if not place or word != words[place - 1]]
+        parts = [word for word, _ in groupby(words)]
         turned += [" → ".join(parts)] if len(parts) > 1 else []
     return " · ".join([op.docs_words, *turned])
 
@@ -195,10 +189,7 @@ def _row(it: RunRow, report: View, tables: Tables) -> int:
     return tables.place(
         "rows",
         run=run,
-        case=planned.case,
-        direction=planned.direction,
-        dtype=planned.dtype,
-        device=planned.device,
+        **fields_of(planned, "case", "direction", "dtype", "device"),
         call=planned.op,
         provokes=planned.provokes or _UNPROVOKED[planned.provoked],
         why=planned.why,
@@ -229,8 +220,7 @@ def _result(row: MatrixRow, columns: Sequence[Column], tables: Tables) -> int:
         note=", ".join(filter(None, (row.note, *(BESIDE[name].phrase for name in row.beside)))),
         reason=row.reason,
         joint=row.joint_reason,
-        weak=row.weak,
-        constant=row.constant,
+        **fields_of(row, "weak", "constant"),
         serial=serial_word(row.serial),
         alerts=row.alerts,
         further=row.further_words,
@@ -275,8 +265,7 @@ def _cell(mode: Mode, cell: Cell, row: MatrixRow, tables: Tables) -> int:
         mode=mode,
         head=head,
         title=title,
-        verdict=cell.verdict,
-        details=cell.details,
+        **fields_of(cell, "verdict", "details"),
         cause=cell.cause if cell.failure else None,
         reason=cell.reason,
         told=tuple(told),
@@ -290,9 +279,7 @@ def _process(one: Observation, tables: Tables) -> int:
     ran = one.executions > 0
     return tables.place(
         "processes",
-        mode=one.mode,
-        process=one.process,
-        outcome=one.outcome,
+        **fields_of(one, "mode", "process", "outcome"),
         executions=one.executions or None,
         distinct=len(one.digests) if ran else None,
         first=one.first_differing if ran else None,
@@ -331,7 +318,6 @@ def _short(value: float, digits: int) -> float:
 
 
 # --- What the page draws of measured rows: how often each differed and how far, by family, and what the flag costs each op
-
 
 _WIDTH, _HEIGHT = 720, 220
 _DECADES = 7  # of ULPs; those beyond stand at the upper edge

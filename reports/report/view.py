@@ -24,13 +24,7 @@ from detmatrix.scanner.observations.records import MODES, Environment
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.simulated import CONFLICT_MEANING
-from detmatrix.scanner.verdicts.vocabulary import (
-    BESIDE,
-    BESIDE_MEANING,
-    FINDING_MEANING,
-    FINDINGS,
-    VERDICT_MEANING,
-)
+from detmatrix.scanner.verdicts.vocabulary import BESIDE, FINDING_MEANING, FINDINGS, VERDICT_MEANING, meanings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +114,7 @@ def _run(number: int, one: Matrix) -> View:
             "seconds": closing.seconds if closing else None,
             "load_after": closing.load if closing else None,
             "upper_bound": one.upper_bound,
-            **({"beside": one.beside, "beside_meanings": BESIDE_MEANING} if one.simulated else {}),
+            **({"beside": one.beside, "beside_meanings": meanings(BESIDE)} if one.simulated else {}),
             "only": one.only or FINDINGS,
             "verdicts": VERDICT_MEANING,
             "findings": FINDING_MEANING,
@@ -186,33 +180,24 @@ def squares(report: View) -> tuple[dict[str, list[tuple[str, list[str | None]]]]
 
 # --- The matrix for machines: JSON with the environment beside the rows, tables of rows and of ops, and these as CSV
 
-
 _ROW = ("family", "spec", "op", "case", "direction", "dtype", "device", "finding")
 _CELL = ("verdict", "runs", "differing", "distinct", "upper_bound", "alert", "reason", "seeded", "seconds")
+_FAR = ("where", *(f"severity.{name}" for name in ("v_c", "v_ermv", "max_abs", "max_rel", "max_ulp")))
 _COST = ("ratio", "unfilled_ratio", "off.median", "on.median", "unfilled.median", "off_memory", "on_memory")
-_ORDERS = ("executions", "differing", "distinct")
-_MEASURES = ("v_c", "v_ermv", "max_abs", "max_rel", "max_ulp")
 # Column -> where its value stands in a row's view. Columns are added behind those that were there first.
 _COLUMNS = {
-    **{name: name for name in _ROW},
-    **{f"{mode}_{name}": f"{mode}.{name}" for mode in MODES for name in _CELL},
-    **{
-        name: name for name in ("provokes", "low_power", "serial", "constant", "source", "provoked", "recipe")
-    },
-    **{
-        f"{mode}_{name}": f"{mode}.{'severity.' if name in _MEASURES else ''}{name}"
-        for mode in MODES
-        for name in ("where", *_MEASURES)
-    },
-    **{f"warn_only_{name}": f"warn_only.{name}" for name in ("verdict", "runs", "differing", "alerts")},
-    **{f"cost_{name.replace('.', '_')}": f"cost.{name}" for name in _COST},
-    **{
-        f"{mode}_{name}": f"{mode}.{name}"
-        for mode in ("unfilled", "no_workspace")
-        for name in ("verdict", "runs", "differing")
-    },
-    **{f"{mode}_orders_{name}": f"{mode}.orders.{name}" for mode in MODES for name in _ORDERS},
-    "libraries": "libraries",
+    path.replace("severity.", "").replace(".", "_"): path
+    for path in (
+        *_ROW,
+        *(f"{mode}.{name}" for mode in MODES for name in _CELL),
+        *("provokes", "low_power", "serial", "constant", "source", "provoked", "recipe"),
+        *(f"{mode}.{name}" for mode in MODES for name in _FAR),
+        *(f"warn_only.{name}" for name in ("verdict", "runs", "differing", "alerts")),
+        *(f"cost.{name}" for name in _COST),
+        *(f"{mode}.{name}" for mode in ("unfilled", "no_workspace") for name in _CELL[:3]),
+        *(f"{mode}.orders.{name}" for mode in MODES for name in ("executions", "differing", "distinct")),
+        "libraries",
+    )
 }
 # Columns of simulated runs alone.
 _SIMULATED = {
