@@ -87,7 +87,7 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     for switch in mode.cudnn:
         setattr(torch.backends.cudnn, switch, True)
     if mode.compiles:
-        from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
+        from detmatrix.scanner.worker.execution import failure  # noqa: PLC0415 - needs torch
 
         # The first compilation takes as long as many others, and no row shall pay for it.
         if (why := failure("cuda" if simulated.active() else "cpu")) is not None:
