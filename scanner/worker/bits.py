@@ -325,26 +325,18 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor:
 def _block_sums(numbers: torch.Tensor, level: int) -> torch.Tensor:
     """Return both sums of each block, ``(blocks, 2)`` as int64."""
     keys = _keys(level, numbers.device)
-    whole = len(numbers) // _BLOCK * _BLOCK
-    blocks = numbers[:whole].view(-1, _BLOCK)
-    last = numbers[whole:]
     if numbers.device.type == "cpu":
         # A block and its products stay in the cache of the one core that works on them.
-        sums = [
-            [torch.dot(wide, key) for key in keys] for wide in (block.to(torch.int64) for block in blocks)
-        ]
-        if len(last) or not sums:
-            wide = last.to(torch.int64)
-            sums.append([torch.dot(wide, key[: len(wide)]) for key in keys])
-        return torch.stack([one for pair in sums for one in pair]).view(-1, 2)
-    found = []
-    for some in blocks.split(_BLOCKS_AT_ONCE) if whole else ():
-        wide = some.to(torch.int64)
-        found.append(torch.stack([(wide * key).sum(1) for key in keys], 1))
-    if len(last) or not found:
-        wide = last.to(torch.int64)
-        found.append(torch.stack([(wide * key[: len(wide)]).sum() for key in keys]).view(1, 2))
-    return torch.cat(found)
+        blocks = (block.to(torch.int64) for block in numbers.split(_BLOCK))
+        return torch.stack([torch.dot(one, key) for one in blocks for key in keys[:, : len(one)]]).view(-1, 2)
+    whole = len(numbers) // _BLOCK * _BLOCK
+    parts = [*numbers[:whole].view(-1, _BLOCK).split(_BLOCKS_AT_ONCE)] if whole else []
+    if whole < len(numbers) or not whole:
+        parts.append(numbers[whole:].view(1, -1))
+    wide = (part.to(torch.int64) for part in parts)
+    return torch.cat(
+        [torch.stack([(one * key).sum(1) for key in keys[:, : one.shape[1]]], 1) for one in wide]
+    )
 
 
 @cache

@@ -48,8 +48,6 @@ _ENOUGH = 10
 _MOST_SWAPS = 16
 # What is not simulated, by how its calls begin.
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuRAND", "cuSOLVER", "cuSPARSE", "NCCL", "NVRTC")
-# What a simulated GPU tells of all executions of a case together.
-_TOLD = ("faults", "libraries", "products")
 # On a GPU the flags are read after so many executions, to know whether that is so; then where it would be at the rate at
 # which executions differed so far, and before what is queued would take more than so many seconds.
 _FIRST_LOOK = 12
@@ -120,12 +118,16 @@ class SimulatedGpu:
 
     def look(self) -> None:
         """Take in what happened since the last time."""
-        new = self.new = simulated.report()
+        seen, new = self.seen, simulated.report()
+        self.new = new
         self.conflicts = new.conflicts or self.conflicts
         self.launched = new.most_blocks
         self.approximates |= new.approximates
-        told = ((name, (*getattr(self.seen, name), *getattr(new, name))) for name in _TOLD)
-        self.seen = self.seen._replace(**{name: list(dict.fromkeys(all_of_it)) for name, all_of_it in told})
+        self.seen = seen._replace(
+            faults=list(dict.fromkeys([*seen.faults, *new.faults])),
+            libraries=list(dict.fromkeys([*seen.libraries, *new.libraries])),
+            products=list(dict.fromkeys([*seen.products, *new.products])),
+        )
 
     def scopes(self) -> list[str]:
         """Return in which scopes threads are in conflict; all of them where that is not known."""
