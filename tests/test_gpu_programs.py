@@ -493,7 +493,7 @@ def test_what_no_kernel_may_do(
     name: str, given: tuple[Any, ...], threads: int, said: str, instead: tuple[Any, ...] | int | None
 ) -> None:
     """It is told with its place; just short of it a kernel runs."""
-    own = [one if isinstance(one, int) else one.copy() for one in given]
+    own: list[Any] = [one if isinstance(one, int) else one.copy() for one in given]
     error = fault(name, *own, block=(threads, 1, 1))
 
     assert error.kind == "fault"

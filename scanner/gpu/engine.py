@@ -202,22 +202,13 @@ def launch(
     watch: Sequence[Conflict] = (),
     seconds: float = 60.0,
 ) -> Result:
-    """Execute a kernel on memory of this process.
+    """Execute a kernel, by its instructions as ``sass.instructions`` returns them, on memory of this process.
 
-    Args:
-        kernel: The kernel.
-        program: Its instructions, as ``sass.instructions`` returns them.
-        grid: Blocks in each of three dimensions.
-        block: Threads of a block in each of three dimensions.
-        parameters: Their bytes, from the first parameter on.
-        dynamic_shared: Bytes of shared memory beside those that the kernel declares.
-        resident: Blocks that the device holds at once.
-        ranges: Memory of the device that exists: pairs of first address and the one behind, 64 bits each, ascending.
-        orders: Of blocks, warps and lanes.
-        log: Look for accesses that nothing orders; it takes half as long again, and where threads do little else two to six times as long.
-        swap: Two of them, which happen in the other order: the first is held up until the second has been made.
-        watch: Pairs of them of which it is told in which order they come; without any, the pair that is swapped.
-        seconds: That it may take.
+    *parameters* are bytes from the first parameter on, *dynamic_shared* bytes of shared memory beside those that the kernel declares,
+    *resident* the blocks that the device holds at once. Of its memory exist *ranges*: pairs of first address and the one behind, 64 bits
+    each, ascending. To *log* is to look for accesses that nothing orders; it takes half as long again, and where threads do little else
+    two to six times as long. Two of them happen in the other order in a *swap*: the first is held up until the second has been made. Of
+    the pairs to *watch* it is told in which order they come; without any, of the pair that is swapped.
 
     Raises:
         LaunchError: It did what no kernel may, has an instruction that is unknown, or took too long.
