@@ -280,17 +280,11 @@ def _came(one: Conflict, marks: list[Any]) -> tuple[bool, bool]:
 
 
 def _told(one: Any) -> Conflict:
+    kinds = (_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]])
+    blocks, threads, lines, steps, values = map(tuple, (one.block, one.thread, one.line, one.step, one.value))
+    shows = bool(one.shows)
     return Conflict(
-        address=one.address,
-        scope=SCOPES[one.scope],
-        kinds=(_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]]),
-        blocks=tuple(one.block),
-        threads=tuple(one.thread),
-        lines=tuple(one.line),
-        steps=tuple(one.step),
-        values=tuple(one.value),
-        old=one.old,
-        shows=bool(one.shows),
+        one.address, SCOPES[one.scope], kinds, blocks, threads, lines, steps, values, one.old, shows
     )
 
 

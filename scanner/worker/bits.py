@@ -197,7 +197,7 @@ def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> tuple[str | None, s
 
 
 def _blank(name: str, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
-    flat = tensor.detach().contiguous().flatten()
+    flat = tensor.detach().contiguous().flatten()  # the elements, one per row
     if flat.is_complex() or flat.is_floating_point():
         # Some half and quarter types know no comparison, and every one of them is exact in float32.
         flat = flat if flat.element_size() >= 4 else flat.float()  # noqa: PLR2004
@@ -206,14 +206,8 @@ def _blank(name: str, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | Non
         if flat.is_complex():
             # Older releases of torch ask of a complex number only whether its real part is zero.
             flat = torch.view_as_real(flat)
-            return _blank_numbers(flat.flatten(0, -2), tensor, inputs)
     elif found := _ZERO_POINT.search(name):
         flat = flat.to(torch.int64) - int(found[1])
-    return _blank_numbers(flat, tensor, inputs)
-
-
-def _blank_numbers(flat: torch.Tensor, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
-    """Judge what is not NaN: *flat* are the elements of *tensor*, one per row."""
     if not bool(flat.any()):
         return "zeros"
     if any(_same_bytes(tensor, one) for _, one in inputs):
