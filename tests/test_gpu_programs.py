@@ -30,9 +30,7 @@ from tests.gpu_numbers import (
     rounded,
     wrapped,
 )
-from tests.gpu_numbers import (
-    added as rounded_sum,
-)
+from tests.gpu_numbers import added as rounded_sum
 
 PROGRAMS = recorded("programs")[1]
 RANDOM = np.random.default_rng(36)
@@ -206,7 +204,7 @@ def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
     # Of those the last one counts: let it be the only one.
     threads = gpu_programs.PLACES if loops and operation in {"exch", "cas"} else gpu_programs.ATOMIC_THREADS
 
-    run(PROGRAMS, name, memory, values, found, block=(threads, 1, 1))
+    run(PROGRAMS, name, memory, values, found, block=threads)
 
     size = int(kind[1:3]) if kind != "f16x2" else 32
     expected, before = places.tolist(), []
@@ -225,7 +223,7 @@ def test_counts_in_shared_memory() -> None:
     """What ptxas makes of additions of 1: each lane counts at its place; barriers order them with what reads and clears it."""
     given = words(64, 0, 20)
 
-    result = gives(np.bincount(given, minlength=64), "increments", given, block=(64, 1, 1), log=True)
+    result = gives(np.bincount(given, minlength=64), "increments", given, block=64, log=True)
 
     assert result.pairs == (0, 0, 0)
 
@@ -394,7 +392,7 @@ def test_what_threads_compute_on_ways_of_their_own(name: str, paths: int) -> Non
     given, found = words(count + 1, 0, 9 if name == "switch" else 1 << 32), np.full(count, ENDED, np.uint32)
     orders = {"paths": paths, "seed": 7}
 
-    run(PROGRAMS, name, given, found, np.zeros(1, np.uint32), block=(count, 1, 1), orders=orders, local=4096)
+    run(PROGRAMS, name, given, found, np.zeros(1, np.uint32), block=count, orders=orders, local=4096)
 
     assert found.tolist() == [of(k, value) for k, value in enumerate(given[:count].tolist())]
 
@@ -428,7 +426,7 @@ def test_uniform_registers(given: int) -> None:
     expected = (small ^ wrapped(d8, "s64") >> 3 ^ d8 >> x) & (1 << 64) - 1
 
     found = np.zeros(32, np.uint64)
-    run(PROGRAMS, "uniform", found, found, given, grid=(x + 1, 1, 1))
+    run(PROGRAMS, "uniform", found, found, given, grid=x + 1)
     assert found.tolist() == [expected] * 32
 
 
@@ -439,7 +437,7 @@ def test_lanes_wait_for_one_another(paths: int) -> None:
     held = np.where(given < 0, 7, 8 + ((given & 3) + 1) * given)
 
     orders = {"paths": paths, "seed": 7}
-    gives(held[np.arange(64) ^ 1], "meets", given, kind="s32", block=(64, 1, 1), orders=orders)
+    gives(held[np.arange(64) ^ 1], "meets", given, kind="s32", block=64, orders=orders)
 
 
 # ---- barriers ----
@@ -451,7 +449,7 @@ def test_barriers_that_reduce() -> None:
     yes = given > 5
     expected = [[yes.sum(), yes.all(), not yes.all(), yes[k // 64 * 64 :][:64].sum()] for k in range(128)]
 
-    gives(expected, "barriers", given, block=(128, 1, 1))
+    gives(expected, "barriers", given, block=128)
 
 
 @pytest.mark.parametrize("orders", [{}, {"warps": 1}, {"warps": 3, "seed": 5}])
@@ -459,7 +457,7 @@ def test_barriers_of_some_warps(orders: dict[str, int]) -> None:
     """Numbered barriers with counts; who has ended is not waited for; warps that come by different ways meet."""
     given = words(128)
 
-    gives([*given[:31:-1], *[0] * 32], "staged", given, block=(128, 1, 1), orders=orders)
+    gives([*given[:31:-1], *[0] * 32], "staged", given, block=128, orders=orders)
 
 
 # ---- what no kernel may ----
@@ -494,14 +492,14 @@ def test_what_no_kernel_may_do(
 ) -> None:
     """It is told with its place; just short of it a kernel runs."""
     own: list[Any] = [one if isinstance(one, int) else one.copy() for one in given]
-    error = fault(name, *own, block=(threads, 1, 1))
+    error = fault(name, *own, block=threads)
 
     assert error.kind == "fault"
     end = 0 if isinstance(own[0], int) else own[0].ctypes.data + own[0].nbytes
     assert re.search(said.format(end=end), str(error), re.DOTALL)
     own = [one if isinstance(one, int) else one.copy() for one in given]
     if isinstance(instead, int):
-        run(PROGRAMS, name, *own, block=(instead, 1, 1))
+        run(PROGRAMS, name, *own, block=instead)
     elif instead:
         run(PROGRAMS, name, *own[:-1], *instead)
         assert name != "misaligned" or own[1][0] == own[0][1]

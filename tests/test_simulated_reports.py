@@ -125,10 +125,7 @@ def test_script_replays_a_schedule(detmatrix: Command, run: Path) -> None:
     assert held == [witness_of(row, read_run(str(run)).header)]
     assert {
         mode: (len(it.digests), it.schedule and it.schedule.name) for mode, it in held[0].modes.items()
-    } == {
-        "off": (2, "resident-blocks"),
-        "on": (2, "resident-blocks"),
-    }
+    } == {"off": (2, "resident-blocks"), "on": (2, "resident-blocks")}
 
     refused = detmatrix("repro", "--replay", run.name, "Conv2d:dense")
     assert refused.returncode == 2
