@@ -267,18 +267,9 @@ class Planner:
     def _add(
         self, case: str, direction: str, provoked: str, enlargement: str = "", provokes: str = ""
     ) -> None:
-        self._answer["rows"].append(
-            {
-                "case": case,
-                "direction": direction,
-                "dtype": self._dtype,
-                "provoked": provoked,
-                "enlargement": enlargement,
-                "samples": self._total,
-                "provokes": provokes,
-                "traits": self._traits,
-            }
-        )
+        row = {"case": case, "direction": direction, "dtype": self._dtype, "provoked": provoked}
+        grown = {"enlargement": enlargement, "samples": self._total, "provokes": provokes}
+        self._answer["rows"].append(row | grown | {"traits": self._traits})
 
     def _enlarge(self, number: int, sample: Sample, needs: str = "") -> None:
         """Add the rows of the enlarged sample, if the op accepts it and it provokes what is needed."""
