@@ -59,22 +59,23 @@ static void end_rounding(const Instruction *i) {
     IN_MEMORY(r);                                   \
     end_rounding(i);
 
-void op_FADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    FLOATS(1, a, b);
-    ROUNDED(Floats, r, a, b, b, a[l] + b[l]);
-    put_floats(w, i, r, lanes);
-}
+/* Opcodes that give, lane by lane, what is computed of floats or doubles a, b and c, of which `last` is the last. */
+#define COMPUTES(name, TAKES, type, put_all, value, last, ...)                      \
+    void op_##name(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {     \
+        TAKES(1, __VA_ARGS__);                                                      \
+        ROUNDED(type, r, a, b, last, value);                                        \
+        put_all(w, i, r, lanes);                                                    \
+    }
+COMPUTES(FADD, FLOATS, Floats, put_floats, a[l] + b[l], b, a, b)
+COMPUTES(FFMA, FLOATS, Floats, put_floats, fmaf(a[l], b[l], c[l]), c, a, b, c)
+COMPUTES(DADD, DOUBLES, Doubles, put_doubles, a[l] + b[l], b, a, b)
+COMPUTES(DMUL, DOUBLES, Doubles, put_doubles, a[l] * b[l], b, a, b)
+COMPUTES(DFMA, DOUBLES, Doubles, put_doubles, fma(a[l], b[l], c[l]), c, a, b, c)
 
 void op_FMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     FLOATS(1, a, b);
     double by = HAS(i, M_D2) ? 0.5 : HAS(i, M_D4) ? 0.25 : HAS(i, M_D8) ? 0.125 : HAS(i, M_M2) ? 2 : HAS(i, M_M4) ? 4 : HAS(i, M_M8) ? 8 : 1;
     ROUNDED(Floats, r, a, b, b, (float)((double)a[l] * b[l] * by));
-    put_floats(w, i, r, lanes);
-}
-
-void op_FFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    FLOATS(1, a, b, c);
-    ROUNDED(Floats, r, a, b, c, fmaf(a[l], b[l], c[l]));
     put_floats(w, i, r, lanes);
 }
 
@@ -150,24 +151,6 @@ void op_DSETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     }
     EACH truth |= compared(kind, a[l], b[l]) << l;
     put_comparison(m, w, i, truth, lanes);
-}
-
-void op_DADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    DOUBLES(1, a, b);
-    ROUNDED(Doubles, r, a, b, b, a[l] + b[l]);
-    put_doubles(w, i, r, lanes);
-}
-
-void op_DMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    DOUBLES(1, a, b);
-    ROUNDED(Doubles, r, a, b, b, a[l] * b[l]);
-    put_doubles(w, i, r, lanes);
-}
-
-void op_DFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    DOUBLES(1, a, b, c);
-    ROUNDED(Doubles, r, a, b, c, fma(a[l], b[l], c[l]));
-    put_doubles(w, i, r, lanes);
 }
 
 /* MUFU: approximations whose last bits no document tells. These are the same on every machine: sums and products of

@@ -1,10 +1,18 @@
 /* Integers, bits and predicates. */
 #include "operands.h"
 
-void op_MOV(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a);
-    put(w, &i->operand[0], a, lanes);
-}
+/* Opcodes that give, lane by lane, what is computed of the integers a, b and c. */
+#define LANE_BY_LANE(name, value, ...)                                              \
+    void op_##name(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {     \
+        INTEGERS(1, __VA_ARGS__);                                                   \
+        EACH a[l] = value;                                                          \
+        put(w, &i->operand[0], a, lanes);                                           \
+    }
+
+LANE_BY_LANE(MOV, a[l], a)
+LANE_BY_LANE(VIADD, a[l] + b[l], a, b)
+LANE_BY_LANE(IABS, (int32_t)a[l] < 0 ? -a[l] : a[l], a)
+LANE_BY_LANE(POPC, (uint32_t)__builtin_popcount(a[l]), a)
 
 /* From a register of a warp's lanes to one of the warp: the lanes hold the same, or the compiler has not kept its word. With
  * a predicate it asks whether they do not (ptxas: of the masks of match, whose lanes then go the way of each mask). */
@@ -265,20 +273,17 @@ void op_LEA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], r, lanes);
 }
 
-void op_PRMT(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a, select, c);
-    Vector r;
-    EACH {
-        uint64_t v = a[l] | (uint64_t)c[l] << 32;
-        r[l] = 0;
-        for (int k = 0; k < 4; k++) {
-            uint32_t n = select[l] >> 4 * k & 15, byte = (uint32_t)(v >> 8 * (n & 7)) & 255;
-            if (n & 8) byte = byte & 128 ? 255 : 0; /* its sign */
-            r[l] |= byte << 8 * k;
-        }
+static inline uint32_t permuted(uint32_t low, uint32_t select, uint32_t high) {
+    uint64_t v = low | (uint64_t)high << 32;
+    uint32_t r = 0;
+    for (int k = 0; k < 4; k++) {
+        uint32_t n = select >> 4 * k & 15, byte = (uint32_t)(v >> 8 * (n & 7)) & 255;
+        if (n & 8) byte = byte & 128 ? 255 : 0; /* its sign */
+        r |= byte << 8 * k;
     }
-    put(w, &i->operand[0], r, lanes);
+    return r;
 }
+LANE_BY_LANE(PRMT, permuted(a[l], b[l], c[l]), a, b, c)
 
 void op_SEL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     INTEGERS(1, a, b);
@@ -309,12 +314,6 @@ static void extreme(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, i
 void op_IMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { extreme(m, w, i, lanes, 2); }
 void op_VIMNMX3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { extreme(m, w, i, lanes, 3); }
 
-void op_VIADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a, b);
-    EACH a[l] += b[l];
-    put(w, &i->operand[0], a, lanes);
-}
-
 /* The lesser or the greater of a sum, which wraps around, and a third number. */
 void op_VIADDMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     INTEGERS(1, a, b, c);
@@ -324,18 +323,6 @@ void op_VIADDMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         if (((c[l] ^ flip) < (a[l] ^ flip)) == (least >> l & 1)) a[l] = c[l];
         if (HAS(i, M_RELU) && (int32_t)a[l] < 0) a[l] = 0;
     }
-    put(w, &i->operand[0], a, lanes);
-}
-
-void op_IABS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a);
-    EACH a[l] = (int32_t)a[l] < 0 ? -a[l] : a[l];
-    put(w, &i->operand[0], a, lanes);
-}
-
-void op_POPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a);
-    EACH a[l] = __builtin_popcount(a[l]);
     put(w, &i->operand[0], a, lanes);
 }
 
@@ -353,35 +340,24 @@ void op_FLO(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], a, lanes);
 }
 
-void op_BREV(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a);
-    Vector r;
-    EACH {
-        r[l] = 0;
-        for (int k = 0; k < 32; k++) r[l] |= (a[l] >> k & 1) << (31 - k);
-    }
-    put(w, &i->operand[0], r, lanes);
+static inline uint32_t reversed(uint32_t v) {
+    uint32_t r = 0;
+    for (int k = 0; k < 32; k++) r |= (v >> k & 1) << (31 - k);
+    return r;
 }
+LANE_BY_LANE(BREV, reversed(a[l]), a)
+
+/* A place or a number of bits: as it is, but for what lies beyond all of them. */
+static inline uint32_t up_to_32(const Instruction *i, uint32_t v) { return HAS(i, M_W) ? v & 31 : v > 32 ? 32 : v; }
 
 /* So many bits from a place on. */
-void op_BMSK(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a, b);
-    EACH {
-        uint32_t place = HAS(i, M_W) ? a[l] & 31 : a[l] > 32 ? 32 : a[l], width = HAS(i, M_W) ? b[l] & 31 : b[l] > 32 ? 32 : b[l];
-        a[l] = (uint32_t)(((1ull << width) - 1) << place);
-    }
-    put(w, &i->operand[0], a, lanes);
-}
+LANE_BY_LANE(BMSK, (uint32_t)(((1ull << up_to_32(i, b[l])) - 1) << up_to_32(i, a[l])), a, b)
 
-void op_SGXT(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    INTEGERS(1, a, b);
-    EACH {
-        uint32_t width = HAS(i, M_W) ? b[l] & 31 : b[l] > 32 ? 32 : b[l];
-        uint64_t v = a[l] & ((1ull << width) - 1);
-        a[l] = (uint32_t)(HAS(i, M_U32) || !width ? v : (uint64_t)((int64_t)(v << (64 - width)) >> (64 - width)));
-    }
-    put(w, &i->operand[0], a, lanes);
+static inline uint32_t extended(uint64_t v, uint32_t width, bool is_unsigned) {
+    v &= (1ull << width) - 1;
+    return (uint32_t)(is_unsigned || !width ? v : (uint64_t)((int64_t)(v << (64 - width)) >> (64 - width)));
 }
+LANE_BY_LANE(SGXT, extended(a[l], up_to_32(i, b[l]), HAS(i, M_U32)), a, b)
 
 /* All predicates as bits of a register, and back; only those that a mask names. */
 void op_P2R(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
