@@ -72,7 +72,7 @@ class Enlargement(NamedTuple):
     provokes: str
 
 
-class Planner:
+class EntryPlanner:
     """Plans the rows of one entry in one dtype, for which it executes cases."""
 
     def __init__(self, entry: Entry, dtype: str, device: str, seed: int, answer: dict[str, Any]) -> None:
@@ -392,7 +392,7 @@ def entry_rows(
     entry = database.entries(database.source_of(name) or "")[name]
     answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
     for dtype in _dtypes(entry.dtypes(device), dtypes):
-        Planner(entry, dtype, device, seed, answer).plan(samples, trial=trial)
+        EntryPlanner(entry, dtype, device, seed, answer).plan(samples, trial=trial)
     return answer
 
 
