@@ -36,7 +36,7 @@ CONCERN_MEANING: dict[Concern, str] = {
     # A compilation takes seconds.
     "one_case": "one case of each op in each direction, all with --compile-all",
 }
-# How a worker makes an execution (``detmatrix.scanner.worker.executions``).
+# How a worker makes an execution (``detmatrix.scanner.worker.execution``).
 #
 # eager     calls the op, and differentiates
 # switched  likewise, with the flag in the backward phase the other way than in the forward one

@@ -239,7 +239,7 @@ def test_compiled_code_is_told_from_eager_code() -> None:
     """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
     torch = pytest.importorskip("torch")
     from detmatrix.scanner.worker import global_state  # noqa: PLC0415 - needs torch
-    from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
+    from detmatrix.scanner.worker.execution import failure  # noqa: PLC0415 - needs torch
     from tests.observed import observed, spec_of  # noqa: PLC0415 - needs torch
 
     assert failure("cpu") is None

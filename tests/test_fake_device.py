@@ -264,9 +264,9 @@ def test_what_a_first_call_loads_is_no_time_of_the_op(
 ) -> None:
     """On a device a call that took too long is made again; on the CPU nothing is loaded with a kernel."""
     calls = iter([5.0, 0.01])
-    monkeypatch.setattr(databases.Trials, "execute", lambda *_: next(calls))
+    monkeypatch.setattr(databases.EntryPlanner, "execute", lambda *_: next(calls))
     entry: Any = None
-    tried = databases.Trials(entry, "float32", device, 0)
+    tried = databases.EntryPlanner(entry, "float32", device, 0, {})
 
     assert tried._seconds("enlarged_0", "forward", "") == expected
 

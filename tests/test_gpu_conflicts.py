@@ -41,7 +41,7 @@ def run(
     """Launch a kernel with a few floats, and return what it left in its first argument."""
     out = np.zeros(max(64, grid), np.float32)
     out[0] = start
-    where: dict[str, Any] = {"grid": (grid, 1, 1), "block": (block, 1, 1), "orders": orders._asdict()}
+    where: dict[str, Any] = {"grid": grid, "block": block, "orders": orders._asdict()}
     given = np.array(values, np.float32)
     result = execute(module(), name, out, given, **where, log=log, swap=swap, watch=watch)
     return out.tobytes(), result

@@ -40,7 +40,7 @@ def results(cubin: Cubin, level: tuple[str, ...] | None = None) -> dict[Case, Ar
     for number, (kinds, cases) in enumerate(groups()):
         taken = np.array([one.view(f"u{one.itemsize}").astype(np.uint64) for one in inputs(kinds)])
         given = np.zeros((len(cases), THREADS), np.uint64)
-        run(cubin, f"k{number}", taken, given, grid=(THREADS // BLOCK, 1, 1), block=(BLOCK, 1, 1))
+        run(cubin, f"k{number}", taken, given, grid=THREADS // BLOCK, block=BLOCK)
         for one, bits in zip(cases, given, strict=True):
             found[one] = bits.astype(f"u{TYPES[one.result].itemsize}")
     return found
@@ -95,7 +95,7 @@ def test_integers_as_bfloat16(architecture: int) -> None:
     given = np.concatenate([np.array(numbers, np.uint64), inputs(("u64", "u64"))[0]])
     found = np.zeros((len(given), len(gpu_programs.CONVERSIONS)), np.uint16)
 
-    run(cubin, "to_bfloat16", given, found, 0, grid=(len(given) // BLOCK, 1, 1), block=(BLOCK, 1, 1))
+    run(cubin, "to_bfloat16", given, found, 0, grid=len(given) // BLOCK, block=BLOCK)
 
     for (how, kind), bits in zip(gpu_programs.CONVERSIONS, found.T.tolist(), strict=True):
         expected = [converted(wrapped(one, kind), "bf16", how) for one in given.tolist()]
@@ -111,7 +111,7 @@ def test_extremes_of_pairs(architecture: int) -> None:
     given = np.array(list(product(pairs, repeat=2)), np.uint32)
     found, cut = (np.zeros((len(given), 4), np.uint32) for _ in range(2))
 
-    run(cubin, "extremes", given, found, cut, grid=(len(given) // BLOCK, 1, 1), block=(BLOCK, 1, 1))
+    run(cubin, "extremes", given, found, cut, grid=len(given) // BLOCK, block=BLOCK)
 
     a, b = (given[:, at].copy().view(np.int16) for at in (0, 1))
     signed = [np.minimum(a, b), np.maximum(a, b)]

@@ -30,9 +30,7 @@ from tests.gpu_numbers import (
     rounded,
     wrapped,
 )
-from tests.gpu_numbers import (
-    added as rounded_sum,
-)
+from tests.gpu_numbers import added as rounded_sum
 
 PROGRAMS = recorded("programs")[1]
 RANDOM = np.random.default_rng(36)
@@ -206,7 +204,7 @@ def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
     # Of those the last one counts: let it be the only one.
     threads = gpu_programs.PLACES if loops and operation in {"exch", "cas"} else gpu_programs.ATOMIC_THREADS
 
-    run(PROGRAMS, name, memory, values, found, block=(threads, 1, 1))
+    run(PROGRAMS, name, memory, values, found, block=threads)
 
     size = int(kind[1:3]) if kind != "f16x2" else 32
     expected, before = places.tolist(), []
@@ -225,7 +223,7 @@ def test_counts_in_shared_memory() -> None:
     """What ptxas makes of additions of 1: each lane counts at its place; barriers order them with what reads and clears it."""
     given = words(64, 0, 20)
 
-    result = gives(np.bincount(given, minlength=64), "increments", given, block=(64, 1, 1), log=True)
+    result = gives(np.bincount(given, minlength=64), "increments", given, block=64, log=True)
 
     assert result.pairs == (0, 0, 0)
 
@@ -394,7 +392,7 @@ def test_what_threads_compute_on_ways_of_their_own(name: str, paths: int) -> Non
     given, found = words(count + 1, 0, 9 if name == "switch" else 1 << 32), np.full(count, ENDED, np.uint32)
     orders = {"paths": paths, "seed": 7}
 
-    run(PROGRAMS, name, given, found, np.zeros(1, np.uint32), block=(count, 1, 1), orders=orders, local=4096)
+    run(PROGRAMS, name, given, found, np.zeros(1, np.uint32), block=count, orders=orders, local=4096)
 
     assert found.tolist() == [of(k, value) for k, value in enumerate(given[:count].tolist())]
 
@@ -428,7 +426,7 @@ def test_uniform_registers(given: int) -> None:
     expected = (small ^ wrapped(d8, "s64") >> 3 ^ d8 >> x) & (1 << 64) - 1
 
     found = np.zeros(32, np.uint64)
-    run(PROGRAMS, "uniform", found, found, given, grid=(x + 1, 1, 1))
+    run(PROGRAMS, "uniform", found, found, given, grid=x + 1)
     assert found.tolist() == [expected] * 32
 
 
@@ -439,7 +437,7 @@ def test_lanes_wait_for_one_another(paths: int) -> None:
     held = np.where(given < 0, 7, 8 + ((given & 3) + 1) * given)
 
     orders = {"paths": paths, "seed": 7}
-    gives(held[np.arange(64) ^ 1], "meets", given, kind="s32", block=(64, 1, 1), orders=orders)
+    gives(held[np.arange(64) ^ 1], "meets", given, kind="s32", block=64, orders=orders)
 
 
 # ---- barriers ----
@@ -451,7 +449,7 @@ def test_barriers_that_reduce() -> None:
     yes = given > 5
     expected = [[yes.sum(), yes.all(), not yes.all(), yes[k // 64 * 64 :][:64].sum()] for k in range(128)]
 
-    gives(expected, "barriers", given, block=(128, 1, 1))
+    gives(expected, "barriers", given, block=128)
 
 
 @pytest.mark.parametrize("orders", [{}, {"warps": 1}, {"warps": 3, "seed": 5}])
@@ -459,78 +457,52 @@ def test_barriers_of_some_warps(orders: dict[str, int]) -> None:
     """Numbered barriers with counts; who has ended is not waited for; warps that come by different ways meet."""
     given = words(128)
 
-    gives([*given[:31:-1], *[0] * 32], "staged", given, block=(128, 1, 1), orders=orders)
+    gives([*given[:31:-1], *[0] * 32], "staged", given, block=128, orders=orders)
 
 
 # ---- what no kernel may ----
 
 
-def test_an_address_outside_of_what_exists() -> None:
-    """It is told with its address and its instruction."""
-    given, found = words(31), np.zeros(4, np.uint32)
-
-    error = fault("outside", given, found)
-
-    assert error.kind == "fault"
-    assert f"4 bytes at {given.ctypes.data + 31 * 4:#x} are no memory of the device" in str(error)
-    assert "(instruction 0x" in str(error)
-    run(PROGRAMS, "outside", given, found, block=(31, 1, 1))
-
-
-def test_an_address_that_is_not_aligned() -> None:
-    """A word at an odd address."""
-    given, found = words(4), np.zeros(4, np.uint32)
-
-    assert "are not aligned" in str(fault("misaligned", given, found, 2))
-    run(PROGRAMS, "misaligned", given, found, 4)
-    assert found[0] == given[1]
-
-
-def test_a_store_that_goes_on_behind_the_end() -> None:
-    """Its address is inside, and its last word is not."""
-    assert "no memory of the device" in str(fault("specials", np.zeros(32 * 16 - 5, np.uint32)))
-
-
-@pytest.mark.parametrize(("name", "size"), [("outside_shared", 64), ("outside_local", 64)])
-def test_addresses_outside_of_shared_and_local_memory(name: str, size: int) -> None:
-    """Both are as large as the kernel says."""
-    found = np.zeros(4, np.uint32)
-
-    run(PROGRAMS, name, found, found, size - 4)
-    found[:] = 0
-    error = fault(name, found, found, size + 4096)
-
-    assert error.kind == "fault"
+# Kernel, what it is given, threads, what is said of it; and what lets it run instead: other numbers, or fewer threads.
+FAULTS: dict[str, tuple[str, tuple[Any, ...], int, str, tuple[Any, ...] | int | None]] = {
+    "a word behind the last": (
+        "outside", (words(31), np.zeros(4, np.uint32)), 32,
+        r"^4 bytes at {end:#x} are no memory of the device \(instruction 0x", 31,
+    ),
+    "the last words of a vector": ("specials", (np.zeros(32 * 16 - 5, np.uint32),), 32, "no memory of the device", None),
+    "a word at an odd address": ("misaligned", (words(4), np.zeros(4, np.uint32), 2), 32, "are not aligned", (4,)),
     # From sm_90 on shared memory begins with 1024 bytes of the driver.
-    assert re.search("of (64|1088) that there are", str(error))
+    **{
+        f"{space} memory": (f"outside_{space}", (np.zeros(4, np.uint32),) * 2 + (64 + 4096,), 32, "of (64|1088) that there are", (60,))
+        for space in ("shared", "local")
+    },
+    "a trap": ("trap", (0,), 32, "a trap", 5),
+    "an assertion": ("asserts", (0,), 32, "^an assertion failed, a call of the driver's function __assertfail", 5),
+    "two barriers": ("never_met", (np.zeros(96, np.uint32),), 96, "deadlock.*barrier of the block", None),
+    "two counts of threads": ("disagree", (np.zeros(96, np.uint32),), 96, "disagree about barrier 1", None),
+    "one that waits and one that counts": (
+        "shared_barrier_kinds", (np.zeros(64, np.uint32),) * 2, 64, "disagree about barrier 0", None,
+    ),
+}  # fmt: skip
 
 
-def test_a_trap_and_an_assertion() -> None:
-    """Both end a launch."""
-    assert "a trap" in str(fault("trap", 0))
-    assert str(fault("asserts", 0)).startswith(
-        "an assertion failed, a call of the driver's function __assertfail"
-    )
-    run(PROGRAMS, "trap", 0, block=(5, 1, 1))
-    run(PROGRAMS, "asserts", 0, block=(5, 1, 1))
+@pytest.mark.parametrize(("name", "given", "threads", "said", "instead"), FAULTS.values(), ids=FAULTS)
+def test_what_no_kernel_may_do(
+    name: str, given: tuple[Any, ...], threads: int, said: str, instead: tuple[Any, ...] | int | None
+) -> None:
+    """It is told with its place; just short of it a kernel runs."""
+    own: list[Any] = [one if isinstance(one, int) else one.copy() for one in given]
+    error = fault(name, *own, block=threads)
 
-
-def test_barriers_that_nobody_can_pass() -> None:
-    """Warps that wait at different barriers, or for different numbers of threads."""
-    found = np.zeros(96, np.uint32)
-
-    error = fault("never_met", found, block=(96, 1, 1))
     assert error.kind == "fault"
-    assert "deadlock" in str(error)
-    assert "barrier of the block" in str(error)
-    assert "disagree about barrier 1" in str(fault("disagree", found, block=(96, 1, 1)))
-
-
-def test_a_barrier_that_waits_and_one_that_counts_are_not_one() -> None:
-    """A barrier's state has its kind."""
-    found = np.zeros(64, np.uint32)
-
-    assert "disagree about barrier 0" in str(fault("shared_barrier_kinds", found, found, block=(64, 1, 1)))
+    end = 0 if isinstance(own[0], int) else own[0].ctypes.data + own[0].nbytes
+    assert re.search(said.format(end=end), str(error), re.DOTALL)
+    own = [one if isinstance(one, int) else one.copy() for one in given]
+    if isinstance(instead, int):
+        run(PROGRAMS, name, *own, block=instead)
+    elif instead:
+        run(PROGRAMS, name, *own[:-1], *instead)
+        assert name != "misaligned" or own[1][0] == own[0][1]
 
 
 def test_an_instruction_that_is_unknown(architecture: int) -> None:

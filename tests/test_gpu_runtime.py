@@ -16,7 +16,7 @@ from detmatrix.scanner.gpu.build import SharedLibrary, built
 from detmatrix.scanner.gpu.device import device
 from detmatrix.scanner.gpu.process import GpuProcess, StandIns
 from detmatrix.scanner.gpu.standins import sources
-from detmatrix.scanner.processes.process import WorkerProcess
+from detmatrix.scanner.processes.process import WorkerSupervisor
 
 # What nvcc makes of a kernel, a variable and a launch, without nvcc; and calls of what is not simulated.
 CALLER = """
@@ -390,6 +390,4 @@ def test_a_worker_without_its_interpreter(tmp_path: Path, monkeypatch: pytest.Mo
     worker.chmod(0o700)
     told = r"the simulated GPU ended: exit code 1; last printed: no table"
     with pytest.raises(UntrustedScanError, match=told):
-        WorkerProcess(
-            str(worker), "off", tmp_path, (), device="cuda", simulation=StandIns(device(80), tmp_path)
-        )
+        WorkerSupervisor(str(worker), tmp_path, (), "cuda", (), StandIns(device(80), tmp_path)).start("off")

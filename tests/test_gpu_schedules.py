@@ -30,7 +30,7 @@ def memory_after(name: str, of: dict[str, int], grid: int, block: int, resident:
     given, found = np.resize(TERMS, 256), np.zeros(256, np.uint32)
     if name.startswith("order_of"):
         given = np.zeros(1, np.float32)
-    run(PROGRAMS, name, given, found, grid=(grid, 1, 1), block=(block, 1, 1), orders=of, resident=resident)
+    run(PROGRAMS, name, given, found, grid=grid, block=block, orders=of, resident=resident)
     return found.tobytes()
 
 
@@ -130,7 +130,7 @@ def test_more_blocks_than_65536_threads() -> None:
     """Each knows its own number, far beyond the first ones."""
     found = np.zeros(70000 * 2, np.uint32)
 
-    run(PROGRAMS, "everybody", found, grid=(70000, 1, 1), block=(2, 1, 1), resident=216)
+    run(PROGRAMS, "everybody", found, grid=70000, block=2, resident=216)
 
     assert (found == np.repeat(np.arange(70000), 2)).all()
 
@@ -143,7 +143,7 @@ def test_no_more_blocks_are_resident_than_the_device_holds(limit: int, name: str
     for number in range(6):
         counts = np.zeros(2, np.uint32)
         of: dict[str, Any] = {"orders": orders(name, number), "resident": limit}
-        run(PROGRAMS, "residents", counts, np.zeros(1, np.uint32), grid=(30, 1, 1), **of)
+        run(PROGRAMS, "residents", counts, np.zeros(1, np.uint32), grid=30, **of)
         assert counts[0] == 0
         assert counts[1] <= limit
         most = max(most, int(counts[1]))
@@ -156,9 +156,7 @@ def test_blocks_become_resident_in_the_order_of_their_numbers(number: int) -> No
 
     def came(name: str) -> list[int]:
         found, of = np.zeros(60, np.uint32), orders(name, number)
-        run(
-            PROGRAMS, "order_of_blocks", np.zeros(1, np.uint32), found, grid=(60, 1, 1), orders=of, resident=5
-        )
+        run(PROGRAMS, "order_of_blocks", np.zeros(1, np.uint32), found, grid=60, orders=of, resident=5)
         blocks: list[int] = found.tolist()
         return blocks
 
@@ -177,17 +175,17 @@ def test_kernels_that_spin_end(name: str, seed: int) -> None:
         of: dict[str, Any] = {"orders": orders(name, number, seed), "seconds": 20.0}
         for blocks in (1, 40):
             flags = np.zeros((blocks, 2), np.uint32)
-            run(PROGRAMS, "look_back", flags, grid=(blocks, 1, 1), block=(64, 1, 1), **of)
+            run(PROGRAMS, "look_back", flags, grid=blocks, block=64, **of)
             assert flags[-1].tolist() == [1, blocks * (blocks - 1) // 2]
         for kernel in ("lock", "patient_lock"):
             lock, count = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
-            run(PROGRAMS, kernel, lock, count, grid=(4, 1, 1), block=(40, 1, 1), **of)
+            run(PROGRAMS, kernel, lock, count, grid=4, block=40, **of)
             assert (lock[0], count[0]) == (0, 160)
         arrived, left = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
-        run(PROGRAMS, "grid_barrier", arrived, left, grid=(20, 1, 1), block=(64, 1, 1), **of)
+        run(PROGRAMS, "grid_barrier", arrived, left, grid=20, block=64, **of)
         assert (arrived[0], left[0]) == (20, 1280)
         woken = np.zeros(1, np.uint32)
-        run(PROGRAMS, "warp_flags", woken, block=(256, 1, 1), **of)
+        run(PROGRAMS, "warp_flags", woken, block=256, **of)
         assert woken[0] == 7
 
 
@@ -195,7 +193,7 @@ def test_who_waits_by_the_clock_ends() -> None:
     """It never comes back to its state, and gives way after its turn, which is long."""
     flag, seen = np.zeros(1, np.uint32), np.zeros(1, np.uint32)
 
-    run(PROGRAMS, "by_the_clock", flag, seen, grid=(2, 1, 1), block=(1, 1, 1), seconds=60.0)
+    run(PROGRAMS, "by_the_clock", flag, seen, grid=2, block=1, seconds=60.0)
 
     assert seen[0] == 7
 
@@ -204,9 +202,7 @@ def test_who_spins_costs_little() -> None:
     """A warp that waits is seen to wait, and does not use up its turn: reverse order is the worst for a look-back."""
     flags = np.zeros((400, 2), np.uint32)
 
-    result: Any = run(
-        PROGRAMS, "look_back", flags, grid=(400, 1, 1), block=(32, 1, 1), orders=orders("resident-blocks", 0)
-    )
+    result: Any = run(PROGRAMS, "look_back", flags, grid=400, block=32, orders=orders("resident-blocks", 0))
 
     assert flags[-1, 1] == 400 * 399 // 2
     assert result.steps < 2_000_000
@@ -222,11 +218,7 @@ def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
     found = []
     for moved in (0, 1):
         given = np.zeros((len(cases), THREADS), np.uint64)
-        options: dict[str, Any] = {
-            "grid": (THREADS // BLOCK, 1, 1),
-            "block": (BLOCK, 1, 1),
-            "orders": {"moved": moved},
-        }
+        options: dict[str, Any] = {"grid": THREADS // BLOCK, "block": BLOCK, "orders": {"moved": moved}}
         assert run(cubin, f"k{number}", taken, given, **options).approximates
         found.append(dict(zip((case.ptx for case in cases), given, strict=True)))
 
@@ -244,7 +236,7 @@ def test_packed_bfloat16(architecture: int) -> None:
     given = np.random.default_rng(46).integers(0, 1 << 32, (256, 2), np.uint64).astype(np.uint32)
     found, below = np.zeros((256, 4), np.uint32), np.zeros(256, np.uint32)
 
-    run(programs, "bfloats", given, below, found, block=(256, 1, 1))
+    run(programs, "bfloats", given, below, found, block=256)
 
     given_pairs = (decoded(given[:, place], "bf16x2") for place in (0, 1))
     for both, bits, less in zip(zip(*given_pairs, strict=True), found.tolist(), below.tolist(), strict=True):
@@ -264,15 +256,15 @@ def test_256_bits_and_the_least_of_three() -> None:
     given[:] = np.random.default_rng(46).normal(size=(64, 8))
     given[3, 1], given[4, :3], given[5, 4] = np.nan, np.nan, np.nan
 
-    run(programs, "wide", given, found, 0, block=(64, 1, 1))
+    run(programs, "wide", given, found, 0, block=64)
 
     assert np.array_equal(found[:, 0], np.fmin.reduce(given[:, :3], axis=1), equal_nan=True)
     assert np.array_equal(found[:, 1], np.maximum.reduce(given[:, 3:6], axis=1), equal_nan=True)
     assert np.array_equal(found[:, 2:], given[:, 2:], equal_nan=True)
     with pytest.raises(LaunchError, match=r"32 bytes at global address .* are not aligned"):
-        run(programs, "wide", given.reshape(-1)[4:], found, 0, block=(1, 1, 1))
+        run(programs, "wide", given.reshape(-1)[4:], found, 0, block=1)
     with pytest.raises(LaunchError, match=r"32 bytes at .* are no memory of the device"):
-        run(programs, "wide", given.reshape(-1)[:4], found, 0, block=(1, 1, 1))
+        run(programs, "wide", given.reshape(-1)[:4], found, 0, block=1)
 
 
 @pytest.mark.parametrize("architecture", NEWER)
@@ -286,7 +278,7 @@ def test_atomic_additions_of_vectors(architecture: int) -> None:
     for order, of in ((0, given), (1, given[::-1])):
         floats, packed = np.zeros(14, np.float32), np.zeros(12, np.float16)
 
-        run(programs, "vectors", given, floats, packed, block=(8, 1, 1), orders={"lanes": order})
+        run(programs, "vectors", given, floats, packed, block=8, orders={"lanes": order})
 
         sums = reduce(np.add, of, np.zeros(4, np.float32))
         assert floats.tolist() == [*sums, *sums[:2], 0, 0, *sums, *sums[:2]]
@@ -307,7 +299,7 @@ def test_atomic_additions_of_bfloat16(architecture: int) -> None:
     for start, given in zip(first[:999].reshape(-1, 9), second.reshape(-1, 2, 4), strict=False):
         left, before = start.copy(), np.zeros((2, 2), np.uint32)
 
-        run(programs, "bfloat_sums", given, left, before, block=(2, 1, 1))
+        run(programs, "bfloat_sums", given, left, before, block=2)
 
         found: list[list[int]] = [start.tolist()]
         for one in given.tolist():
@@ -327,7 +319,7 @@ def test_additions_of_what_shared_memory_holds(architecture: int) -> None:
     for order, of in ((0, given), (1, given[::-1])):
         added, copied = start.copy(), np.zeros((3, 128), np.float32)
 
-        how: dict[str, Any] = {"grid": (3, 1, 1), "block": (128, 1, 1), "orders": {"blocks": order}}
+        how: dict[str, Any] = {"grid": 3, "block": 128, "orders": {"blocks": order}}
         result = run(programs, "bulk", given, added, copied, log=True, **how)
 
         assert (copied == given).all()
@@ -338,6 +330,6 @@ def test_additions_of_what_shared_memory_holds(architecture: int) -> None:
 
     by_warp = given.reshape(-1, 32)[:4]
     added, copied = start[:32].copy(), np.zeros((4, 32), np.float32)
-    run(programs, "bulk_of_warps", by_warp, added, copied, block=(128, 1, 1))
+    run(programs, "bulk_of_warps", by_warp, added, copied, block=128)
     assert (copied == by_warp).all()
     assert (added == reduce(np.add, by_warp, start[:32])).all()

@@ -21,15 +21,8 @@ from detmatrix.scanner.accelerators import SIMULATED
 from detmatrix.scanner.cases.rows import control_rows
 from detmatrix.scanner.cases.settings import asked_for
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations.records import (
-    Conflicts,
-    CpuComparison,
-    Group,
-    Header,
-    Observation,
-    Schedule,
-    Simulation,
-)
+from detmatrix.scanner.observations import records
+from detmatrix.scanner.observations.records import CpuComparison, Observation, Schedule, Simulation
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.perturbations import OFFERED, shares
@@ -48,13 +41,8 @@ from tests.runs import ENVIRONMENT, ran, row
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
 
 CONFLICTS: dict[str, Any] = {
-    "pairs": [0, 0, 0],
-    "commuting": 0,
-    "tame": 0,
-    "doubts": [],
-    "told": [],
-    "inexact": False,
-}
+    "pairs": [0, 0, 0], "commuting": 0, "tame": 0, "doubts": [], "told": [], "inexact": False,
+}  # fmt: skip
 TOLD: dict[str, Any] = {
     "launch": 0, "kernel": "k", "address": 64, "scope": "warps", "kinds": ["float add", "float add"], "blocks": [0, 0],
     "threads": [1, 33], "lines": [7, 7], "steps": [9, 9], "values": [1, 2], "old": 3, "shows": True,
@@ -107,7 +95,7 @@ class Gpu:
 
 
 ASKED = asked_for(simulate="sm_80", workers=1)
-HEADER = Header(format=7, tool="", started="", settings=ASKED, environment=ENVIRONMENT, planned=())
+HEADER = records.Header(format=7, tool="", started="", settings=ASKED, environment=ENVIRONMENT, planned=())
 AGREES, DISAGREES = CpuComparison(agrees=True), CpuComparison(agrees=False, output="output", elements=1, of=2)
 
 
@@ -394,27 +382,20 @@ def test_inputs_are_drawn_as_for_the_cpu() -> None:
     assert t.device == "meta"
 
 
+ASIDE = ("--no-cost", "--no-overloads")
 AS_SIMULATED = "torch.nn.functional.interpolate:bilinear:backward:float32"
 
 
 def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command, tmp_path: Path) -> None:
     """Its bits can then be held against a simulation's; a script of the row draws the same inputs."""
     path = tmp_path / "run.jsonl"
-    options = (
-        "--device",
-        "cpu",
-        "--perturb",
-        "quiet",
-        "--runs",
-        "2",
-        "--processes",
-        "1",
-        "--no-cost",
-        "--no-overloads",
-    )
+    options = ("--device", "cpu", "--perturb", "quiet", "--runs", "2", "--processes", "1")
     digests = {}
     for asked in (("--as-simulated",), ()):
-        assert detmatrix("scan", *options, *asked, "--force", "-o", str(path), AS_SIMULATED).returncode == 0
+        assert (
+            detmatrix("scan", *options, *ASIDE, *asked, "--force", "-o", str(path), AS_SIMULATED).returncode
+            == 0
+        )
         seen = read_run(path)
         digests[asked] = {one.inputs_digest for one in seen.observations}
         if asked:
@@ -533,9 +514,11 @@ def test_controls(
     witness = Simulation(
         schedule=Schedule(name=schedule, number=0, seed=0) if schedule else None,
         cpu=cpu,
-        conflicts=Conflicts(pairs=(pairs, 0, 0)),
+        conflicts=records.Conflicts(pairs=(pairs, 0, 0)),
     )
-    groups = tuple(Group(perturbation=it, executions=n, differing=0) for it, n in split(runs).items() if n)
+    groups = tuple(
+        records.Group(perturbation=it, executions=n, differing=0) for it, n in split(runs).items() if n
+    )
     (one,) = ran(planned, mode, {"a": 8})
 
     (check,) = check_controls(
@@ -615,7 +598,7 @@ def test_recall_tells_how_many_schedules_it_takes() -> None:
     def differing(name: Any, number: int, pairs: tuple[int, int, int]) -> MatrixRow:
         found = simulated_row(AGREES, AGREES)
         known = Simulation(
-            schedule=Schedule(name=name, number=number, seed=0), conflicts=Conflicts(pairs=pairs)
+            schedule=Schedule(name=name, number=number, seed=0), conflicts=records.Conflicts(pairs=pairs)
         )
         off = replace(found.off, verdict="nondeterministic", simulated=known)
         return replace(found, cells=found.cells | {"off": off})

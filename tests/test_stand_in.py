@@ -13,7 +13,7 @@ from detmatrix.opspecs.controls import SPECS as CONTROLS
 from detmatrix.opspecs.model import Planned
 from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.observations.records import Mode
-from detmatrix.scanner.processes.process import ImportSandbox, WorkerProcess
+from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor
 from tests.quick import SPECS
 from tests.stand_in import StandIn
 
@@ -49,7 +49,7 @@ def _place(one: Planned) -> dict[str, Any]:
 def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
     """Return what a worker says of its torch, and each request with the reply."""
     with ImportSandbox() as sandbox:
-        worker = WorkerProcess(python, mode, sandbox.path, (str(FILE),), device="cpu")
+        worker = WorkerSupervisor(python, sandbox.path, (str(FILE),), "cpu").start(mode)
         try:
             # The flag is another one where rows are timed and looked into.
             asked = [one for one in _requests() if mode == "on" or one["do"] in {"sentinel", "observe"}]

@@ -15,7 +15,7 @@ import pytest
 from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.processes.process import WorkerProcess
+from detmatrix.scanner.processes.process import WorkerSupervisor
 from tests.commands import Command, command_in, scanned_in
 from tests.stand_in import StandIn, left
 
@@ -165,7 +165,7 @@ def test_a_worker_whose_folder_is_gone_is_not_started(tmp_path: Path, mode: Mode
     with pytest.raises(
         UntrustedScanError, match=r"no worker could be started \(No such file or directory\)$"
     ):
-        WorkerProcess(str(StandIn(tmp_path).python), mode, tmp_path / "gone", (), device="cpu")
+        WorkerSupervisor(str(StandIn(tmp_path).python), tmp_path / "gone", (), "cpu").start(mode)
 
 
 STARTS: list[tuple[object, str]] = [

@@ -301,18 +301,6 @@ def _map(descriptor: int, size: int) -> None:
         sys.exit(f"the memory of the device cannot be mapped ({os.strerror(ctypes.get_errno())})")
 
 
-def _received(connection: socket.socket, size: int) -> bytearray | None:
-    """Return so many bytes; ``None`` where the worker has ended."""
-    data, at = bytearray(size), 0
-    view = memoryview(data)
-    while at < size:
-        count = connection.recv_into(view[at:])
-        if not count:
-            return None
-        at += count
-    return data
-
-
 def main() -> None:
     """Answer until the worker is gone."""
     parser = argparse.ArgumentParser(prog="python -m detmatrix.scanner.gpu", allow_abbrev=False)
@@ -324,11 +312,10 @@ def main() -> None:
     on = device(int(options.arch.removeprefix("sm_")), options.multiprocessors)
     _map(options.memory, on.memory)
     interpreter = SassInterpreter(on)
-    with socket.socket(fileno=options.socket) as connection:
-        while (head := _received(connection, 8)) is not None:
+    with socket.socket(fileno=options.socket) as connection, connection.makefile("rb") as requests:
+        while len(head := requests.read(8)) == 8:  # noqa: PLR2004
             kind, length = struct.unpack("<2I", head)
-            payload = _received(connection, length)
-            if payload is None:
+            if len(payload := requests.read(length)) < length:
                 break
             status, content = interpreter.answer(kind, memoryview(payload))
             connection.sendall(struct.pack("<2I", status, len(content)) + content)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -83,13 +83,8 @@ def built(purpose: str, files: Mapping[str, str], libraries: Sequence[SharedLibr
     place = root / f"{purpose}-{key[:24]}"
     if _whole(place, key):
         return place
-    try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _writing(root):
         scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=root))
-    except OSError as error:
-        raise UsageError(
-            f"{root}: cannot be written ({error.strerror}); name another folder in XDG_CACHE_HOME"
-        ) from error
     try:
         made = scratch / "made"
         _build(made, command, files, libraries)
@@ -124,13 +119,20 @@ def cache_folder(name: str) -> Path:
         UsageError: It cannot be written.
     """
     place = _cache_root() / name
+    with _writing(place):
+        return place
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Make a folder if there is none, and refuse what keeps it or what the block makes in it from being written."""
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise UsageError(
-            f"{place}: cannot be written ({error.strerror}); name another folder in XDG_CACHE_HOME"
+            f"{folder}: cannot be written ({error.strerror}); name another folder in XDG_CACHE_HOME"
         ) from error
-    return place
 
 
 def _cache_root() -> Path:

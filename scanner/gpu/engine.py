@@ -27,7 +27,6 @@ _UNWRITTEN = 0x7FFA7FFA
 # Pairs of accesses in conflict that are kept of each scope and sort, to be tried alone.
 MOST_PAIRS = 8
 _FOLDER = Path(__file__).with_name("engine")
-_BANKS = 16
 _SHARED_WINDOW, _LOCAL_WINDOW = 1 << 56, 1 << 57
 KINDS = ("ran", "fault", "unknown", "timeout")
 _MOST_BLOCKS = 1 << 31
@@ -38,7 +37,6 @@ _CALL, _ASSERTION = "a call of the driver's function ", "__assertfail"
 _FLAGS = ("-O3", "-fno-strict-aliasing", "-frounding-math", "-fno-trapping-math", "-fno-math-errno")
 _WIDE = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}
 _LEVELS = {"v4": {*_WIDE, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}, "v3": _WIDE}
-_PAIR = ctypes.c_uint32 * 2
 _LANES = 32
 # Conflicts of a launch that are told one by one, a third of each scope.
 _SAMPLES = 384
@@ -48,78 +46,27 @@ _APPROXIMATES = 8
 DOUBTS = ("reads a clock", "copies asynchronously", "its log was full")
 
 
-class _Schedule(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_uint32) for name in ("blocks", "warps", "lanes", "paths", "any_dispatch", "registers")),
-        ("seed", ctypes.c_uint64),
-        ("moved", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
-    )  # fmt: skip
+def _records(header: str) -> dict[str, Any]:
+    """Return what both sides fill in: the structures without a tag that a header declares, by name."""
+    types: dict[str, Any] = {
+        **{f"uint{bits}_t": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
+        "double": ctypes.c_double,
+        "char": ctypes.c_char,
+    }
+    text = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    counts = {"SCOPES": len(SCOPES)} | {name: int(it) for name, it in re.findall(r"(\w+) = (\d+)", text)}
+    for body, name in re.findall(r"typedef struct \{([^}]*)\} (\w+);", text):
+        fields = []
+        for of, declared in re.findall(r"(?:const )?(\w+) ([^;]+);", body):
+            for pointer, field, count in re.findall(r"(\*?)(\w+)(?:\[(\w+)\])?", declared):
+                one = ctypes.c_void_p if pointer else types[of]
+                length = counts.get(count) or int(count or 1)
+                fields.append((field, one * length if count else one))
+        types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    return types
 
 
-class _Conflict(ctypes.Structure):
-    _fields_ = (
-        ("address", ctypes.c_uint64),
-        ("scope", ctypes.c_uint32),
-        ("shows", ctypes.c_uint32),
-        *((name, ctypes.c_uint32 * 2) for name in ("kind", "block", "thread", "line")),
-        *((name, ctypes.c_uint64 * 2) for name in ("step", "value")),
-        ("old", ctypes.c_uint64),
-    )
-
-
-class _Swap(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_uint32) for name in ("asked", "scope")),
-        *((name, ctypes.c_uint32 * 2) for name in ("block", "thread")),
-        ("step", ctypes.c_uint64 * 2),
-        *((name, ctypes.c_uint32) for name in ("done", "unused")),
-    )
-
-
-class _Mark(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_uint32) for name in ("block", "thread", "line", "unused")),
-        *((name, ctypes.c_uint64) for name in ("step", "turn", "value", "old")),
-    )
-
-
-class _Launch(ctypes.Structure):
-    _fields_ = (
-        ("program", ctypes.c_char_p),
-        ("instructions", ctypes.c_uint64),
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        *((name, ctypes.c_uint32) for name in ("registers", "shared", "local", "resident")),
-        ("bank", ctypes.c_void_p * _BANKS),
-        ("bank_size", ctypes.c_uint64 * _BANKS),
-        ("ranges", ctypes.c_void_p),
-        ("range_count", ctypes.c_uint64),
-        ("external", ctypes.c_void_p),
-        ("external_count", ctypes.c_uint64),
-        ("schedule", _Schedule),
-        ("deadline", ctypes.c_double),
-        ("shared_window", ctypes.c_uint64),
-        ("local_window", ctypes.c_uint64),
-        ("sample", ctypes.c_void_p),
-        ("samples", ctypes.c_uint32),
-        ("log", ctypes.c_uint32),
-        ("swap", _Swap),
-        ("mark", ctypes.c_void_p),
-        ("marks", ctypes.c_uint64),
-        ("pairs", ctypes.c_uint64 * 3),
-        ("commuting", ctypes.c_uint64),
-        ("tame", ctypes.c_uint64),
-        ("sampled", ctypes.c_uint32),
-        ("architecture", ctypes.c_uint32),
-        ("steps", ctypes.c_uint64),
-        ("work", ctypes.c_uint64),
-        ("status", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("line", ctypes.c_uint32),
-        ("unused_too", ctypes.c_uint32),
-        ("text", ctypes.c_char * 512),
-    )
+_RECORDS = _records((_FOLDER / "engine.h").read_text(encoding="utf-8"))
 
 
 class Orders(NamedTuple):
@@ -234,7 +181,7 @@ def compiled() -> ctypes.CDLL:
     library = ctypes.CDLL(str(place / "engine.so"))
     library.sizes.restype = ctypes.c_uint64
     library.run.restype = None
-    if library.sizes() != sass.SIZE << 32 | ctypes.sizeof(_Launch):
+    if library.sizes() != sass.SIZE << 32 | ctypes.sizeof(_RECORDS["Launch"]):
         raise AssertionError("the engine and its caller disagree about their records")
     return library
 
@@ -255,27 +202,18 @@ def launch(
     watch: Sequence[Conflict] = (),
     seconds: float = 60.0,
 ) -> Result:
-    """Execute a kernel on memory of this process.
+    """Execute a kernel, by its instructions as ``sass.instructions`` returns them, on memory of this process.
 
-    Args:
-        kernel: The kernel.
-        program: Its instructions, as ``sass.instructions`` returns them.
-        grid: Blocks in each of three dimensions.
-        block: Threads of a block in each of three dimensions.
-        parameters: Their bytes, from the first parameter on.
-        dynamic_shared: Bytes of shared memory beside those that the kernel declares.
-        resident: Blocks that the device holds at once.
-        ranges: Memory of the device that exists: pairs of first address and the one behind, 64 bits each, ascending.
-        orders: Of blocks, warps and lanes.
-        log: Look for accesses that nothing orders; it takes half as long again, and where threads do little else two to six times as long.
-        swap: Two of them, which happen in the other order: the first is held up until the second has been made.
-        watch: Pairs of them of which it is told in which order they come; without any, the pair that is swapped.
-        seconds: That it may take.
+    *parameters* are bytes from the first parameter on, *dynamic_shared* bytes of shared memory beside those that the kernel declares,
+    *resident* the blocks that the device holds at once. Of its memory exist *ranges*: pairs of first address and the one behind, 64 bits
+    each, ascending. To *log* is to look for accesses that nothing orders; it takes half as long again, and where threads do little else
+    two to six times as long. Two of them happen in the other order in a *swap*: the first is held up until the second has been made. Of
+    the pairs to *watch* it is told in which order they come; without any, of the pair that is swapped.
 
     Raises:
         LaunchError: It did what no kernel may, has an instruction that is unknown, or took too long.
     """
-    call = _Launch(program=program, instructions=len(program) // sass.SIZE)
+    call = _RECORDS["Launch"](program=_address(program), instructions=len(program) // sass.SIZE)
     call.grid[:], call.block[:] = grid, block
     if (
         not 0 < grid[0] * grid[1] * grid[2] < _MOST_BLOCKS
@@ -291,20 +229,20 @@ def launch(
     call.ranges, call.range_count = _address(ranges), len(ranges) // 16
     external = struct.pack(f"<{len(kernel.externals)}Q", *kernel.externals)
     call.external, call.external_count = _address(external), len(kernel.externals)
-    call.schedule = _Schedule(*orders)
+    call.schedule = _RECORDS["Schedule"](*orders)
     call.deadline = time.monotonic() + seconds
     call.architecture = kernel.architecture
     call.shared_window, call.local_window = _SHARED_WINDOW, _LOCAL_WINDOW
-    sample = (_Conflict * (_SAMPLES if log else 0))()
+    sample = (_RECORDS["Conflict"] * (_SAMPLES if log else 0))()
     if swap is not None:
-        pairs = (_PAIR(*swap.blocks), _PAIR(*swap.threads), (ctypes.c_uint64 * 2)(*swap.steps))
-        call.swap = _Swap(1, SCOPES.index(swap.scope), *pairs)
+        call.swap.asked, call.swap.scope = 1, SCOPES.index(swap.scope)
+        call.swap.block[:], call.swap.thread[:], call.swap.step[:] = swap.blocks, swap.threads, swap.steps
     call.sample, call.samples, call.log = ctypes.cast(sample, ctypes.c_void_p), len(sample), log
     watch = watch or ([swap] if swap else [])
     accesses = sorted(_place(one, k) for one in watch for k in (0, 1))
     places = {it: number for number, it in enumerate(dict.fromkeys(accesses))}
-    marks = (_Mark * len(places))(
-        *(_Mark(block, thread, line, 0, step) for block, _, step, thread, line in places)
+    marks = (_RECORDS["Mark"] * len(places))(
+        *((block, thread, line, 0, step) for block, _, step, thread, line in places)
     )
     call.mark, call.marks = ctypes.cast(marks, ctypes.c_void_p), len(marks)
     compiled().run(ctypes.byref(call))
@@ -334,7 +272,7 @@ def _place(one: Conflict, k: int) -> tuple[int, int, int, int, int]:
     return one.blocks[k], one.threads[k] // _LANES, one.steps[k], one.threads[k], one.lines[k]
 
 
-def _came(one: Conflict, marks: list[_Mark]) -> tuple[bool, bool]:
+def _came(one: Conflict, marks: list[Any]) -> tuple[bool, bool]:
     first, second = marks
     swapped = 0 < second.turn < first.turn
     finds = "read" in one.kinds or "write" in one.kinds or second.old == one.old
@@ -342,17 +280,11 @@ def _came(one: Conflict, marks: list[_Mark]) -> tuple[bool, bool]:
 
 
 def _told(one: Any) -> Conflict:
+    kinds = (_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]])
+    blocks, threads, lines, steps, values = map(tuple, (one.block, one.thread, one.line, one.step, one.value))
+    shows = bool(one.shows)
     return Conflict(
-        address=one.address,
-        scope=SCOPES[one.scope],
-        kinds=(_ACCESSES[one.kind[0]], _ACCESSES[one.kind[1]]),
-        blocks=tuple(one.block),
-        threads=tuple(one.thread),
-        lines=tuple(one.line),
-        steps=tuple(one.step),
-        values=tuple(one.value),
-        old=one.old,
-        shows=bool(one.shows),
+        one.address, SCOPES[one.scope], kinds, blocks, threads, lines, steps, values, one.old, shows
     )
 
 

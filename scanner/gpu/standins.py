@@ -132,8 +132,16 @@ def _wanted(folder: Path) -> tuple[dict[str, set[str]], dict[str, str]]:
     unversioned: set[str] = set()
     for path in sorted(folder.glob("*.so*")):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if data[: len(MAGIC)] == MAGIC:
-                unversioned |= _add_wanted(data, wanted, versions)
+            if data[: len(MAGIC)] != MAGIC:
+                continue
+            for name in filter(_NVIDIA.match, _needed(data)):
+                wanted[name] = wanted[name]  # perhaps it wants no function of it
+            for symbol, version, library in _undefined(data):
+                if _NVIDIA.match(library):
+                    wanted[library].add(symbol)
+                    versions[library] = version
+                elif not library:
+                    unversioned.add(symbol)
     if _RUNTIME not in wanted:
         raise UsageError(
             f"{folder}: is no build of torch for CUDA 13, the only one whose GPU can be simulated"
@@ -149,21 +157,6 @@ def _wanted(folder: Path) -> tuple[dict[str, set[str]], dict[str, str]]:
         if name or _DRIVER.match(symbol):
             wanted[name or "libcuda.so.1"].add(symbol)
     return wanted, versions
-
-
-def _add_wanted(data: mmap.mmap, wanted: dict[str, set[str]], versions: dict[str, str]) -> set[str]:
-    """Add what one ELF file wants of NVIDIA's libraries, and return the symbols that name no library."""
-    unversioned = set()
-    for name in _needed(data):
-        if _NVIDIA.match(name):
-            wanted[name] = wanted[name]
-    for symbol, version, library in _undefined(data):
-        if _NVIDIA.match(library):
-            wanted[library].add(symbol)
-            versions[library] = version
-        elif not library:
-            unversioned.add(symbol)
-    return unversioned
 
 
 def _of_type(known: list[Section], kind: int) -> Section | None:

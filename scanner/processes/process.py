@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -109,19 +110,9 @@ class _Hello(msgspec.Struct):
 class WorkerProcess:
     """One worker process."""
 
-    def __init__(
-        self,
-        python: str,
-        mode: Mode,
-        sandbox: Path,
-        spec_files: tuple[str, ...],
-        *,
-        device: str,
-        perturb: Sequence[str] = (),
-        simulation: StandIns | None = None,
-        as_simulated: bool = False,
-    ) -> None:
+    def __init__(self, of: WorkerSupervisor, mode: Mode) -> None:
         """Start it in a mode and wait for its hello; all else is as its supervisor has it."""
+        python, sandbox, simulation = of.python, of.sandbox, of.simulation
         _refuse_missing(python)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         # Removed with the worker: the next one of a mode that compiles does so anew.
@@ -131,9 +122,9 @@ class WorkerProcess:
         alive, self._alive = os.pipe()
         command = [sys.executable, "-ISB", str(_GUARDIAN), python, "-m", "detmatrix.scanner.worker"]
         command += ["--mode", mode, "--requests", str(requests), "--replies", str(replies)]
-        for path in spec_files:
+        for path in of.spec_files:
             command += ["--specs", path]
-        command += ["--as-simulated"] * as_simulated
+        command += ["--as-simulated"] * of.as_simulated
         descriptors = [requests, replies]
         self._gpu = None
         caches = {}
@@ -149,7 +140,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, device, perturb) | packages_for(python) | caches,
+                env=worker_environment(mode, of.device, of.perturb) | packages_for(python) | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -338,45 +329,34 @@ def _refuse_old(python: str) -> None:
 _Kind = TypeVar("_Kind")
 
 
+@dataclass(eq=False)
 class WorkerSupervisor:
-    """Starts a worker when one is needed, and replaces it when it ended or may no longer be believed."""
+    """Starts a worker when one is needed, and replaces it when it ended or may no longer be believed; at first none is started."""
 
-    def __init__(
-        self,
-        python: str,
-        sandbox: Path,
-        spec_files: tuple[str, ...],
-        device: str,
-        perturb: Sequence[str] = (),
-        simulation: StandIns | None = None,
-        *,
-        as_simulated: bool = False,
-    ) -> None:
-        """Nothing is started yet; the device is as asked for, then as resolved."""
-        # A worker lives in another folder.
-        self._python = os.path.abspath(python) if os.sep in python else python  # noqa: PTH100 - links stay
-        self._sandbox = sandbox
-        self._spec_files = tuple(map(resolved, spec_files))
-        self.device = device
-        self._options: dict[str, Any] = {
-            "perturb": perturb,
-            "simulation": simulation,
-            "as_simulated": as_simulated,
-        }
-        self._worker: WorkerProcess | None = None
-        self._mode: Mode | None = None
-        self._used = False
-        self.started = 0  # workers so far; tells one from the next
+    python: str
+    sandbox: Path
+    spec_files: tuple[str, ...]
+    device: str  # as asked for, then as resolved
+    perturb: Sequence[str] = ()
+    simulation: StandIns | None = None
+    as_simulated: bool = field(default=False, kw_only=True)
+    started: int = field(default=0, init=False)  # workers so far; tells one from the next
+    _worker: WorkerProcess | None = field(default=None, init=False)
+    _mode: Mode | None = field(default=None, init=False)
+    _used: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Let a worker find what is named: it lives in another folder."""
+        self.python = os.path.abspath(self.python) if os.sep in self.python else self.python  # noqa: PTH100 - links stay
+        self.spec_files = tuple(map(resolved, self.spec_files))
 
     def another(self) -> WorkerSupervisor:
-        """Return a supervisor like this one, with workers of its own; none is started yet."""
-        where = (self._python, self._sandbox, self._spec_files)
-        return WorkerSupervisor(*where, self.device, **self._options)
+        """Return a supervisor like this one, with workers of its own."""
+        return replace(self)
 
     def start(self, mode: Mode) -> WorkerProcess:
         """Start a worker."""
-        where = (self._python, mode, self._sandbox, self._spec_files)
-        self._worker = WorkerProcess(*where, device=self.device, **self._options)
+        self._worker = WorkerProcess(self, mode)
         self._mode = mode
         self._used = False
         self.started += 1
@@ -387,7 +367,7 @@ class WorkerSupervisor:
         try:
             return self.start(mode)
         except UntrustedScanError as error:
-            if self._python == sys.executable:
+            if self.python == sys.executable:
                 raise
             raise UsageError(f"--python {error}") from error
 

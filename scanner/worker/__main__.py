@@ -87,7 +87,7 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     for switch in mode.cudnn:
         setattr(torch.backends.cudnn, switch, True)
     if mode.compiles:
-        from detmatrix.scanner.worker.executions import failure  # noqa: PLC0415 - needs torch
+        from detmatrix.scanner.worker.execution import failure  # noqa: PLC0415 - needs torch
 
         # The first compilation takes as long as many others, and no row shall pay for it.
         if (why := failure("cuda" if simulated.active() else "cpu")) is not None:
@@ -204,16 +204,6 @@ def _enumerate(_: Specs, request: Request) -> Request:
     return {"answer": answer}
 
 
-def _describe(specs: Specs, request: Request) -> Request:
-    """Return what a spec leaves to what its inputs are."""
-    from detmatrix.scanner.worker import accelerator  # noqa: PLC0415
-    from detmatrix.scanner.worker.execution import describe  # noqa: PLC0415
-
-    _on_device(request)
-    answer = describe(specs[request.pop("spec")], request.pop("case"), **request)
-    return {"answer": answer, "tainted": not accelerator.works(request["device"])}
-
-
 def _source(specs: Specs, request: Request) -> Request:
     """Return how the inputs of a row are made, as source that needs torch alone."""
     from detmatrix.scanner.worker.repro.inputs import InputSourceError, input_source  # noqa: PLC0415
@@ -249,7 +239,7 @@ _HANDLERS: dict[str, Handler] = {
     "kernels": _kernels,
     "entries": _entries,
     "enumerate": _enumerate,
-    "describe": _describe,
+    "describe": _row("execution", "describe"),
     "source": _source,
 }
 

@@ -197,7 +197,7 @@ def blank(judged: Sequence[Part], inputs: Sequence[Part]) -> tuple[str | None, s
 
 
 def _blank(name: str, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
-    flat = tensor.detach().contiguous().flatten()
+    flat = tensor.detach().contiguous().flatten()  # the elements, one per row
     if flat.is_complex() or flat.is_floating_point():
         # Some half and quarter types know no comparison, and every one of them is exact in float32.
         flat = flat if flat.element_size() >= 4 else flat.float()  # noqa: PLR2004
@@ -206,14 +206,8 @@ def _blank(name: str, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | Non
         if flat.is_complex():
             # Older releases of torch ask of a complex number only whether its real part is zero.
             flat = torch.view_as_real(flat)
-            return _blank_numbers(flat.flatten(0, -2), tensor, inputs)
     elif found := _ZERO_POINT.search(name):
         flat = flat.to(torch.int64) - int(found[1])
-    return _blank_numbers(flat, tensor, inputs)
-
-
-def _blank_numbers(flat: torch.Tensor, tensor: torch.Tensor, inputs: Sequence[Part]) -> str | None:
-    """Judge what is not NaN: *flat* are the elements of *tensor*, one per row."""
     if not bool(flat.any()):
         return "zeros"
     if any(_same_bytes(tensor, one) for _, one in inputs):
@@ -325,26 +319,18 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor:
 def _block_sums(numbers: torch.Tensor, level: int) -> torch.Tensor:
     """Return both sums of each block, ``(blocks, 2)`` as int64."""
     keys = _keys(level, numbers.device)
-    whole = len(numbers) // _BLOCK * _BLOCK
-    blocks = numbers[:whole].view(-1, _BLOCK)
-    last = numbers[whole:]
     if numbers.device.type == "cpu":
         # A block and its products stay in the cache of the one core that works on them.
-        sums = [
-            [torch.dot(wide, key) for key in keys] for wide in (block.to(torch.int64) for block in blocks)
-        ]
-        if len(last) or not sums:
-            wide = last.to(torch.int64)
-            sums.append([torch.dot(wide, key[: len(wide)]) for key in keys])
-        return torch.stack([one for pair in sums for one in pair]).view(-1, 2)
-    found = []
-    for some in blocks.split(_BLOCKS_AT_ONCE) if whole else ():
-        wide = some.to(torch.int64)
-        found.append(torch.stack([(wide * key).sum(1) for key in keys], 1))
-    if len(last) or not found:
-        wide = last.to(torch.int64)
-        found.append(torch.stack([(wide * key[: len(wide)]).sum() for key in keys]).view(1, 2))
-    return torch.cat(found)
+        blocks = (block.to(torch.int64) for block in numbers.split(_BLOCK))
+        return torch.stack([torch.dot(one, key) for one in blocks for key in keys[:, : len(one)]]).view(-1, 2)
+    whole = len(numbers) // _BLOCK * _BLOCK
+    parts = [*numbers[:whole].view(-1, _BLOCK).split(_BLOCKS_AT_ONCE)] if whole else []
+    if whole < len(numbers) or not whole:
+        parts.append(numbers[whole:].view(1, -1))
+    wide = (part.to(torch.int64) for part in parts)
+    return torch.cat(
+        [torch.stack([(one * key).sum(1) for key in keys[:, : one.shape[1]]], 1) for one in wide]
+    )
 
 
 @cache

@@ -72,14 +72,15 @@ class Enlargement(NamedTuple):
     provokes: str
 
 
-class Trials:
-    """Executes cases of one entry in one dtype."""
+class EntryPlanner:
+    """Plans the rows of one entry in one dtype, for which it executes cases."""
 
-    def __init__(self, entry: Entry, dtype: str, device: str, seed: int) -> None:
-        self._entry = entry
+    def __init__(self, entry: Entry, dtype: str, device: str, seed: int, answer: dict[str, Any]) -> None:
+        self._entry, self._dtype, self._answer = entry, dtype, answer
         self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
-        self._dtype = dtype
         self._instructions = 0  # that a simulated GPU executed
+        self._total = 0
+        self._traits: dict[str, str] = {}
 
     def _clock(self) -> float:
         """Return seconds of the device; of the CPU those of one thread."""
@@ -213,6 +214,73 @@ class Trials:
             seconds = self.execute(case, direction, enlargement)
         return seconds
 
+    def plan(self, most: int, *, trial: bool) -> None:
+        """Add the rows of at most so many samples to the answer; a *trial* calls the op."""
+        try:
+            samples = database.drawn(self._entry, **self._options, on="cpu" if simulated.draws() else "")
+        except Exception:  # noqa: BLE001 - the row that stands for it says what went wrong
+            samples = []
+        self._total = len(samples)
+        self._answer["samples"] += self._total
+        if not samples:
+            self._add("sample_0", "forward", "samples")
+            return
+        for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
+            case, sample = f"sample_{number}", samples[number]
+            self._tell_traits(sample)
+            self._add(case, "forward", "samples")
+            if self.differentiable and (not trial or self.runs(case, "backward")):
+                self._add(case, "backward", "samples")
+            if trial:
+                self._enlarge(number, sample)
+        if trial:
+            self._collide(samples)
+
+    def _collide(self, samples: list[Sample]) -> None:
+        """Enlarge one more sample, in which indices repeat, if there is one and that is so in none that were taken."""
+        indices = [number for number, sample in enumerate(samples) if _has_indices(sample)]
+        taken = {row["case"] for row in self._rows}
+        for number in [one for one in indices if f"enlarged_{one}" not in taken][:_SPARE]:
+            if any(COLLIDES in row["provokes"] for row in self._rows):
+                return
+            self._tell_traits(samples[number])
+            self._enlarge(number, samples[number], needs=COLLIDES)
+
+    @property
+    def _rows(self) -> list[dict[str, Any]]:
+        return [row for row in self._answer["rows"] if row["dtype"] == self._dtype]
+
+    def _tell_traits(self, sample: Sample) -> None:
+        """Note what the rows added next are instances of."""
+        self._traits = traits.traits_of(
+            self._entry.name, sample.args[sample.fixed :], sample.kwargs, self._dtype
+        )
+
+    def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
+        """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
+        kept: list[int] = []
+        for number in numbers:
+            if len(kept) < most and (not trial or self.runs(f"sample_{number}", "forward")):
+                kept.append(number)
+        return sorted(kept or numbers[:1])
+
+    def _add(
+        self, case: str, direction: str, provoked: str, enlargement: str = "", provokes: str = ""
+    ) -> None:
+        row = {"case": case, "direction": direction, "dtype": self._dtype, "provoked": provoked}
+        grown = {"enlargement": enlargement, "samples": self._total, "provokes": provokes}
+        self._answer["rows"].append(row | grown | {"traits": self._traits})
+
+    def _enlarge(self, number: int, sample: Sample, needs: str = "") -> None:
+        """Add the rows of the enlarged sample, if the op accepts it and it provokes what is needed."""
+        case = f"enlarged_{number}"
+        best = self.enlarged(case, sample, needs)
+        if best is None:
+            self._answer["refused"] += not needs
+            return
+        for direction in best.directions:
+            self._add(case, direction, "enlarged", best.recipe, best.provokes)
+
 
 def sharing(execution: Execution) -> int | None:
     """Return how many threads work in an execution where there are several; ``None`` where nobody can tell."""
@@ -324,7 +392,7 @@ def entry_rows(
     entry = database.entries(database.source_of(name) or "")[name]
     answer: dict[str, Any] = {"op": entry.path, "why": entry.why, "rows": [], "samples": 0, "refused": 0}
     for dtype in _dtypes(entry.dtypes(device), dtypes):
-        _Planner(entry, dtype, device, seed, answer).plan(samples, trial=trial)
+        EntryPlanner(entry, dtype, device, seed, answer).plan(samples, trial=trial)
     return answer
 
 
@@ -336,92 +404,6 @@ def _dtypes(declared: list[str], wanted: list[str] | None) -> list[str]:
         return declared
     order = ("float32", "float64", "bfloat16", "float16", "complex64", "int64")
     return [next((dtype for dtype in order if dtype in declared), (declared or ["float32"])[0])]
-
-
-class _Planner:
-    """Plans the rows of one entry in one dtype."""
-
-    def __init__(self, entry: Entry, dtype: str, device: str, seed: int, answer: dict[str, Any]) -> None:
-        self._entry, self._dtype, self._answer = entry, dtype, answer
-        self._options: dict[str, Any] = {"dtype": dtype, "device": device, "seed": seed}
-        self._trials = Trials(entry, dtype, device, seed)
-        self._total = 0
-        self._traits: dict[str, str] = {}
-
-    def plan(self, most: int, *, trial: bool) -> None:
-        try:
-            samples = database.drawn(self._entry, **self._options, on="cpu" if simulated.draws() else "")
-        except Exception:  # noqa: BLE001 - the row that stands for it says what went wrong
-            samples = []
-        self._total = len(samples)
-        self._answer["samples"] += self._total
-        if not samples:
-            self._add("sample_0", "forward", "samples")
-            return
-        for number in self._telling(_unlike(samples, _SPARE * most), most, trial=trial):
-            case, sample = f"sample_{number}", samples[number]
-            self._tell_traits(sample)
-            self._add(case, "forward", "samples")
-            if self._trials.differentiable and (not trial or self._trials.runs(case, "backward")):
-                self._add(case, "backward", "samples")
-            if trial:
-                self._enlarge(number, sample)
-        if trial:
-            self._collide(samples)
-
-    def _collide(self, samples: list[Sample]) -> None:
-        """Enlarge one more sample, in which indices repeat, if there is one and that is so in none that were taken."""
-        indices = [number for number, sample in enumerate(samples) if _has_indices(sample)]
-        taken = {row["case"] for row in self._rows}
-        for number in [one for one in indices if f"enlarged_{one}" not in taken][:_SPARE]:
-            if any(COLLIDES in row["provokes"] for row in self._rows):
-                return
-            self._tell_traits(samples[number])
-            self._enlarge(number, samples[number], needs=COLLIDES)
-
-    @property
-    def _rows(self) -> list[dict[str, Any]]:
-        return [row for row in self._answer["rows"] if row["dtype"] == self._dtype]
-
-    def _tell_traits(self, sample: Sample) -> None:
-        """Note what the rows added next are instances of."""
-        self._traits = traits.traits_of(
-            self._entry.name, sample.args[sample.fixed :], sample.kwargs, self._dtype
-        )
-
-    def _telling(self, numbers: list[int], most: int, *, trial: bool) -> list[int]:
-        """Return the first *most* samples that give an output with elements, or raise: there is something to compare."""
-        kept: list[int] = []
-        for number in numbers:
-            if len(kept) < most and (not trial or self._trials.runs(f"sample_{number}", "forward")):
-                kept.append(number)
-        return sorted(kept or numbers[:1])
-
-    def _add(
-        self, case: str, direction: str, provoked: str, enlargement: str = "", provokes: str = ""
-    ) -> None:
-        self._answer["rows"].append(
-            {
-                "case": case,
-                "direction": direction,
-                "dtype": self._dtype,
-                "provoked": provoked,
-                "enlargement": enlargement,
-                "samples": self._total,
-                "provokes": provokes,
-                "traits": self._traits,
-            }
-        )
-
-    def _enlarge(self, number: int, sample: Sample, needs: str = "") -> None:
-        """Add the rows of the enlarged sample, if the op accepts it and it provokes what is needed."""
-        case = f"enlarged_{number}"
-        best = self._trials.enlarged(case, sample, needs)
-        if best is None:
-            self._answer["refused"] += not needs
-            return
-        for direction in best.directions:
-            self._add(case, direction, "enlarged", best.recipe, best.provokes)
 
 
 def _unlike(samples: list[Sample], most: int) -> list[int]:

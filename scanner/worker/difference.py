@@ -7,6 +7,7 @@ look costs little time and little memory even on outputs of gigabytes. A device 
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,47 +31,46 @@ class SeverityAccumulator:
     def __init__(self, first: torch.Tensor) -> None:
         """Keep a reference to the first execution's part, as ``bits.parts`` yields it; compute nothing yet."""
         self._first = first
-        self._known: _Known | None = None
+        # Two float4 numbers share a byte, and no kernel takes them apart.
+        packed = str(first.dtype).endswith("_x2")
+        self._subtracted = (first.is_floating_point() or first.is_complex()) and not packed
         self._examined = 0
         self._largest: dict[str, Any] = {}
 
     def add(self, other: torch.Tensor) -> None:
         """Measure another execution's part, of the same dtype and shape, against the first one's."""
-        if self._known is None:
-            self._known = _Known(self._first)
         self._examined += 1
-        for name, value in self._known.measure(other).items():
+        for name, value in self._measures(other).items():
             old = self._largest.get(name)
             self._largest[name] = value if old is None else old if value is None else max(old, value)
 
     def result(self) -> dict[str, Any] | None:
         """Return the fields of ``records.Severity``; None if nothing was added."""
-        if self._known is None:
+        if not self._examined:
             return None
-        return {"examined": self._examined, "elements": self._known.elements, **self._largest}
+        return {"examined": self._examined, "elements": self._first.numel(), **self._largest}
 
+    @cached_property
+    def _blocks_of_first(self) -> list[_Components]:
+        return _blocks(_components(self._first))
 
-class _Known:
-    """The first execution's part, and what is known of it before it is compared."""
+    @cached_property
+    def _finite_and_nonzero(self) -> tuple[int, int]:
+        """How many elements of the first part are finite, and how many of these are not zero."""
+        total = nonzero = 0
+        for block in self._blocks_of_first:
+            sizes = _sizes(_wide(block))
+            finite = _finite(sizes)
+            total += _count(finite)
+            nonzero += _count(finite & (_modulus(sizes) != 0))
+        return total, nonzero
 
-    def __init__(self, first: torch.Tensor) -> None:
-        self.elements = first.numel()
-        self._components = _components(first)
-        # Two float4 numbers share a byte, and no kernel takes them apart.
-        packed = str(first.dtype).endswith("_x2")
-        self._subtracted = (first.is_floating_point() or first.is_complex()) and not packed
-        self._finite = self._nonzero = 0
-        if self._subtracted:
-            for block in _blocks(self._components):
-                sizes = _sizes(_wide(block))
-                finite = _finite(sizes)
-                self._finite += _count(finite)
-                self._nonzero += _count(finite & (_modulus(sizes) != 0))
-
-    def measure(self, other: torch.Tensor) -> dict[str, Any]:
+    def _measures(self, other: torch.Tensor) -> dict[str, Any]:
         """Return the measures of one differing part."""
-        total = _Total(finite=self._finite, nonzero=self._nonzero)
-        for first, second in zip(_blocks(self._components), _blocks(_components(other)), strict=True):
+        finite, nonzero = self._finite_and_nonzero if self._subtracted else (0, 0)
+        total = _Total(finite=finite, nonzero=nonzero)
+        elements = self._first.numel()
+        for first, second in zip(self._blocks_of_first, _blocks(_components(other)), strict=True):
             changed = _changed(first, second)
             if count := _count(changed):
                 total.differing += count
@@ -79,15 +79,15 @@ class _Known:
         counts = {"differing_elements": total.differing}
         if not self._subtracted:
             # Integers are equal exactly if their bits are.
-            return {**counts, "v_c": total.differing / self.elements}
+            return {**counts, "v_c": total.differing / elements}
         return {
             **counts,
-            "v_c": total.unequal / self.elements,
+            "v_c": total.unequal / elements,
             "v_ermv": min(total.relative / total.nonzero, _FARTHEST) if total.nonzero else None,
             "max_abs": total.max_abs if total.finite else None,
             "max_rel": total.max_rel if total.nonzero else None,
             "max_ulp": total.max_ulp if total.finite else None,
-            "not_finite": self.elements - total.finite,
+            "not_finite": elements - total.finite,
         }
 
 

@@ -221,13 +221,11 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
         new = after[name]
         if new == old:
             continue
-        if name == "functions of torch" and isinstance(old, dict) and isinstance(new, dict):
-            if patched := _patched(old, new):
-                lines.append(f"replaced {', '.join(patched)}")
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
+        if not (isinstance(old, dict) and isinstance(new, dict)):
+            lines.append(f"{name}: {old} -> {new}")
+        elif name != "functions of torch":
             names = sorted(k for k in old.keys() | new.keys() if old.get(k) != new.get(k))
             lines.append(f"{name}: {', '.join(names)}")
-        else:
-            lines.append(f"{name}: {old} -> {new}")
+        elif patched := _patched(old, new):
+            lines.append(f"replaced {', '.join(patched)}")
     return "; ".join(lines)

@@ -59,9 +59,9 @@ class LaunchOrders:
         self._draws = self._np.random.default_rng(0)
         self._set_grid_dim, self._set_grid_idx = builder.set_grid_dim, builder.set_grid_idx
         builder.set_grid_dim, builder.set_grid_idx = self._begin_grid, self._begin_program
-        builder.create_masked_store = self._store(builder.create_masked_store)
-        builder.create_atomic_rmw = self._atomic(builder.create_atomic_rmw, pointer=1)
-        builder.create_atomic_cas = self._atomic(builder.create_atomic_cas, pointer=0)
+        builder.create_masked_store = self._reordered(builder.create_masked_store, 0, atomic=False)
+        builder.create_atomic_rmw = self._reordered(builder.create_atomic_rmw, 1, atomic=True)
+        builder.create_atomic_cas = self._reordered(builder.create_atomic_cas, 0, atomic=True)
         self._converted = interpreter._implicit_cvt  # noqa: SLF001 - has no public name
         interpreter._implicit_cvt = self._argument  # noqa: SLF001
         self._device_functions()
@@ -124,22 +124,12 @@ class LaunchOrders:
             return None
         return self._np.arange(size)[::-1] if self._number == REVERSED else self._draws.permutation(size)
 
-    def _store(self, store: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(store)
-        def stored(pointers: Any, value: Any, mask: Any, *more: Any, **named: Any) -> Any:
-            lanes = self._lanes(pointers, value, mask)
-            if lanes is None:
-                return store(pointers, value, mask, *more, **named)
-            return store(*(_taken(one, lanes) for one in (pointers, value, mask)), *more, **named)
+    def _reordered(self, operation: Callable[..., Any], pointer: int, *, atomic: bool) -> Callable[..., Any]:
+        """Let lanes do an operation in the order that is asked for: it takes three tensors, beginning with the pointers."""
 
-        return stored
-
-    def _atomic(self, atomic: Callable[..., Any], pointer: int) -> Callable[..., Any]:
-        """Shuffle an atomic operation: three tensors, beginning with the pointers, and what it returns."""
-
-        @functools.wraps(atomic)
+        @functools.wraps(operation)
         def done(*given: Any, **named: Any) -> Any:
-            self._atomics += 1
+            self._atomics += atomic
             if self._atomics > _MOST_ATOMICS:
                 raise EndlessProgramError(
                     "a program waits for another one, which runs later in the interpreter"
@@ -147,11 +137,12 @@ class LaunchOrders:
             before, tensors, more = given[:pointer], given[pointer : pointer + 3], given[pointer + 3 :]
             lanes = self._lanes(*tensors)
             if lanes is None:
-                return atomic(*given, **named)
-            result = atomic(*before, *(_taken(one, lanes) for one in tensors), *more, **named)
-            data = self._np.empty_like(result.data)
-            data[lanes] = result.data
-            result.data = data.reshape(tensors[0].data.shape)
+                return operation(*given, **named)
+            result = operation(*before, *(_taken(one, lanes) for one in tensors), *more, **named)
+            if atomic:  # what was there
+                data = self._np.empty_like(result.data)
+                data[lanes] = result.data
+                result.data = data.reshape(tensors[0].data.shape)
             return result
 
         return done

@@ -29,14 +29,16 @@ from detmatrix.scanner.worker.agreement import (
 from detmatrix.scanner.worker.comparison import OutputComparison
 from detmatrix.scanner.worker.execution import (
     DRAWS,
+    EXECUTIONS,
     Execution,
     InvalidCaseError,
+    SwitchedExecution,
+    called,
     failed,
     first_line,
     on_host,
     tensors_in,
 )
-from detmatrix.scanner.worker.executions import EXECUTIONS, SwitchedExecution
 from detmatrix.scanner.worker.launch_orders import launched
 from detmatrix.scanner.worker.threads import working_threads
 
@@ -121,8 +123,7 @@ class SimulatedGpu:
         self.conflicts = new.conflicts or self.conflicts
         self.launched = new.most_blocks
         self.approximates |= new.approximates
-        self.seen = simulated.Report(
-            launches=[],
+        self.seen = seen._replace(
             faults=list(dict.fromkeys([*seen.faults, *new.faults])),
             libraries=list(dict.fromkeys([*seen.libraries, *new.libraries])),
             products=list(dict.fromkeys([*seen.products, *new.products])),
@@ -463,7 +464,7 @@ class _Repetition:
         """
         simulated.begin(name, number, gpu.seed, gpu.deadline, **asked)
         self._execution.reseed()
-        _, judged = self._execute(count_threads=False)
+        _, judged = self._parts(*self._execution())
         places = self._places if only is not None and len(self._places) == len(judged) else []
         at = [
             (part, (only - start) // item)
@@ -530,9 +531,8 @@ class _Repetition:
                     break
                 before(self._index)
                 self._execution.reseed()
-                forward, judged = self._execute(
-                    count_threads=self._asked.count_threads and name == "quiet" and done == 1
-                )
+                counts = self._asked.count_threads and name == "quiet" and done == 1
+                forward, judged = self._parts(*self._execution(None, self._counted if counts else called))
                 if compare is None:
                     compare = OutputComparison(judged, share)
                     known = 0
@@ -556,13 +556,6 @@ class _Repetition:
         if apart:
             group["digests"] = compare.result()["digests"]
         return group
-
-    def _execute(self, *, count_threads: bool) -> tuple[list[bits.Part], list[bits.Part]]:
-        """Execute once, and note how many threads worked, if that is asked."""
-        execution = self._execution
-        if not count_threads:
-            return self._parts(*execution())
-        return self._parts(*execution(None, self._counted))
 
     def _counted(self, phase: Callable[[], Any]) -> Any:
         """Note how many threads work in the phase that is judged: what is one thread's work there cannot race there."""

@@ -14,7 +14,6 @@ from tests.gpu_machine import HEAD, assembled, loaded, run
 from tests.gpu_programs import entry
 
 BLOCKS, THREADS = 512, 256
-GRID, BLOCK = (BLOCKS, 1, 1), (THREADS, 1, 1)
 LOG_AIM = 2.0
 INTERLEAVED = 3
 ROUNDS = 5
@@ -51,7 +50,9 @@ def main() -> None:
             out = np.zeros(BLOCKS * THREADS, np.float32)
             begun = time.process_time()
             orders = {"blocks": how, "warps": how, "seed": 7}
-            result = run(cubin, names[name], given, out, 0, grid=GRID, block=BLOCK, log=log, orders=orders)
+            result = run(
+                cubin, names[name], given, out, 0, grid=BLOCKS, block=THREADS, log=log, orders=orders
+            )
             fastest = min(fastest, time.process_time() - begun)
         return fastest, result
 

@@ -30,10 +30,8 @@ void op_VOTE(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_SHFL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector value, by, bounds, result;
-    source(m, w, &i->operand[2], value);
-    source(m, w, &i->operand[3], by);
-    source(m, w, &i->operand[4], bounds);
+    INTEGERS(2, value, by, bounds);
+    Vector result;
     uint32_t valid = 0;
     EACH {
         int segment = bounds[l] >> 8 & 31, clamp = bounds[l] & 31, k = by[l] & 31;
@@ -58,12 +56,9 @@ void op_SHFL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 void op_MATCH(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     int first = is_predicate(&i->operand[0]) ? 1 : 0;
     Wide value;
-    Vector narrow, same;
+    Vector same;
     if (HAS(i, M_U64)) source_wide(m, w, &i->operand[first + 1], value);
-    else {
-        source(m, w, &i->operand[first + 1], narrow);
-        EACH value[l] = narrow[l];
-    }
+    else source_extended(m, w, &i->operand[first + 1], value);
     uint32_t all = ~0u;
     EACH {
         same[l] = 0;
@@ -76,8 +71,7 @@ void op_MATCH(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_REDUX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a;
-    source(m, w, &i->operand[1], a);
+    INTEGERS(1, a);
     uint32_t r = a[first_lane(lanes)], flip = HAS(i, M_S32) ? 0x80000000 : 0;
     ACTIVE(lanes & (lanes - 1)) {
         if (HAS(i, M_OR)) r |= a[l];
@@ -123,8 +117,7 @@ void op_BRA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_BRX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a;
-    source(m, w, &i->operand[0], a);
+    INTEGERS(0, a);
     ACTIVE(lanes) go(m, w, 1u << l, (uint64_t)((int64_t)(int32_t)a[l] + (int64_t)i->operand[1].value + ((int64_t)i->line + 1) * 16));
 }
 
@@ -151,8 +144,7 @@ void op_LEPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_RET(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a;
-    source(m, w, &i->operand[0], a);
+    INTEGERS(0, a);
     ACTIVE(lanes) go(m, w, 1u << l, (uint64_t)((int64_t)(int32_t)a[l] + (int64_t)i->operand[1].value));
 }
 

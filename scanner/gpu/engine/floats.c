@@ -7,7 +7,7 @@
 void put_comparison(Machine *m, Warp *w, const Instruction *i, uint32_t truth, uint32_t lanes);
 
 typedef float Floats[LANES];
-typedef double Doubles[LANES];
+typedef double Doubles[LANES], Halves[2][LANES];
 
 static float flushed(float v) { return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v; }
 static double flushed_double(double v) { return fabs(v) < 0x1p-1022 ? copysign(0, v) : v; }
@@ -16,6 +16,14 @@ static void floats(Machine *m, const Warp *w, const Instruction *i, int place, f
     source_float(m, w, &i->operand[place], out);
     if (HAS(i, M_FTZ)) EACH out[l] = flushed(out[l]);
 }
+#define FLOATS(first, ...) TAKE(Floats, floats, first, __VA_ARGS__)
+
+/* Denormals as they are, whatever the modifier says. */
+static void raw_floats(Machine *m, const Warp *w, const Instruction *i, int place, float *out) { source_float(m, w, &i->operand[place], out); }
+#define RAW_FLOATS(first, ...) TAKE(Floats, raw_floats, first, __VA_ARGS__)
+
+static void doubles(Machine *m, const Warp *w, const Instruction *i, int place, double *out) { source_double(m, w, &i->operand[place], out); }
+#define DOUBLES(first, ...) TAKE(Doubles, doubles, first, __VA_ARGS__)
 
 static void put_floats(Warp *w, const Instruction *i, const float *v, uint32_t lanes) {
     Vector bits;
@@ -38,41 +46,36 @@ static void begin_rounding(const Instruction *i) {
     int mode = HAS(i, M_RM) ? FE_DOWNWARD : HAS(i, M_RP) ? FE_UPWARD : HAS(i, M_RZ) ? FE_TOWARDZERO : FE_TONEAREST;
     if (mode != FE_TONEAREST) fesetround(mode);
 }
-static void end_rounding(void) { fesetround(FE_TONEAREST); }
 static bool is_rounded(const Instruction *i) { return HAS(i, M_RM) || HAS(i, M_RP) || HAS(i, M_RZ); }
-#define IN_MEMORY(x) __asm__ volatile("" : : "r"(x) : "memory")
-#define ROUNDED(i, r, a, b, c, value)                   \
-    do {                                                \
-        begin_rounding(i);                              \
-        IN_MEMORY(a); IN_MEMORY(b); IN_MEMORY(c);       \
-        EACH r[l] = value;                              \
-        IN_MEMORY(r);                                   \
-        if (is_rounded(i)) end_rounding();              \
-    } while (0)
-
-void op_FADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats a, b, r;
-    floats(m, w, i, 1, a);
-    floats(m, w, i, 2, b);
-    ROUNDED(i, r, a, b, b, a[l] + b[l]);
-    put_floats(w, i, r, lanes);
+static void end_rounding(const Instruction *i) {
+    if (is_rounded(i)) fesetround(FE_TONEAREST);
 }
+#define IN_MEMORY(x) __asm__ volatile("" : : "r"(x) : "memory")
+#define ROUNDED(type, r, a, b, c, value)            \
+    type r;                                         \
+    begin_rounding(i);                              \
+    IN_MEMORY(a); IN_MEMORY(b); IN_MEMORY(c);       \
+    EACH r[l] = value;                              \
+    IN_MEMORY(r);                                   \
+    end_rounding(i);
+
+/* Opcodes that give, lane by lane, what is computed of floats or doubles a, b and c, of which `last` is the last. */
+#define COMPUTES(name, TAKES, type, put_all, value, last, ...)                      \
+    void op_##name(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {     \
+        TAKES(1, __VA_ARGS__);                                                      \
+        ROUNDED(type, r, a, b, last, value);                                        \
+        put_all(w, i, r, lanes);                                                    \
+    }
+COMPUTES(FADD, FLOATS, Floats, put_floats, a[l] + b[l], b, a, b)
+COMPUTES(FFMA, FLOATS, Floats, put_floats, fmaf(a[l], b[l], c[l]), c, a, b, c)
+COMPUTES(DADD, DOUBLES, Doubles, put_doubles, a[l] + b[l], b, a, b)
+COMPUTES(DMUL, DOUBLES, Doubles, put_doubles, a[l] * b[l], b, a, b)
+COMPUTES(DFMA, DOUBLES, Doubles, put_doubles, fma(a[l], b[l], c[l]), c, a, b, c)
 
 void op_FMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats a, b, r;
-    floats(m, w, i, 1, a);
-    floats(m, w, i, 2, b);
+    FLOATS(1, a, b);
     double by = HAS(i, M_D2) ? 0.5 : HAS(i, M_D4) ? 0.25 : HAS(i, M_D8) ? 0.125 : HAS(i, M_M2) ? 2 : HAS(i, M_M4) ? 4 : HAS(i, M_M8) ? 8 : 1;
-    ROUNDED(i, r, a, b, b, (float)((double)a[l] * b[l] * by));
-    put_floats(w, i, r, lanes);
-}
-
-void op_FFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats a, b, c, r;
-    floats(m, w, i, 1, a);
-    floats(m, w, i, 2, b);
-    floats(m, w, i, 3, c);
-    ROUNDED(i, r, a, b, c, fmaf(a[l], b[l], c[l]));
+    ROUNDED(Floats, r, a, b, b, (float)((double)a[l] * b[l] * by));
     put_floats(w, i, r, lanes);
 }
 
@@ -83,8 +86,8 @@ static double least(double a, double b, bool nan) {
 }
 
 void op_FMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats a, b;
-    floats(m, w, i, 1, a);
+    FLOATS(1, a);
+    Floats b;
     uint32_t minimum = predicate(m, w, &i->operand[i->operands - 1]);
     bool nan = HAS(i, M_NAN);
     for (int k = 2; k < i->operands - 1; k++) { /* one more, or (FMNMX3) two */
@@ -95,28 +98,18 @@ void op_FMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_FSEL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats a, b;
-    source_float(m, w, &i->operand[1], a);
-    source_float(m, w, &i->operand[2], b);
+    RAW_FLOATS(1, a, b);
     uint32_t which = predicate(m, w, &i->operand[3]);
     EACH if (which >> l & 1) memcpy(&b[l], &a[l], 4);
     put(w, &i->operand[0], (uint32_t *)b, lanes);
 }
 
-/* Which of less, equal, greater, unordered are true. */
-static int comparison(const Instruction *i) {
-    return HAS(i, M_LT) ? 1 : HAS(i, M_EQ) ? 2 : HAS(i, M_LE) ? 3 : HAS(i, M_GT) ? 4 : HAS(i, M_NE) ? 5 : HAS(i, M_GE) ? 6
-        : HAS(i, M_NUM) ? 7 : HAS(i, M_NAN) ? 8 : HAS(i, M_LTU) ? 9 : HAS(i, M_EQU) ? 10 : HAS(i, M_LEU) ? 11
-        : HAS(i, M_GTU) ? 12 : HAS(i, M_NEU) ? 13 : HAS(i, M_GEU) ? 14 : 0;
-}
 static uint32_t compared(int kind, double a, double b) {
     return kind >> (isnan(a) || isnan(b) ? 3 : a < b ? 0 : a == b ? 1 : 2) & 1;
 }
 
 void op_FSETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats a, b;
-    floats(m, w, i, 2, a);
-    floats(m, w, i, 3, b);
+    FLOATS(2, a, b);
     uint32_t truth = 0;
     int kind = comparison(i);
     EACH truth |= compared(kind, a[l], b[l]) << l;
@@ -138,9 +131,7 @@ void op_FSET(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_DSETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Doubles a, b;
-    source_double(m, w, &i->operand[2], a);
-    source_double(m, w, &i->operand[3], b);
+    DOUBLES(2, a, b);
     uint32_t truth = 0;
     int kind = comparison(i);
     if (HAS(i, M_MAX) || HAS(i, M_MIN)) {
@@ -160,31 +151,6 @@ void op_DSETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     }
     EACH truth |= compared(kind, a[l], b[l]) << l;
     put_comparison(m, w, i, truth, lanes);
-}
-
-void op_DADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Doubles a, b, r;
-    source_double(m, w, &i->operand[1], a);
-    source_double(m, w, &i->operand[2], b);
-    ROUNDED(i, r, a, b, b, a[l] + b[l]);
-    put_doubles(w, i, r, lanes);
-}
-
-void op_DMUL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Doubles a, b, r;
-    source_double(m, w, &i->operand[1], a);
-    source_double(m, w, &i->operand[2], b);
-    ROUNDED(i, r, a, b, b, a[l] * b[l]);
-    put_doubles(w, i, r, lanes);
-}
-
-void op_DFMA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Doubles a, b, c, r;
-    source_double(m, w, &i->operand[1], a);
-    source_double(m, w, &i->operand[2], b);
-    source_double(m, w, &i->operand[3], c);
-    ROUNDED(i, r, a, b, c, fma(a[l], b[l], c[l]));
-    put_doubles(w, i, r, lanes);
 }
 
 /* MUFU: approximations whose last bits no document tells. These are the same on every machine: sums and products of
@@ -236,8 +202,7 @@ void op_MUFU(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         put(w, &i->operand[0], a, lanes);
         return;
     }
-    Floats a;
-    source_float(m, w, &i->operand[1], a);
+    RAW_FLOATS(1, a);
     EACH {
         double v = HAS(i, M_TANH) ? a[l] : flushed(a[l]), r; /* ptxas scales what is denormal, for all but TANH */
         if (HAS(i, M_RCP)) r = 1 / v;
@@ -258,9 +223,7 @@ void op_MUFU(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 /* Whether a division has to take the slow way, which is right for all numbers; so it may be told too often. */
 void op_FCHK(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats a, b;
-    source_float(m, w, &i->operand[1], a);
-    source_float(m, w, &i->operand[2], b);
+    RAW_FLOATS(1, a, b);
     uint32_t slow = 0;
     EACH {
         int x = a[l] == 0 ? 999 : ilogbf(a[l]), y = b[l] == 0 ? 999 : ilogbf(b[l]);
@@ -289,9 +252,9 @@ static inline uint32_t nearest16(double v, int fraction, int bias) {
     return magnitude > 0x7FFull << 52 ? 0x7FFF : (uint32_t)(bits | (all >> 48 & 0x8000));
 }
 static uint32_t rounded_to(double v, int fraction, int bias, const Instruction *i) {
-    if (!i || !is_rounded(i) || !isfinite(v)) return nearest16(v, fraction, bias);
-    /* The neighbour in the direction: of a number that is none of the format, the nearest may be the one beyond. */
     uint32_t bits = nearest16(v, fraction, bias);
+    if (!is_rounded(i) || !isfinite(v)) return bits;
+    /* The neighbour in the direction: of a number that is none of the format, the nearest may be the one beyond. */
     double found = fraction == 7 ? value_of_brain(bits) : value_of_half(bits);
     bool up = HAS(i, M_RP) || (HAS(i, M_RZ) && v < 0), down = HAS(i, M_RM) || (HAS(i, M_RZ) && v > 0);
     /* Towards zero the bits decrease, away from it they increase. */
@@ -323,7 +286,7 @@ uint32_t add_pairs(uint32_t a, uint32_t b, bool brain) {
 uint32_t half_of(double v) { return nearest16(v, 10, 15); }
 
 /* Two halves of a packed operand. */
-static void halves(Machine *m, const Warp *w, const Instruction *i, int place, double out[2][LANES]) {
+static void halves(Machine *m, const Warp *w, const Instruction *i, int place, double (*out)[LANES]) {
     const Operand *o = &i->operand[place];
     Vector bits;
     words(m, w, o, 0, bits);
@@ -334,6 +297,7 @@ static void halves(Machine *m, const Warp *w, const Instruction *i, int place, d
         else EACH out[k][l] = value_of_half((bits[l] >> from & keep) ^ flip);
     }
 }
+#define HALVES(first, ...) TAKE(Halves, halves, first, __VA_ARGS__)
 static void put_halves(Warp *w, const Instruction *i, double v[2][LANES], uint32_t lanes) {
     Vector bits;
     bool plain = !HAS(i, M_RELU) && !HAS(i, M_SAT);
@@ -344,9 +308,7 @@ static void put_halves(Warp *w, const Instruction *i, double v[2][LANES], uint32
 }
 
 void op_HADD2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    double a[2][LANES], b[2][LANES];
-    halves(m, w, i, 1, a);
-    halves(m, w, i, 2, b);
+    HALVES(1, a, b);
     for (int k = 0; k < 2; k++) EACH a[k][l] = sum_to_odd(a[k][l], b[k][l]);
     if (HAS(i, M_F32)) {
         Floats r;
@@ -356,26 +318,19 @@ void op_HADD2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_HMUL2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    double a[2][LANES], b[2][LANES];
-    halves(m, w, i, 1, a);
-    halves(m, w, i, 2, b);
+    HALVES(1, a, b);
     for (int k = 0; k < 2; k++) EACH a[k][l] *= b[k][l];
     put_halves(w, i, a, lanes);
 }
 
 void op_HFMA2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    double a[2][LANES], b[2][LANES], c[2][LANES];
-    halves(m, w, i, 1, a);
-    halves(m, w, i, 2, b);
-    halves(m, w, i, 3, c);
+    HALVES(1, a, b, c);
     for (int k = 0; k < 2; k++) EACH a[k][l] = sum_to_odd(a[k][l] * b[k][l], c[k][l]);
     put_halves(w, i, a, lanes);
 }
 
 void op_HMNMX2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    double a[2][LANES], b[2][LANES];
-    halves(m, w, i, 1, a);
-    halves(m, w, i, 2, b);
+    HALVES(1, a, b);
     uint32_t minimum = predicate(m, w, &i->operand[3]);
     bool nan = HAS(i, M_NAN);
     for (int k = 0; k < 2; k++)
@@ -385,9 +340,7 @@ void op_HMNMX2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 /* Both halves compared: a predicate each. */
 void op_HSETP2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    double a[2][LANES], b[2][LANES];
-    halves(m, w, i, 2, a);
-    halves(m, w, i, 3, b);
+    HALVES(2, a, b);
     uint32_t with = predicate(m, w, &i->operand[4]), truth[2] = {0, 0};
     int kind = comparison(i);
     for (int k = 0; k < 2; k++) {
@@ -400,9 +353,7 @@ void op_HSETP2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 /* Both halves compared: ones, or the number 1, where it holds. */
 void op_HSET2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    double a[2][LANES], b[2][LANES];
-    halves(m, w, i, 1, a);
-    halves(m, w, i, 2, b);
+    HALVES(1, a, b);
     uint32_t with = predicate(m, w, &i->operand[3]), one = HAS(i, M_BF) ? 0x3C00 : 0xFFFF;
     int kind = comparison(i);
     Vector r = {0};
@@ -412,78 +363,61 @@ void op_HSET2(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_F2FP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Floats high, low;
-    source_float(m, w, &i->operand[1], high);
-    source_float(m, w, &i->operand[2], low);
+    RAW_FLOATS(1, high, low);
     Vector bits;
     EACH bits[l] = bits16(i, low[l]) | bits16(i, high[l]) << 16;
     put(w, &i->operand[0], bits, lanes);
 }
 
-void op_F2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Doubles from;
+static void put_number(Warp *w, const Instruction *i, const double *v, uint32_t lanes) {
+    Vector bits;
     Floats narrow;
-    /* The first type is that of the result, the second that of the source. */
-    if (HAS(i, M_FROM_F64)) source_double(m, w, &i->operand[1], from);
-    else if (HAS(i, M_FROM_F32)) {
-        floats(m, w, i, 1, narrow);
-        EACH from[l] = narrow[l];
-    } else {
-        Vector bits;
-        source(m, w, &i->operand[1], bits);
-        EACH from[l] = value_of_half(bits[l] & 0xFFFF);
-    }
-    if (HAS(i, M_F64)) put_doubles(w, i, from, lanes);
-    else if (HAS(i, M_F32)) {
-        begin_rounding(i);
-        IN_MEMORY(from);
-        EACH narrow[l] = (float)from[l];
-        IN_MEMORY(narrow);
-        end_rounding();
-        put_floats(w, i, narrow, lanes);
-    } else {
-        Vector bits;
-        EACH bits[l] = bits16(i, from[l]);
+    if (HAS(i, M_F64)) put_doubles(w, i, v, lanes);
+    else if (HAS(i, M_F16) || HAS(i, M_BF16)) {
+        EACH bits[l] = bits16(i, v[l]);
         put(w, &i->operand[0], bits, lanes);
+    } else {
+        begin_rounding(i);
+        IN_MEMORY(v);
+        EACH narrow[l] = (float)v[l];
+        IN_MEMORY(narrow);
+        end_rounding(i);
+        put_floats(w, i, narrow, lanes);
     }
+}
+
+static void any_float(Machine *m, const Warp *w, const Instruction *i, bool is_double, bool is_half, double *out) {
+    if (is_double) source_double(m, w, &i->operand[1], out);
+    else if (is_half) {
+        INTEGERS(1, bits);
+        EACH out[l] = value_of_half(bits[l] & 0xFFFF);
+    } else {
+        FLOATS(1, narrow);
+        EACH out[l] = narrow[l];
+    }
+}
+
+/* The first type is that of the result, the second that of the source. */
+void op_F2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
+    Doubles v;
+    any_float(m, w, i, HAS(i, M_FROM_F64), HAS(i, M_FROM_F16), v);
+    put_number(w, i, v, lanes);
 }
 
 static double to_integer(const Instruction *i, double v) {
     return HAS(i, M_TRUNC) ? trunc(v) : HAS(i, M_FLOOR) ? floor(v) : HAS(i, M_CEIL) ? ceil(v) : nearbyint(v);
 }
 
-static void any_float(Machine *m, const Warp *w, const Instruction *i, int place, double *out) {
-    if (HAS(i, M_F64)) source_double(m, w, &i->operand[place], out);
-    else if (HAS(i, M_F16)) {
-        Vector bits;
-        source(m, w, &i->operand[place], bits);
-        EACH out[l] = value_of_half(bits[l] & 0xFFFF);
-    } else {
-        Floats narrow;
-        floats(m, w, i, place, narrow);
-        EACH out[l] = narrow[l];
-    }
-}
-
 void op_FRND(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Doubles v;
-    any_float(m, w, i, 1, v);
+    any_float(m, w, i, HAS(i, M_F64), HAS(i, M_F16), v);
     EACH v[l] = to_integer(i, v[l]);
-    if (HAS(i, M_F64)) { put_doubles(w, i, v, lanes); return; }
-    if (HAS(i, M_F16)) {
-        Vector bits;
-        EACH bits[l] = rounded_to(v[l], 10, 15, NULL);
-        put(w, &i->operand[0], bits, lanes);
-        return;
-    }
-    Floats r;
-    EACH r[l] = (float)v[l];
-    put_floats(w, i, r, lanes);
+    put_number(w, i, v, lanes);
 }
 
 void op_F2I(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Doubles v;
-    any_float(m, w, i, 1, v);
+    any_float(m, w, i, HAS(i, M_F64), HAS(i, M_F16), v);
     bool wide = HAS(i, M_U64) || HAS(i, M_S64), is_unsigned = HAS(i, M_U64) || HAS(i, M_U32) || HAS(i, M_U16) || HAS(i, M_U8);
     int width = wide ? 64 : HAS(i, M_U16) || HAS(i, M_S16) ? 16 : HAS(i, M_U8) || HAS(i, M_S8) ? 8 : 32;
     double low = is_unsigned ? 0 : -ldexp(1, width - 1), high = ldexp(1, is_unsigned ? width : width - 1);
@@ -498,11 +432,7 @@ void op_F2I(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         if (!is_unsigned && !wide && width < 32) r[l] = (uint64_t)((int64_t)(r[l] << (64 - width)) >> (64 - width));
     }
     if (wide) put_wide(w, &i->operand[0], r, lanes);
-    else {
-        Vector narrow;
-        EACH narrow[l] = (uint32_t)r[l];
-        put(w, &i->operand[0], narrow, lanes);
-    }
+    else put_part(w, &i->operand[0], 0, r, 0, lanes);
 }
 
 /* To a byte, which the lowest of the result is; what would stand beside it has to be 0. */
@@ -525,10 +455,8 @@ void op_I2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     Wide v;
     if (width == 64) source_wide(m, w, &i->operand[1], v);
     else {
-        Vector narrow;
-        source(m, w, &i->operand[1], narrow);
-        int from = (int)i->operand[1].scale; /* of a byte or a half of the register */
-        EACH v[l] = narrow[l] >> from;
+        source_extended(m, w, &i->operand[1], v);
+        EACH v[l] >>= i->operand[1].scale; /* of a byte or a half of the register */
     }
     EACH v[l] = is_unsigned ? v[l] << (64 - width) >> (64 - width) : (uint64_t)((int64_t)(v[l] << (64 - width)) >> (64 - width));
     if (HAS(i, M_F16) || HAS(i, M_BF16)) {
@@ -549,13 +477,13 @@ void op_I2F(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         Doubles r;
         EACH r[l] = is_unsigned ? (double)v[l] : (double)(int64_t)v[l];
         IN_MEMORY(r);
-        end_rounding();
+        end_rounding(i);
         put_doubles(w, i, r, lanes);
     } else {
         Floats r;
         EACH r[l] = is_unsigned ? (float)v[l] : (float)(int64_t)v[l];
         IN_MEMORY(r);
-        end_rounding();
+        end_rounding(i);
         put_floats(w, i, r, lanes);
     }
 }

@@ -1,11 +1,18 @@
 /* Integers, bits and predicates. */
 #include "operands.h"
 
-void op_MOV(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a;
-    source(m, w, &i->operand[1], a);
-    put(w, &i->operand[0], a, lanes);
-}
+/* Opcodes that give, lane by lane, what is computed of the integers a, b and c. */
+#define LANE_BY_LANE(name, value, ...)                                              \
+    void op_##name(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {     \
+        INTEGERS(1, __VA_ARGS__);                                                   \
+        EACH a[l] = value;                                                          \
+        put(w, &i->operand[0], a, lanes);                                           \
+    }
+
+LANE_BY_LANE(MOV, a[l], a)
+LANE_BY_LANE(VIADD, a[l] + b[l], a, b)
+LANE_BY_LANE(IABS, (int32_t)a[l] < 0 ? -a[l] : a[l], a)
+LANE_BY_LANE(POPC, (uint32_t)__builtin_popcount(a[l]), a)
 
 /* From a register of a warp's lanes to one of the warp: the lanes hold the same, or the compiler has not kept its word. With
  * a predicate it asks whether they do not (ptxas: of the masks of match, whose lanes then go the way of each mask). */
@@ -75,11 +82,9 @@ void op_CS2R(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 /* An addend whose carry counts: -x is ~x + 1. */
 static void addend(Machine *m, const Warp *w, const Operand *o, uint64_t *out) {
     Operand plain = *o;
-    bool negate = o->flags & F_NEGATE;
     plain.flags &= ~F_NEGATE;
-    Vector v;
-    source(m, w, &plain, v);
-    EACH out[l] = negate ? (uint64_t)~v[l] + 1 : v[l];
+    source_extended(m, w, &plain, out);
+    if (o->flags & F_NEGATE) EACH out[l] = (uint64_t)~(uint32_t)out[l] + 1;
 }
 
 void op_IADD3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
@@ -117,9 +122,8 @@ void op_IMAD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     const Operand *carry = first == 2 ? &i->operand[1] : NULL, *c = &i->operand[first + 2];
     uint32_t in = i->operands > first + 3 ? predicate(m, w, &i->operand[first + 3]) : 0, out = 0;
     bool is_unsigned = HAS(i, M_U32);
-    Vector a, b, low;
-    source(m, w, &i->operand[first], a);
-    source(m, w, &i->operand[first + 1], b);
+    INTEGERS(first, a, b);
+    Vector low;
     if (HAS(i, M_WIDE) || HAS(i, M_HI)) {
         Wide add, result;
         source_wide(m, w, c, add);
@@ -136,10 +140,7 @@ void op_IMAD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
         }
         if (carry) put_predicate(w, carry, out, lanes);
         if (HAS(i, M_WIDE)) put_wide(w, &i->operand[0], result, lanes);
-        else {
-            EACH low[l] = (uint32_t)(result[l] >> 32);
-            put(w, &i->operand[0], low, lanes);
-        }
+        else put_part(w, &i->operand[0], 0, result, 32, lanes);
         return;
     }
     if (!carry && !in) {
@@ -169,14 +170,8 @@ void put_comparison(Machine *m, Warp *w, const Instruction *i, uint32_t truth, u
     put_predicate(w, &i->operand[1], no, lanes);
 }
 
-static int comparison(const Instruction *i) { /* less, equal, greater: which of these are true */
-    return HAS(i, M_LT) ? 1 : HAS(i, M_EQ) ? 2 : HAS(i, M_LE) ? 3 : HAS(i, M_GT) ? 4 : HAS(i, M_NE) ? 5 : HAS(i, M_GE) ? 6 : 0;
-}
-
 void op_ISETP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, b;
-    source(m, w, &i->operand[2], a);
-    source(m, w, &i->operand[3], b);
+    INTEGERS(2, a, b);
     int kind = comparison(i);
     uint32_t truth = 0, low = HAS(i, M_EX) ? predicate(m, w, &i->operand[5]) : 0;
     uint32_t flip = HAS(i, M_U32) ? 0 : 0x80000000;
@@ -202,10 +197,8 @@ static void lookup(const uint32_t *a, const uint32_t *b, const uint32_t *c, uint
 
 void op_LOP3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     int first = is_predicate(&i->operand[0]) ? 1 : 0;
-    Vector a, b, c, r;
-    source(m, w, &i->operand[first + 1], a);
-    source(m, w, &i->operand[first + 2], b);
-    source(m, w, &i->operand[first + 3], c);
+    INTEGERS(first + 1, a, b, c);
+    Vector r;
     uint32_t table = (uint32_t)i->operand[first + 4].value, some = 0;
     lookup(a, b, c, table, r);
     EACH some |= (uint32_t)(r[l] != 0) << l;
@@ -227,10 +220,8 @@ void op_PLOP3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_SHF(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, s, c, r;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], s);
-    source(m, w, &i->operand[3], c);
+    INTEGERS(1, a, s, c);
+    Vector r;
     bool left = HAS(i, M_L), high = HAS(i, M_HI), is_signed = HAS(i, M_S32) || HAS(i, M_S64);
     uint32_t most = HAS(i, M_U64) || HAS(i, M_S64) ? 63 : 31;
     EACH {
@@ -282,27 +273,20 @@ void op_LEA(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], r, lanes);
 }
 
-void op_PRMT(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, select, c, r;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], select);
-    source(m, w, &i->operand[3], c);
-    EACH {
-        uint64_t v = a[l] | (uint64_t)c[l] << 32;
-        r[l] = 0;
-        for (int k = 0; k < 4; k++) {
-            uint32_t n = select[l] >> 4 * k & 15, byte = (uint32_t)(v >> 8 * (n & 7)) & 255;
-            if (n & 8) byte = byte & 128 ? 255 : 0; /* its sign */
-            r[l] |= byte << 8 * k;
-        }
+static inline uint32_t permuted(uint32_t low, uint32_t select, uint32_t high) {
+    uint64_t v = low | (uint64_t)high << 32;
+    uint32_t r = 0;
+    for (int k = 0; k < 4; k++) {
+        uint32_t n = select >> 4 * k & 15, byte = (uint32_t)(v >> 8 * (n & 7)) & 255;
+        if (n & 8) byte = byte & 128 ? 255 : 0; /* its sign */
+        r |= byte << 8 * k;
     }
-    put(w, &i->operand[0], r, lanes);
+    return r;
 }
+LANE_BY_LANE(PRMT, permuted(a[l], b[l], c[l]), a, b, c)
 
 void op_SEL(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, b;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], b);
+    INTEGERS(1, a, b);
     uint32_t which = predicate(m, w, &i->operand[3]);
     EACH if (which >> l & 1) b[l] = a[l];
     put(w, &i->operand[0], b, lanes);
@@ -330,40 +314,15 @@ static void extreme(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, i
 void op_IMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { extreme(m, w, i, lanes, 2); }
 void op_VIMNMX3(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) { extreme(m, w, i, lanes, 3); }
 
-void op_VIADD(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, b;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], b);
-    EACH a[l] += b[l];
-    put(w, &i->operand[0], a, lanes);
-}
-
 /* The lesser or the greater of a sum, which wraps around, and a third number. */
 void op_VIADDMNMX(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, b, c;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], b);
-    source(m, w, &i->operand[3], c);
+    INTEGERS(1, a, b, c);
     uint32_t least = predicate(m, w, &i->operand[4]), flip = HAS(i, M_U32) ? 0 : 0x80000000;
     EACH {
         a[l] += b[l];
         if (((c[l] ^ flip) < (a[l] ^ flip)) == (least >> l & 1)) a[l] = c[l];
         if (HAS(i, M_RELU) && (int32_t)a[l] < 0) a[l] = 0;
     }
-    put(w, &i->operand[0], a, lanes);
-}
-
-void op_IABS(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a;
-    source(m, w, &i->operand[1], a);
-    EACH a[l] = (int32_t)a[l] < 0 ? -a[l] : a[l];
-    put(w, &i->operand[0], a, lanes);
-}
-
-void op_POPC(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a;
-    source(m, w, &i->operand[1], a);
-    EACH a[l] = __builtin_popcount(a[l]);
     put(w, &i->operand[0], a, lanes);
 }
 
@@ -381,45 +340,28 @@ void op_FLO(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
     put(w, &i->operand[0], a, lanes);
 }
 
-void op_BREV(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, r;
-    source(m, w, &i->operand[1], a);
-    EACH {
-        r[l] = 0;
-        for (int k = 0; k < 32; k++) r[l] |= (a[l] >> k & 1) << (31 - k);
-    }
-    put(w, &i->operand[0], r, lanes);
+static inline uint32_t reversed(uint32_t v) {
+    uint32_t r = 0;
+    for (int k = 0; k < 32; k++) r |= (v >> k & 1) << (31 - k);
+    return r;
 }
+LANE_BY_LANE(BREV, reversed(a[l]), a)
+
+/* A place or a number of bits: as it is, but for what lies beyond all of them. */
+static inline uint32_t up_to_32(const Instruction *i, uint32_t v) { return HAS(i, M_W) ? v & 31 : v > 32 ? 32 : v; }
 
 /* So many bits from a place on. */
-void op_BMSK(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, b;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], b);
-    EACH {
-        uint32_t place = HAS(i, M_W) ? a[l] & 31 : a[l] > 32 ? 32 : a[l], width = HAS(i, M_W) ? b[l] & 31 : b[l] > 32 ? 32 : b[l];
-        a[l] = (uint32_t)(((1ull << width) - 1) << place);
-    }
-    put(w, &i->operand[0], a, lanes);
-}
+LANE_BY_LANE(BMSK, (uint32_t)(((1ull << up_to_32(i, b[l])) - 1) << up_to_32(i, a[l])), a, b)
 
-void op_SGXT(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, b;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], b);
-    EACH {
-        uint32_t width = HAS(i, M_W) ? b[l] & 31 : b[l] > 32 ? 32 : b[l];
-        uint64_t v = a[l] & ((1ull << width) - 1);
-        a[l] = (uint32_t)(HAS(i, M_U32) || !width ? v : (uint64_t)((int64_t)(v << (64 - width)) >> (64 - width)));
-    }
-    put(w, &i->operand[0], a, lanes);
+static inline uint32_t extended(uint64_t v, uint32_t width, bool is_unsigned) {
+    v &= (1ull << width) - 1;
+    return (uint32_t)(is_unsigned || !width ? v : (uint64_t)((int64_t)(v << (64 - width)) >> (64 - width)));
 }
+LANE_BY_LANE(SGXT, extended(a[l], up_to_32(i, b[l]), HAS(i, M_U32)), a, b)
 
 /* All predicates as bits of a register, and back; only those that a mask names. */
 void op_P2R(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, mask;
-    source(m, w, &i->operand[2], a);
-    source(m, w, &i->operand[3], mask);
+    INTEGERS(2, a, mask);
     EACH {
         uint32_t v = 0;
         if (i->operand[1].reg) v = w->uniform_predicate;
@@ -430,9 +372,7 @@ void op_P2R(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 }
 
 void op_R2P(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, mask;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], mask);
+    INTEGERS(1, a, mask);
     for (int k = 0; k < PREDICATES - 1; k++) {
         uint32_t value = 0, which = 0;
         EACH value |= (a[l] >> k & 1) << l, which |= (mask[l] >> k & 1) << l;
@@ -443,10 +383,7 @@ void op_R2P(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
 
 /* Four products of bytes, or two of halves with bytes, added up. */
 void op_IDP(Machine *m, Warp *w, const Instruction *i, uint32_t lanes) {
-    Vector a, b, c;
-    source(m, w, &i->operand[1], a);
-    source(m, w, &i->operand[2], b);
-    source(m, w, &i->operand[3], c);
+    INTEGERS(1, a, b, c);
     if (!HAS(i, M_4A) || HAS(i, M_S8) == HAS(i, M_U8)) fail(m, UNKNOWN, "IDP of this kind");
     EACH for (int k = 0; k < 4; k++) {
         int32_t x = a[l] >> 8 * k & 255, y = b[l] >> 8 * k & 255;

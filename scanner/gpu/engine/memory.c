@@ -301,20 +301,14 @@ static void atomic_word(Machine *m, Warp *w, const Instruction *i, uint32_t lane
     memset(old, 0, sizeof old);
     bool counts = HAS(i, M_POPC), exchanges = HAS(i, M_EXCH), compares = HAS(i, M_CAS) || HAS(i, M_CAST);
     if (counts) EACH value[l] = 1;
-    else {
-        Vector narrow;
-        if (size == 8) source_wide(m, w, from, value);
-        else {
-            if (word) words(m, w, from, (int)word, narrow);
-            else source(m, w, from, narrow);
-            EACH value[l] = narrow[l];
-        }
-        if (compares && size == 8) source_wide(m, w, from + 1, third);
-        else if (compares) {
-            source(m, w, from + 1, narrow);
-            EACH third[l] = narrow[l];
-        }
-    }
+    else if (size == 8) source_wide(m, w, from, value);
+    else if (word) {
+        Vector raw;
+        words(m, w, from, (int)word, raw);
+        EACH value[l] = raw[l];
+    } else source_extended(m, w, from, value);
+    if (compares && size == 8) source_wide(m, w, from + 1, third);
+    else if (compares) source_extended(m, w, from + 1, third);
     lane_order(m, w, order);
     places(m, w, space, address, lanes, size, at_of);
     EACH {
@@ -338,11 +332,7 @@ static void atomic_word(Machine *m, Warp *w, const Instruction *i, uint32_t lane
     }
     if (!result) return;
     if (size == 8) put_wide(w, result, old, lanes);
-    else {
-        Vector narrow;
-        EACH narrow[l] = (uint32_t)old[l];
-        put(w, result, narrow, lanes);
-    }
+    else put_part(w, result, 0, old, 0, lanes);
 }
 static void atomic(Machine *m, Warp *w, const Instruction *i, uint32_t lanes, enum Space space) {
     uint32_t count = HAS(i, M_V4) ? 4 : HAS(i, M_V2) ? 2 : 1;

@@ -56,12 +56,37 @@ static inline void source(Machine *m, const Warp *w, const Operand *o, uint32_t 
     if (o->flags & F_NEGATE) EACH out[l] = -out[l];
 }
 
+/* Declare vectors of a type, and let `take` read as many operands into them, from one on. */
+#define TAKE(type, take, first, ...)                                                                                \
+    type __VA_ARGS__;                                                                                               \
+    {                                                                                                               \
+        __typeof__(&(*(type *)0)[0]) const into_[] = {__VA_ARGS__};                                                 \
+        _Pragma("GCC unroll 3")                                                                                     \
+        for (int k_ = 0; k_ < (int)(sizeof into_ / sizeof *into_); k_++) take(m, w, i, (first) + k_, into_[k_]);    \
+    }
+static inline void integers(Machine *m, const Warp *w, const Instruction *i, int place, uint32_t *out) { source(m, w, &i->operand[place], out); }
+#define INTEGERS(first, ...) TAKE(Vector, integers, first, __VA_ARGS__)
+
+/* Which of less, equal, greater, unordered are true. */
+static inline int comparison(const Instruction *i) {
+    return HAS(i, M_LT) ? 1 : HAS(i, M_EQ) ? 2 : HAS(i, M_LE) ? 3 : HAS(i, M_GT) ? 4 : HAS(i, M_NE) ? 5 : HAS(i, M_GE) ? 6
+        : HAS(i, M_NUM) ? 7 : HAS(i, M_NAN) ? 8 : HAS(i, M_LTU) ? 9 : HAS(i, M_EQU) ? 10 : HAS(i, M_LEU) ? 11
+        : HAS(i, M_GTU) ? 12 : HAS(i, M_NEU) ? 13 : HAS(i, M_GEU) ? 14 : 0;
+}
+
 /* 32-bit floats: the sign cleared, then flipped. */
 static inline void source_float(Machine *m, const Warp *w, const Operand *o, float *out) {
     uint32_t *bits = (uint32_t *)out;
     words(m, w, o, 0, bits);
     if (o->flags & F_ABSOLUTE) EACH bits[l] &= 0x7FFFFFFF;
     if (o->flags & F_NEGATE) EACH bits[l] ^= 0x80000000;
+}
+
+/* The same, made 64 bits long by zeros. */
+static inline void source_extended(Machine *m, const Warp *w, const Operand *o, uint64_t *out) {
+    Vector low;
+    source(m, w, o, low);
+    EACH out[l] = low[l];
 }
 
 /* 64 bits: a pair of registers or of constants, or an immediate. */
@@ -113,11 +138,15 @@ static inline void put_word(Warp *w, const Operand *o, int word, const uint32_t 
 }
 static inline void put(Warp *w, const Operand *o, const uint32_t *value, uint32_t lanes) { put_word(w, o, 0, value, lanes); }
 
+/* 32 bits of 64 from one on, to one word of what results go to; and all of them. */
+static inline void put_part(Warp *w, const Operand *o, int word, const uint64_t *value, int from, uint32_t lanes) {
+    Vector part;
+    EACH part[l] = (uint32_t)(value[l] >> from);
+    put_word(w, o, word, part, lanes);
+}
 static inline void put_wide(Warp *w, const Operand *o, const uint64_t *value, uint32_t lanes) {
-    Vector low, high;
-    EACH low[l] = (uint32_t)value[l], high[l] = (uint32_t)(value[l] >> 32);
-    put_word(w, o, 0, low, lanes);
-    put_word(w, o, 1, high, lanes);
+    put_part(w, o, 0, value, 0, lanes);
+    put_part(w, o, 1, value, 32, lanes);
 }
 
 uint32_t half_of(double v); /* the nearest, ties to even */
