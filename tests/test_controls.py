@@ -165,12 +165,12 @@ def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
 
 
 def test_sentinels_run_between_rows(tmp_path: Path) -> None:
-    """At most 24 rows lie between two of them."""
+    """At most 96 rows lie between two of them."""
     options = ("--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet", "--no-cost")
     python = StandIn(tmp_path).python
     run = scanned_in(tmp_path, "torch.nn.functional.*", *options, "--no-overloads", "--python", python)
     places = [one.before for one in run.sentinels if one.mode == "off"]
-    assert max(after - before for before, after in pairwise(places)) == 24
+    assert max(after - before for before, after in pairwise(places)) == 96
     assert (places[0], places[-1]) == (0, len(run.header.planned))
 
 

@@ -92,7 +92,7 @@ def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool 
 
 
 # A sentinel runs after so many rows, or after so many seconds.
-_SENTINEL_ROWS = 24
+_SENTINEL_ROWS = 96
 _SENTINEL_SECONDS = 2.0
 # Executions of a control between rows: whether it answers rightly shows in two, which every scan may make of a row.
 _CHECK_RUNS = 2
