@@ -29,14 +29,19 @@ from detmatrix.scanner.errors import (
     one_line,
     safe_lines,
 )
-from detmatrix.scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located, Root, WithFlag, of_rank
-from detmatrix.scanner.located_words import (
+from detmatrix.scanner.located import (
     CAUSE_MEANING,
+    FEW_REPLAYS,
+    MOST_REPLAYS,
+    Located,
+    Root,
+    WithFlag,
     advice,
     columns,
     details,
     in_order,
     notes,
+    of_rank,
     phase_words,
     site_words,
     summary,

@@ -28,9 +28,9 @@ from detmatrix.scanner.located import (
     Parting,
     Root,
     SentinelSeen,
+    advice,
     replays_for,
 )
-from detmatrix.scanner.located_words import advice
 from detmatrix.scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command

@@ -26,7 +26,7 @@ from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.locate import locate, places, record, recording
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
-from detmatrix.scanner.located_words import text
+from detmatrix.scanner.located import text
 from detmatrix.scanner.programs import process
 from detmatrix.scanner.programs.process import of_all_ranks
 from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge

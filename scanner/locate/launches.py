@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, sort_of
+from detmatrix.scanner.locate.memory import COMPOUND, sort_of
 from detmatrix.scanner.locate.mode import IGNORED, LARGE, LocateMode
 from detmatrix.scanner.locate.replay import measure, settled, too_large
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp, on_host
@@ -167,7 +167,7 @@ class LaunchReplay:
                 root.origin = root.origin or phrase(launch.schedule) or None
                 root.differing_calls += 1
                 root.executions += launch.times
-                mode.downstream.begin(root, [given[place] for place in found])
+                mode.downstream.mark(frozenset({root}), [given[place] for place in found])
             root.differing += 1
             root.outputs = tuple(sorted({*root.outputs, *found}))
             measure(root.distance, kept, now, found)

@@ -17,8 +17,7 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import sampler
 
-from detmatrix.scanner.locate.dispatching import eval_frame, not_compiled
-from detmatrix.scanner.locate.memory.storages import Downstream, OutsideWrites
+from detmatrix.scanner.locate.memory import Downstream, OutsideWrites
 from detmatrix.scanner.locate.overloads import (
     EFFECTS,
     FAKE,
@@ -26,7 +25,9 @@ from detmatrix.scanner.locate.overloads import (
     KnownOverload,
     OpaqueOperator,
     among,
+    eval_frame,
     known,
+    not_compiled,
     owner,
     tensors,
     words,
@@ -66,7 +67,7 @@ _CAPTURED = "are captured into a CUDA graph"
 _LYING = "change an argument that their schema does not tell of; later calls are restored"
 _DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
 _FAILED = "raised when they were executed again"
-_NONE: frozenset[int] = frozenset()
+_NONE: frozenset[Any] = frozenset()
 # Frames between us and who calls an op; some are ours, and some those of modes for functions.
 _NEAR = 10
 # Seconds between two lines of progress.
@@ -386,7 +387,7 @@ class LocateMode(TorchDispatchMode):
             root.differing += count
             root.outputs = tuple(sorted({*root.outputs, *places}))
             call.restore()
-            self.downstream.begin(root, [*call.returned, *call.changed])
+            self.downstream.mark(frozenset({root}), [*call.returned, *call.changed])
 
     def _judged(
         self, call: RepeatedCall, key: SiteKey, again: list[torch.Tensor] | None, found: list[int]

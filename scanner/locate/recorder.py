@@ -16,9 +16,7 @@ from typing import IO, Any
 
 import torch
 
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
-from detmatrix.scanner.locate.memory.digests import digest
-from detmatrix.scanner.locate.memory.storages import StorageTable, covers, geometry
+from detmatrix.scanner.locate.memory import COMPOUND, CPU, NOTHING, StorageTable, covers, digest, sort_of
 from detmatrix.scanner.locate.overloads import KnownOverload, scalars, tensor_names, words
 from detmatrix.scanner.locate.places import SiteKey, call_site
 from detmatrix.scanner.locate.replay import states
@@ -218,7 +216,7 @@ class RunRecorder:
         sort = sort_of(tensor)
         found = self._digest(tensor, sort)
         if sort < COMPOUND and found is not _NO_ELEMENTS:
-            place = geometry(tensor)
+            place = tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
             found.before = memory.digests.get(place)
             memory.digests[place] = found
         return found

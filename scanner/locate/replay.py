@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from detmatrix.scanner.alerts import caller_in
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
-from detmatrix.scanner.locate.memory.storages import substituted
+from detmatrix.scanner.locate.memory import COMPOUND, KeptTensors, size_of, sort_of, substituted, unequal
 from detmatrix.scanner.locate.overloads import KnownOverload, tensors
 from detmatrix.scanner.locate.simulated import on_host
 from detmatrix.scanner.located import Distance, WithFlag

@@ -30,8 +30,7 @@ from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.places import call_site, original
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
-from detmatrix.scanner.located import PLACES, Located, Root, SentinelSeen, of_rank, replays_for
-from detmatrix.scanner.located_words import text
+from detmatrix.scanner.located import PLACES, Located, Root, SentinelSeen, of_rank, replays_for, text
 from detmatrix.scanner.worker import launch_orders, simulated
 
 try:

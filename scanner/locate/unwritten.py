@@ -14,9 +14,7 @@ from typing import Any
 
 import torch
 
-from detmatrix.scanner.locate.memory.comparison import CPU, DEVICE, sort_of, unequal
-from detmatrix.scanner.locate.memory.digests import digest
-from detmatrix.scanner.locate.memory.storages import StorageTable, substituted
+from detmatrix.scanner.locate.memory import CPU, DEVICE, StorageTable, digest, sort_of, substituted, unequal
 from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
 from detmatrix.scanner.locate.replay import drawing_again
 from detmatrix.scanner.worker import simulated
