@@ -79,11 +79,6 @@ def launch(interpreter: Interpreter, kernel: Kernel | None = None) -> torch.Tens
     return out
 
 
-def left_out_ops(mode: LocateMode) -> dict[str, list[str]]:
-    """Return which ops were not executed again, and why."""
-    return {reason: list(names) for reason, names in mode.left_out_ops.items()}
-
-
 @pytest.mark.parametrize(("ignored", "looked_at"), [([], True), (["write_order"], False), (["other"], True)])
 def test_an_ignored_kernel_is_no_root(interpreter: Interpreter, ignored: list[str], looked_at: bool) -> None:
     """It runs once, as the program asked, and is told of as ops are."""
@@ -92,8 +87,10 @@ def test_an_ignored_kernel_is_no_root(interpreter: Interpreter, ignored: list[st
 
     assert out.tolist() == [0.0] * 4
     assert [root.site.op for root in mode.found()] == ["triton::write_order"] * looked_at
-    assert (mode.ops, mode.launches) == (2, int(looked_at))
-    assert left_out_ops(mode) == ({} if looked_at else {"are ignored on request": ["triton::write_order"]})
+    assert (mode.seen.ops, mode.seen.launches) == (2, int(looked_at))
+    assert mode.seen.left_out_ops == (
+        {} if looked_at else {"are ignored on request": ("triton::write_order",)}
+    )
 
 
 # How a kernel is given a tensor: as one, which is found wherever it is, or by its address.
@@ -131,10 +128,10 @@ def test_a_launch_is_run_again_where_what_it_writes_can_be_put_back(
     assert out.tolist() == [1.0, 1.0]
     roots = [(root.site.op, root.differing) for root in mode.found()]
     if name in TENSORS:
-        assert (roots, left_out_ops(mode)) == ([("triton::add_order", 2)], {})
+        assert (roots, mode.seen.left_out_ops) == ([("triton::add_order", 2)], {})
     else:
-        assert (roots, mode.launches) == ([], 0)
-        assert left_out_ops(mode) == {"are given addresses of memory": ["triton::add_order"]}
+        assert (roots, mode.seen.launches) == ([], 0)
+        assert mode.seen.left_out_ops == {"are given addresses of memory": ("triton::add_order",)}
 
 
 def test_numbers_that_are_no_addresses(interpreter: Interpreter) -> None:
@@ -147,7 +144,7 @@ def test_numbers_that_are_no_addresses(interpreter: Interpreter) -> None:
     assert mode.unwritten.untouched(left_over)
     left_over.numpy()[:] = out.data_ptr()
     assert not mode.unwritten.untouched(left_over)
-    assert (mode.launches, dict(mode.left_out)) == (1, {})
+    assert (mode.seen.launches, dict(mode.seen.left_out)) == (1, {})
     assert given_to([left_over], mode.unwritten.untouched)[1]
     assert not given_to([left_over], torch.is_tensor)[1]
 
@@ -169,8 +166,8 @@ def test_a_launch_of_another_thread_waits_and_is_not_run_again(interpreter: Inte
 
     assert [one.tolist() for one in results] == [[0.0] * 4]
     assert mode.found() == ()
-    assert left_out_ops(mode) == {"are launched by other threads": ["triton::write_order"]}
-    assert mode.launches == 1
+    assert mode.seen.left_out_ops == {"are launched by other threads": ("triton::write_order",)}
+    assert mode.seen.launches == 1
 
 
 def test_a_window_that_ends_during_a_launch_stays_ended(interpreter: Interpreter) -> None:
@@ -181,8 +178,8 @@ def test_a_window_that_ends_during_a_launch_stays_ended(interpreter: Interpreter
             mode.paused = True
 
         launch(interpreter, end_window)
-        before = mode.ops
+        before = mode.seen.ops
         torch.ones(3).sum()
 
         assert mode.paused
-        assert mode.ops == before
+        assert mode.seen.ops == before

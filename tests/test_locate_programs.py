@@ -318,7 +318,7 @@ def test_no_root_in_pytorch_s_own_samples() -> None:
             if dtype not in op.supported_dtypes("cpu"):
                 continue
             for mode in _samples(op, dtype):
-                replayed += mode.replayed
+                replayed += mode.seen.replayed
                 roots |= {(op.name, root.site.op, root.cause) for root in mode.found()}
 
     assert replayed > 15_000

@@ -265,7 +265,7 @@ def test_what_is_captured_into_a_graph_is_left_alone(
         assert planted.add_count(torch.zeros(3))[0] == count[0] + 1
         planted.add_count(torch.zeros(3))
 
-    assert mode.left_out["are captured into a CUDA graph"] == 2
+    assert mode.seen.left_out["are captured into a CUDA graph"] == 2
     if mode.recorder is None:
         assert [root.differing_calls for root in mode.found()] == [1, 1]
     else:

@@ -125,7 +125,7 @@ class LaunchReplay:
                 if reached := mode.downstream.reach(given):
                     mode.downstream.mark(reached, changed)
                 mode.outside.forget(changed)
-                mode.race_free += again.race_free
+                mode.seen.race_free += again.race_free
                 if reason := again.unjudged or (IGNORED if mode.ignores(name) else ""):
                     mode.leave_out(reason, name)
                     return result
@@ -150,8 +150,8 @@ class LaunchReplay:
     ) -> None:
         mode, root = self._mode, None
         kept = _on_cpu(given)
-        mode.replayed += 1
-        mode.launches += 1
+        mode.seen.replayed += 1
+        mode.seen.launches += 1
         for _ in range(launch.times):
             for one, before in memories:
                 one.copy_(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 import sys
 import time
 import traceback
@@ -25,9 +26,7 @@ from detmatrix.scanner.locate.overloads import (
     KnownOverload,
     OpaqueOperator,
     among,
-    eval_frame,
     known,
-    not_compiled,
     owner,
     tensors,
     words,
@@ -50,11 +49,13 @@ from detmatrix.scanner.locate.settings import Noted
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse
-from detmatrix.scanner.located import FEW_REPLAYS, REGION, Cause, OpSite, Root
+from detmatrix.scanner.located import FEW_REPLAYS, REGION, Cause, Located, OpSite, Root
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.schedules import MEMORY, phrase
 from detmatrix.scanner.worker import simulated
 
+# Loading the compiler itself takes seconds.
+_eval_frame = torch._C._dynamo.eval_frame  # noqa: SLF001 - has no public name
 # Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
 _FIRST_CALLS = 2
 # Names of ops that are kept for each reason why calls were not executed again.
@@ -119,13 +120,11 @@ class LocateMode(TorchDispatchMode):
         self.launching = False
         self._in_region = False
         self.ended = False
-        self.ops = self.replayed = self.launches = self.race_free = 0
+        self.seen = Located(str(torch.__version__), platform.python_version(), torch.get_num_threads())
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
         self.roots: dict[tuple[SiteKey, str], Root] = {}
         # Outputs of call sites that are left unwritten, wholly or in part.
         self._open: dict[SiteKey, frozenset[int]] = {}
-        self.left_out: defaultdict[str, int] = defaultdict(int)
-        self.left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._began = self._told = time.monotonic()
         self._cuda = torch.cuda.is_available()
 
@@ -134,11 +133,11 @@ class LocateMode(TorchDispatchMode):
         if "torch._dynamo" not in sys.modules:
             return self._see(func, types, args, kwargs or {})
         # Or the compiler would compile what follows, too.
-        compiler = eval_frame.set_eval_frame(None)
+        compiler = _eval_frame.set_eval_frame(None)
         try:
             return self._see(func, types, args, kwargs or {})
         finally:
-            eval_frame.set_eval_frame(compiler)
+            _eval_frame.set_eval_frame(compiler)
 
     def _see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.paused or self.ended or self.launching:
@@ -220,13 +219,17 @@ class LocateMode(TorchDispatchMode):
 
     def count(self, key: SiteKey) -> None:
         """Count a call: of an op, or of a Triton kernel, which reaches no dispatcher."""
-        self.ops += 1
+        self.seen.ops += 1
         self.calls[key] += 1
-        if self.settings.progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
+        if (
+            self.settings.progress
+            and not self.seen.ops & 127
+            and time.monotonic() - self._told > _TELL_SECONDS
+        ):
             self._told = time.monotonic()
-            rate = self.ops / (self._told - self._began)
+            rate = self.seen.ops / (self._told - self._began)
             sys.stderr.write(
-                f"locate: {self.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
+                f"locate: {self.seen.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
             )
 
     def _refusal(self, call: RepeatedCall) -> str | None:
@@ -252,10 +255,10 @@ class LocateMode(TorchDispatchMode):
 
     def leave_out(self, reason: str, name: str) -> None:
         """Note that a call is not executed again."""
-        self.left_out[reason] += 1
-        names = self.left_out_ops[reason]
-        if len(names) < _MOST_NAMES:
-            names[name] = None
+        self.seen.left_out[reason] = self.seen.left_out.get(reason, 0) + 1
+        names = self.seen.left_out_ops.get(reason, ())
+        if name not in names and len(names) < _MOST_NAMES:
+            self.seen.left_out_ops[reason] = (*names, name)
 
     def _record(
         self,
@@ -349,7 +352,7 @@ class LocateMode(TorchDispatchMode):
             times = self.replays
             if isinstance(func, SimulatedOp):
                 times = func.times
-                self.race_free += func.race_free
+                self.seen.race_free += func.race_free
             self._again(call, times, key)
         return result
 
@@ -380,7 +383,7 @@ class LocateMode(TorchDispatchMode):
             self.leave_out(_FAILED, call.op.name)
             call.restore()
             return
-        self.replayed += 1
+        self.seen.replayed += 1
         if root is not None:
             root.differing_calls += 1
             root.executions += times
@@ -436,7 +439,7 @@ class LocateMode(TorchDispatchMode):
         """Return the root of a call site, a new one where none is known."""
         known = self.roots.get((key, cause))
         if known is None:
-            known = self.roots[key, cause] = Root(call_site(key), cause, words(given), first=self.ops)
+            known = self.roots[key, cause] = Root(call_site(key), cause, words(given), first=self.seen.ops)
             self.ended |= self.settings.only_first
         return known
 
@@ -457,4 +460,10 @@ def _samples() -> bool:
     return any(frame.f_code.co_filename == sampler.__file__ for frame, _ in frames)
 
 
-not_compiled(LocateMode.__torch_dispatch__)
+# The compiler is kept out of it; how, depends on the release.
+if hasattr(_eval_frame, "set_code_exec_strategy"):
+    _skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
+    _strategy = _eval_frame._FrameExecStrategy(_skip, _skip)  # noqa: SLF001
+    _eval_frame.set_code_exec_strategy(LocateMode.__torch_dispatch__.__code__, _strategy)
+elif hasattr(_eval_frame, "skip_code"):
+    _eval_frame.skip_code(LocateMode.__torch_dispatch__.__code__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -88,7 +88,7 @@ class KnownOverload:
         effects = self.aten and (plain in _NO_REPLAY or _inplace_view in tags)
         speaks = "take part in communication" if namespace in _COMMUNICATION else None
         self.refused: str | None = EFFECTS if effects else speaks
-        self.composite = composite(func, self.name) if self.refused is None else None
+        self.composite = _composite(func, self.name) if self.refused is None else None
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""
@@ -245,55 +245,30 @@ _LIFTED = [
     for key in ("Conjugate", "Negative", "ZeroTensor", "PythonTLSSnapshot")
     if hasattr(_Key, key)
 ]
-# Loading the compiler itself takes seconds.
-eval_frame = torch._C._dynamo.eval_frame  # noqa: SLF001
 
 
-def not_compiled(function: Any) -> None:
-    """Keep the compiler out of a function; how, depends on the release."""
-    if hasattr(eval_frame, "set_code_exec_strategy"):
-        skip = eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
-        eval_frame.set_code_exec_strategy(
-            function.__code__,
-            eval_frame._FrameExecStrategy(skip, skip),  # noqa: SLF001
-        )
-    elif hasattr(eval_frame, "skip_code"):
-        eval_frame.skip_code(function.__code__)
+def _composite(func: Any, name: str) -> Callable[..., Any] | None:
+    """Return what calls the ops that a composite op is made of, as it does without a mode; ``None`` if it has a kernel.
 
-
-class CompositeOp:
-    """Calls the ops that a composite op is made of as it does without a mode.
-
-    While a mode is given an op, what comes ahead of a mode is excluded: autocast and, or else results are wrong, what
-    resolves conjugate views.
+    These ops are given to the mode that is entered. While a mode is given an op, what comes ahead of a mode is excluded:
+    autocast and, or else results are wrong, what resolves conjugate views.
     """
+    taken_apart = hasattr(_as_called, "__enter__") and _has_kernel(name, "CompositeImplicitAutograd")
+    if not taken_apart or any(_has_kernel(name, key) for key in _DEVICES):
+        return None
+    # Not ``func.decompose``, which takes other kernels once the compiler's decompositions are loaded.
+    op = func._op_dk  # noqa: SLF001 - has no public name
+    # Where it is cast itself, what it calls is not.
+    keys = [f"Autocast{device}" for device in _DEVICES]
+    casts = [getattr(_Key, key) for key in keys if hasattr(_Key, key) and not _has_kernel(name, key)]
 
-    def __init__(self, func: Any, name: str) -> None:
-        # Not ``func.decompose``, which takes other kernels once the compiler's decompositions are loaded.
-        self._op = func._op_dk  # noqa: SLF001 - has no public name
-        # Where it is cast itself, what it calls is not.
-        self._casts = [
-            getattr(_Key, key)
-            for key in (f"Autocast{device}" for device in _DEVICES)
-            if hasattr(_Key, key) and not _has_kernel(name, key)
-        ]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Execute it; the ops that it calls are given to the mode that is entered."""
+    def call(*args: Any, **kwargs: Any) -> Any:
         included, excluded = _included(), _excluded()
         with _as_called():
             asked = _excluded()
-            for key in (*_LIFTED, *[key for key in self._casts if not asked.has(key)]):
+            for key in (*_LIFTED, *[key for key in casts if not asked.has(key)]):
                 excluded = excluded.remove(key)
             with torch._C._ForceDispatchKeyGuard(included, excluded):  # noqa: SLF001 - has no public name
-                return self._op(_Key.CompositeImplicitAutograd, *args, **kwargs)
+                return op(_Key.CompositeImplicitAutograd, *args, **kwargs)
 
-
-def composite(func: Any, name: str) -> CompositeOp | None:
-    """Return how a composite op is taken apart; ``None`` if it has a kernel."""
-    taken_apart = hasattr(_as_called, "__enter__") and _has_kernel(name, "CompositeImplicitAutograd")
-    return (
-        None
-        if not taken_apart or any(_has_kernel(name, key) for key in _DEVICES)
-        else CompositeOp(func, name)
-    )
+    return call

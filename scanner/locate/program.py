@@ -138,10 +138,10 @@ def _function(request: dict[str, Any], session: Session) -> None:
     sys.modules["__main__"] = ModuleType("__main__")
     function = getattr(importlib.import_module(path.stem), request["function"])
     for _ in range(request["calls"]):
-        before = session.steps
+        before = session.mode.seen.steps
         function()
         # A call that steps an optimizer has been counted.
-        if session.steps == before:
+        if session.mode.seen.steps == before:
             session.step()
 
 

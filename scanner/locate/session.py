@@ -8,13 +8,13 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import platform
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -55,21 +55,17 @@ class Session:
     def __init__(self, settings: LocateSettings) -> None:
         self._settings = settings
         self.mode = LocateMode(settings)
-        self.steps = 0
-        self._sentinels: list[SentinelSeen] = []
-        self._compiled: dict[str, None] = {}
-        self._seconds = 0.0
+        # What is told in the end; ops of other threads of Python, and processes of ``multiprocessing``, are counted alone.
+        self._seen = self.mode.seen
         self._undo: list[Callable[[], Any]] = []
         self.forked = False  # whether this process is a fork of the program's, which tells nothing
-        # Ops that other threads of Python call, and processes that ``multiprocessing`` starts: not looked at.
-        self.thread_ops = self._processes = 0
 
     def start(self) -> None:
         """Begin."""
         if not simulated.active():
-            self._sentinels.append(ask_sentinel("cpu"))
+            self._seen.sentinels = (ask_sentinel("cpu"),)
             if self._settings.replays is None:
-                self.mode.replays = replays_for(self._sentinels[0])
+                self.mode.replays = replays_for(self._seen.sentinels[0])
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
         self._note_loaders()
@@ -91,13 +87,13 @@ class Session:
 
     def step(self) -> None:
         """Count a step: of an optimizer, or a call of the function."""
-        self.steps += 1
+        self._seen.steps += 1
         self._enter_step()
 
     def _enter_step(self) -> None:
         """Find out whether the step that begins is to be observed."""
         first, end = self._settings.steps
-        number = self._settings.first_step + self.steps
+        number = self._settings.first_step + self._seen.steps
         within = number >= first and (end is None or number < end)
         self.mode.paused = self.forked or not within
         if self.mode.recorder is not None and not self.mode.paused:
@@ -121,7 +117,8 @@ class Session:
         def noted(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1)  # noqa: SLF001 - one frame, without a list of all
             if not caller.f_code.co_filename.startswith(_TORCH):
-                self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
+                place = one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")
+                self._seen.compiled = tuple(dict.fromkeys((*self._seen.compiled, place)))
             self.mode.noted.compiled(**kwargs)
             made = compiled(*args, **kwargs)
             written = args[0] if args else kwargs.get("model")
@@ -180,7 +177,7 @@ class Session:
                 run_thread(thread)
 
         def counted_process(process: BaseProcess) -> None:
-            self._processes += 1
+            self._seen.processes += 1
             start_process(process)
 
         self._put(threading.Thread, "_bootstrap_inner", counted_thread)
@@ -195,37 +192,25 @@ class Session:
         self.mode.__exit__(None, None, None)
         for undo in reversed(self._undo):
             undo()
-        self._seconds = time.perf_counter() - self._began
+        self._seen.seconds = time.perf_counter() - self._began
         if self.forked:
             return
         if self.mode.recorder is not None:
             unwritten = [key for key, cause in self.mode.roots if cause == "unwritten"]
             self.mode.recorder.close(ended, unwritten)
         if not simulated.active():
-            self._sentinels.append(ask_sentinel("cpu"))
+            self._seen.sentinels += (ask_sentinel("cpu"),)
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            self._sentinels.append(ask_sentinel("cuda"))
+            self._seen.sentinels += (ask_sentinel("cuda"),)
 
     def located(self, ended: str | None = None) -> Located:
         """Return what was found."""
         mode = self.mode
-        return Located(
-            torch=str(torch.__version__),
-            python=platform.python_version(),
+        return replace(
+            self._seen,
             threads=torch.get_num_threads(),
             bound=sys.platform != "linux" or bool(PLACES & os.environ.keys()) or torch.get_num_threads() == 1,
             replays=0 if mode.recorder else mode.replays,
-            ops=mode.ops,
-            replayed=mode.replayed,
-            launches=mode.launches,
-            steps=self.steps,
-            seconds=self._seconds,
-            left_out=dict(mode.left_out),
-            left_out_ops={reason: tuple(names) for reason, names in mode.left_out_ops.items()},
-            compiled=tuple(self._compiled),
-            sentinels=tuple(self._sentinels),
-            thread_ops=self.thread_ops,
-            processes=self._processes,
             outside=mode.outside.seen,
             outside_site=call_site(mode.outside.first) if mode.outside.first else None,
             called=mode.called(),
@@ -234,7 +219,6 @@ class Session:
             if torch.cuda.is_initialized()
             else None,
             simulated=simulated.active(),
-            race_free=mode.race_free,
             roots=mode.found(),
             ended=ended,
         )
@@ -251,7 +235,7 @@ class _OfThread(TorchDispatchMode):
         self._session = session
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._session.thread_ops += 1
+        self._session.mode.seen.thread_ops += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -297,7 +281,7 @@ class Found:
     @property
     def ops(self) -> int:
         """Ops that were looked at so far."""
-        return self._session.mode.ops
+        return self._session.mode.seen.ops
 
     @property
     def roots(self) -> tuple[Root, ...]:
