@@ -466,7 +466,7 @@ def test_a_callback_records_a_training(
     run = RecordedRun(path)
 
     assert isinstance(callback, Base)
-    assert [number for _, number in run.steps] == [7, 8, 9, 10, 11]
+    assert [number for _, number in run.step] == [7, 8, 9, 10, 11]
     assert len(run.ops) > 20
     assert run.ended == ("ValueError: mine" if fails else None)
 
