@@ -42,6 +42,7 @@ from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
 from tests.evidence_runs import FORCING, controls, cost, evidence_run, sentinel, timing
+from tests.found import PROGRAMS
 from tests.mutants import INPUT_SOURCE, base_run
 from tests.overload_runs import DISPATCHES, KERNELS, RAISING, ROWS
 from tests.overload_runs import SETTINGS as OVERLOADS
@@ -394,6 +395,8 @@ def prepare(folder: Path) -> None:
     for block in ("matrix", "docs", "compare"):
         markers = f"<!-- detmatrix {block}:begin -->\n<!-- detmatrix {block}:end -->"
         (folder / f"{block}.md").write_text(f"before\n{markers}\nafter\n")
+    for program in PROGRAMS:
+        (folder / program).touch()
     for place in ("runs", "engines"):
         (folder / place).symlink_to(REPORTS / place)
 
@@ -509,6 +512,13 @@ _add(
 )
 _add("list", "list cumsum conv2d put_", "table json", modes="--modes")
 LINES["repro-compile-cache.py.txt"] = "repro --compile-cache"
+for _program, (_options, _) in PROGRAMS.items():
+    for _form in (
+        ["text", "md", "html", "json"] if "--runs" in _options or "--s" in _options else ["text", "json"]
+    ):
+        _name = f"locate-{_program.removesuffix('.py')}.{_ENDINGS.get(_form, _form)}"
+        LINES[_name] = f"locate --format {_form} {_options} {_program}"
+LINES |= {f"env.{_ENDINGS.get(form, form)}": f"env --format {form} roots.py" for form in ("text", "json")}
 
 
 def _reproduced(folder: Path) -> dict[str, Callable[[], str]]:
@@ -547,7 +557,12 @@ class Goldens:
         if name not in LINES:
             return self._scripts[name]()
         # As they are named from here: where the checkout lies decides no line break.
-        with mock.patch("detmatrix.reports.matrix.model.RECORDED", self._folder / "runs"):
+        with (
+            mock.patch("detmatrix.reports.matrix.model.RECORDED", self._folder / "runs"),
+            mock.patch(
+                "detmatrix.reports.locate.observe_program", lambda program, *_: PROGRAMS[program.name][1]
+            ),
+        ):
             done = self._command(*LINES[name].split())
         into = LINES[name].partition(" --into ")[2]
         shown = (self._folder / into).read_text(encoding="utf-8") if into else done.stdout
