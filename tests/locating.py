@@ -46,8 +46,7 @@ def recorded(*programs: Callable[[], Any]) -> tuple[list[RecordedRun], Located]:
             try:
                 program()
             finally:
-                session.stop()
-            told.append(session.located())
+                told.append(session.stop())
             runs.append(RecordedRun(path))
     return runs, told[0]
 

@@ -40,8 +40,7 @@ from detmatrix.scanner.verdicts.findings import finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding, Verdict
 from detmatrix.scanner.worker.bits import digest, parts
 from detmatrix.scanner.worker.observe import observe
-from detmatrix.scanner.worker.repro.codegen import Drawing
-from detmatrix.scanner.worker.repro.inputs import InputSourceError
+from detmatrix.scanner.worker.repro import Drawing, InputSourceError
 from tests.conftest import lines, write_lines
 from tests.evidence_runs import under
 from tests.mutants import INPUT_SOURCE

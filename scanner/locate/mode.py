@@ -18,33 +18,10 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import sampler
 
+from detmatrix.scanner.locate import overloads, replay
 from detmatrix.scanner.locate.memory import Downstream, OutsideWrites
-from detmatrix.scanner.locate.overloads import (
-    EFFECTS,
-    FAKE,
-    OWN,
-    KnownOverload,
-    OpaqueOperator,
-    among,
-    known,
-    owner,
-    tensors,
-    words,
-)
 from detmatrix.scanner.locate.places import CallPlaces, SiteKey, call_site
 from detmatrix.scanner.locate.recorder import RunRecorder
-from detmatrix.scanner.locate.replay import (
-    RepeatedCall,
-    left_open,
-    measure,
-    plain,
-    returned,
-    save_inputs,
-    settled,
-    too_large,
-    unwritten_alone,
-    with_flag,
-)
 from detmatrix.scanner.locate.settings import Noted
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
@@ -143,15 +120,15 @@ class LocateMode(TorchDispatchMode):
         if self.paused or self.ended or self.launching:
             return func(*args, **kwargs)
         if types:
-            owners = set(map(owner, types))
-            if FAKE in owners:
+            owners = set(map(overloads.owner, types))
+            if overloads.FAKE in owners:
                 return func(*args, **kwargs)
-            if OWN in owners:
+            if overloads.OWN in owners:
                 # Its own ops on the tensors it holds come here in their turn.
                 return NotImplemented
-        op = known(func)
+        op = overloads.known(func)
         # In inference mode nothing takes them apart ahead of us. For nested tensors some have kernels.
-        if op.composite and not any(one.is_nested for one in among(args, kwargs)):
+        if op.composite and not any(one.is_nested for one in overloads.among(args, kwargs)):
             with self:
                 result = op.composite(*args, **kwargs)
         elif op.view:
@@ -160,12 +137,12 @@ class LocateMode(TorchDispatchMode):
             result = func(*args, **kwargs)
             self.unwritten.handed_out(op, result)
             if self.recorder is None:
-                self.outside.written(tensors(result))
+                self.outside.written(overloads.tensors(result))
         else:
             result = self._look(op, func, args, kwargs)
         return result
 
-    def _look(self, op: KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
+    def _look(self, op: overloads.KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
         """Look at an op that computes something."""
         if self._counts:
             # Nothing is waited for, copied or captured.
@@ -177,7 +154,7 @@ class LocateMode(TorchDispatchMode):
             return func(*args, **kwargs)
         key = self.places.of(op.name)
         self.count(key)
-        given = among(args, kwargs)
+        given = overloads.among(args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
         reached = self.downstream.reach(given, op.overwritten(args, kwargs)) if self.downstream else _NONE
         if origin := self.unwritten.reads(op, func, args, kwargs, given):
@@ -186,7 +163,7 @@ class LocateMode(TorchDispatchMode):
             root.origin = origin
         if simulated.active():
             func = SimulatedOp(func, op, self.replays)
-        call = RepeatedCall(op, func, args, kwargs)
+        call = replay.RepeatedCall(op, func, args, kwargs)
         reason = self._refusal(call)
         if reason is not None:
             self.leave_out(reason, op.name)
@@ -196,10 +173,12 @@ class LocateMode(TorchDispatchMode):
         else:
             result = self._look_again(call, given, key, again=reason is None)
         if reached:
-            self.downstream.mark(reached, [*returned(result, call.changed), *call.changed])
+            self.downstream.mark(reached, [*replay.returned(result, call.changed), *call.changed])
         return result
 
-    def _look_again(self, call: RepeatedCall, given: list[torch.Tensor], key: SiteKey, *, again: bool) -> Any:
+    def _look_again(
+        self, call: replay.RepeatedCall, given: list[torch.Tensor], key: SiteKey, *, again: bool
+    ) -> Any:
         """Execute an op again, unless it must not be; see what was done to its memory in between."""
         first = self.calls[key] <= _FIRST_CALLS
         if first:
@@ -208,11 +187,11 @@ class LocateMode(TorchDispatchMode):
             with self.unwritten.resizing(call.op, call.changed):
                 result = call.once()
             # It may go on writing.
-            self.outside.forget([*given, *tensors(result)])
+            self.outside.forget([*given, *overloads.tensors(result)])
             return result
         result = self._replay(call, key)
         if first:
-            self.outside.written([*tensors(result), *call.changed])
+            self.outside.written([*overloads.tensors(result), *call.changed])
         elif call.changed:
             self.outside.forget(call.changed)
         return result
@@ -232,7 +211,7 @@ class LocateMode(TorchDispatchMode):
                 f"locate: {self.seen.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
             )
 
-    def _refusal(self, call: RepeatedCall) -> str | None:
+    def _refusal(self, call: replay.RepeatedCall) -> str | None:
         """Return why an op is not executed again; ``None`` if it is."""
         op, changed = call.op, call.changed
         if op.refused is not None:
@@ -243,9 +222,9 @@ class LocateMode(TorchDispatchMode):
         if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return _CAPTURED
         if changed:
-            if not plain(changed):
+            if not replay.plain(changed):
                 return _COMPOUND
-            if self.recorder is None and too_large(changed, self.settings.max_bytes // 2):
+            if self.recorder is None and replay.too_large(changed, self.settings.max_bytes // 2):
                 return LARGE
         return None
 
@@ -263,7 +242,7 @@ class LocateMode(TorchDispatchMode):
     def _record(
         self,
         recorder: RunRecorder,
-        call: RepeatedCall,
+        call: replay.RepeatedCall,
         given: list[torch.Tensor],
         key: SiteKey,
         *,
@@ -275,10 +254,12 @@ class LocateMode(TorchDispatchMode):
             with self.unwritten.resizing(op, call.changed):
                 result = call.once()
             # What an op says to the allocator moves memory to and fro, and leaves what it holds.
-            recorder.end_undigested([] if op.refused == EFFECTS else [*given, *tensors(result)])
+            recorder.end_undigested(
+                [] if op.refused == overloads.EFFECTS else [*given, *overloads.tensors(result)]
+            )
         elif key in self._open or op.outputs <= 1:
             result = call.once()
-            recorder.end([*returned(result, call.changed), *call.changed], self._open.get(key, _NONE))
+            recorder.end([*replay.returned(result, call.changed), *call.changed], self._open.get(key, _NONE))
         else:
             result = call.first()
             self._open[key] = frozenset(self._opened(call))
@@ -290,7 +271,7 @@ class LocateMode(TorchDispatchMode):
 
         What the user wrote names the tensors that it uses beside its arguments.
         """
-        op = OpaqueOperator(f"{REGION}{name}")
+        op = overloads.OpaqueOperator(f"{REGION}{name}")
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -306,7 +287,13 @@ class LocateMode(TorchDispatchMode):
         return run
 
     def _run_region(
-        self, recorder: RunRecorder, op: KnownOverload, written: Any, function: Any, args: Any, kwargs: Any
+        self,
+        recorder: RunRecorder,
+        op: overloads.KnownOverload,
+        written: Any,
+        function: Any,
+        args: Any,
+        kwargs: Any,
     ) -> Any:
         key = self.places.of(op.name)
         self.count(key)
@@ -322,17 +309,17 @@ class LocateMode(TorchDispatchMode):
                 for one, before in blank:
                     self.unwritten.closed_within(one, before)
                 # What it was given it may have changed.
-                recorder.end([*tensors(result), *used.tensors], _NONE)
+                recorder.end([*overloads.tensors(result), *used.tensors], _NONE)
         return result
 
-    def _opened(self, call: RepeatedCall) -> dict[int, torch.Tensor]:
+    def _opened(self, call: replay.RepeatedCall) -> dict[int, torch.Tensor]:
         """Return the outputs that an op leaves unwritten, wholly or in part, and follow their memory."""
-        found = left_open(call)
+        found = replay.left_open(call)
         for place, other in found.items():
             self.unwritten.left_open(call.op, call.returned[place], other)
         return found
 
-    def _replay(self, call: RepeatedCall, key: SiteKey) -> Any:
+    def _replay(self, call: replay.RepeatedCall, key: SiteKey) -> Any:
         op, func, result = call.op, call.func, call.first()
         if hidden := call.hidden:
             # Its schema keeps a change to itself.
@@ -356,7 +343,7 @@ class LocateMode(TorchDispatchMode):
             self._again(call, times, key)
         return result
 
-    def _again(self, call: RepeatedCall, times: int, key: SiteKey) -> None:
+    def _again(self, call: replay.RepeatedCall, times: int, key: SiteKey) -> None:
         """Execute it so many times more."""
         kept, count, places, root = call.kept, 0, set[int](), None
         try:
@@ -364,7 +351,7 @@ class LocateMode(TorchDispatchMode):
             queued = call.queued(times)
             for _ in range(times if queued is None or queued else 0):
                 again = call.other()
-                if again is None or not (found := settled(kept.tensors, again)):
+                if again is None or not (found := replay.settled(kept.tensors, again)):
                     continue
                 # The arguments it changes go on changing in what follows.
                 again = [one.clone() for one in again]
@@ -372,7 +359,7 @@ class LocateMode(TorchDispatchMode):
                     break
                 count += 1
                 places.update(found)
-                measure(root.distance, kept.tensors, again, found)
+                replay.measure(root.distance, kept.tensors, again, found)
             else:
                 if queued:
                     # It differed, whether or not it has done so again.
@@ -393,7 +380,7 @@ class LocateMode(TorchDispatchMode):
             self.downstream.mark(frozenset({root}), [*call.returned, *call.changed])
 
     def _judged(
-        self, call: RepeatedCall, key: SiteKey, again: list[torch.Tensor] | None, found: list[int]
+        self, call: replay.RepeatedCall, key: SiteKey, again: list[torch.Tensor] | None, found: list[int]
     ) -> Root | None:
         """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote.
 
@@ -415,31 +402,33 @@ class LocateMode(TorchDispatchMode):
             call.restore()
             return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
-        flag, alert = with_flag(call, self.replays)
+        flag, alert = replay.with_flag(call, self.replays)
         # Without the fill it may have been given the same memory each time.
         opened = self._opened(call)
         if again is None:
             unwritten = flag == "filled" or opened.keys() >= set(found)
             flag = "rare" if flag == "cured" else flag
         else:
-            unwritten = flag == "filled" or unwritten_alone(call.kept.tensors, again, found, opened)
+            unwritten = flag == "filled" or replay.unwritten_alone(call.kept.tensors, again, found, opened)
             for place in found if unwritten else ():
                 if place < len(call.returned):
                     self.unwritten.left_open(op, call.returned[place], again[place])
         if unwritten:
             call.restore()
             return None
-        root = self.root(key, cause, among(call.args, call.kwargs))
+        root = self.root(key, cause, overloads.among(call.args, call.kwargs))
         root.flag, root.alert, root.origin = flag, alert, schedule and phrase(schedule)
         if self.settings.save is not None:
-            root.saved = save_inputs(self.settings.save, len(self.roots), call)
+            root.saved = replay.save_inputs(self.settings.save, len(self.roots), call)
         return root
 
     def root(self, key: SiteKey, cause: Cause, given: list[torch.Tensor]) -> Root:
         """Return the root of a call site, a new one where none is known."""
         known = self.roots.get((key, cause))
         if known is None:
-            known = self.roots[key, cause] = Root(call_site(key), cause, words(given), first=self.seen.ops)
+            known = self.roots[key, cause] = Root(
+                call_site(key), cause, overloads.words(given), first=self.seen.ops
+            )
             self.ended |= self.settings.only_first
         return known
 

@@ -35,9 +35,9 @@ def run(request: dict[str, Any]) -> int:
     ended: str | None = None
 
     def tell() -> None:
-        session.stop(ended)
+        located = session.stop(ended)
         if not session.forked:
-            write_whole(request["located"], json.dumps(asdict(session.located(ended))))
+            write_whole(request["located"], json.dumps(asdict(located)))
 
     at_once = os._exit
 

@@ -183,8 +183,8 @@ class Session:
         self._put(threading.Thread, "_bootstrap_inner", counted_thread)
         self._put(BaseProcess, "start", counted_process)
 
-    def stop(self, ended: str | None = None) -> None:
-        """End; ask the sentinel of each kind of device that was used.
+    def stop(self, ended: str | None = None) -> Located:
+        """End; ask the sentinel of each kind of device that was used, and return what was found.
 
         Args:
             ended: How the program ended, if not at its end.
@@ -193,19 +193,15 @@ class Session:
         for undo in reversed(self._undo):
             undo()
         self._seen.seconds = time.perf_counter() - self._began
+        mode = self.mode
         if self.forked:
-            return
-        if self.mode.recorder is not None:
-            unwritten = [key for key, cause in self.mode.roots if cause == "unwritten"]
-            self.mode.recorder.close(ended, unwritten)
+            return self._seen
+        if mode.recorder is not None:
+            mode.recorder.close(ended, [key for key, cause in mode.roots if cause == "unwritten"])
         if not simulated.active():
             self._seen.sentinels += (ask_sentinel("cpu"),)
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             self._seen.sentinels += (ask_sentinel("cuda"),)
-
-    def located(self, ended: str | None = None) -> Located:
-        """Return what was found."""
-        mode = self.mode
         return replace(
             self._seen,
             threads=torch.get_num_threads(),
@@ -380,5 +376,4 @@ def locate(
     try:
         yield found
     finally:
-        session.stop()
-        found.located = session.located()
+        found.located = session.stop()

@@ -120,15 +120,8 @@ _FAR_OFTENER = 10  # times as often as under quiet
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
-class BatchSource(msgspec.Struct, frozen=True):
-    """Where a case holds its batch, as ``detmatrix.opspecs.model.Batch``."""
-
-    inputs: list[tuple[int | str, int]]
-    outputs: int
-
-
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``detmatrix.scanner.worker.repro.inputs``, which describes the fields."""
+    """The answer of ``detmatrix.scanner.worker.repro``, which describes the fields."""
 
     lines: list[str]
     args: str
@@ -140,7 +133,7 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     imports: list[str]
     definitions: list[str]
     upstream: tuple[int, str] | None
-    batch: BatchSource | None = None
+    batch: tuple[list[tuple[int | str, int]], int] | None = None
 
 
 def perturbations(row: MatrixRow) -> list[str]:
@@ -376,8 +369,8 @@ _OWN_COUNT = re.compile(r"([1-9][0-9]{0,3}) threads?")
 def invariance_script(input_source: InputSource, row: MatrixRow, header: Header, what: Property) -> str:
     """Return the script."""
     one = tried_of(row, what)
-    batch = input_source.batch
-    if what == "batch" and batch is None:
+    axes, axis_of_outputs = input_source.batch or ([], None)
+    if what == "batch" and input_source.batch is None:
         raise UsageError(f"{row.row.id}: the specs here declare no batch; take the detmatrix that scanned it")
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     own = _OWN_COUNT.fullmatch(one.baseline or "")
@@ -393,8 +386,8 @@ def invariance_script(input_source: InputSource, row: MatrixRow, header: Header,
         runs=EXECUTIONS_IF_OTHER,
         what=what,
         tried=_tried(one, what),
-        batch=dict(batch.inputs) if batch else None,
-        batch_outputs=batch.outputs if batch else None,
+        batch=dict(axes),
+        batch_outputs=axis_of_outputs,
         own=int(own[1]) if own else 1,
         device=row.row.device.partition(":")[0],
         **executed(input_source, outputs, header.settings.seed),
