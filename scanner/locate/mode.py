@@ -254,8 +254,8 @@ class LocateMode(TorchDispatchMode):
             with self.unwritten.resizing(op, call.changed):
                 result = call.once()
             # What an op says to the allocator moves memory to and fro, and leaves what it holds.
-            recorder.end_undigested(
-                [] if op.refused == overloads.EFFECTS else [*given, *overloads.tensors(result)]
+            recorder.end(
+                [] if op.refused == overloads.EFFECTS else [*given, *overloads.tensors(result)], None
             )
         elif key in self._open or op.outputs <= 1:
             result = call.once()
