@@ -42,7 +42,7 @@ class RepeatedCall:
 
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
-        self._before = [_copied(one) for one in self.changed]
+        self.before = [_copied(one) for one in self.changed]
         # Of few calls, whether the first execution changes other arguments than the schema says.
         self._given = [
             (place, one, _copied(one))
@@ -66,7 +66,7 @@ class RepeatedCall:
 
     def again(self) -> list[torch.Tensor]:
         """Execute it from the same state; return what is compared with ``kept``."""
-        for one, before in zip(self.changed, self._before, strict=True):
+        for one, before in zip(self.changed, self.before, strict=True):
             one.copy_(before)
         for generator, state in self._generators:
             generator.set_state(state)
@@ -90,11 +90,6 @@ class RepeatedCall:
         for generator, state in before:
             generator.set_state(state)
         return moved
-
-    @property
-    def before(self) -> dict[int, torch.Tensor]:
-        """What stood in the arguments that it changes, by their identity."""
-        return {id(one): before for one, before in zip(self.changed, self._before, strict=True)}
 
     def queued(self, times: int) -> list[list[int]] | None:
         """Execute it so many times, waiting once; return the places that differ, for each execution in which any does.
@@ -329,7 +324,8 @@ def save_inputs(folder: str, number: int, call: RepeatedCall) -> str:
     name = call.op.name
     path = Path(folder, f"root-{number}-{''.join(c if c.isalnum() else '_' for c in name)}.pt")
     kwargs = {key: one for key, one in call.kwargs.items() if key != "generator"}
-    args, kwargs = _loadable(substituted([tuple(call.args), kwargs], call.before))
+    before = {id(one): was for one, was in zip(call.changed, call.before, strict=True)}
+    args, kwargs = _loadable(substituted([tuple(call.args), kwargs], before))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({"op": name, "args": args, "kwargs": kwargs, "torch": str(torch.__version__)}, path)
