@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -119,16 +119,10 @@ class OpaqueOperator(KnownOverload):
         self.refused, self.composite = "are no single op", None
 
 
-_known: dict[Any, KnownOverload] = {}
-
-
+@cache
 def known(func: Any) -> KnownOverload:
     """Return what is known of an overload; the answer is kept."""
-    found = _known.get(func)
-    if found is None:
-        kind = KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator  # noqa: SLF001
-        found = _known[func] = kind(func)
-    return found
+    return (KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator)(func)  # noqa: SLF001
 
 
 def _at(

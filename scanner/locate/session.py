@@ -184,11 +184,7 @@ class Session:
         self._put(BaseProcess, "start", counted_process)
 
     def stop(self, ended: str | None = None) -> Located:
-        """End; ask the sentinel of each kind of device that was used, and return what was found.
-
-        Args:
-            ended: How the program ended, if not at its end.
-        """
+        """End; ask the sentinel of each kind of device that was used, and return what was found and how the program ended."""
         self.mode.__exit__(None, None, None)
         for undo in reversed(self._undo):
             undo()

@@ -571,14 +571,9 @@ def judge(
     steps: Steps = ALL_STEPS,
     only_first: bool = False,
 ) -> Located:
-    """Return what the first run found by itself, with what holding it against the others shows.
+    """Return *located*, what the first of several runs found by itself, with what holding it against the others shows.
 
-    Args:
-        runs: At least two.
-        located: What the process of the first run told.
-        ignored: Ops that are no roots, with or without the name of the overload.
-        steps: That are compared.
-        only_first: Whether only the first root is told.
+    Ops that are *ignored*, with or without the name of the overload, are no roots.
     """
     first = runs[0]
     calls: defaultdict[OpSite, int] = defaultdict(int)
