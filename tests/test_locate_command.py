@@ -20,13 +20,7 @@ from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.locate import program
 from detmatrix.scanner.locate.mode import LocateSettings
 from detmatrix.scanner.locate.session import Session
-from detmatrix.scanner.located import (
-    Located,
-    OpSite,
-    Parting,
-    SentinelSeen,
-    replays_for,
-)
+from detmatrix.scanner.located import Located, OpSite, Parting, SentinelSeen, replays_for
 from detmatrix.scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command

@@ -40,8 +40,7 @@ OPS = planted.planted
 
 
 @pytest.mark.parametrize(
-    "program",
-    [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step],
+    "program", [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step]
 )
 def test_nothing_is_found_where_runs_agree(program: Callable[[], Any]) -> None:
     """All ops of one have their like in the other."""
