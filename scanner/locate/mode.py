@@ -154,40 +154,39 @@ class LocateMode(TorchDispatchMode):
             return func(*args, **kwargs)
         key = self.places.of(op.name)
         self.count(key)
-        given = overloads.among(args, kwargs)
+        call = replay.RepeatedCall(op, func, args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
-        reached = self.downstream.reach(given, op.overwritten(args, kwargs)) if self.downstream else _NONE
-        if origin := self.unwritten.reads(op, func, args, kwargs, given):
-            root = self.root(key, "unwritten", given)
+        reached = (
+            self.downstream.reach(call.given, op.overwritten(args, kwargs)) if self.downstream else _NONE
+        )
+        if origin := self.unwritten.reads(call):
+            root = self.root(key, "unwritten", call.given)
             root.differing_calls += 1
             root.origin = origin
         if simulated.active():
-            func = SimulatedOp(func, op, self.replays)
-        call = replay.RepeatedCall(op, func, args, kwargs)
+            call.func = SimulatedOp(func, op, self.replays)
         reason = self._refusal(call)
         if reason is not None:
             self.leave_out(reason, op.name)
         if self.recorder is not None and reason != _CAPTURED:
-            self.recorder.begin(op, args, kwargs, given, key)
-            result = self._record(self.recorder, call, given, key, digested=reason is None)
+            self.recorder.begin(call, key)
+            result = self._record(self.recorder, call, key, digested=reason is None)
         else:
-            result = self._look_again(call, given, key, again=reason is None)
+            result = self._look_again(call, key, again=reason is None)
         if reached:
             self.downstream.mark(reached, [*replay.returned(result, call.changed), *call.changed])
         return result
 
-    def _look_again(
-        self, call: replay.RepeatedCall, given: list[torch.Tensor], key: SiteKey, *, again: bool
-    ) -> Any:
+    def _look_again(self, call: replay.RepeatedCall, key: SiteKey, *, again: bool) -> Any:
         """Execute an op again, unless it must not be; see what was done to its memory in between."""
         first = self.calls[key] <= _FIRST_CALLS
         if first:
-            self.outside.look(given, key)
+            self.outside.look(call.given, key)
         if not again:
             with self.unwritten.resizing(call.op, call.changed):
                 result = call.once()
             # It may go on writing.
-            self.outside.forget([*given, *overloads.tensors(result)])
+            self.outside.forget([*call.given, *overloads.tensors(result)])
             return result
         result = self._replay(call, key)
         if first:
@@ -240,13 +239,7 @@ class LocateMode(TorchDispatchMode):
             self.seen.left_out_ops[reason] = (*names, name)
 
     def _record(
-        self,
-        recorder: RunRecorder,
-        call: replay.RepeatedCall,
-        given: list[torch.Tensor],
-        key: SiteKey,
-        *,
-        digested: bool,
+        self, recorder: RunRecorder, call: replay.RepeatedCall, key: SiteKey, *, digested: bool
     ) -> Any:
         """Execute an op, and digest what it has written, unless it may go on writing."""
         op = call.op
@@ -255,7 +248,7 @@ class LocateMode(TorchDispatchMode):
                 result = call.once()
             # What an op says to the allocator moves memory to and fro, and leaves what it holds.
             recorder.end(
-                [] if op.refused == overloads.EFFECTS else [*given, *overloads.tensors(result)], None
+                [] if op.refused == overloads.EFFECTS else [*call.given, *overloads.tensors(result)], None
             )
         elif key in self._open or op.outputs <= 1:
             result = call.once()
@@ -280,31 +273,25 @@ class LocateMode(TorchDispatchMode):
                 return function(*args, **kwargs)
             self._in_region = True
             try:
-                return self._run_region(self.recorder, op, written, function, args, kwargs)
+                call = replay.RepeatedCall(op, function, args, kwargs)
+                return self._run_region(self.recorder, call, written)
             finally:
                 self._in_region = False
 
         return run
 
-    def _run_region(
-        self,
-        recorder: RunRecorder,
-        op: overloads.KnownOverload,
-        written: Any,
-        function: Any,
-        args: Any,
-        kwargs: Any,
-    ) -> Any:
-        key = self.places.of(op.name)
+    def _run_region(self, recorder: RunRecorder, call: replay.RepeatedCall, written: Any) -> Any:
+        key = self.places.of(call.op.name)
         self.count(key)
         with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
-                used = RegionUse(written, args, kwargs)
-                self.unwritten.reads(op, function, args, kwargs, used.tensors, region=True)
-                recorder.begin(op, args, kwargs, used.tensors, key, used)
+                used = RegionUse(written, call.args, call.kwargs)
+                call.given = used.tensors
+                self.unwritten.reads(call, region=True)
+                recorder.begin(call, key, used)
                 blank = [(one, one.clone()) for one in used.tensors if id(one) in self.unwritten.given_open]
             with self.places.unfollowed(key), recorder.drawing():
-                result = function(*args, **kwargs)
+                result = call.once()
             with torch.no_grad():
                 for one, before in blank:
                     self.unwritten.closed_within(one, before)
@@ -416,7 +403,7 @@ class LocateMode(TorchDispatchMode):
         if unwritten:
             call.restore()
             return None
-        root = self.root(key, cause, overloads.among(call.args, call.kwargs))
+        root = self.root(key, cause, call.given)
         root.flag, root.alert, root.origin = flag, alert, schedule and phrase(schedule)
         if self.settings.save is not None:
             root.saved = replay.save_inputs(self.settings.save, len(self.roots), call)

@@ -9,7 +9,7 @@ import platform
 import random
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
@@ -17,9 +17,9 @@ from typing import IO, Any
 import torch
 
 from detmatrix.scanner.locate.memory import COMPOUND, CPU, NOTHING, StorageTable, covers, digest, sort_of
-from detmatrix.scanner.locate.overloads import KnownOverload, scalars, tensor_names, words
+from detmatrix.scanner.locate.overloads import scalars, tensor_names, words
 from detmatrix.scanner.locate.places import SiteKey, call_site
-from detmatrix.scanner.locate.replay import states
+from detmatrix.scanner.locate.replay import RepeatedCall, states
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse
 from detmatrix.scanner.located import CHANGED, GENERATOR, NOT_COMPARED, PART
@@ -120,16 +120,9 @@ class RunRecorder:
         self._memory: StorageTable[_Memory] = StorageTable()
         self._outside = 0
 
-    def begin(
-        self,
-        op: KnownOverload,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        given: Sequence[torch.Tensor],
-        key: SiteKey,
-        used: RegionUse | None = None,
-    ) -> None:
+    def begin(self, call: RepeatedCall, key: SiteKey, used: RegionUse | None = None) -> None:
         """Digest what an op is given, ahead of its call; of a compiled region also what it uses."""
+        op, args, kwargs, given = call.op, call.args, call.kwargs, call.given
         site = self._sites.get(key)
         if site is None:
             site = self._sites[key] = len(self._sites)

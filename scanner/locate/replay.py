@@ -12,7 +12,7 @@ import torch
 
 from detmatrix.scanner.alerts import caller_in
 from detmatrix.scanner.locate.memory import COMPOUND, KeptTensors, size_of, sort_of, substituted, unequal
-from detmatrix.scanner.locate.overloads import KnownOverload, tensors
+from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
 from detmatrix.scanner.locate.simulated import on_host
 from detmatrix.scanner.located import Distance, WithFlag
 from detmatrix.scanner.worker.bits import as_integers, parts
@@ -34,7 +34,7 @@ class RepeatedCall:
 
     def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.op, self.func, self.args, self.kwargs = op, func, args, kwargs
-        self.changed = op.changed(args, kwargs)
+        self.given, self.changed = among(args, kwargs), op.changed(args, kwargs)
 
     def once(self) -> Any:
         """Execute the op, and look at nothing."""
@@ -44,7 +44,7 @@ class RepeatedCall:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
         self.before = [_copied(one) for one in self.changed]
         # Of few calls, whether the first execution changes other arguments than the schema says.
-        self._given = [
+        self._unsure = [
             (place, one, _copied(one))
             for place, value in (enumerate(self.args) if self.op.unsure else ())
             for one in tensors(value)
@@ -62,7 +62,7 @@ class RepeatedCall:
     @property
     def hidden(self) -> list[tuple[int, str]]:
         """Positions of arguments that the first execution changed although the schema does not say so."""
-        return [(place, "") for place, one, before in self._given if bool(unequal(one, before))]
+        return [(place, "") for place, one, before in self._unsure if bool(unequal(one, before))]
 
     def again(self) -> list[torch.Tensor]:
         """Execute it from the same state; return what is compared with ``kept``."""
@@ -146,9 +146,9 @@ def states(kwargs: Mapping[str, Any]) -> list[tuple[torch.Generator, torch.Tenso
 
 
 @contextlib.contextmanager
-def drawing_again(op: KnownOverload, kwargs: Mapping[str, Any]) -> Iterator[None]:
+def drawing_again(call: RepeatedCall) -> Iterator[None]:
     """Leave the generators that an op may draw from as they were."""
-    before = states(kwargs) if op.random else []
+    before = states(call.kwargs) if call.op.random else []
     try:
         yield
     finally:
