@@ -68,12 +68,9 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
     """Return the report of a program, whose ops are looked up in *runs*, or in the recorded one of its release if there is one."""
     roots = in_order(located)
     heads, rows = table(located)
-    index = (
-        OverloadIndex(load(runs or recorded_run(located.torch)))
-        if roots and (runs or not located.simulated)
-        else None
-    )
-    places = [index.place(root) if index else None for root in roots]
+    looked_up = roots and (runs or not located.simulated)
+    index = OverloadIndex(load(runs or recorded_run(located.torch)) if looked_up else [])
+    places = [index.place(root) for root in roots]
     shown = [
         View(
             {**asdict(root), "matrix": place, "to_do": advice(root)},
