@@ -218,7 +218,8 @@ def replays_for(seen: SentinelSeen) -> int:
 
 
 # What an op that differed did with the flag on.
-WITH_FLAG: dict[WithFlag, str] = {
+WITH_FLAG: dict[WithFlag | None, str] = {
+    None: "",
     "cured": "stable",
     "filled": "stable by the fill",
     "raises": "raises",
@@ -306,15 +307,6 @@ def phase_words(site: OpSite) -> str:
     return f"backward ({one_line(site.node)})" if site.node else site.phase
 
 
-def flag_words(root: Root) -> str:
-    """Say what the op does with the flag on."""
-    if root.flag is None:
-        return ""
-    return (
-        f"raises ({one_line(root.alert)})" if root.flag == "raises" and root.alert else WITH_FLAG[root.flag]
-    )
-
-
 def table(located: Located) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of the table of roots, without columns that say nothing."""
     rows = [_cells(located, root) for root in in_order(located)]
@@ -324,6 +316,7 @@ def table(located: Located) -> tuple[list[str], list[list[str]]]:
 
 def _cells(located: Located, root: Root) -> tuple[str, ...]:
     numbers = ", ".join(map(str, root.in_runs))
+    alert = f" ({one_line(root.alert)})" if root.flag == "raises" and root.alert else ""
     return (
         _DIFFERED[root.cause].format(root),
         one_line(root.site.op),
@@ -331,7 +324,7 @@ def _cells(located: Located, root: Root) -> tuple[str, ...]:
         one_line(root.site.module or ""),
         phase_words(root.site),
         several(root.reached, "op"),
-        flag_words(root),
+        f"{WITH_FLAG[root.flag]}{alert}",
         numbers if located.runs > 2 else "",  # noqa: PLR2004 - the first and one more
         numbers if located.ranks else "",
     )

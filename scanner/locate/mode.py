@@ -183,8 +183,7 @@ class LocateMode(TorchDispatchMode):
         if first:
             self.outside.look(call.given, key)
         if not again:
-            with self.unwritten.resizing(call.op, call.changed):
-                result = call.once()
+            result = self.unwritten.once(call)
             # It may go on writing.
             self.outside.forget([*call.given, *overloads.tensors(result)])
             return result
@@ -244,8 +243,7 @@ class LocateMode(TorchDispatchMode):
         """Execute an op, and digest what it has written, unless it may go on writing."""
         op = call.op
         if not digested:
-            with self.unwritten.resizing(op, call.changed):
-                result = call.once()
+            result = self.unwritten.once(call)
             # What an op says to the allocator moves memory to and fro, and leaves what it holds.
             recorder.end(
                 [] if op.refused == overloads.EFFECTS else [*call.given, *overloads.tensors(result)], None

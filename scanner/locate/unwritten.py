@@ -7,8 +7,7 @@ Some ops leave a part of an output unwritten; that is no root unless a later op 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,14 +61,14 @@ class UnwrittenMemory:
             opened[:begin] = False
             self._blanks.set(one, _Blank(opened, one.dtype, values, op.name, digest(memory)))
 
-    @contextmanager
-    def resizing(self, op: KnownOverload, changed: Sequence[torch.Tensor]) -> Iterator[None]:
-        """Note what memory becomes larger by within the block."""
-        before = [(one, one.untyped_storage()._cdata, _bytes(one)) for one in changed if _followed(one)]  # noqa: SLF001
-        yield
+    def once(self, call: RepeatedCall) -> Any:
+        """Execute an op that may resize what it changes; note what memory becomes larger by."""
+        before = [(one, one.untyped_storage()._cdata, _bytes(one)) for one in call.changed if _followed(one)]  # noqa: SLF001
+        result = call.once()
         for one, storage, size in before:
             if one.untyped_storage()._cdata == storage and _bytes(one) > size:  # noqa: SLF001
-                self.handed_out(op, one, size // one.element_size())
+                self.handed_out(call.op, one, size // one.element_size())
+        return result
 
     def left_open(self, op: KnownOverload, output: torch.Tensor, other: torch.Tensor) -> None:
         """Note that elements of an output are unwritten: those in which another execution left something else."""
@@ -78,9 +77,7 @@ class UnwrittenMemory:
         memory = _memory(output, output.dtype)
         values = memory.clone(), memory.clone()
         _like(values[1], output).copy_(other)
-        changed = as_integers(values[0]) != as_integers(values[1])
-        opened = changed.view(len(memory), -1).any(1)
-        self._blanks.set(output, _Blank(opened, output.dtype, values, op.name, None))
+        self._blanks.set(output, _Blank(~_same_elements(*values), output.dtype, values, op.name, None))
 
     def _blank_of(self, tensor: torch.Tensor) -> _Blank | None:
         return self._blanks.get(tensor) if self._blanks and _followed(tensor) else None

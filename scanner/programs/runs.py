@@ -403,6 +403,8 @@ class _Judge:
         unlike = False
         reached, found = set[Root](), set[Root]()
         shapes = self._one.texts[mine.shapes], self._other.texts[its.shapes]
+        # Memory from outside may come of what was saved, and in the backward phase of what regions kept for it.
+        backward = self._one.sites[mine.site].phase == "backward"
         # Zeros and no elements have the same digest in any shape.
         reshaped = (
             [x != y for x, y in zip(*map(_split, shapes), strict=False)] if shapes[0] != shapes[1] else []
@@ -416,7 +418,7 @@ class _Judge:
                 found |= self._drawn(i, mine, place) if _begins(x, GENERATOR) else _NONE
             elif marks := self._marks.get(writer, _NONE):
                 reached |= marks
-            elif writer < 0 and (marks := self._of_outside(mine)):
+            elif writer < 0 and (marks := self._saved | (self._regions if backward else _NONE)):
                 self._marks[writer] = marks
                 reached |= marks
             elif writer not in self._excused and self._told(writer, its.writers[place : place + 1]):
@@ -432,10 +434,6 @@ class _Judge:
             unlike = True
             found |= self._of_python(i, mine, value, reached)
         return frozenset(reached | found) if unlike else None
-
-    def _of_outside(self, op: RecordedOp) -> _Marks:
-        """Return the roots that memory from outside may come of: what was saved, in the backward phase what regions kept for it."""
-        return self._saved | (self._regions if self._one.sites[op.site].phase == "backward" else _NONE)
 
     def _told(self, writer: int, others: Sequence[int]) -> bool:
         """Tell whether memory that differs for no root is one: behind a gap what came from outside since."""
