@@ -162,6 +162,9 @@ class Located:
     partings: tuple[Parting, ...] = ()
     ended: str | None = None  # how the program ended, if not at its end
 
+    def __str__(self) -> str:
+        return text(self) if self.seconds else "The block has not ended."
+
     @property
     def sentinel_counts(self) -> dict[tuple[str, str], tuple[int, int]]:
         """How often each sentinel differed on a device, and in how many executions."""

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from detmatrix.scanner.locate.mode import LocateSettings
-from detmatrix.scanner.locate.session import Found, Session
+from detmatrix.scanner.locate.session import Session
 from detmatrix.scanner.located import Located, OpSite
 from detmatrix.scanner.programs.runs import RecordedRun, judge
 
@@ -27,12 +27,6 @@ def line(site: OpSite | None) -> int:
     assert site is not None
     assert site.line is not None
     return site.line.line
-
-
-def located(found: Found) -> Located:
-    """Return what a block that has ended found."""
-    assert found.located is not None
-    return found.located
 
 
 def recorded(*programs: Callable[[], Any]) -> tuple[list[RecordedRun], Located]:

@@ -32,7 +32,7 @@ from detmatrix.scanner.programs.process import of_all_ranks
 from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
 from tests.commands import Command
 from tests.conftest import refused
-from tests.locating import held, line, located, marked, recorded, roots_of
+from tests.locating import held, line, marked, recorded, roots_of
 from tests.programs import behind, collective, nothing, planted, steady, unseeded
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -532,7 +532,7 @@ def test_ranks_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         reason = f"of rank {rank}"
         left_out: dict[str, Any] = {"left_out": {reason: 1}, "left_out_ops": {reason: (f"mine::{rank}",)}}
-        found[rank] = of_all_ranks(replace(located(block), processes=rank, **left_out))
+        found[rank] = of_all_ranks(replace(block, processes=rank, **left_out))
 
     assert found[1] is None
     assert found[0] is not None

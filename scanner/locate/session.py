@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -30,7 +29,7 @@ from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.places import call_site, original
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
-from detmatrix.scanner.located import PLACES, Located, Root, SentinelSeen, of_rank, replays_for, text
+from detmatrix.scanner.located import PLACES, Located, SentinelSeen, of_rank, replays_for
 from detmatrix.scanner.worker import launch_orders, simulated
 
 try:
@@ -188,32 +187,28 @@ class Session:
         self.mode.__exit__(None, None, None)
         for undo in reversed(self._undo):
             undo()
-        self._seen.seconds = time.perf_counter() - self._began
-        mode = self.mode
+        mode, seen = self.mode, self._seen
+        seen.seconds = time.perf_counter() - self._began
         if self.forked:
-            return self._seen
+            return seen
         if mode.recorder is not None:
             mode.recorder.close(ended, [key for key, cause in mode.roots if cause == "unwritten"])
         if not simulated.active():
-            self._seen.sentinels += (ask_sentinel("cpu"),)
+            seen.sentinels += (ask_sentinel("cpu"),)
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            self._seen.sentinels += (ask_sentinel("cuda"),)
-        return replace(
-            self._seen,
-            threads=torch.get_num_threads(),
-            bound=sys.platform != "linux" or bool(PLACES & os.environ.keys()) or torch.get_num_threads() == 1,
-            replays=0 if mode.recorder else mode.replays,
-            outside=mode.outside.seen,
-            outside_site=call_site(mode.outside.first) if mode.outside.first else None,
-            called=mode.called(),
-            settings=settings_now(mode.noted),
-            device="sm_{}{}".format(*torch.cuda.get_device_capability())
-            if torch.cuda.is_initialized()
-            else None,
-            simulated=simulated.active(),
-            roots=mode.found(),
-            ended=ended,
-        )
+            seen.sentinels += (ask_sentinel("cuda"),)
+        seen.threads = torch.get_num_threads()
+        seen.bound = sys.platform != "linux" or bool(PLACES & os.environ.keys()) or seen.threads == 1
+        seen.replays = 0 if mode.recorder else mode.replays
+        seen.outside = mode.outside.seen
+        seen.outside_site = call_site(mode.outside.first) if mode.outside.first else None
+        seen.called = mode.called()
+        seen.settings = settings_now(mode.noted)
+        if torch.cuda.is_initialized():
+            seen.device = "sm_{}{}".format(*torch.cuda.get_device_capability())
+        seen.simulated = simulated.active()
+        seen.roots, seen.ended = mode.found(), ended
+        return seen
 
 
 class _OfThread(TorchDispatchMode):
@@ -261,32 +256,6 @@ def ask_sentinel(device: str) -> SentinelSeen:
         executions=max((root.executions for root in roots), default=executions),
         differing=max((root.differing for root in roots), default=0),
     )
-
-
-class Found:
-    """What a ``locate`` block found; empty until the block ends."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.located: Located | None = None
-
-    @property
-    def ops(self) -> int:
-        """Ops that were looked at so far."""
-        return self._session.mode.seen.ops
-
-    @property
-    def roots(self) -> tuple[Root, ...]:
-        """One for each call site whose op is not reproducible."""
-        return self.located.roots if self.located else ()
-
-    @property
-    def could_see(self) -> bool:
-        """Whether an op that must differ wherever anything races did so often enough in this process."""
-        return self.located is not None and self.located.could_see
-
-    def __str__(self) -> str:
-        return text(self.located) if self.located else "The block has not ended."
 
 
 @contextmanager
@@ -357,7 +326,7 @@ def locate(
     ignored: tuple[str, ...] = (),
     max_bytes: int = 1 << 30,
     save: str | None = None,
-) -> Iterator[Found]:
+) -> Iterator[Located]:
     """Execute each op of the block again on the same inputs, and find those that give other bits.
 
     Args:
@@ -367,9 +336,8 @@ def locate(
         save: A folder for the inputs of roots, which ``detmatrix repro`` makes scripts of.
     """
     session = Session(LocateSettings(replays=replays, ignored=ignored, max_bytes=max_bytes, save=save))
-    found = Found(session)
     session.start()
     try:
-        yield found
+        yield session.mode.seen
     finally:
-        found.located = session.stop()
+        session.stop()
