@@ -13,8 +13,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,14 @@ def main() -> None:
 def _ways(folder: Path) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
     """Return the ways of observing a step, each a block around it."""
     record = str(folder / "run.jsonl")
-    mode, replay, digests = _Observed(replays=0), _Observed(replays=REPLAYS), _Observed(record=record)
+    mode, replay, digests = _mode(), _mode(replays=REPLAYS), _mode(record=record)
     ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "bare": nullcontext,
-        "the mode, nothing replayed": lambda: mode,
-        f"replay {REPLAYS}": lambda: replay,
-        f"replay {REPLAYS}, first step": lambda: _Observed(replays=REPLAYS),
-        "digests of two runs": lambda: digests,
-        "digests of two runs, first step": lambda: _Observed(record=f"{record}.first"),
+        "the mode, nothing replayed": lambda: _observed(mode),
+        f"replay {REPLAYS}": lambda: _observed(replay),
+        f"replay {REPLAYS}, first step": lambda: _observed(_mode(replays=REPLAYS)),
+        "digests of two runs": lambda: _observed(digests),
+        "digests of two runs, first step": lambda: _observed(_mode(record=f"{record}.first")),
     }
     try:
         from torch.utils._debug_mode import DebugMode  # noqa: PLC0415 - an older torch has none
@@ -75,21 +75,19 @@ def _ways(folder: Path) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
     return ways
 
 
-class _Observed:
-    """A mode that follows modules, as a session has it."""
+def _mode(*, replays: int = 0, record: str | None = None) -> LocateMode:
+    return LocateMode(LocateSettings(replays=replays, record=record))
 
-    def __init__(self, *, replays: int = 0, record: str | None = None) -> None:
-        self._mode = LocateMode(LocateSettings(replays=replays, max_bytes=1 << 30, record=record))
 
-    def __enter__(self) -> None:
-        self._mode.places.start()
-        self._mode.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._mode.__exit__(*error)
-        self._mode.places.stop()
-        if self._mode.recorder is not None:
-            self._mode.recorder.flush()
+@contextmanager
+def _observed(mode: LocateMode) -> Iterator[None]:
+    """Let a mode follow modules, as a session has it."""
+    mode.places.start()
+    with mode:
+        yield
+    mode.places.stop()
+    if mode.recorder is not None:
+        mode.recorder.flush()
 
 
 def _times(
