@@ -29,14 +29,19 @@ from detmatrix.scanner.errors import (
     one_line,
     safe_lines,
 )
-from detmatrix.scanner.located import FEW_REPLAYS, MOST_REPLAYS, Located, Root, WithFlag, of_rank
-from detmatrix.scanner.located_words import (
+from detmatrix.scanner.located import (
     CAUSE_MEANING,
+    FEW_REPLAYS,
+    MOST_REPLAYS,
+    Located,
+    Root,
+    WithFlag,
     advice,
     columns,
     details,
     in_order,
     notes,
+    of_rank,
     phase_words,
     site_words,
     summary,
@@ -63,12 +68,9 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
     """Return the report of a program, whose ops are looked up in *runs*, or in the recorded one of its release if there is one."""
     roots = in_order(located)
     heads, rows = table(located)
-    index = (
-        OverloadIndex(load(runs or recorded_run(located.torch)))
-        if roots and (runs or not located.simulated)
-        else None
-    )
-    places = [index.place(root) if index else None for root in roots]
+    looked_up = roots and (runs or not located.simulated)
+    index = OverloadIndex(load(runs or recorded_run(located.torch)) if looked_up else [])
+    places = [index.place(root) for root in roots]
     shown = [
         View(
             {**asdict(root), "matrix": place, "to_do": advice(root)},

@@ -43,6 +43,7 @@ from tests.commands import Command, command_in
 from tests.compared import OPS, VERSIONS, shows
 from tests.documented import docstring, shown
 from tests.evidence_runs import FORCING, controls, cost, evidence_run, overloads_run, sentinel, timing
+from tests.found import PROGRAMS
 from tests.mutants import INPUT_SOURCE, base_run
 from tests.runs import (
     CLOSING,
@@ -422,6 +423,8 @@ def prepare(folder: Path) -> None:
     for block in ("matrix", "docs", "compare"):
         markers = f"<!-- detmatrix {block}:begin -->\n<!-- detmatrix {block}:end -->"
         (folder / f"{block}.md").write_text(f"before\n{markers}\nafter\n")
+    for program in PROGRAMS:
+        (folder / program).touch()
     for place in ("runs", "engines"):
         (folder / place).symlink_to(REPORTS / place)
 
@@ -467,7 +470,12 @@ class Goldens:
         if name not in LINES:
             return self._scripts[name]()
         # As they are named from here: where the checkout lies decides no line break.
-        with mock.patch("detmatrix.reports.matrix.model.RECORDED", self._folder / "runs"):
+        with (
+            mock.patch("detmatrix.reports.matrix.model.RECORDED", self._folder / "runs"),
+            mock.patch(
+                "detmatrix.reports.locate.observe_program", lambda program, *_: PROGRAMS[program.name][1]
+            ),
+        ):
             done = self._command(*LINES[name].split())
         into = LINES[name].partition(" --into ")[2]
         shown = (self._folder / into).read_text(encoding="utf-8") if into else done.stdout

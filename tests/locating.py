@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from detmatrix.scanner.locate.mode import LocateSettings
-from detmatrix.scanner.locate.session import Found, Session
+from detmatrix.scanner.locate.session import Session
 from detmatrix.scanner.located import Located, OpSite
 from detmatrix.scanner.programs.runs import RecordedRun, judge
 
@@ -29,12 +29,6 @@ def line(site: OpSite | None) -> int:
     return site.line.line
 
 
-def located(found: Found) -> Located:
-    """Return what a block that has ended found."""
-    assert found.located is not None
-    return found.located
-
-
 def recorded(*programs: Callable[[], Any]) -> tuple[list[RecordedRun], Located]:
     """Record runs of programs, one after the other; return them, and what was found in the first by itself."""
     runs, told = [], []
@@ -46,8 +40,7 @@ def recorded(*programs: Callable[[], Any]) -> tuple[list[RecordedRun], Located]:
             try:
                 program()
             finally:
-                session.stop()
-            told.append(session.located())
+                told.append(session.stop())
             runs.append(RecordedRun(path))
     return runs, told[0]
 

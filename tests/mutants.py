@@ -44,7 +44,7 @@ from detmatrix.scanner.observations.records import (
     Part,
     Reached,
 )
-from detmatrix.scanner.repro.script import BatchSource, InputSource, invariance_script, script
+from detmatrix.scanner.repro.script import InputSource, invariance_script, script
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests.evidence_runs import ASKED_CONTROLS, SEVERITY, asked_of, controls, cost, evidence, failed, sentinel
 from tests.runs import (
@@ -85,7 +85,7 @@ INPUT_SOURCE = InputSource(
     imports=[],
     definitions=[],
     upstream=None,
-    batch=BatchSource(inputs=[(0, 0)], outputs=0),
+    batch=([(0, 0)], 0),
 )
 _VALUES: tuple[Any, ...] = (
     None, True, False, [], {}, "", "x", "cpu", "cuda:0", "off", "on", "warn_only", "ran", "raised", "crash", "forward",

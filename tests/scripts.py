@@ -14,7 +14,7 @@ from detmatrix.scanner.observations.records import Header, Output
 from detmatrix.scanner.repro.script import InputSource, script
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.worker.execution import Execution
-from detmatrix.scanner.worker.repro.inputs import input_source
+from detmatrix.scanner.worker.repro import input_source
 from tests.runs import ENVIRONMENT, HEADER, SETTINGS, ran, row
 
 SEED = 3

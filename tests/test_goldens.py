@@ -25,7 +25,7 @@ from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, VERDICT_MEANI
 from tests.goldens import APPROVED, LINES, NAMES, Goldens
 
 # They run code, or print nothing of what they write; tests/test_explain.py holds the pages of a site.
-NOT_READ_ONLY = {"scan", "merge", "check", "locate", "env", "site"}
+NOT_READ_ONLY = {"scan", "merge", "check", "site"}
 # Fields of files that go on, or that are merged, which tests of `merge` and `--resume` read.
 NOT_SHOWN = {
     "Header.began",

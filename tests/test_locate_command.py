@@ -15,60 +15,22 @@ import pytest
 import torch
 
 from detmatrix.reports import locate as command
-from detmatrix.reports.locate import RENDERERS, OverloadIndex, matrix_words, recorded_run, suspects_of
+from detmatrix.reports.locate import OverloadIndex, matrix_words, recorded_run, suspects_of
 from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.locate import program
 from detmatrix.scanner.locate.mode import LocateSettings
 from detmatrix.scanner.locate.session import Session
-from detmatrix.scanner.located import (
-    CodeLine,
-    Distance,
-    Located,
-    OpSite,
-    Parting,
-    Root,
-    SentinelSeen,
-    replays_for,
-)
-from detmatrix.scanner.located_words import advice
+from detmatrix.scanner.located import Located, OpSite, Parting, SentinelSeen, replays_for
 from detmatrix.scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command
 from tests.conftest import refused
+from tests.found import FOUND, LINE, PROGRAMS, SITE, SUSPECTS
 from tests.locating import marked
 from tests.programs import behind, transformer, unseeded
 from tests.programs.planted import planted
 
 ROOT = Path(__file__).parent.parent
-LINE = CodeLine("train.py", 12, "forward")
-SITE = OpSite("aten::index_put", "backward", LINE, None, "Net.gather", "IndexBackward0")
-FOUND = Located(
-    torch="2.11.0+cpu",
-    python="3.11.7",
-    threads=2,
-    replays=4,
-    ops=50,
-    replayed=48,
-    left_out={"take part in communication": 2},
-    left_out_ops={"take part in communication": ("c10d::allreduce_",)},
-    sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 30),),
-    roots=(
-        Root(
-            SITE,
-            "replay",
-            ("float32[16, 8]",),
-            first=10,
-            calls=6,
-            differing_calls=5,
-            executions=20,
-            differing=16,
-            outputs=(0,),
-            distance=Distance(128, 64, 0.5, 7),
-            reached=3,
-            flag="cured",
-        ),
-    ),
-)
 
 
 @pytest.fixture
@@ -84,26 +46,6 @@ def observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(command, "observe_program", observe)
     (tmp_path / "train.py").write_text("", encoding="utf-8")
     return shown
-
-
-def test_the_table_says_where_and_what_to_do(detmatrix: Command, observed: list[Any]) -> None:
-    """One line for each call site; below it what the matrix and the documentation say of the op."""
-    done = detmatrix("locate", "train.py", "--epochs", "1")
-
-    assert done.returncode == 1
-    assert observed[1] == Program("script", "train.py", ("--epochs", "1"))
-    head, row = [
-        line for line in done.stdout.splitlines() if "aten::index_put" in line or "differed  op" in line
-    ][:2]
-    assert row.split()[1:8] == ["16", "of", "20", "aten::index_put", "train.py:12", "Net.gather", "backward"]
-    assert head.index("op") == row.index("aten::index_put")
-    assert "5 of 6 calls" in done.stdout
-    assert "cures it" in done.stdout
-    assert "In the matrix: fixed_by_mode (torch.Tensor.__getitem__:" in done.stdout
-    assert "differed in 30 of 32 executions" in done.stdout
-    assert (
-        "Not executed again: 2 calls to ops that take part in communication: c10d::allreduce_." in done.stdout
-    )
 
 
 def _sentinel(differing: int, device: str = "cpu") -> SentinelSeen:
@@ -131,70 +73,17 @@ def test_exit_codes_tell_what_was_found(detmatrix: Command, observed: list[Any],
     """None found is worth something only where one could have been."""
     changes, code = EXITS[name]
     observed[0] = replace(FOUND, **{"roots": (), **changes})
-    done = detmatrix("locate", "train.py")
+    done = detmatrix("locate", "train.py", "--epochs", "1")
 
+    assert observed[1] == Program("script", "train.py", ("--epochs", "1"))
     assert done.returncode == code
     assert done.stdout.startswith("Nothing was judged: ") == (name.startswith("nothing was"))
-
-
-# What is known of a root -> what is said to do about it.
-ADVICE: list[tuple[dict[str, Any], str]] = [
-    ({"flag": "cured"}, "torch.use_deterministic_algorithms(True) cures it"),
-    ({"flag": "raises"}, "stops it with an error"),
-    ({"flag": "differs"}, "the flag does not cure it"),
-    ({"flag": "rare"}, "execute it more often (--replay)"),
-    ({"flag": None}, "try torch.use_deterministic_algorithms(True)"),
-    ({"cause": "unwritten"}, "torch.zeros in place of torch.empty"),
-    ({"cause": "changed"}, "numpy on the same memory"),
-    ({"cause": "generator"}, "call torch.manual_seed at the start"),
-    ({"cause": "generator", "argument": "generator"}, "generator.manual_seed(0)"),
-    ({"cause": "input", "argument": "self"}, "seed the data loader and Python's generators"),
-    ({"cause": "input", "origin": "random, numpy.random"}, "call random.seed(0) and numpy.random.seed(0) at the start"),
-    ({"cause": "input", "argument": "size=[5] against size=[7]"}, "look at what gives another number or shape there"),
-    ({"cause": "replay", "site": replace(SITE, op="triton::add_up")}, "let each output be written by one program"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("changes", "said"), ADVICE)
-def test_what_to_do_hangs_on_the_cause_and_the_flag(changes: dict[str, Any], said: str) -> None:
-    """Whoever reads it can do it at once."""
-    assert said in advice(replace(FOUND.roots[0], **changes))
 
 
 @pytest.mark.parametrize(("differing", "replays"), [(16, 4), (9, 4), (8, 5), (4, 11), (2, 16), (0, 4)])
 def test_ops_are_executed_as_often_as_the_sentinel_asks_for(differing: int, replays: int) -> None:
     """So that a race as frequent is missed once in 20 times; more than 16 must be asked for."""
     assert replays_for(SentinelSeen("aten::index_put", "cpu", 16, differing)) == replays
-
-
-def test_json_has_every_field(detmatrix: Command, observed: list[Any]) -> None:  # noqa: ARG001
-    """And what the matrix shows of the op, and what to do."""
-    told = json.loads(detmatrix("locate", "--format", "json", "train.py").stdout)
-
-    (root,) = told["roots"]
-    assert root["site"]["line"] == {"file": "train.py", "line": 12, "function": "forward", "source": None}
-    assert (told["ops"], root["distance"]["max_ulp"], root["reached"], root["flag"]) == (50, 7, 3, "cured")
-    assert root["matrix"]["spec"] == "torch.Tensor.__getitem__"
-    assert root["matrix"]["documented"]
-    assert "cures it" in root["to_do"]
-
-
-@pytest.mark.parametrize("form", ["text", "md", "html"])
-def test_no_name_of_a_program_is_markup_or_a_command(
-    detmatrix: Command, observed: list[Any], form: str
-) -> None:
-    """Files and modules may be called anything."""
-    bad = "<script>|`x`\x1b[31m\n# y"
-    site = OpSite(bad, "forward", CodeLine(bad, 1, bad), None, bad, None)
-    parting = Parting(site, None, 1, 2, 2)
-    observed[0] = replace(
-        FOUND, roots=(replace(FOUND.roots[0], site=site, tensors=(bad,)),), partings=(parting,), ended=bad
-    )
-    done = detmatrix("locate", "--format", form, "train.py")
-
-    assert "\x1b" not in done.stdout
-    assert "\n# y" not in done.stdout
-    assert form != "html" or "<script" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -307,35 +196,12 @@ def test_words_name_a_script_a_module_or_a_function(tmp_path: Path, monkeypatch:
     assert program_of(("a.py:step",), module=False, calls=3) == Program("function", "a.py", (), "step", 3)
 
 
-SUSPECTS: dict[tuple[str, Any], str] = {
-    ("aten::index_add", "forward"): "fixed_by_mode",
-    ("aten::bincount", "forward"): "raises",
-    ("aten::embedding_dense_backward", "backward"): "fixed_by_mode",
-    # By the row of the op itself, which is one of a forward phase.
-    ("aten::index_add", "backward"): "fixed_by_mode",
-    ("aten::put", "backward"): "raises",
-    ("aten::max_pool3d_with_indices_backward", "backward"): "part of torch.nn.MaxPool3d: raises",
-    # What hangs in the backward phase of cumprod is a cumulative sum or product: this is none.
-    ("aten::sum.dim_IntList", "backward"): "part of torch.repeat_interleave: deterministic",
-    ("aten::convolution", "forward"): "not judged: cuDNN, part of torch.nn.Conv",
-    ("aten::addmm", "forward"): "not judged: cuBLAS",
-    ("aten::bmm", "forward"): "not judged: cuBLAS, cuSPARSE",
-    ("mine::op", "forward"): "no row",
-}
-
-
-@pytest.mark.parametrize("form", ["text", "md", "html", "json"])
-def test_suspects_stand_beside_what_a_simulated_gpu_showed(form: str) -> None:
+def test_suspects_stand_beside_what_a_simulated_gpu_showed() -> None:
     """Without an execution more; a row of another op that reaches one is no verdict on it."""
-    called = tuple((OpSite(op, phase, LINE, None, None, None), 2) for op, phase in SUSPECTS)
-    located = replace(FOUND, torch="2.15.0+cu130", replays=0, roots=(), called=called)
-    found = suspects_of(located)
-    told = "".join(RENDERERS[form](found))
+    found = suspects_of(PROGRAMS["suspects.py"][1])
 
     verdicts = {(one["site"]["op"], one["site"]["phase"]): one["verdict"] for one in found["called"]}
     assert {op: verdicts[op][: len(verdict)] for op, verdict in SUSPECTS.items()} == SUSPECTS
-    assert "not judged: cuDNN" in told
-    assert form == "json" or "nothing of them was measured on a GPU" in told
     assert found.summary.startswith("5 of 11 call sites hang")
 
 
@@ -346,10 +212,10 @@ def test_ops_that_are_only_counted_are_executed_once() -> None:
     try:
         first, second = (planted.add_count(torch.ones(1)) for _ in range(2))
     finally:
-        session.stop()
+        found = session.stop()
 
     assert float(second - first) == 1
-    assert {site.op: calls for site, calls in session.located().called}["detmatrix_planted::add_count"] == 2
+    assert {site.op: calls for site, calls in found.called}["detmatrix_planted::add_count"] == 2
 
 
 SEEDED = """
@@ -482,45 +348,32 @@ def test_programs_of_all_kinds_run_as_python_runs_them(tmp_path: Path, name: str
     assert {field: found[field] for field in told} == told
 
 
-def test_an_op_is_looked_up_by_the_overload_and_the_direction() -> None:
-    """The row that reaches fewest others, of those with the worst finding; unknown ones have no place."""
-    index = OverloadIndex(load(recorded_run("2.11.0")))
-    root = FOUND.roots[0]
-    place = index.place(root)
-
-    assert place is not None
-    assert (place["finding"], place["row"].split(":")[2]) == ("fixed_by_mode", "backward")
-    assert "index_put" in place["why"]
-    assert index.place(replace(root, site=replace(SITE, op="mine::op"))) is None
-    assert OverloadIndex(load(recorded_run("1.0"))).place(root) is None
+BY_ARGUMENTS = r"In the matrix, by its arguments: raises \(.*:overwrite:.*?\), fixed_by_mode \(.*:accumulate:"
+# Of an op with other arguments: what the flag did, the case of the row that it stands beside, and what is said of it.
+BESIDE: list[tuple[str, Any, str | None, str]] = [
+    ("aten::put_", "cured", "accumulate", r"In the matrix: fixed_by_mode "),
+    ("aten::put_", "raises", "overwrite", r"In the matrix: raises "),
+    ("aten::put_", "differs", None, r"In the matrix, with other arguments: "),
+    ("aten::put_", None, None, BY_ARGUMENTS),
+    ("mine::op", None, None, ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("flag", "case", "other_case", "said"),
-    [
-        ("cured", "accumulate", False, r"In the matrix: fixed_by_mode "),
-        ("raises", "overwrite", False, r"In the matrix: raises "),
-        ("differs", None, True, r"In the matrix, with other arguments: "),
-        (
-            None,
-            None,
-            False,
-            r"In the matrix, by its arguments: raises \(.*:overwrite:.*?\), fixed_by_mode \(.*:accumulate:",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("op", "flag", "case", "said"), BESIDE)
 def test_an_op_stands_beside_a_row_that_does_as_it_did(
-    flag: Any, case: str | None, other_case: bool, said: str
+    op: str, flag: Any, case: str | None, said: str
 ) -> None:
     """Other arguments of ``put_`` raise; where no row does what was seen, or nothing was, the words say so."""
-    site = OpSite("aten::put_", "forward", LINE, None, None, None)
-    place = OverloadIndex(load(recorded_run("2.13.0"))).place(replace(FOUND.roots[0], site=site, flag=flag))
+    root = replace(FOUND.roots[0], site=OpSite(op, "forward", LINE, None, None, None), flag=flag)
+    place = OverloadIndex(load(recorded_run("2.13.0"))).place(root)
 
-    assert place is not None
-    assert case in {None, place["row"].split(":")[1]}
-    assert place["other_case"] == other_case
-    assert re.match(said, matrix_words(place))
-    assert flag != "raises" or place["documented"] == ["torch.Tensor.put_ when accumulate=False"]
+    assert (place is None) == (said == "")
+    if place is not None:
+        assert case in {None, place["row"].split(":")[1]}
+        assert place["other_case"] == ("other" in said)
+        assert re.match(said, matrix_words(place))
+        assert flag != "raises" or place["documented"] == ["torch.Tensor.put_ when accumulate=False"]
+    assert OverloadIndex(load(recorded_run("1.0"))).place(root) is None
 
 
 @pytest.mark.alone

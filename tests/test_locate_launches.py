@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from detmatrix.scanner.locate import launches
+from detmatrix.scanner.locate import launches, simulated
 from detmatrix.scanner.locate.launches import LaunchReplay, given_to
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
+from detmatrix.scanner.locate.overloads import known
+from detmatrix.scanner.locate.simulated import SimulatedOp
+from detmatrix.scanner.worker import simulated as worker
+from detmatrix.scanner.worker.simulated import Report, SimulationError
 
 Kernel = Callable[..., None]
 
@@ -79,11 +83,6 @@ def launch(interpreter: Interpreter, kernel: Kernel | None = None) -> torch.Tens
     return out
 
 
-def left_out_ops(mode: LocateMode) -> dict[str, list[str]]:
-    """Return which ops were not executed again, and why."""
-    return {reason: list(names) for reason, names in mode.left_out_ops.items()}
-
-
 @pytest.mark.parametrize(("ignored", "looked_at"), [([], True), (["write_order"], False), (["other"], True)])
 def test_an_ignored_kernel_is_no_root(interpreter: Interpreter, ignored: list[str], looked_at: bool) -> None:
     """It runs once, as the program asked, and is told of as ops are."""
@@ -92,8 +91,10 @@ def test_an_ignored_kernel_is_no_root(interpreter: Interpreter, ignored: list[st
 
     assert out.tolist() == [0.0] * 4
     assert [root.site.op for root in mode.found()] == ["triton::write_order"] * looked_at
-    assert (mode.ops, mode.launches) == (2, int(looked_at))
-    assert left_out_ops(mode) == ({} if looked_at else {"are ignored on request": ["triton::write_order"]})
+    assert (mode.seen.ops, mode.seen.launches) == (2, int(looked_at))
+    assert mode.seen.left_out_ops == (
+        {} if looked_at else {"are ignored on request": ("triton::write_order",)}
+    )
 
 
 # How a kernel is given a tensor: as one, which is found wherever it is, or by its address.
@@ -131,10 +132,10 @@ def test_a_launch_is_run_again_where_what_it_writes_can_be_put_back(
     assert out.tolist() == [1.0, 1.0]
     roots = [(root.site.op, root.differing) for root in mode.found()]
     if name in TENSORS:
-        assert (roots, left_out_ops(mode)) == ([("triton::add_order", 2)], {})
+        assert (roots, mode.seen.left_out_ops) == ([("triton::add_order", 2)], {})
     else:
-        assert (roots, mode.launches) == ([], 0)
-        assert left_out_ops(mode) == {"are given addresses of memory": ["triton::add_order"]}
+        assert (roots, mode.seen.launches) == ([], 0)
+        assert mode.seen.left_out_ops == {"are given addresses of memory": ("triton::add_order",)}
 
 
 def test_numbers_that_are_no_addresses(interpreter: Interpreter) -> None:
@@ -147,7 +148,7 @@ def test_numbers_that_are_no_addresses(interpreter: Interpreter) -> None:
     assert mode.unwritten.untouched(left_over)
     left_over.numpy()[:] = out.data_ptr()
     assert not mode.unwritten.untouched(left_over)
-    assert (mode.launches, dict(mode.left_out)) == (1, {})
+    assert (mode.seen.launches, dict(mode.seen.left_out)) == (1, {})
     assert given_to([left_over], mode.unwritten.untouched)[1]
     assert not given_to([left_over], torch.is_tensor)[1]
 
@@ -169,8 +170,8 @@ def test_a_launch_of_another_thread_waits_and_is_not_run_again(interpreter: Inte
 
     assert [one.tolist() for one in results] == [[0.0] * 4]
     assert mode.found() == ()
-    assert left_out_ops(mode) == {"are launched by other threads": ["triton::write_order"]}
-    assert mode.launches == 1
+    assert mode.seen.left_out_ops == {"are launched by other threads": ("triton::write_order",)}
+    assert mode.seen.launches == 1
 
 
 def test_a_window_that_ends_during_a_launch_stays_ended(interpreter: Interpreter) -> None:
@@ -181,8 +182,74 @@ def test_a_window_that_ends_during_a_launch_stays_ended(interpreter: Interpreter
             mode.paused = True
 
         launch(interpreter, end_window)
-        before = mode.ops
+        before = mode.seen.ops
         torch.ones(3).sum()
 
         assert mode.paused
-        assert mode.ops == before
+        assert mode.seen.ops == before
+
+
+# --- Ops on a simulated GPU: in which orders they are executed, and who computes what it cannot
+
+
+ADD = torch.ops.aten.add_.Tensor
+BLOCKS = {"pairs": [1, 0, 0], "doubts": []}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Let a simulated GPU tell what stands here under "report", and note which orders are asked for."""
+    told: dict[str, Any] = {"report": Report(["kernel"], [], [], [], BLOCKS), "orders": []}
+    monkeypatch.setattr(worker, "begin", lambda name, number, *_, **__: told["orders"].append((name, number)))
+    monkeypatch.setattr(worker, "report", lambda: told["report"])
+    monkeypatch.setattr(simulated, "_on_gpu", lambda _: True)
+    return told
+
+
+def test_orders_are_those_that_can_change_something(gpu: dict[str, Any]) -> None:
+    """A conflict of blocks: two orders of each class of blocks alone; then other memory; between them the canonical order."""
+    op = SimulatedOp(lambda: None, known(ADD), 2)
+    op()
+    del gpu["orders"][:]
+    for _ in range(op.times):
+        op()
+
+    assert gpu["orders"][0::2] == [
+        *(("resident-blocks", 0), ("resident-blocks", 1), ("any-blocks", 0), ("any-blocks", 1)),
+        ("memory", 0),
+    ]
+    assert set(gpu["orders"][1::2]) == {("canonical", 0)}
+    gpu["report"] = Report(["kernel"], [], [], [], {"pairs": [0, 0, 0], "doubts": []})
+    free = SimulatedOp(lambda: None, known(ADD), 2)
+    free()
+    assert (op.race_free, free.race_free, free.times) == (False, True, 1)
+
+
+def test_the_cpu_computes_what_a_library_would(gpu: dict[str, Any]) -> None:
+    """On what the arguments held before the library was called; what an argument holds is changed in place, once."""
+    gpu["report"] = Report([], [], ["cublasSgemm"], [])
+    into = torch.ones(3)
+    op = SimulatedOp(ADD, known(ADD), 4)
+
+    assert op(into, torch.ones(3)) is into
+    assert into.tolist() == [2, 2, 2]
+    assert "library" in op.unjudged
+
+
+def test_what_nobody_can_compute_is_said(gpu: dict[str, Any]) -> None:
+    """With the library; and a fault in another order is no answer of the op."""
+
+    def failing() -> None:
+        raise ValueError("no")
+
+    gpu["report"] = Report([], [], ["cudnnRNNForward"], [])
+    with pytest.raises(
+        RuntimeError, match=r"\(cudnnRNNForward\), nor can the CPU \(ValueError\); set torch.backends.cudnn"
+    ):
+        SimulatedOp(failing, known(ADD), 4)()
+    gpu["report"] = Report(["kernel"], [], [], [], BLOCKS)
+    op = SimulatedOp(lambda: None, known(ADD), 4)
+    op()
+    gpu["report"] = Report(["kernel"], [("timeout", "took too long")], [], [])
+    with pytest.raises(SimulationError, match="took too long"):
+        op()

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from detmatrix.scanner.locate import record
-from detmatrix.scanner.located_words import text
+from detmatrix.scanner.located import text
 from detmatrix.scanner.programs.runs import RecordedRun, hold, judge
 from tests.locating import held, recorded, roots_of
 

@@ -26,13 +26,13 @@ from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.locate import locate, places, record, recording
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
-from detmatrix.scanner.located_words import text
+from detmatrix.scanner.located import text
 from detmatrix.scanner.programs import process
 from detmatrix.scanner.programs.process import of_all_ranks
 from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
 from tests.commands import Command
 from tests.conftest import refused
-from tests.locating import held, line, located, marked, recorded, roots_of
+from tests.locating import held, line, marked, recorded, roots_of
 from tests.programs import behind, collective, nothing, planted, steady, unseeded
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -40,8 +40,7 @@ OPS = planted.planted
 
 
 @pytest.mark.parametrize(
-    "program",
-    [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step],
+    "program", [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step]
 )
 def test_nothing_is_found_where_runs_agree(program: Callable[[], Any]) -> None:
     """All ops of one have their like in the other."""
@@ -466,7 +465,7 @@ def test_a_callback_records_a_training(
     run = RecordedRun(path)
 
     assert isinstance(callback, Base)
-    assert [number for _, number in run.steps] == [7, 8, 9, 10, 11]
+    assert [number for _, number in run.step] == [7, 8, 9, 10, 11]
     assert len(run.ops) > 20
     assert run.ended == ("ValueError: mine" if fails else None)
 
@@ -533,7 +532,7 @@ def test_ranks_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         reason = f"of rank {rank}"
         left_out: dict[str, Any] = {"left_out": {reason: 1}, "left_out_ops": {reason: (f"mine::{rank}",)}}
-        found[rank] = of_all_ranks(replace(located(block), processes=rank, **left_out))
+        found[rank] = of_all_ranks(replace(block, processes=rank, **left_out))
 
     assert found[1] is None
     assert found[0] is not None

@@ -13,9 +13,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from detmatrix.scanner.locate import locate
-from detmatrix.scanner.locate.memory import comparison, digests
-from detmatrix.scanner.locate.memory.digests import digest
+from detmatrix.scanner.locate import locate, memory
+from detmatrix.scanner.locate.memory import digest
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.replay import RepeatedCall
 from detmatrix.scanner.programs.runs import RecordedRun
@@ -196,8 +195,8 @@ def test_an_op_has_the_same_name_in_inference_mode() -> None:
 
 def _on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all memory be that of a device, which the CPU cannot read."""
-    monkeypatch.setattr(comparison, "_sorts", {})
-    monkeypatch.setattr(comparison, "_sort", lambda _: comparison.DEVICE)
+    monkeypatch.setattr(memory, "_sorts", {})
+    monkeypatch.setattr(memory, "_sort", lambda _: memory.DEVICE)
 
 
 def test_a_device_that_is_waited_for_once_shows_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +265,7 @@ def test_what_is_captured_into_a_graph_is_left_alone(
         assert planted.add_count(torch.zeros(3))[0] == count[0] + 1
         planted.add_count(torch.zeros(3))
 
-    assert mode.left_out["are captured into a CUDA graph"] == 2
+    assert mode.seen.left_out["are captured into a CUDA graph"] == 2
     if mode.recorder is None:
         assert [root.differing_calls for root in mode.found()] == [1, 1]
     else:
@@ -396,7 +395,7 @@ def test_equal_sums_and_permutations_are_seen() -> None:
 
 def test_digests_are_the_same_in_inference_mode_and_behind_it() -> None:
     """Memory that is used again belongs to neither."""
-    digests._workplace.cache_clear()
+    memory._workplace.cache_clear()
     with torch.inference_mode():
         once = digest(torch.arange(9)).tolist()
 

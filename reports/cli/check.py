@@ -36,11 +36,9 @@ FORMS = (*EXPLAINED, "junit", "github")
 
 @click.command()
 @click.argument("function", metavar="FILE.py:FUNCTION")
-@click.option(
-    "--inputs",
-    metavar="FILE.py:FUNCTION",
-    help="A function that returns the arguments: a tuple, a dict of keywords, or a single one. Default: no arguments.",
-)
+@click.option("--inputs", metavar="FILE.py:FUNCTION",
+              help="A function that returns the arguments: a tuple, a dict of keywords, or a single one. Default: no "
+              "arguments.")  # fmt: skip
 @click.option("--device", type=Device(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to run.")
 @click.option("--simulate", type=architecture, metavar="ARCH",
               help="Simulate a GPU of this architecture, such as sm_80, as scan --simulate does.")  # fmt: skip

@@ -33,31 +33,17 @@ _TIMEOUT = 300.0
 @click.command(name="repro")
 @click.argument("run", metavar="[RUN]", required=False)
 @click.argument("row", metavar="[ROW]", required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.py",
-    help="Where to write the script. Default: standard output.",
-)
-@click.option(
-    "--invariance",
-    "what",
-    type=click.Choice(list(PROPERTIES)),
-    help="Show what the row's bits depend on, at the values at which the scan tried it, in place of verdicts.",
-)
-@click.option(
-    "--compile-cache",
-    is_flag=True,
-    help="Write the script that fills torch.compile's cache with the flag off in backward, and then shows what a process with "
-    "the flag on throughout takes from it; no RUN is needed.",
-)
-@click.option(
-    "--replay",
-    "replays",
-    is_flag=True,
-    help="Replay what a simulated GPU showed, from its schedule, without a GPU; with -o write the script that does.",
-)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.py",
+              help="Where to write the script. Default: standard output.")  # fmt: skip
+@click.option("--invariance", "what", type=click.Choice(list(PROPERTIES)),
+              help="Show what the row's bits depend on, at the values at which the scan tried it, in place of "
+              "verdicts.")  # fmt: skip
+@click.option("--compile-cache", is_flag=True,
+              help="Write the script that fills torch.compile's cache with the flag off in backward, and then shows what a process "
+              "with the flag on throughout takes from it; no RUN is needed.")  # fmt: skip
+@click.option("--replay", "replays", is_flag=True,
+              help="Replay what a simulated GPU showed, from its schedule, without a GPU; with -o write the script that "
+              "does.")  # fmt: skip
 @specs_option(
     "A file of specs that the row is of, which is Python: without this option none of a run file's runs."
 )
@@ -88,7 +74,7 @@ def command(
     if run is None:
         raise UsageError("give a run file RUN and a ROW of it; detmatrix repro --help shows the rest")
     if run.endswith(".pt"):
-        _of_saved_inputs(run, row, output)
+        _out(_of_saved_inputs(run, row), output, run)
         return EXIT_DONE
     if row is None:
         raise UsageError(f"{run}: give a ROW of it too; detmatrix report shows what there is")
@@ -127,21 +113,23 @@ def _of_row(
     # Of the machines of a merged file it is the one that observed the row.
     header = replace(header, environment=machine_of(header, chosen))
     written = (
-        script(input_source, seen, header)
-        if what is None
-        else invariance_script(input_source, seen, header, what)
+        invariance_script(input_source, seen, header, what) if what else script(input_source, seen, header)
     )
-    return written, _other_inputs(input_source, seen)
+    # A case or the generator of torch has changed if these are others; what an older file holds is of another kind.
+    digests = {one.inputs_digest for one in seen.observations if one.inputs_digest is not None}
+    here = input_source.digest
+    unknown = here is None or not digests or {*map(digest_kind, digests)} != {digest_kind(here)}
+    note = f"{chosen.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
+    return written, None if unknown or digests == {here} else note
 
 
-def _of_saved_inputs(path: str, row: str | None, output: Path | None) -> None:
-    """Write the script for inputs that were kept."""
+def _of_saved_inputs(path: str, row: str | None) -> str:
+    """Return the script for inputs that were kept; nothing that the file says is in it."""
     if row is not None:
         raise UsageError(f"{path}: holds the inputs of one op; leave {row!r} out")
     if not Path(path).is_file():
         raise UsageError(f"{path}: there is no such file; detmatrix locate --save DIR writes some")
-    # Nothing that the file says is in it.
-    _out(rendered("saved", path=repr(str(Path(path).resolve()))), output, path)
+    return rendered("saved", path=repr(str(Path(path).resolve())))
 
 
 def _row(asked: str, planned: Sequence[Row], path: str) -> Row:
@@ -186,20 +174,6 @@ def input_source_of(row: Row, header: Header, spec_files: Sequence[str], python:
     if "failed" in answer:
         raise UsageError(f"{text}: {answer['failed']}")
     return msgspec.convert(answer, InputSource)
-
-
-def _other_inputs(input_source: InputSource, row: MatrixRow) -> str | None:
-    """Say so if the script draws other inputs than the run did: a case or the generator of torch has changed."""
-    digests = {seen.inputs_digest for seen in row.observations if seen.inputs_digest is not None}
-    here = input_source.digest
-    if (
-        here is None
-        or not digests
-        or digests == {here}
-        or {*map(digest_kind, digests)} != {digest_kind(here)}
-    ):
-        return None
-    return f"{row.row.id}: the inputs drawn here are not those of the run; its case, or torch, is another one here"
 
 
 def _out(written: str, output: Path | None, run: str | None = None) -> None:

@@ -18,9 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from detmatrix.scanner.locate.session import Found, locate, record, recording
+    from detmatrix.scanner.locate.session import locate, record, recording
+    from detmatrix.scanner.located import Located
 
-__all__ = ["Found", "locate", "record", "recording"]
+__all__ = ["Located", "locate", "record", "recording"]
 
 
 def __getattr__(name: str) -> Any:

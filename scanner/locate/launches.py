@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, sort_of
+from detmatrix.scanner.locate.memory import COMPOUND, sort_of
 from detmatrix.scanner.locate.mode import IGNORED, LARGE, LocateMode
 from detmatrix.scanner.locate.replay import measure, settled, too_large
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp, on_host
@@ -125,7 +125,7 @@ class LaunchReplay:
                 if reached := mode.downstream.reach(given):
                     mode.downstream.mark(reached, changed)
                 mode.outside.forget(changed)
-                mode.race_free += again.race_free
+                mode.seen.race_free += again.race_free
                 if reason := again.unjudged or (IGNORED if mode.ignores(name) else ""):
                     mode.leave_out(reason, name)
                     return result
@@ -150,8 +150,8 @@ class LaunchReplay:
     ) -> None:
         mode, root = self._mode, None
         kept = _on_cpu(given)
-        mode.replayed += 1
-        mode.launches += 1
+        mode.seen.replayed += 1
+        mode.seen.launches += 1
         for _ in range(launch.times):
             for one, before in memories:
                 one.copy_(before)
@@ -167,7 +167,7 @@ class LaunchReplay:
                 root.origin = root.origin or phrase(launch.schedule) or None
                 root.differing_calls += 1
                 root.executions += launch.times
-                mode.downstream.begin(root, [given[place] for place in found])
+                mode.downstream.mark(frozenset({root}), [given[place] for place in found])
             root.differing += 1
             root.outputs = tuple(sorted({*root.outputs, *found}))
             measure(root.distance, kept, now, found)

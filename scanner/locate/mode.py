@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 import sys
 import time
 import traceback
@@ -17,43 +18,21 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import sampler
 
-from detmatrix.scanner.locate.dispatching import eval_frame, not_compiled
-from detmatrix.scanner.locate.memory.storages import Downstream, OutsideWrites
-from detmatrix.scanner.locate.overloads import (
-    EFFECTS,
-    FAKE,
-    OWN,
-    KnownOverload,
-    OpaqueOperator,
-    among,
-    known,
-    owner,
-    tensors,
-    words,
-)
+from detmatrix.scanner.locate import overloads, replay
+from detmatrix.scanner.locate.memory import Downstream, OutsideWrites
 from detmatrix.scanner.locate.places import CallPlaces, SiteKey, call_site
 from detmatrix.scanner.locate.recorder import RunRecorder
-from detmatrix.scanner.locate.replay import (
-    RepeatedCall,
-    left_open,
-    measure,
-    plain,
-    returned,
-    save_inputs,
-    settled,
-    too_large,
-    unwritten_alone,
-    with_flag,
-)
 from detmatrix.scanner.locate.settings import Noted
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse
-from detmatrix.scanner.located import FEW_REPLAYS, REGION, Cause, OpSite, Root
+from detmatrix.scanner.located import FEW_REPLAYS, REGION, Cause, Located, OpSite, Root
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.schedules import MEMORY, phrase
 from detmatrix.scanner.worker import simulated
 
+# Loading the compiler itself takes seconds.
+_eval_frame = torch._C._dynamo.eval_frame  # noqa: SLF001 - has no public name
 # Calls of each site before which memory is looked at: what is done to it between ops is done in each step.
 _FIRST_CALLS = 2
 # Names of ops that are kept for each reason why calls were not executed again.
@@ -66,7 +45,7 @@ _CAPTURED = "are captured into a CUDA graph"
 _LYING = "change an argument that their schema does not tell of; later calls are restored"
 _DRAWING = "draw random numbers although no tag of theirs tells; later calls are restored"
 _FAILED = "raised when they were executed again"
-_NONE: frozenset[int] = frozenset()
+_NONE: frozenset[Any] = frozenset()
 # Frames between us and who calls an op; some are ours, and some those of modes for functions.
 _NEAR = 10
 # Seconds between two lines of progress.
@@ -118,13 +97,11 @@ class LocateMode(TorchDispatchMode):
         self.launching = False
         self._in_region = False
         self.ended = False
-        self.ops = self.replayed = self.launches = self.race_free = 0
+        self.seen = Located(str(torch.__version__), platform.python_version(), torch.get_num_threads())
         self.calls: defaultdict[SiteKey, int] = defaultdict(int)
         self.roots: dict[tuple[SiteKey, str], Root] = {}
         # Outputs of call sites that are left unwritten, wholly or in part.
         self._open: dict[SiteKey, frozenset[int]] = {}
-        self.left_out: defaultdict[str, int] = defaultdict(int)
-        self.left_out_ops: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._began = self._told = time.monotonic()
         self._cuda = torch.cuda.is_available()
 
@@ -133,25 +110,25 @@ class LocateMode(TorchDispatchMode):
         if "torch._dynamo" not in sys.modules:
             return self._see(func, types, args, kwargs or {})
         # Or the compiler would compile what follows, too.
-        compiler = eval_frame.set_eval_frame(None)
+        compiler = _eval_frame.set_eval_frame(None)
         try:
             return self._see(func, types, args, kwargs or {})
         finally:
-            eval_frame.set_eval_frame(compiler)
+            _eval_frame.set_eval_frame(compiler)
 
     def _see(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if self.paused or self.ended or self.launching:
             return func(*args, **kwargs)
         if types:
-            owners = set(map(owner, types))
-            if FAKE in owners:
+            owners = set(map(overloads.owner, types))
+            if overloads.FAKE in owners:
                 return func(*args, **kwargs)
-            if OWN in owners:
+            if overloads.OWN in owners:
                 # Its own ops on the tensors it holds come here in their turn.
                 return NotImplemented
-        op = known(func)
+        op = overloads.known(func)
         # In inference mode nothing takes them apart ahead of us. For nested tensors some have kernels.
-        if op.composite and not any(one.is_nested for one in among(args, kwargs)):
+        if op.composite and not any(one.is_nested for one in overloads.among(args, kwargs)):
             with self:
                 result = op.composite(*args, **kwargs)
         elif op.view:
@@ -160,12 +137,12 @@ class LocateMode(TorchDispatchMode):
             result = func(*args, **kwargs)
             self.unwritten.handed_out(op, result)
             if self.recorder is None:
-                self.outside.written(tensors(result))
+                self.outside.written(overloads.tensors(result))
         else:
             result = self._look(op, func, args, kwargs)
         return result
 
-    def _look(self, op: KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
+    def _look(self, op: overloads.KnownOverload, func: Any, args: Any, kwargs: Any) -> Any:
         """Look at an op that computes something."""
         if self._counts:
             # Nothing is waited for, copied or captured.
@@ -177,58 +154,62 @@ class LocateMode(TorchDispatchMode):
             return func(*args, **kwargs)
         key = self.places.of(op.name)
         self.count(key)
-        given = among(args, kwargs)
+        call = replay.RepeatedCall(op, func, args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
-        reached = self.downstream.reach(given, op.overwritten(args, kwargs)) if self.downstream else _NONE
-        if origin := self.unwritten.reads(op, func, args, kwargs, given):
-            root = self.root(key, "unwritten", given)
+        reached = (
+            self.downstream.reach(call.given, op.overwritten(args, kwargs)) if self.downstream else _NONE
+        )
+        if origin := self.unwritten.reads(call):
+            root = self.root(key, "unwritten", call.given)
             root.differing_calls += 1
             root.origin = origin
         if simulated.active():
-            func = SimulatedOp(func, op, self.replays)
-        call = RepeatedCall(op, func, args, kwargs)
+            call.func = SimulatedOp(func, op, self.replays)
         reason = self._refusal(call)
         if reason is not None:
             self.leave_out(reason, op.name)
         if self.recorder is not None and reason != _CAPTURED:
-            self.recorder.begin(op, args, kwargs, given, key)
-            result = self._record(self.recorder, call, given, key, digested=reason is None)
+            self.recorder.begin(call, key)
+            result = self._record(self.recorder, call, key, digested=reason is None)
         else:
-            result = self._look_again(call, given, key, again=reason is None)
+            result = self._look_again(call, key, again=reason is None)
         if reached:
-            self.downstream.mark(reached, [*returned(result, call.changed), *call.changed])
+            self.downstream.mark(reached, [*replay.returned(result, call.changed), *call.changed])
         return result
 
-    def _look_again(self, call: RepeatedCall, given: list[torch.Tensor], key: SiteKey, *, again: bool) -> Any:
+    def _look_again(self, call: replay.RepeatedCall, key: SiteKey, *, again: bool) -> Any:
         """Execute an op again, unless it must not be; see what was done to its memory in between."""
         first = self.calls[key] <= _FIRST_CALLS
         if first:
-            self.outside.look(given, key)
+            self.outside.look(call.given, key)
         if not again:
-            with self.unwritten.resizing(call.op, call.changed):
-                result = call.once()
+            result = self.unwritten.once(call)
             # It may go on writing.
-            self.outside.forget([*given, *tensors(result)])
+            self.outside.forget([*call.given, *overloads.tensors(result)])
             return result
         result = self._replay(call, key)
         if first:
-            self.outside.written([*tensors(result), *call.changed])
+            self.outside.written([*overloads.tensors(result), *call.changed])
         elif call.changed:
             self.outside.forget(call.changed)
         return result
 
     def count(self, key: SiteKey) -> None:
         """Count a call: of an op, or of a Triton kernel, which reaches no dispatcher."""
-        self.ops += 1
+        self.seen.ops += 1
         self.calls[key] += 1
-        if self.settings.progress and not self.ops & 127 and time.monotonic() - self._told > _TELL_SECONDS:
+        if (
+            self.settings.progress
+            and not self.seen.ops & 127
+            and time.monotonic() - self._told > _TELL_SECONDS
+        ):
             self._told = time.monotonic()
-            rate = self.ops / (self._told - self._began)
+            rate = self.seen.ops / (self._told - self._began)
             sys.stderr.write(
-                f"locate: {self.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
+                f"locate: {self.seen.ops} ops, {rate:.0f} per second, {several(len(self.roots), 'call site')} not reproducible\n"
             )
 
-    def _refusal(self, call: RepeatedCall) -> str | None:
+    def _refusal(self, call: replay.RepeatedCall) -> str | None:
         """Return why an op is not executed again; ``None`` if it is."""
         op, changed = call.op, call.changed
         if op.refused is not None:
@@ -239,9 +220,9 @@ class LocateMode(TorchDispatchMode):
         if self._cuda and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return _CAPTURED
         if changed:
-            if not plain(changed):
+            if not replay.plain(changed):
                 return _COMPOUND
-            if self.recorder is None and too_large(changed, self.settings.max_bytes // 2):
+            if self.recorder is None and replay.too_large(changed, self.settings.max_bytes // 2):
                 return LARGE
         return None
 
@@ -251,30 +232,25 @@ class LocateMode(TorchDispatchMode):
 
     def leave_out(self, reason: str, name: str) -> None:
         """Note that a call is not executed again."""
-        self.left_out[reason] += 1
-        names = self.left_out_ops[reason]
-        if len(names) < _MOST_NAMES:
-            names[name] = None
+        self.seen.left_out[reason] = self.seen.left_out.get(reason, 0) + 1
+        names = self.seen.left_out_ops.get(reason, ())
+        if name not in names and len(names) < _MOST_NAMES:
+            self.seen.left_out_ops[reason] = (*names, name)
 
     def _record(
-        self,
-        recorder: RunRecorder,
-        call: RepeatedCall,
-        given: list[torch.Tensor],
-        key: SiteKey,
-        *,
-        digested: bool,
+        self, recorder: RunRecorder, call: replay.RepeatedCall, key: SiteKey, *, digested: bool
     ) -> Any:
         """Execute an op, and digest what it has written, unless it may go on writing."""
         op = call.op
         if not digested:
-            with self.unwritten.resizing(op, call.changed):
-                result = call.once()
+            result = self.unwritten.once(call)
             # What an op says to the allocator moves memory to and fro, and leaves what it holds.
-            recorder.end_undigested([] if op.refused == EFFECTS else [*given, *tensors(result)])
+            recorder.end(
+                [] if op.refused == overloads.EFFECTS else [*call.given, *overloads.tensors(result)], None
+            )
         elif key in self._open or op.outputs <= 1:
             result = call.once()
-            recorder.end([*returned(result, call.changed), *call.changed], self._open.get(key, _NONE))
+            recorder.end([*replay.returned(result, call.changed), *call.changed], self._open.get(key, _NONE))
         else:
             result = call.first()
             self._open[key] = frozenset(self._opened(call))
@@ -286,7 +262,7 @@ class LocateMode(TorchDispatchMode):
 
         What the user wrote names the tensors that it uses beside its arguments.
         """
-        op = OpaqueOperator(f"{REGION}{name}")
+        op = overloads.OpaqueOperator(f"{REGION}{name}")
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -295,40 +271,40 @@ class LocateMode(TorchDispatchMode):
                 return function(*args, **kwargs)
             self._in_region = True
             try:
-                return self._run_region(self.recorder, op, written, function, args, kwargs)
+                call = replay.RepeatedCall(op, function, args, kwargs)
+                return self._run_region(self.recorder, call, written)
             finally:
                 self._in_region = False
 
         return run
 
-    def _run_region(
-        self, recorder: RunRecorder, op: KnownOverload, written: Any, function: Any, args: Any, kwargs: Any
-    ) -> Any:
-        key = self.places.of(op.name)
+    def _run_region(self, recorder: RunRecorder, call: replay.RepeatedCall, written: Any) -> Any:
+        key = self.places.of(call.op.name)
         self.count(key)
         with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
-                used = RegionUse(written, args, kwargs)
-                self.unwritten.reads(op, function, args, kwargs, used.tensors, region=True)
-                recorder.begin(op, args, kwargs, used.tensors, key, used)
+                used = RegionUse(written, call.args, call.kwargs)
+                call.given = used.tensors
+                self.unwritten.reads(call, region=True)
+                recorder.begin(call, key, used)
                 blank = [(one, one.clone()) for one in used.tensors if id(one) in self.unwritten.given_open]
             with self.places.unfollowed(key), recorder.drawing():
-                result = function(*args, **kwargs)
+                result = call.once()
             with torch.no_grad():
                 for one, before in blank:
                     self.unwritten.closed_within(one, before)
                 # What it was given it may have changed.
-                recorder.end([*tensors(result), *used.tensors], _NONE)
+                recorder.end([*overloads.tensors(result), *used.tensors], _NONE)
         return result
 
-    def _opened(self, call: RepeatedCall) -> dict[int, torch.Tensor]:
+    def _opened(self, call: replay.RepeatedCall) -> dict[int, torch.Tensor]:
         """Return the outputs that an op leaves unwritten, wholly or in part, and follow their memory."""
-        found = left_open(call)
+        found = replay.left_open(call)
         for place, other in found.items():
             self.unwritten.left_open(call.op, call.returned[place], other)
         return found
 
-    def _replay(self, call: RepeatedCall, key: SiteKey) -> Any:
+    def _replay(self, call: replay.RepeatedCall, key: SiteKey) -> Any:
         op, func, result = call.op, call.func, call.first()
         if hidden := call.hidden:
             # Its schema keeps a change to itself.
@@ -348,11 +324,11 @@ class LocateMode(TorchDispatchMode):
             times = self.replays
             if isinstance(func, SimulatedOp):
                 times = func.times
-                self.race_free += func.race_free
+                self.seen.race_free += func.race_free
             self._again(call, times, key)
         return result
 
-    def _again(self, call: RepeatedCall, times: int, key: SiteKey) -> None:
+    def _again(self, call: replay.RepeatedCall, times: int, key: SiteKey) -> None:
         """Execute it so many times more."""
         kept, count, places, root = call.kept, 0, set[int](), None
         try:
@@ -360,7 +336,7 @@ class LocateMode(TorchDispatchMode):
             queued = call.queued(times)
             for _ in range(times if queued is None or queued else 0):
                 again = call.other()
-                if again is None or not (found := settled(kept.tensors, again)):
+                if again is None or not (found := replay.settled(kept.tensors, again)):
                     continue
                 # The arguments it changes go on changing in what follows.
                 again = [one.clone() for one in again]
@@ -368,7 +344,7 @@ class LocateMode(TorchDispatchMode):
                     break
                 count += 1
                 places.update(found)
-                measure(root.distance, kept.tensors, again, found)
+                replay.measure(root.distance, kept.tensors, again, found)
             else:
                 if queued:
                     # It differed, whether or not it has done so again.
@@ -379,17 +355,17 @@ class LocateMode(TorchDispatchMode):
             self.leave_out(_FAILED, call.op.name)
             call.restore()
             return
-        self.replayed += 1
+        self.seen.replayed += 1
         if root is not None:
             root.differing_calls += 1
             root.executions += times
             root.differing += count
             root.outputs = tuple(sorted({*root.outputs, *places}))
             call.restore()
-            self.downstream.begin(root, [*call.returned, *call.changed])
+            self.downstream.mark(frozenset({root}), [*call.returned, *call.changed])
 
     def _judged(
-        self, call: RepeatedCall, key: SiteKey, again: list[torch.Tensor] | None, found: list[int]
+        self, call: replay.RepeatedCall, key: SiteKey, again: list[torch.Tensor] | None, found: list[int]
     ) -> Root | None:
         """Return the root of a call site that differed; ``None`` if only memory did that nothing wrote.
 
@@ -411,31 +387,33 @@ class LocateMode(TorchDispatchMode):
             call.restore()
             return None
         # Of what the flag does with it the first call that differs is asked, before anything of it is kept.
-        flag, alert = with_flag(call, self.replays)
+        flag, alert = replay.with_flag(call, self.replays)
         # Without the fill it may have been given the same memory each time.
         opened = self._opened(call)
         if again is None:
             unwritten = flag == "filled" or opened.keys() >= set(found)
             flag = "rare" if flag == "cured" else flag
         else:
-            unwritten = flag == "filled" or unwritten_alone(call.kept.tensors, again, found, opened)
+            unwritten = flag == "filled" or replay.unwritten_alone(call.kept.tensors, again, found, opened)
             for place in found if unwritten else ():
                 if place < len(call.returned):
                     self.unwritten.left_open(op, call.returned[place], again[place])
         if unwritten:
             call.restore()
             return None
-        root = self.root(key, cause, among(call.args, call.kwargs))
+        root = self.root(key, cause, call.given)
         root.flag, root.alert, root.origin = flag, alert, schedule and phrase(schedule)
         if self.settings.save is not None:
-            root.saved = save_inputs(self.settings.save, len(self.roots), call)
+            root.saved = replay.save_inputs(self.settings.save, len(self.roots), call)
         return root
 
     def root(self, key: SiteKey, cause: Cause, given: list[torch.Tensor]) -> Root:
         """Return the root of a call site, a new one where none is known."""
         known = self.roots.get((key, cause))
         if known is None:
-            known = self.roots[key, cause] = Root(call_site(key), cause, words(given), first=self.ops)
+            known = self.roots[key, cause] = Root(
+                call_site(key), cause, overloads.words(given), first=self.seen.ops
+            )
             self.ended |= self.settings.only_first
         return known
 
@@ -456,4 +434,10 @@ def _samples() -> bool:
     return any(frame.f_code.co_filename == sampler.__file__ for frame, _ in frames)
 
 
-not_compiled(LocateMode.__torch_dispatch__)
+# The compiler is kept out of it; how, depends on the release.
+if hasattr(_eval_frame, "set_code_exec_strategy"):
+    _skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
+    _strategy = _eval_frame._FrameExecStrategy(_skip, _skip)  # noqa: SLF001
+    _eval_frame.set_code_exec_strategy(LocateMode.__torch_dispatch__.__code__, _strategy)
+elif hasattr(_eval_frame, "skip_code"):
+    _eval_frame.skip_code(LocateMode.__torch_dispatch__.__code__)

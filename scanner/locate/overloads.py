@@ -1,14 +1,12 @@
-"""What is known of an overload before it is executed again: what it changes, and whether it may be at all."""
+"""What is known of an overload before it is executed again: what it changes, whether it may be at all, what it is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
-
-from detmatrix.scanner.locate.dispatching import composite
 
 # Namespaces whose ops speak with other processes.
 _COMMUNICATION = {"c10d", "_c10d_functional", "c10d_functional", "_dtensor", "symm_mem", "rpc"}
@@ -90,7 +88,7 @@ class KnownOverload:
         effects = self.aten and (plain in _NO_REPLAY or _inplace_view in tags)
         speaks = "take part in communication" if namespace in _COMMUNICATION else None
         self.refused: str | None = EFFECTS if effects else speaks
-        self.composite = composite(func, self.name) if self.refused is None else None
+        self.composite = _composite(func, self.name) if self.refused is None else None
 
     def changed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments that it changes."""
@@ -121,16 +119,10 @@ class OpaqueOperator(KnownOverload):
         self.refused, self.composite = "are no single op", None
 
 
-_known: dict[Any, KnownOverload] = {}
-
-
+@cache
 def known(func: Any) -> KnownOverload:
     """Return what is known of an overload; the answer is kept."""
-    found = _known.get(func)
-    if found is None:
-        kind = KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator  # noqa: SLF001
-        found = _known[func] = kind(func)
-    return found
+    return (KnownOverload if isinstance(func, torch._ops.OpOverload) else OpaqueOperator)(func)  # noqa: SLF001
 
 
 def _at(
@@ -228,3 +220,49 @@ def _scalar(value: Any) -> str:
         value, (str, int, float, complex, torch.device, torch.dtype, torch.layout, torch.memory_format)
     )
     return repr(value) if plain else type(value).__name__
+
+
+# --- Composite ops, which only call others: autograd takes them apart ahead of a mode, but not in inference mode
+
+
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 - has no public name
+_Key = torch._C.DispatchKey  # noqa: SLF001
+_excluded = torch._C._dispatch_tls_local_exclude_set  # noqa: SLF001
+_included = torch._C._dispatch_tls_local_include_set  # noqa: SLF001
+# Gives back what was excluded when the op was called, ahead of autocast; where a release has none, ops stay whole.
+_as_called: Any = getattr(torch._C, "_RestorePythonTLSSnapshot", None)  # noqa: SLF001
+# Dispatch keys under which a composite op may have a kernel of its own.
+_DEVICES = ("CPU", "CUDA", "XPU", "MPS")
+# They see to conjugate and negative views, and note what was excluded when an op was called.
+_LIFTED = [
+    getattr(_Key, key)
+    for key in ("Conjugate", "Negative", "ZeroTensor", "PythonTLSSnapshot")
+    if hasattr(_Key, key)
+]
+
+
+def _composite(func: Any, name: str) -> Callable[..., Any] | None:
+    """Return what calls the ops that a composite op is made of, as it does without a mode; ``None`` if it has a kernel.
+
+    These ops are given to the mode that is entered. While a mode is given an op, what comes ahead of a mode is excluded:
+    autocast and, or else results are wrong, what resolves conjugate views.
+    """
+    taken_apart = hasattr(_as_called, "__enter__") and _has_kernel(name, "CompositeImplicitAutograd")
+    if not taken_apart or any(_has_kernel(name, key) for key in _DEVICES):
+        return None
+    # Not ``func.decompose``, which takes other kernels once the compiler's decompositions are loaded.
+    op = func._op_dk  # noqa: SLF001 - has no public name
+    # Where it is cast itself, what it calls is not.
+    keys = [f"Autocast{device}" for device in _DEVICES]
+    casts = [getattr(_Key, key) for key in keys if hasattr(_Key, key) and not _has_kernel(name, key)]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        included, excluded = _included(), _excluded()
+        with _as_called():
+            asked = _excluded()
+            for key in (*_LIFTED, *[key for key in casts if not asked.has(key)]):
+                excluded = excluded.remove(key)
+            with torch._C._ForceDispatchKeyGuard(included, excluded):  # noqa: SLF001 - has no public name
+                return op(_Key.CompositeImplicitAutograd, *args, **kwargs)
+
+    return call

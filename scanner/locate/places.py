@@ -55,24 +55,20 @@ _TEMPORARY = os.path.realpath(tempfile.gettempdir()) + os.sep
 # Holds the module in what torch.compile makes of one.
 _ORIGINAL = "_orig_mod"
 _USER, _LIBRARY, _INNER, _ENGINE, _CHECKPOINT = range(5)
-_kinds: dict[CodeType, int] = {}
 
 
+@cache
 def _kind(code: CodeType) -> int:
     """Tell whose a piece of code is; the answer is kept."""
     name = code.co_filename
     if name.startswith(TORCH):
         inner = name[len(TORCH) :]
         if inner.startswith("autograd/") and code.co_name in {"_engine_run_backward", "backward", "grad"}:
-            kind = _ENGINE
-        else:
-            kind = _CHECKPOINT if inner == "utils/checkpoint.py" else _INNER
-    elif name.startswith(_BETWEEN):
-        kind = _INNER
-    else:
-        kind = _LIBRARY if name.startswith(_INSTALLED) or _generated(name) else _USER
-    _kinds[code] = kind
-    return kind
+            return _ENGINE
+        return _CHECKPOINT if inner == "utils/checkpoint.py" else _INNER
+    if name.startswith(_BETWEEN):
+        return _INNER
+    return _LIBRARY if name.startswith(_INSTALLED) or _generated(name) else _USER
 
 
 def _generated(name: str) -> bool:
@@ -96,9 +92,7 @@ def _frames(*, backward: bool) -> _Frames:
     line = library = None
     while frame is not None:
         code = frame.f_code
-        kind = _kinds.get(code)
-        if kind is None:
-            kind = _kind(code)
+        kind = _kind(code)
         if kind == _USER:
             if line is None:
                 line = code, frame.f_lineno

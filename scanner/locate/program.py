@@ -35,9 +35,9 @@ def run(request: dict[str, Any]) -> int:
     ended: str | None = None
 
     def tell() -> None:
-        session.stop(ended)
+        located = session.stop(ended)
         if not session.forked:
-            write_whole(request["located"], json.dumps(asdict(session.located(ended))))
+            write_whole(request["located"], json.dumps(asdict(located)))
 
     at_once = os._exit
 
@@ -138,10 +138,10 @@ def _function(request: dict[str, Any], session: Session) -> None:
     sys.modules["__main__"] = ModuleType("__main__")
     function = getattr(importlib.import_module(path.stem), request["function"])
     for _ in range(request["calls"]):
-        before = session.steps
+        before = session.mode.seen.steps
         function()
         # A call that steps an optimizer has been counted.
-        if session.steps == before:
+        if session.mode.seen.steps == before:
             session.step()
 
 

@@ -9,19 +9,17 @@ import platform
 import random
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
 import torch
 
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, CPU, NOTHING, sort_of
-from detmatrix.scanner.locate.memory.digests import digest
-from detmatrix.scanner.locate.memory.storages import StorageTable, covers, geometry
-from detmatrix.scanner.locate.overloads import KnownOverload, scalars, tensor_names, words
+from detmatrix.scanner.locate.memory import COMPOUND, CPU, NOTHING, StorageTable, covers, digest, sort_of
+from detmatrix.scanner.locate.overloads import scalars, tensor_names, words
 from detmatrix.scanner.locate.places import SiteKey, call_site
-from detmatrix.scanner.locate.replay import states
+from detmatrix.scanner.locate.replay import RepeatedCall, states
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse
 from detmatrix.scanner.located import CHANGED, GENERATOR, NOT_COMPARED, PART
@@ -113,26 +111,18 @@ class RunRecorder:
         self._file.flush()
         self._states: dict[str, int] = {}
         # Call sites and texts, which lines name by their numbers.
-        self._named: list[tuple[int, dict[str, Any]]] = []  # each with the number of lines before it
         self._sites: dict[SiteKey, int] = {}
         self._texts: dict[str, int] = {}
-        self._lines: list[_Line] = []
+        self._lines: list[_Line | dict[str, Any]] = []  # of ops, and what is noted between them
         self._count = 0
         # Digests that are still on another device than the CPU.
         self._waiting: list[tuple[_Digest, torch.Tensor]] = []
         self._memory: StorageTable[_Memory] = StorageTable()
         self._outside = 0
 
-    def begin(
-        self,
-        op: KnownOverload,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        given: Sequence[torch.Tensor],
-        key: SiteKey,
-        used: RegionUse | None = None,
-    ) -> None:
+    def begin(self, call: RepeatedCall, key: SiteKey, used: RegionUse | None = None) -> None:
         """Digest what an op is given, ahead of its call; of a compiled region also what it uses."""
+        op, args, kwargs, given = call.op, call.args, call.kwargs, call.given
         site = self._sites.get(key)
         if site is None:
             site = self._sites[key] = len(self._sites)
@@ -166,22 +156,15 @@ class RunRecorder:
             if not torch.equal(generator.get_state(), state):
                 self._line.before.append(self._digest(state, CPU, GENERATOR))
 
-    def end(self, written: Sequence[torch.Tensor], opened: frozenset[int]) -> None:
-        """Digest what it gave, but for the places of outputs that it leaves unwritten."""
+    def end(self, written: Sequence[torch.Tensor], opened: frozenset[int] | None) -> None:
+        """Digest what it gave, but for the places of outputs that it leaves unwritten; ``None``: it may go on writing."""
         for place, one in enumerate(written):
-            memory, part = self._written(one), place not in opened and self._unwritten.has(one)
-            self._line.behind.append(self._known(one, memory, hidden=place in opened, part=part))
+            memory = self._written(one)
+            if opened is not None:
+                part = place not in opened and self._unwritten.has(one)
+                self._line.behind.append(self._known(one, memory, hidden=place in opened, part=part))
         if not all(one.number for one in self._line.behind):  # or it is not known yet
             self._line.gave = self._text(", ".join(words(written)))
-        self._ended()
-
-    def end_undigested(self, written: Sequence[torch.Tensor]) -> None:
-        """Note that an op, or what it has begun, may have written these tensors, and may go on writing."""
-        for one in written:
-            self._written(one)
-        self._ended()
-
-    def _ended(self) -> None:
         # Only now: an op that raised has no line.
         self._lines.append(self._line)
         self._count += 1
@@ -203,22 +186,18 @@ class RunRecorder:
             self._note({"text": text})
         return number
 
-    def _part(self, tensor: torch.Tensor) -> _Digest:
-        """Digest what was written of a tensor."""
-        found = self._unwritten.part_of(tensor)
-        if found is None:
-            return _HIDDEN
-        content, opened = (int(digest(one.contiguous())) for one in found)
-        return _Digest(content, f"{PART}{opened}.")
-
     def _known(self, tensor: torch.Tensor, memory: _Memory, *, hidden: bool, part: bool) -> _Digest:
         """Digest a tensor, and keep what it is known by: something else than an op may write to it."""
         if hidden or part:
-            return _HIDDEN if hidden else self._part(tensor)
+            written = None if hidden else self._unwritten.part_of(tensor)
+            if written is None:
+                return _HIDDEN
+            content, opened = (int(digest(one.contiguous())) for one in written)
+            return _Digest(content, f"{PART}{opened}.")
         sort = sort_of(tensor)
         found = self._digest(tensor, sort)
         if sort < COMPOUND and found is not _NO_ELEMENTS:
-            place = geometry(tensor)
+            place = tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
             found.before = memory.digests.get(place)
             memory.digests[place] = found
         return found
@@ -226,13 +205,11 @@ class RunRecorder:
     def _digest(self, tensor: torch.Tensor, sort: int, sign: str = "") -> _Digest:
         if sort == NOTHING:
             return _HIDDEN
-        if sort == COMPOUND:
-            pieces = [digest(piece) for _, piece in parts(tensor, "") if piece.numel()]
-            number = digest(torch.stack(pieces)) if pieces else None
-        else:
-            number = digest(tensor) if tensor.numel() else None
-        if number is None:
+        pieces = [one for _, one in parts(tensor, "")] if sort == COMPOUND else [tensor]
+        numbers = [digest(piece) for piece in pieces if piece.numel()]
+        if not numbers:
             return _NO_ELEMENTS
+        number = digest(torch.stack(numbers)) if sort == COMPOUND else numbers[0]
         found = _Digest(sign=sign)
         if sort == CPU:
             found.number = int(number)
@@ -251,7 +228,7 @@ class RunRecorder:
         self._note({"step": number})
 
     def _note(self, one: dict[str, Any]) -> None:
-        self._named.append((len(self._lines), one))
+        self._lines.append(one)
 
     def _note_states(self) -> None:
         """Note the states of Python's generators, of those that were drawn from: they may have made what an op is given."""
@@ -269,15 +246,12 @@ class RunRecorder:
             values = torch.stack([number for _, number in waiting]).tolist()
             for (one, _), value in zip(waiting, values, strict=True):
                 one.number = value
-        lines: list[Any] = [one.written() for one in self._lines]
-        for place, one in reversed(self._named):
-            lines.insert(place, one)
-        text = "".join([f"{_encode(one)}\n" for one in lines])
         for line in self._lines:
-            for one in line.before:
+            self._file.write(f"{_encode(line.written() if isinstance(line, _Line) else line)}\n")
+        for line in self._lines:
+            for one in line.before if isinstance(line, _Line) else ():
                 one.before = None  # or each would hold on to all those before it
-        self._waiting, self._named, self._lines = [], [], []
-        self._file.write(text)
+        self._waiting, self._lines = [], []
         # A forked process would write again what is left in the buffer.
         self._file.flush()
 

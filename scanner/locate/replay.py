@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from detmatrix.scanner.alerts import caller_in
-from detmatrix.scanner.locate.memory.comparison import COMPOUND, KeptTensors, size_of, sort_of, unequal
-from detmatrix.scanner.locate.memory.storages import substituted
-from detmatrix.scanner.locate.overloads import KnownOverload, tensors
+from detmatrix.scanner.locate.memory import COMPOUND, KeptTensors, size_of, sort_of, substituted, unequal
+from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
 from detmatrix.scanner.locate.simulated import on_host
 from detmatrix.scanner.located import Distance, WithFlag
 from detmatrix.scanner.worker.bits import as_integers, parts
@@ -35,7 +34,7 @@ class RepeatedCall:
 
     def __init__(self, op: KnownOverload, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.op, self.func, self.args, self.kwargs = op, func, args, kwargs
-        self.changed = op.changed(args, kwargs)
+        self.given, self.changed = among(args, kwargs), op.changed(args, kwargs)
 
     def once(self) -> Any:
         """Execute the op, and look at nothing."""
@@ -43,9 +42,9 @@ class RepeatedCall:
 
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
-        self._before = [_copied(one) for one in self.changed]
+        self.before = [_copied(one) for one in self.changed]
         # Of few calls, whether the first execution changes other arguments than the schema says.
-        self._given = [
+        self._unsure = [
             (place, one, _copied(one))
             for place, value in (enumerate(self.args) if self.op.unsure else ())
             for one in tensors(value)
@@ -63,11 +62,11 @@ class RepeatedCall:
     @property
     def hidden(self) -> list[tuple[int, str]]:
         """Positions of arguments that the first execution changed although the schema does not say so."""
-        return [(place, "") for place, one, before in self._given if bool(unequal(one, before))]
+        return [(place, "") for place, one, before in self._unsure if bool(unequal(one, before))]
 
     def again(self) -> list[torch.Tensor]:
         """Execute it from the same state; return what is compared with ``kept``."""
-        for one, before in zip(self.changed, self._before, strict=True):
+        for one, before in zip(self.changed, self.before, strict=True):
             one.copy_(before)
         for generator, state in self._generators:
             generator.set_state(state)
@@ -91,11 +90,6 @@ class RepeatedCall:
         for generator, state in before:
             generator.set_state(state)
         return moved
-
-    @property
-    def before(self) -> dict[int, torch.Tensor]:
-        """What stood in the arguments that it changes, by their identity."""
-        return {id(one): before for one, before in zip(self.changed, self._before, strict=True)}
 
     def queued(self, times: int) -> list[list[int]] | None:
         """Execute it so many times, waiting once; return the places that differ, for each execution in which any does.
@@ -152,9 +146,9 @@ def states(kwargs: Mapping[str, Any]) -> list[tuple[torch.Generator, torch.Tenso
 
 
 @contextlib.contextmanager
-def drawing_again(op: KnownOverload, kwargs: Mapping[str, Any]) -> Iterator[None]:
+def drawing_again(call: RepeatedCall) -> Iterator[None]:
     """Leave the generators that an op may draw from as they were."""
-    before = states(kwargs) if op.random else []
+    before = states(call.kwargs) if call.op.random else []
     try:
         yield
     finally:
@@ -330,7 +324,8 @@ def save_inputs(folder: str, number: int, call: RepeatedCall) -> str:
     name = call.op.name
     path = Path(folder, f"root-{number}-{''.join(c if c.isalnum() else '_' for c in name)}.pt")
     kwargs = {key: one for key, one in call.kwargs.items() if key != "generator"}
-    args, kwargs = _loadable(substituted([tuple(call.args), kwargs], call.before))
+    before = {id(one): was for one, was in zip(call.changed, call.before, strict=True)}
+    args, kwargs = _loadable(substituted([tuple(call.args), kwargs], before))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({"op": name, "args": args, "kwargs": kwargs, "torch": str(torch.__version__)}, path)

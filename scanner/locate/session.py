@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import platform
 import sys
 import threading
 import time
@@ -30,8 +29,7 @@ from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.places import call_site, original
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
-from detmatrix.scanner.located import PLACES, Located, Root, SentinelSeen, of_rank, replays_for
-from detmatrix.scanner.located_words import text
+from detmatrix.scanner.located import PLACES, Located, SentinelSeen, of_rank, replays_for
 from detmatrix.scanner.worker import launch_orders, simulated
 
 try:
@@ -56,21 +54,17 @@ class Session:
     def __init__(self, settings: LocateSettings) -> None:
         self._settings = settings
         self.mode = LocateMode(settings)
-        self.steps = 0
-        self._sentinels: list[SentinelSeen] = []
-        self._compiled: dict[str, None] = {}
-        self._seconds = 0.0
+        # What is told in the end; ops of other threads of Python, and processes of ``multiprocessing``, are counted alone.
+        self._seen = self.mode.seen
         self._undo: list[Callable[[], Any]] = []
         self.forked = False  # whether this process is a fork of the program's, which tells nothing
-        # Ops that other threads of Python call, and processes that ``multiprocessing`` starts: not looked at.
-        self.thread_ops = self._processes = 0
 
     def start(self) -> None:
         """Begin."""
         if not simulated.active():
-            self._sentinels.append(ask_sentinel("cpu"))
+            self._seen.sentinels = (ask_sentinel("cpu"),)
             if self._settings.replays is None:
-                self.mode.replays = replays_for(self._sentinels[0])
+                self.mode.replays = replays_for(self._seen.sentinels[0])
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
         self._note_loaders()
@@ -92,13 +86,13 @@ class Session:
 
     def step(self) -> None:
         """Count a step: of an optimizer, or a call of the function."""
-        self.steps += 1
+        self._seen.steps += 1
         self._enter_step()
 
     def _enter_step(self) -> None:
         """Find out whether the step that begins is to be observed."""
         first, end = self._settings.steps
-        number = self._settings.first_step + self.steps
+        number = self._settings.first_step + self._seen.steps
         within = number >= first and (end is None or number < end)
         self.mode.paused = self.forked or not within
         if self.mode.recorder is not None and not self.mode.paused:
@@ -122,7 +116,8 @@ class Session:
         def noted(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1)  # noqa: SLF001 - one frame, without a list of all
             if not caller.f_code.co_filename.startswith(_TORCH):
-                self._compiled[one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")] = None
+                place = one_line(f"{caller.f_code.co_filename}:{caller.f_lineno}")
+                self._seen.compiled = tuple(dict.fromkeys((*self._seen.compiled, place)))
             self.mode.noted.compiled(**kwargs)
             made = compiled(*args, **kwargs)
             written = args[0] if args else kwargs.get("model")
@@ -181,64 +176,39 @@ class Session:
                 run_thread(thread)
 
         def counted_process(process: BaseProcess) -> None:
-            self._processes += 1
+            self._seen.processes += 1
             start_process(process)
 
         self._put(threading.Thread, "_bootstrap_inner", counted_thread)
         self._put(BaseProcess, "start", counted_process)
 
-    def stop(self, ended: str | None = None) -> None:
-        """End; ask the sentinel of each kind of device that was used.
-
-        Args:
-            ended: How the program ended, if not at its end.
-        """
+    def stop(self, ended: str | None = None) -> Located:
+        """End; ask the sentinel of each kind of device that was used, and return what was found and how the program ended."""
         self.mode.__exit__(None, None, None)
         for undo in reversed(self._undo):
             undo()
-        self._seconds = time.perf_counter() - self._began
+        mode, seen = self.mode, self._seen
+        seen.seconds = time.perf_counter() - self._began
         if self.forked:
-            return
-        if self.mode.recorder is not None:
-            unwritten = [key for key, cause in self.mode.roots if cause == "unwritten"]
-            self.mode.recorder.close(ended, unwritten)
+            return seen
+        if mode.recorder is not None:
+            mode.recorder.close(ended, [key for key, cause in mode.roots if cause == "unwritten"])
         if not simulated.active():
-            self._sentinels.append(ask_sentinel("cpu"))
+            seen.sentinels += (ask_sentinel("cpu"),)
         if torch.cuda.is_available() and torch.cuda.is_initialized():
-            self._sentinels.append(ask_sentinel("cuda"))
-
-    def located(self, ended: str | None = None) -> Located:
-        """Return what was found."""
-        mode = self.mode
-        return Located(
-            torch=str(torch.__version__),
-            python=platform.python_version(),
-            threads=torch.get_num_threads(),
-            bound=sys.platform != "linux" or bool(PLACES & os.environ.keys()) or torch.get_num_threads() == 1,
-            replays=0 if mode.recorder else mode.replays,
-            ops=mode.ops,
-            replayed=mode.replayed,
-            launches=mode.launches,
-            steps=self.steps,
-            seconds=self._seconds,
-            left_out=dict(mode.left_out),
-            left_out_ops={reason: tuple(names) for reason, names in mode.left_out_ops.items()},
-            compiled=tuple(self._compiled),
-            sentinels=tuple(self._sentinels),
-            thread_ops=self.thread_ops,
-            processes=self._processes,
-            outside=mode.outside.seen,
-            outside_site=call_site(mode.outside.first) if mode.outside.first else None,
-            called=mode.called(),
-            settings=settings_now(mode.noted),
-            device="sm_{}{}".format(*torch.cuda.get_device_capability())
-            if torch.cuda.is_initialized()
-            else None,
-            simulated=simulated.active(),
-            race_free=mode.race_free,
-            roots=mode.found(),
-            ended=ended,
-        )
+            seen.sentinels += (ask_sentinel("cuda"),)
+        seen.threads = torch.get_num_threads()
+        seen.bound = sys.platform != "linux" or bool(PLACES & os.environ.keys()) or seen.threads == 1
+        seen.replays = 0 if mode.recorder else mode.replays
+        seen.outside = mode.outside.seen
+        seen.outside_site = call_site(mode.outside.first) if mode.outside.first else None
+        seen.called = mode.called()
+        seen.settings = settings_now(mode.noted)
+        if torch.cuda.is_initialized():
+            seen.device = "sm_{}{}".format(*torch.cuda.get_device_capability())
+        seen.simulated = simulated.active()
+        seen.roots, seen.ended = mode.found(), ended
+        return seen
 
 
 class _OfThread(TorchDispatchMode):
@@ -252,7 +222,7 @@ class _OfThread(TorchDispatchMode):
         self._session = session
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._session.thread_ops += 1
+        self._session.mode.seen.thread_ops += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -286,32 +256,6 @@ def ask_sentinel(device: str) -> SentinelSeen:
         executions=max((root.executions for root in roots), default=executions),
         differing=max((root.differing for root in roots), default=0),
     )
-
-
-class Found:
-    """What a ``locate`` block found; empty until the block ends."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.located: Located | None = None
-
-    @property
-    def ops(self) -> int:
-        """Ops that were looked at so far."""
-        return self._session.mode.ops
-
-    @property
-    def roots(self) -> tuple[Root, ...]:
-        """One for each call site whose op is not reproducible."""
-        return self.located.roots if self.located else ()
-
-    @property
-    def could_see(self) -> bool:
-        """Whether an op that must differ wherever anything races did so often enough in this process."""
-        return self.located is not None and self.located.could_see
-
-    def __str__(self) -> str:
-        return text(self.located) if self.located else "The block has not ended."
 
 
 @contextmanager
@@ -382,7 +326,7 @@ def locate(
     ignored: tuple[str, ...] = (),
     max_bytes: int = 1 << 30,
     save: str | None = None,
-) -> Iterator[Found]:
+) -> Iterator[Located]:
     """Execute each op of the block again on the same inputs, and find those that give other bits.
 
     Args:
@@ -392,10 +336,8 @@ def locate(
         save: A folder for the inputs of roots, which ``detmatrix repro`` makes scripts of.
     """
     session = Session(LocateSettings(replays=replays, ignored=ignored, max_bytes=max_bytes, save=save))
-    found = Found(session)
     session.start()
     try:
-        yield found
+        yield session.mode.seen
     finally:
         session.stop()
-        found.located = session.located()

@@ -44,9 +44,8 @@ class Noted:
 
     seed: int = field(default_factory=torch.initial_seed)
     hashes: str = field(default_factory=lambda: os.environ.get("PYTHONHASHSEED", "not set"))
-    loaders: Counter[bool] = field(
-        default_factory=Counter
-    )  # that draw: with their own generator, and without
+    # Loaders that draw: with their own generator, and without.
+    loaders: Counter[bool] = field(default_factory=Counter)
     seeds: set[int] = field(default_factory=set)  # of generators that ops and loaders were given
     compiles: str = "not used"
 

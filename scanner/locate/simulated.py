@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from detmatrix.scanner.locate.memory.storages import substituted
+from detmatrix.scanner.locate.memory import substituted
 from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
 from detmatrix.scanner.schedules import CANONICAL, LEAST_RUNS, MEMORY, SCHEDULES, SCOPES, split
 from detmatrix.scanner.worker import simulated

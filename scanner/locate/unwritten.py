@@ -7,18 +7,15 @@ Some ops leave a part of an output unwritten; that is no root unless a later op 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from detmatrix.scanner.locate.memory.comparison import CPU, DEVICE, sort_of, unequal
-from detmatrix.scanner.locate.memory.digests import digest
-from detmatrix.scanner.locate.memory.storages import StorageTable, substituted
-from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
-from detmatrix.scanner.locate.replay import drawing_again
+from detmatrix.scanner.locate.memory import CPU, DEVICE, StorageTable, digest, sort_of, substituted, unequal
+from detmatrix.scanner.locate.overloads import KnownOverload, tensors
+from detmatrix.scanner.locate.replay import RepeatedCall, drawing_again
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.bits import as_integers
 
@@ -64,14 +61,14 @@ class UnwrittenMemory:
             opened[:begin] = False
             self._blanks.set(one, _Blank(opened, one.dtype, values, op.name, digest(memory)))
 
-    @contextmanager
-    def resizing(self, op: KnownOverload, changed: Sequence[torch.Tensor]) -> Iterator[None]:
-        """Note what memory becomes larger by within the block."""
-        before = [(one, one.untyped_storage()._cdata, _bytes(one)) for one in changed if _followed(one)]  # noqa: SLF001
-        yield
+    def once(self, call: RepeatedCall) -> Any:
+        """Execute an op that may resize what it changes; note what memory becomes larger by."""
+        before = [(one, one.untyped_storage()._cdata, _bytes(one)) for one in call.changed if _followed(one)]  # noqa: SLF001
+        result = call.once()
         for one, storage, size in before:
             if one.untyped_storage()._cdata == storage and _bytes(one) > size:  # noqa: SLF001
-                self.handed_out(op, one, size // one.element_size())
+                self.handed_out(call.op, one, size // one.element_size())
+        return result
 
     def left_open(self, op: KnownOverload, output: torch.Tensor, other: torch.Tensor) -> None:
         """Note that elements of an output are unwritten: those in which another execution left something else."""
@@ -80,9 +77,7 @@ class UnwrittenMemory:
         memory = _memory(output, output.dtype)
         values = memory.clone(), memory.clone()
         _like(values[1], output).copy_(other)
-        changed = as_integers(values[0]) != as_integers(values[1])
-        opened = changed.view(len(memory), -1).any(1)
-        self._blanks.set(output, _Blank(opened, output.dtype, values, op.name, None))
+        self._blanks.set(output, _Blank(~_same_elements(*values), output.dtype, values, op.name, None))
 
     def _blank_of(self, tensor: torch.Tensor) -> _Blank | None:
         return self._blanks.get(tensor) if self._blanks and _followed(tensor) else None
@@ -107,16 +102,7 @@ class UnwrittenMemory:
         blank = self._blank_of(tensor)
         return blank is not None and bool(blank.open.all()) and not self._written_behind_us(tensor, blank)
 
-    def reads(
-        self,
-        op: KnownOverload,
-        func: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        given: Sequence[torch.Tensor],
-        *,
-        region: bool = False,
-    ) -> str | None:
+    def reads(self, call: RepeatedCall, *, region: bool = False) -> str | None:
         """Before an op is called: return the op that handed out unwritten memory which its result depends on.
 
         Of a *region* what it writes is told behind it, by ``closed_within``.
@@ -124,14 +110,14 @@ class UnwrittenMemory:
         self.given_open = set()
         if not self._blanks:
             return None
-        overwritten = set(map(id, op.overwritten(args, kwargs)))
-        for one in given:
+        overwritten = set(map(id, call.op.overwritten(call.args, call.kwargs)))
+        for one in call.given:
             blank = self._blank_of(one)
             if blank is None:
                 continue
             if id(one) in overwritten and not _resized(one, blank):
                 self._close(one, blank, kept=False)
-            elif op.refused is not None:
+            elif call.op.refused is not None:
                 # It may well write there; that nothing had before is no difference between runs.
                 self.given_open |= {id(one)} if self.has(one) else set()
                 if not region:
@@ -140,7 +126,7 @@ class UnwrittenMemory:
                 self._blanks.remove(one)
             elif bool(_like(blank.open, one).any()):
                 self.given_open.add(id(one))
-                found = None if blank.doubted else self._test(op, func, args, kwargs, one, blank)
+                found = None if blank.doubted else self._test(call, one, blank)
                 if found:
                     self._blanks.remove(one)
                     return found
@@ -172,22 +158,13 @@ class UnwrittenMemory:
             return False
         return bool(unequal(digest(_memory(tensor, blank.dtype)), blank.content))
 
-    def _test(
-        self,
-        op: KnownOverload,
-        func: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        read: torch.Tensor,
-        blank: _Blank,
-    ) -> str | None:
+    def _test(self, call: RepeatedCall, read: torch.Tensor, blank: _Blank) -> str | None:
         """Execute an op on copies that hold one thing or another where nothing was written."""
-        changed = op.changed(args, kwargs)
         memory = _memory(read, blank.dtype)
         seen = []
         for values in (blank.values[0], blank.values[0], blank.values[1]):
             poisoned = torch.where(blank.open, values, memory)
-            results = _executed(op, func, args, kwargs, changed, read, poisoned)
+            results = _executed(call, read, poisoned)
             if results is None:
                 self._blanks.remove(read)
                 return None
@@ -201,39 +178,31 @@ class UnwrittenMemory:
         moved = ~_same_elements(one, other) & ~kept
         if not _same(first, second) or bool(moved.any()):
             return blank.origin
-        if changed:
+        if call.changed:
             blank.open, blank.content = kept, None
             if not bool(kept.any()):
                 self._blanks.remove(read)
         return None
 
 
-def _executed(
-    op: KnownOverload,
-    func: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    changed: Sequence[torch.Tensor],
-    read: torch.Tensor,
-    poisoned: torch.Tensor,
-) -> list[torch.Tensor] | None:
+def _executed(call: RepeatedCall, read: torch.Tensor, poisoned: torch.Tensor) -> list[torch.Tensor] | None:
     """Execute an op with other memory in the place of that of *read*; return what it gave beside, ``None`` if it raised."""
     new: dict[int, torch.Tensor] = {}
-    for one in among(args, kwargs):
+    for one in call.given:
         if _shares(one, read):
             if one.dtype != poisoned.dtype:
                 return None
             new[id(one)] = _like(poisoned, one)
-        elif any(one is it for it in changed):
+        elif any(one is it for it in call.changed):
             new[id(one)] = one.clone()
     try:
-        with drawing_again(op, kwargs):
-            result = func(*substituted(args, new), **substituted(dict(kwargs), new))
+        with drawing_again(call):
+            result = call.func(*substituted(call.args, new), **substituted(dict(call.kwargs), new))
     except Exception:  # noqa: BLE001 - nothing can be said, and the program never meets it
         return None
     mine = {id(one) for one in new.values()}
     found = [one for one in tensors(result) if id(one) not in mine]
-    found += [new[id(one)] for one in changed]
+    found += [new[id(one)] for one in call.changed]
     return [one for one in found if not _shares(one, poisoned)]
 
 

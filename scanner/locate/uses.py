@@ -33,16 +33,12 @@ _Found = Iterator[tuple[str, Any]]
 
 
 class RegionUse:
-    """What a function, or a module, uses when it is called, by names that its author knows.
-
-    Attributes:
-        numbers: ``self.scale=0.5``, but for those that are arguments themselves.
-    """
+    """What a function, or a module, uses when it is called, by names that its author knows."""
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.tensors: list[torch.Tensor] = []
         self.names: list[str] = []
-        self.numbers: dict[str, Any] = {}
+        self.numbers: dict[str, Any] = {}  # ``self.scale=0.5``, but for those that are arguments themselves
         # Things that were looked at; while they are held no others have their numbers.
         self._seen: dict[int, Any] = {}
         self._attributes = dict.fromkeys(_UNNAMED)

@@ -89,7 +89,12 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
     """
     if shutil.which(settings.python) is None:
         raise UsageError(f"--python {settings.python}: there is no such interpreter")
-    if settings.order and not _has_triton(settings.python):
+    look = [
+        settings.python,
+        "-c",
+        "import importlib.util, sys; sys.exit(not importlib.util.find_spec('triton'))",
+    ]
+    if settings.order and subprocess.run(look, check=False).returncode:
         raise UsageError(f"--order: {settings.python} has no Triton; install it there (pip install triton)")
     # A program may have left there what cannot be removed.
     with tempfile.TemporaryDirectory(prefix="detmatrix-locate-", ignore_cleanup_errors=True) as folder:
@@ -221,11 +226,6 @@ def _check_written(program: Program, path: Path, most: int) -> None:
 
 def _unreadable(program: Program, why: str | None) -> str:
     return f"{program.name}: what its process wrote cannot be read ({why}); nothing is known of its ops"
-
-
-def _has_triton(python: str) -> bool:
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('triton') is None)"
-    return subprocess.run([python, "-c", look], check=False).returncode == 0
 
 
 def _run(

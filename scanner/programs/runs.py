@@ -106,7 +106,7 @@ class RecordedRun:
         self.texts: list[str] = []
         self.ops: list[RecordedOp] = []
         self.states: list[tuple[int, dict[str, int]]] = []  # from which op on
-        self.steps: list[tuple[int, int]] = []  # the op that begins it, its number
+        self.step: list[tuple[int, int]] = []  # the op that begins it, its number
         self.handed: list[tuple[int, int]] = []  # ahead of which op, whose memory
         self.saved: list[tuple[int, int]] = []
         self.unwritten: tuple[int, ...] = ()  # call sites
@@ -146,16 +146,10 @@ class RecordedRun:
             self.arguments.append(one.arguments)
         elif one.text is not None:
             self.texts.append(one.text)
-        elif one.states is not None:
-            self.states.append((len(self.ops), one.states))
-        elif one.step is not None:
-            self.steps.append((len(self.ops), one.step))
-        elif one.saved is not None:
-            self.saved.append((len(self.ops), one.saved))
-        elif one.handed is not None:
-            self.handed.append((len(self.ops), one.handed))
         elif one.unwritten is not None:
             self.unwritten = one.unwritten
+        elif found := next(((name, it) for name in _PLACED if (it := getattr(one, name)) is not None), None):
+            getattr(self, found[0]).append((len(self.ops), found[1]))
         else:
             self.ended = one.ended or None
 
@@ -195,6 +189,8 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield from iter(lambda: file.readline(_LONGEST_LINE), b"")
 
 
+# What stands ahead of some op, each a list of a run.
+_PLACED = ("states", "step", "handed", "saved")
 _OP, _NAMED = msgspec.json.Decoder(RecordedOp), msgspec.json.Decoder(_Named)
 
 
@@ -225,7 +221,7 @@ def align_runs(first: RecordedRun, second: RecordedRun, steps: Steps = ALL_STEPS
 
 def _common_steps(first: RecordedRun, second: RecordedRun, steps: Steps) -> Gap:
     """Return the ops of those steps that both runs have, from the first such step on; of runs that begin alike all ops."""
-    one, other = ({number: op for op, number in reversed(run.steps)} for run in (first, second))
+    one, other = ({number: op for op, number in reversed(run.step)} for run in (first, second))
     ends = len(first.ops), len(second.ops)
     if steps == ALL_STEPS and (not one or not other or min(one) == min(other)):
         return 0, ends[0], 0, ends[1]
@@ -286,7 +282,7 @@ def _together(one: Sequence[int], i: int, other: Sequence[int], j: int) -> tuple
     return None
 
 
-_Marks = frozenset[int]
+_Marks = frozenset[Root]
 _NONE: _Marks = frozenset()
 
 
@@ -299,8 +295,7 @@ class _Judge:
         self._one, self._other, self._ignored = one, other, ignored
         # Call sites that read memory which nothing had written: what differs there comes of that.
         self._unwritten = unwritten
-        self.roots: list[Root] = []
-        self._numbers: dict[tuple[OpSite, Cause], int] = {}
+        self.roots: dict[tuple[OpSite, Cause], Root] = {}
         # Roots that what a line wrote, or memory from outside, came of.
         self._marks: defaultdict[int, _Marks] = defaultdict(frozenset)
         # Lines of ops that left the memory which they wrote equal.
@@ -308,7 +303,7 @@ class _Judge:
         # Lines whose memory differs for no root: by ignored ops, or by what ops did that only one run called.
         self._excused: set[int] = set()
         # The op that a root was last told at.
-        self._last: dict[int, int] = {}
+        self._last: dict[Root, int] = {}
         # What the state of a generator, by its name, comes of: draws of another number than in the other run.
         self._draws: defaultdict[str | None, _Marks] = defaultdict(frozenset)
         # Roots of what ops handed to Python, which numbers that it computed may come of; and whether it was handed what
@@ -381,14 +376,14 @@ class _Judge:
         self._handed |= marks
         self._handed_excused |= excused
 
-    def _of_python(self, i: int, op: RecordedOp, value: str, reached: Collection[int] = ()) -> _Marks:
+    def _of_python(self, i: int, op: RecordedOp, value: str, reached: Collection[Root] = ()) -> _Marks:
         """Return the roots of a number, as both runs have it, that Python computed: of what ops that differed had handed to it.
 
         If none had it is a root itself; those *reached* have reached the op by its tensors.
         """
-        for one in self._handed:
-            self.roots[one].numbers += 1
-            self.roots[one].reached += one not in reached
+        for root in self._handed:
+            root.numbers += 1
+            root.reached += root not in reached
         if self._handed or self._handed_excused:
             return self._handed
         return self._root(i, "input", op, value)
@@ -406,8 +401,10 @@ class _Judge:
     def _inputs(self, i: int, mine: RecordedOp, its: RecordedOp) -> _Marks | None:
         """Return the roots of inputs that differ; ``None`` if none does."""
         unlike = False
-        reached, found = set[int](), set[int]()
+        reached, found = set[Root](), set[Root]()
         shapes = self._one.texts[mine.shapes], self._other.texts[its.shapes]
+        # Memory from outside may come of what was saved, and in the backward phase of what regions kept for it.
+        backward = self._one.sites[mine.site].phase == "backward"
         # Zeros and no elements have the same digest in any shape.
         reshaped = (
             [x != y for x, y in zip(*map(_split, shapes), strict=False)] if shapes[0] != shapes[1] else []
@@ -421,7 +418,7 @@ class _Judge:
                 found |= self._drawn(i, mine, place) if _begins(x, GENERATOR) else _NONE
             elif marks := self._marks.get(writer, _NONE):
                 reached |= marks
-            elif writer < 0 and (marks := self._of_outside(mine)):
+            elif writer < 0 and (marks := self._saved | (self._regions if backward else _NONE)):
                 self._marks[writer] = marks
                 reached |= marks
             elif writer not in self._excused and self._told(writer, its.writers[place : place + 1]):
@@ -429,18 +426,14 @@ class _Judge:
                 cause: Cause = "changed" if behind_us else "input"
                 self._marks[writer] = marks = self._root(i, cause, mine, self._tensor(place, mine, its))
                 found |= marks
-        for number in reached:
-            self.roots[number].reached += 1
+        for root in reached:
+            root.reached += 1
         if reshaped:
             self._hand(frozenset(reached | found), excused=False)  # Python knows shapes
         if value := self._value(mine, its, beside=unlike):
             unlike = True
             found |= self._of_python(i, mine, value, reached)
         return frozenset(reached | found) if unlike else None
-
-    def _of_outside(self, op: RecordedOp) -> _Marks:
-        """Return the roots that memory from outside may come of: what was saved, in the backward phase what regions kept for it."""
-        return self._saved | (self._regions if self._one.sites[op.site].phase == "backward" else _NONE)
 
     def _told(self, writer: int, others: Sequence[int]) -> bool:
         """Tell whether memory that differs for no root is one: behind a gap what came from outside since."""
@@ -485,11 +478,11 @@ class _Judge:
     def _drawn(self, i: int, op: RecordedOp, place: int) -> _Marks:
         """Return the root of a generator in another state: the first op that drew from it, or what seeded it."""
         name = self._generator(op, place)
-        generators = (number for (_, cause), number in self._numbers.items() if cause == "generator")
-        known = frozenset(number for number in generators if self.roots[number].argument == name)
+        generators = (root for (_, cause), root in self.roots.items() if cause == "generator")
+        known = frozenset(root for root in generators if root.argument == name)
         known = known or self._draws[name] or self._handed
-        for one in known:
-            self.roots[one].reached += 1
+        for root in known:
+            root.reached += 1
         if known or self._drew_apart or self._handed_excused:
             return known
         return self._root(i, "generator", op, name)
@@ -497,9 +490,10 @@ class _Judge:
     def _root(self, i: int, cause: Cause, op: RecordedOp, argument: str | None = None) -> _Marks:
         site = self._one.sites[op.site]
         key = site, ("unwritten" if site in self._unwritten else cause)
-        number = self._numbers.setdefault(key, len(self.roots))
-        if number == len(self.roots):
-            root = Root(site, key[1], _split(self._one.texts[op.shapes]), first=i + 1, argument=argument)
+        root = self.roots.get(key)
+        if root is None:
+            shapes = _split(self._one.texts[op.shapes])
+            root = self.roots[key] = Root(site, key[1], shapes, first=i + 1, argument=argument)
             if cause == "input":
                 # Python's generators that had been drawn from and were in other states.
                 one, other = self._one.states_at(i), self._other.states_at(self._there)
@@ -508,11 +502,10 @@ class _Judge:
                 )
             if cause == "runs" and site.op.startswith(REGION) and self._compiled_in_one:
                 root.origin = COMPILED_IN_ONE
-            self.roots.append(root)
-        if self._last.get(number) != i:
-            self._last[number] = i
-            self.roots[number].differing_calls += 1
-        return frozenset({number})
+        if self._last.get(root) != i:
+            self._last[root] = i
+            root.differing_calls += 1
+        return frozenset({root})
 
 
 @lru_cache(maxsize=256)
@@ -576,14 +569,9 @@ def judge(
     steps: Steps = ALL_STEPS,
     only_first: bool = False,
 ) -> Located:
-    """Return what the first run found by itself, with what holding it against the others shows.
+    """Return *located*, what the first of several runs found by itself, with what holding it against the others shows.
 
-    Args:
-        runs: At least two.
-        located: What the process of the first run told.
-        ignored: Ops that are no roots, with or without the name of the overload.
-        steps: That are compared.
-        only_first: Whether only the first root is told.
+    Ops that are *ignored*, with or without the name of the overload, are no roots.
     """
     first = runs[0]
     calls: defaultdict[OpSite, int] = defaultdict(int)
@@ -615,8 +603,8 @@ def judge(
         ]
         compared = min(compared, judged.compared)
         propagated = max(propagated, judged.propagated)
-        for root in judged.roots:
-            known = roots.setdefault((root.site, root.cause), root)
+        for key, root in judged.roots.items():
+            known = roots.setdefault(key, root)
             known.calls = known.calls or calls[root.site]
             known.executions += 1
             known.differing += 1

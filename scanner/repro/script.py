@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, prod
 
 import msgspec
@@ -65,10 +65,10 @@ def finding_comment(row: MatrixRow, header: Header) -> list[str]:
             if (finding := it.finding) is not None
         ),
     ]
-    return comment_of(lines)
+    return _comment_of(lines)
 
 
-def comment_of(lines: Sequence[str]) -> list[str]:
+def _comment_of(lines: Sequence[str]) -> list[str]:
     """Return lines as the comment that a script begins with."""
     comment = [f"# {line}" for long in lines for line in textwrap.wrap(one_line(long), WIDTH - 2)]
     # Python takes "coding: ..." in a comment of the first two lines for the encoding of all that follows.
@@ -86,15 +86,14 @@ def _described(cell: Cell, reason: str | None = None) -> str:
     )
 
 
-def steering_of(header: Header) -> dict[str, str]:
-    """Return the variables that steered the threads and kernels of a run."""
+def _steering_of(header: Header) -> list[str]:
+    """Return the statements that set what steered the threads and kernels of a run, unless whoever runs the script has."""
     recorded = header.environment.variables.get("off", {})
-    return {name: _value(recorded[name]) for name in _STEERING if name in recorded}
-
-
-def set_variables(variables: Mapping[str, str]) -> list[str]:
-    """Return the statements that set them, unless whoever runs the script has."""
-    return [f"os.environ.setdefault({name!r}, {value!r})" for name, value in variables.items()]
+    return [
+        f"os.environ.setdefault({name!r}, {_value(recorded[name])!r})"
+        for name in _STEERING
+        if name in recorded
+    ]
 
 
 def _value(recorded: str) -> str:
@@ -120,15 +119,8 @@ _FAR_OFTENER = 10  # times as often as under quiet
 _THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
-class BatchSource(msgspec.Struct, frozen=True):
-    """Where a case holds its batch, as ``detmatrix.opspecs.model.Batch``."""
-
-    inputs: list[tuple[int | str, int]]
-    outputs: int
-
-
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``detmatrix.scanner.worker.repro.inputs``, which describes the fields."""
+    """The answer of ``detmatrix.scanner.worker.repro``, which describes the fields."""
 
     lines: list[str]
     args: str
@@ -140,7 +132,7 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     imports: list[str]
     definitions: list[str]
     upstream: tuple[int, str] | None
-    batch: BatchSource | None = None
+    batch: tuple[list[tuple[int | str, int]], int] | None = None
 
 
 def perturbations(row: MatrixRow) -> list[str]:
@@ -182,7 +174,12 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     set_when_on = [name for name in MODE_TABLE["on"].variables if name in on and name not in off]
     by_mode = {name: _value(on[name]) for name in set_when_on} if device == "cuda" else {}
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
-    around = [_circumstance(name) for name in perturbations(row) if name not in {*lacks, *SCHEDULES}]
+    # What brings perturbations about, and the count that belongs to it.
+    around = [
+        ("threads", int(threads[1])) if (threads := _THREADS.fullmatch(name)) else (name, 0)
+        for name in perturbations(row)
+        if name not in {*lacks, *SCHEDULES}
+    ]
     imports = {"import tempfile"} if compiled else set[str]()
     # An accelerator is kept busy by work beside the op's, not by threads.
     imports |= {
@@ -242,16 +239,15 @@ def rendered(name: str, **context: object) -> str:
 def _head(
     input_source: InputSource, row: MatrixRow, header: Header, by_mode: Iterable[str], imports: set[str]
 ) -> list[str]:
-    steering = steering_of(header)
     lines = [
         *finding_comment(row, header),
         *["from __future__ import annotations"] * bool(input_source.definitions),
         "import ctypes, hashlib, json, os, subprocess, sys",
         *sorted(imports),
         *(f"os.environ.pop({name!r}, None)" for name in by_mode),
-        *set_variables(steering),
+        *_steering_of(header),
     ]
-    if "OMP_PROC_BIND" in steering:
+    if "OMP_PROC_BIND" in lines[-1]:
         lines[-1] += "  # Threads that share a core never race."
     return lines
 
@@ -325,12 +321,6 @@ def _inputs(input_source: InputSource) -> list[str]:
     return [part for line in lines for part in _wrapped(line)]
 
 
-def _circumstance(name: str) -> tuple[str, int]:
-    """Return what brings a perturbation about, and the count that belongs to it."""
-    threads = _THREADS.fullmatch(name)
-    return ("threads", int(threads[1])) if threads else (name, 0)
-
-
 def _is_none_of(modes: Iterable[Mode]) -> str:
     """Return the condition that a mode is none of these."""
     names = tuple(modes)
@@ -376,8 +366,8 @@ _OWN_COUNT = re.compile(r"([1-9][0-9]{0,3}) threads?")
 def invariance_script(input_source: InputSource, row: MatrixRow, header: Header, what: Property) -> str:
     """Return the script."""
     one = tried_of(row, what)
-    batch = input_source.batch
-    if what == "batch" and batch is None:
+    axes, axis_of_outputs = input_source.batch or ([], None)
+    if what == "batch" and input_source.batch is None:
         raise UsageError(f"{row.row.id}: the specs here declare no batch; take the detmatrix that scanned it")
     outputs = next((seen.outputs for seen in row.observations if seen.outputs), ())
     own = _OWN_COUNT.fullmatch(one.baseline or "")
@@ -385,16 +375,16 @@ def invariance_script(input_source: InputSource, row: MatrixRow, header: Header,
     return rendered(
         "invariance",
         head=[
-            *comment_of([f"{row.row.id} with torch {header.environment.torch}, with the flag off", said]),
+            *_comment_of([f"{row.row.id} with torch {header.environment.torch}, with the flag off", said]),
             *["from __future__ import annotations"] * bool(input_source.definitions),
             "import os",
-            *set_variables(steering_of(header)),
+            *_steering_of(header),
         ],
         runs=EXECUTIONS_IF_OTHER,
         what=what,
         tried=_tried(one, what),
-        batch=dict(batch.inputs) if batch else None,
-        batch_outputs=batch.outputs if batch else None,
+        batch=dict(axes),
+        batch_outputs=axis_of_outputs,
         own=int(own[1]) if own else 1,
         device=row.row.device.partition(":")[0],
         **executed(input_source, outputs, header.settings.seed),

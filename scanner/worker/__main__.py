@@ -206,7 +206,7 @@ def _enumerate(_: Specs, request: Request) -> Request:
 
 def _source(specs: Specs, request: Request) -> Request:
     """Return how the inputs of a row are made, as source that needs torch alone."""
-    from detmatrix.scanner.worker.repro.inputs import InputSourceError, input_source  # noqa: PLC0415
+    from detmatrix.scanner.worker.repro import InputSourceError, input_source  # noqa: PLC0415
 
     try:
         return {"answer": input_source(specs, **request)}

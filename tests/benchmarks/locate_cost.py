@@ -76,12 +76,12 @@ def _ways(folder: Path) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
 
 
 def _mode(*, replays: int = 0, record: str | None = None) -> LocateMode:
-    return LocateMode(LocateSettings(replays=replays, max_bytes=1 << 30, record=record))
+    return LocateMode(LocateSettings(replays=replays, record=record))
 
 
 @contextmanager
 def _observed(mode: LocateMode) -> Iterator[None]:
-    """Let a mode follow modules, as a session does."""
+    """Let a mode follow modules, as a session has it."""
     mode.places.start()
     with mode:
         yield

@@ -1,1 +1,0 @@
-"""What tensors hold: read, compared, digested and followed from op to op."""
