@@ -124,7 +124,7 @@ class Parting:
     run: int  # number of the other run
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Located:
     """All that one process found."""
 
@@ -164,6 +164,8 @@ class Located:
 
     def __str__(self) -> str:
         return text(self) if self.seconds else "The block has not ended."
+
+    __repr__ = __str__
 
     @property
     def sentinel_counts(self) -> dict[tuple[str, str], tuple[int, int]]:

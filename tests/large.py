@@ -32,7 +32,7 @@ from tests.runs import PROCESSES, ended, raised, ran, row
 PER_ROW = 4  # observations: two modes, two processes
 _PER_SPEC = 25
 _PER_FAMILY = 1_250
-_PER_SENTINEL = 12  # rows, as a scan has them
+_PER_SENTINEL = 96  # rows, as a scan has them
 _OVERLOADS = tuple(f"aten::operation_{number}" for number in range(1000))
 SETTINGS = replace(runs.SETTINGS, cost=True, overloads=True)
 HEADER = replace(runs.HEADER, settings=SETTINGS)

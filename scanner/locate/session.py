@@ -189,13 +189,12 @@ class Session:
             undo()
         mode, seen = self.mode, self._seen
         seen.seconds = time.perf_counter() - self._began
-        if self.forked:
-            return seen
-        if mode.recorder is not None:
+        # A forked process has the parent's file, and none of its threads.
+        if mode.recorder is not None and not self.forked:
             mode.recorder.close(ended, [key for key, cause in mode.roots if cause == "unwritten"])
-        if not simulated.active():
+        if not (simulated.active() or self.forked):
             seen.sentinels += (ask_sentinel("cpu"),)
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_available() and torch.cuda.is_initialized() and not self.forked:
             seen.sentinels += (ask_sentinel("cuda"),)
         seen.threads = torch.get_num_threads()
         seen.bound = sys.platform != "linux" or bool(PLACES & os.environ.keys()) or seen.threads == 1

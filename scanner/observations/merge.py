@@ -109,6 +109,8 @@ def merged_beside(paths: Sequence[Path], path: Path) -> Iterator[tuple[Path, str
 
     Raises:
         OSError: The folder cannot be written.
+        RunFileError: A file cannot be read, or is damaged.
+        UsageError: The files are not of one plan, or two are of one shard.
     """
     header, missing, lines = merge(paths)
     beside = Path(os.path.realpath(path)).with_name(f".detmatrix-{secrets.token_hex(8)}.part")

@@ -91,8 +91,9 @@ def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool 
     return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)
 
 
-# A sentinel runs after so many rows, or after so many seconds.
-_SENTINEL_ROWS = 96
+# Controls and a sentinel run after so many rows, or after so many seconds. On a simulated GPU, where time means nothing, controls are all
+# that runs between rows, after fewer of them.
+_SENTINEL_ROWS, _SIMULATED_ROWS = 96, 24
 _SENTINEL_SECONDS = 2.0
 # Executions of a control between rows: whether it answers rightly shows in two, which every scan may make of a row.
 _CHECK_RUNS = 2
@@ -186,12 +187,10 @@ class PassRunner:
             return
         if mode not in MODES or runs is not None:
             self._progress.further(len(rows))
-        since = _SENTINEL_ROWS
-        since_when = 0.0
-        # On a simulated GPU, where time means nothing, the controls are all that runs between rows.
-        seconds = math.inf if self._simulates else _SENTINEL_SECONDS
+        most, seconds = (_SIMULATED_ROWS, math.inf) if self._simulates else (_SENTINEL_ROWS, _SENTINEL_SECONDS)
+        since, since_when = most, 0.0
         for place, row in rows:
-            if since >= _SENTINEL_ROWS or time.monotonic() - since_when > seconds:
+            if since >= most or time.monotonic() - since_when > seconds:
                 self._watch(place)
                 self._control_again(place)
                 since, since_when = 0, time.monotonic()
