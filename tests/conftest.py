@@ -137,13 +137,17 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
-# What the lines of progress begin with.
-PROGRESS = ("scan: ", "check: ")
+# What a scan says before it knows whether it can do what was asked.
+PROGRESS = (
+    *("check: loading", "check: starting torch", "scan: /", "scan: loading", "scan: starting torch"),
+    *("scan: only PyTorch's databases have", "scan: preparing a simulated GPU"),
+    "scan: torch.compile compiles a first function",
+)
 
 
-def one_line(text: str) -> str:
-    """Return the only line of *text* beside progress, and fail if there are more: errors are one line each."""
-    (line,) = (line for line in text.splitlines() if not line.startswith(PROGRESS))
+def one_line(text: str, progress: tuple[str, ...] = PROGRESS) -> str:
+    """Return the only line of *text* beside *progress*, and fail if there are more: errors are one line each."""
+    (line,) = (line for line in text.splitlines() if not line.startswith(progress))
     return line
 
 
@@ -155,9 +159,11 @@ def refusal(path: Path) -> str:
     return str(error.value).removeprefix(str(path)).removeprefix(": ").removeprefix(", ")
 
 
-def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
+def refused(
+    done: subprocess.CompletedProcess[str], code: int = 2, progress: tuple[str, ...] = PROGRESS
+) -> str:
     """Return the one line that a command which failed said, without the name it begins with."""
     assert (done.returncode, done.stdout) == (code, "")
-    line = one_line(done.stderr)
+    line = one_line(done.stderr, progress)
     assert line.startswith("detmatrix: ")
     return line.removeprefix("detmatrix: ")

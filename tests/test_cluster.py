@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,8 @@ import pytest
 
 from detmatrix.scanner.cluster import scan_shard
 from detmatrix.scanner.observations.runfile import read_run
+from tests import conftest
 from tests.commands import Command, command_in
-from tests.conftest import refused
 from tests.stand_in import StandIn
 
 SPECS = Path(__file__).with_name("quick.py")
@@ -36,6 +37,10 @@ class RayTaskError(RayError):
 
     def __init__(self, cause: Exception) -> None:
         self.cause = cause
+
+
+# A cluster tells of its shards, whatever becomes of them.
+refused = partial(conftest.refused, progress=("scan: ",))
 
 
 class _FakeRay:

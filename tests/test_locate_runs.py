@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detmatrix.scanner.errors import UntrustedScanError
-from detmatrix.scanner.locate import locate, places, record, recording
+from detmatrix.scanner.locate import locate, places, record, recorder, recording
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.located import text
@@ -483,9 +483,30 @@ def test_a_record_is_cut_short_where_its_job_was_killed(tmp_path: Path, ending: 
     assert len(found.partings) == 1
     assert found.compared > 20
     assert f"cut.{ending}: the record is cut short" in text(found)
-    recorder = RunRecorder(str(path), UnwrittenMemory())
+    beginning = RunRecorder(str(path), UnwrittenMemory())
     assert RecordedRun(path).header.torch == torch.__version__
-    recorder.close()
+    beginning.close()
+
+
+def test_an_interruption_writes_no_line_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who catches it goes on: what follows has its own name and place."""
+    encode, encoded = recorder._encode, itertools.count()
+
+    def interrupted(one: Any) -> str:
+        if next(encoded) == 15:
+            raise KeyboardInterrupt
+        return encode(one)
+
+    monkeypatch.setattr(recorder, "_BATCH", 20)
+    monkeypatch.setattr(recorder, "_encode", interrupted)
+    with record(str(tmp_path / "run.ops")):
+        with pytest.raises(KeyboardInterrupt):
+            _training()
+        torch.ones(3).sin()
+    run = RecordedRun(tmp_path / "run.ops")
+
+    assert next(encoded) > 20
+    assert [run.sites[one.site].op for one in run.ops[-2:]] == ["aten::ones", "aten::sin"]
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ def test_a_table_is_what_the_recorded_runs_say(name: str) -> None:
     text = PAGE.read_text(encoding="utf-8")
     begin, end = block(text, name)
     assert text[begin:end] == BLOCKS[name]()
+    assert len({(it["row"], it["flag"], it["source"]) for it in ENTRIES}) == len(ENTRIES) >= 20
 
 
 def test_nothing_that_an_h100_did_was_denied() -> None:

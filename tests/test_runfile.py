@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.observations import files, runfile
 from detmatrix.scanner.observations.merge import merge
-from detmatrix.scanner.observations.records import FORMAT, Dtype, Header, Perturbed, Sentinel
+from detmatrix.scanner.observations.records import FORMAT, Distrust, Dtype, Header, Perturbed, Sentinel
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.observations.settings import Device, Perturb
 from detmatrix.scanner.observations.writer import RunWriter
@@ -613,3 +613,13 @@ def test_recorded_runs_of_any_format_are_readable() -> None:
         with gzip.open(path) as file:
             written = json.loads(file.readline())["format"]
         assert read_run(path).header.format == written <= FORMAT
+
+
+def test_written_lines_are_in_the_file_at_once(tmp_path: Path) -> None:
+    """Nothing waits in a buffer that a crash would lose."""
+    path = tmp_path / "run.jsonl"
+    with RunWriter(path) as writer:
+        writer.begin(0)
+        for count in (1, 2):
+            writer.write(Distrust(reason="r", mode="off", process=0, since=0, before=0))
+            assert path.read_bytes().count(b"\n") == count
