@@ -247,7 +247,9 @@ class RunRecorder:
             for (one, _), value in zip(waiting, values, strict=True):
                 one.number = value
         # As a whole, and once: what interrupts this may be caught, and the program go on.
-        text = "".join(f"{_encode(one.written() if isinstance(one, _Line) else one)}\n" for one in self._lines)
+        text = "".join(
+            f"{_encode(one.written() if isinstance(one, _Line) else one)}\n" for one in self._lines
+        )
         for line in self._lines:
             for one in line.before if isinstance(line, _Line) else ():
                 one.before = None  # or each would hold on to all those before it

@@ -187,7 +187,9 @@ class PassRunner:
             return
         if mode not in MODES or runs is not None:
             self._progress.further(len(rows))
-        most, seconds = (_SIMULATED_ROWS, math.inf) if self._simulates else (_SENTINEL_ROWS, _SENTINEL_SECONDS)
+        most, seconds = (
+            (_SIMULATED_ROWS, math.inf) if self._simulates else (_SENTINEL_ROWS, _SENTINEL_SECONDS)
+        )
         since, since_when = most, 0.0
         for place, row in rows:
             if since >= most or time.monotonic() - since_when > seconds:
