@@ -163,6 +163,9 @@ class Session:
                     recorder.handed(tensor, saved=_method.__name__ == "__reduce_ex__")
                 return _method(tensor, *args, **kwargs)
 
+            if (compiler := sys.modules.get("torch._dynamo")) is not None:
+                # Compiled, it would call what it stands for by its name, which is itself.
+                compiler.eval_frame.skip_code(noted.__code__)
             self._put(torch.Tensor, name, noted)
 
     def _note_elsewhere(self) -> None:
