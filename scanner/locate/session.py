@@ -165,7 +165,7 @@ class Session:
 
             if (compiler := sys.modules.get("torch._dynamo")) is not None:
                 # Compiled, it would call what it stands for by its name, which is itself.
-                compiler.eval_frame.skip_code(noted.__code__)
+                compiler.eval_frame.skip_code(noted.__code__)  # type: ignore[attr-defined] # a function, wrapped
             self._put(torch.Tensor, name, noted)
 
     def _note_elsewhere(self) -> None:
