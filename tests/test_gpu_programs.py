@@ -190,9 +190,8 @@ def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
             bits = np.where(
                 RANDOM.random(count) < 0.8, np.array(ordinary, TYPES[half]), RANDOM.choice(edges(half), count)
             )
-            bits[count // gpu_programs.ATOMIC_THREADS] = np.iinfo(
-                bits.dtype
-            ).max  # a NaN with a sign, which goes
+            # A NaN with a sign, of which nothing is kept.
+            bits[count // gpu_programs.ATOMIC_THREADS] = np.iinfo(bits.dtype).max
         values[:, 0] = bits.view(TYPES[kind])
     elif operation in {"cas", "inc", "dec"}:
         values[:] = RANDOM.integers(0, 4, (gpu_programs.ATOMIC_THREADS, 2))

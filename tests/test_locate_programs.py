@@ -306,12 +306,15 @@ def test_no_root_in_a_hundred_thousand_ops() -> None:
 def test_a_fork_of_a_program_tells_what_was_found_before_it() -> None:
     """No false all-clear: what the child executes is not looked at, and what its parent has found stays so."""
     reading, writing = os.pipe()
-    with locate(replays=2) as found:
-        planted.step()
-        child = os.fork()
-    if not child:
-        os.write(writing, str(len(found.roots)).encode())
-        os._exit(0)
+    child = -1
+    try:
+        with locate(replays=2) as found:
+            planted.step()
+            child = os.fork()
+    finally:
+        if child == 0:  # which must not go on with other tests, whatever happened
+            os.write(writing, str(len(found.roots)).encode())
+            os._exit(0)
     os.waitpid(child, 0)
 
     assert int(os.read(reading, 9)) == len(found.roots) > 10

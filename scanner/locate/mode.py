@@ -434,10 +434,14 @@ def _samples() -> bool:
     return any(frame.f_code.co_filename == sampler.__file__ for frame, _ in frames)
 
 
-# The compiler is kept out of it; how, depends on the release.
-if hasattr(_eval_frame, "set_code_exec_strategy"):
-    _skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
-    _strategy = _eval_frame._FrameExecStrategy(_skip, _skip)  # noqa: SLF001
-    _eval_frame.set_code_exec_strategy(LocateMode.__torch_dispatch__.__code__, _strategy)
-elif hasattr(_eval_frame, "skip_code"):
-    _eval_frame.skip_code(LocateMode.__torch_dispatch__.__code__)
+def not_compiled(function: Any) -> None:
+    """Keep the compiler out of a function; how, depends on the release."""
+    if hasattr(_eval_frame, "set_code_exec_strategy"):
+        skip = _eval_frame._FrameAction.SKIP  # noqa: SLF001 - has no public name
+        strategy = _eval_frame._FrameExecStrategy(skip, skip)  # noqa: SLF001
+        _eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    elif hasattr(_eval_frame, "skip_code"):
+        _eval_frame.skip_code(function.__code__)
+
+
+not_compiled(LocateMode.__torch_dispatch__)

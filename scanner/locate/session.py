@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from detmatrix.scanner.errors import ending, one_line
 from detmatrix.scanner.locate.launches import LaunchReplay
-from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
+from detmatrix.scanner.locate.mode import LocateMode, LocateSettings, not_compiled
 from detmatrix.scanner.locate.places import call_site, original
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
@@ -163,9 +163,7 @@ class Session:
                     recorder.handed(tensor, saved=_method.__name__ == "__reduce_ex__")
                 return _method(tensor, *args, **kwargs)
 
-            if (compiler := sys.modules.get("torch._dynamo")) is not None:
-                # Compiled, it would call what it stands for by its name, which is itself.
-                compiler.eval_frame.skip_code(noted.__code__)  # type: ignore[attr-defined] # a function, wrapped
+            not_compiled(noted)  # or it would call what it stands for by its name, which is itself
             self._put(torch.Tensor, name, noted)
 
     def _note_elsewhere(self) -> None:
