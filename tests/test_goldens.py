@@ -80,14 +80,17 @@ def test_no_line_of_a_report_is_wider_than_a_terminal() -> None:
 def test_no_approved_text_is_left_behind() -> None:
     """Each file there begins with its command line, or is one of the scripts."""
     assert {path.name for path in APPROVED.iterdir()} == set(NAMES)
-    # A text that goes takes its command line with it: whoever removes one says so here.
-    assert len(NAMES) >= 314
+    # A text that goes takes its command line with it: one more or less is told here.
+    assert len(NAMES) == 314
 
 
 def test_no_approved_text_obeys_a_hostile_name() -> None:
-    """No control character, no line of a name's own, no element of its own, whatever is approved."""
+    """No control character, no line of a name's own, no element of its own, in whatever is approved of `locate`."""
     texts = {path.name: path.read_text("utf-8") for path in APPROVED.glob("locate-*")}
-    assert len(texts) > 20
+    assert {name for name, text in texts.items() if "script" in text} >= {
+        "locate-parting.html",
+        "locate-parting.md",
+    }
     assert not [name for name, text in texts.items() if "⟨1b⟩" in text or "\n# y" in text]
     assert not [name for name, text in texts.items() if "<script>|" in text and name.endswith("html")]
 

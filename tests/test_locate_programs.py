@@ -312,9 +312,12 @@ def test_a_fork_of_a_program_tells_what_was_found_before_it() -> None:
             planted.step()
             child = os.fork()
     finally:
-        if child == 0:  # which must not go on with other tests, whatever happened
-            os.write(writing, str(len(found.roots)).encode())
-            os._exit(0)
+        if child == 0:
+            try:
+                os.write(writing, str(len(found.roots)).encode())
+            finally:
+                os._exit(0)  # whatever happened, it must not go on with other tests
+    os.close(writing)
     os.waitpid(child, 0)
 
     assert int(os.read(reading, 9)) == len(found.roots) > 10

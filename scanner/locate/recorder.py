@@ -246,15 +246,15 @@ class RunRecorder:
             values = torch.stack([number for _, number in waiting]).tolist()
             for (one, _), value in zip(waiting, values, strict=True):
                 one.number = value
-        # As a whole, and once: what interrupts this may be caught, and the program go on.
+        # As a whole: what interrupts this may be caught, and the program go on. Then each line is written once, whatever comes.
         text = "".join(
             f"{_encode(one.written() if isinstance(one, _Line) else one)}\n" for one in self._lines
         )
-        for line in self._lines:
+        lines, self._waiting, self._lines = self._lines, [], []
+        self._file.write(text)
+        for line in lines:
             for one in line.before if isinstance(line, _Line) else ():
                 one.before = None  # or each would hold on to all those before it
-        self._waiting, self._lines = [], []
-        self._file.write(text)
         # A forked process would write again what is left in the buffer.
         self._file.flush()
 
