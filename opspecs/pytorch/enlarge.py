@@ -85,6 +85,7 @@ def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
             yield f"size=all by={factor} values=picked ints=1"
         return
     seen = set()
+    bare = mapped(tree, lambda _: None)
     for which in _dimensions(growing):
         factor = _factor(growing, which, target)
         shapes = tuple(_shape(tensor, which, factor, growing) for tensor in growing) if factor else ()
@@ -92,7 +93,7 @@ def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
             continue
         seen.add(shapes)
         yield from (f"{which} by={factor} values={value}" for value in values)
-        if which.startswith("size="):
+        if which.startswith("size=") and _with_integers(bare, _sizes(growing, which), 2) != bare:
             yield f"{which} by={factor} values={values[0]} ints=1"
 
 
@@ -150,6 +151,11 @@ def _axes(tensor: torch.Tensor, which: str, growing: list[torch.Tensor]) -> list
     return [axis for axis in axes if (shape[axis] > 1 if number == "all" else shape[axis] == int(number))]
 
 
+def _sizes(growing: list[torch.Tensor], which: str) -> set[int]:
+    """Return the sizes that grow."""
+    return {tensor.shape[axis] for tensor in growing for axis in _axes(tensor, which, growing)}
+
+
 def has_indices(tree: Any) -> bool:
     """Tell whether nested arguments hold a tensor of integers beside one of other numbers."""
     growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
@@ -203,7 +209,7 @@ def grow(tree: tuple[tuple[Any, ...], dict[str, Any]], enlargement: str, key: st
     seed = int.from_bytes(hashlib.sha256(f"{key}|{enlargement}".encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(seed)
     growing = [tensor for tensor in tensors(tree) if _grows(tensor)]
-    sizes = {tensor.shape[axis] for tensor in growing for axis in _axes(tensor, which, growing)}
+    sizes = _sizes(growing, which)
     grows = {id(tensor) for tensor in growing}
 
     def larger(tensor: torch.Tensor) -> torch.Tensor:

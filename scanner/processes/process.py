@@ -22,9 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypedDict, TypeVar
 
 import msgspec
@@ -327,6 +329,10 @@ def _refuse_old(python: str) -> None:
 
 
 _Kind = TypeVar("_Kind")
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
+# Workers side by side, each with a torch of its own in memory.
+_MOST_WORKERS = 4
 
 
 @dataclass(eq=False)
@@ -408,6 +414,34 @@ class WorkerSupervisor:
         except msgspec.ValidationError as error:
             self.retire()
             raise WorkerEndedError(f"{SENSELESS} ({error})") from error
+
+    def side_by_side(
+        self, ask: Callable[[WorkerSupervisor, _Asked], _Answer], asked: Sequence[_Asked], worth: int
+    ) -> Iterator[_Answer]:
+        """Yield what *ask* returns of each thing that is *asked*, in order; there is one worker more for every *worth* of them.
+
+        Workers are load to one another, and none but this one's is left in service.
+        """
+        count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(asked) // worth)
+        others = [self.another() for _ in range(count - 1)]
+        idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()
+        for one in (self, *others):
+            idle.put(one)
+
+        def answer(thing: _Asked) -> _Answer:
+            one = idle.get()
+            try:
+                return ask(one, thing)
+            finally:
+                idle.put(one)
+
+        try:
+            with ThreadPoolExecutor(count) as pool:
+                # After an interruption or a failure nobody asks for another one.
+                yield from pool.map(answer, asked)
+        finally:
+            for one in others:
+                one.retire()
 
     @property
     def serving(self) -> int | None:

@@ -70,6 +70,8 @@ from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
+# Rows whose overloads are worth the seconds which another worker takes to start.
+_WORTH_A_WORKER = 500
 
 _Kind = TypeVar("_Kind")
 
@@ -163,11 +165,14 @@ class _Scan:
             self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
-                self._pass_aside("cost", Cost, "cost", max_seconds=_COST_SECONDS)
+                for row in self._not_yet(Cost):
+                    self._progress.at(row, "cost")
+                    self._write(self._aside(self._supervisor, row, "cost", Cost, max_seconds=_COST_SECONDS))
+                    self._progress.saw(None)
             if settings.overloads or settings.simulate:
                 self._build_pass()
             if settings.overloads:
-                self._pass_aside("dispatch", Dispatch, "overloads")
+                self._overloads_pass()
             if settings.invariance:
                 self._supervisor.renew(MODES[0])
                 self._invariance_pass()
@@ -275,14 +280,21 @@ class _Scan:
     def _rows_seen(self) -> Iterator[MatrixRow]:
         return matrix(self._header, self._seen().observations, closed=False)
 
-    def _pass_aside(self, do: str, kind: type[Seen], what: str, **more: Any) -> None:
-        """Ask of each row what is not yet known of it, in a process that may switch the flag to either mode."""
+    def _not_yet(self, kind: type[Cost | Dispatch]) -> list[Row]:
+        """Return the rows that have no record of a kind."""
         done = {one.key for one in self._all_of(kind)}
-        for row in self._header.planned:
-            if row.key not in done:
-                self._progress.at(row, what)
-                self._write(self._aside(row, do, kind, **more))
-                self._progress.saw(None)
+        return [row for row in self._header.planned if row.key not in done]
+
+    def _overloads_pass(self) -> None:
+        """Record which overloads each row reaches; that hangs on no time, so that workers may be load to one another."""
+
+        def ask(supervisor: WorkerSupervisor, row: Row) -> Dispatch:
+            self._progress.at(row, "overloads")
+            return self._aside(supervisor, row, "dispatch", Dispatch)
+
+        for dispatch in self._supervisor.side_by_side(ask, self._not_yet(Dispatch), _WORTH_A_WORKER):
+            self._write(dispatch)
+            self._progress.saw(None)
 
     def _build_pass(self) -> None:
         """Record what overloads there are, and the alerts that are compiled into the build."""
@@ -345,10 +357,12 @@ class _Scan:
         # It stops by itself before it costs the row what is known of it.
         limit = min(settings.timeout / 2, settings.max_time or settings.timeout)
         more = {"property": what, "max_time": limit}
-        return self._aside(row, "invariance", Invariance, mode=MODES[0], **more)
+        return self._aside(self._supervisor, row, "invariance", Invariance, MODES[0], **more)
 
-    def _aside(self, row: Row, do: str, kind: type[Seen], mode: Mode = "on", **more: Any) -> Seen:
-        """Have a row executed in a process beside those that observe; its failure is its own."""
+    def _aside(
+        self, worker: WorkerSupervisor, row: Row, do: str, kind: type[Seen], mode: Mode = "on", **more: Any
+    ) -> Seen:
+        """Have a row executed in a process beside those that observe, which may switch the flag; its failure is its own."""
         place = place_of(row) | ({"property": more["property"]} if "property" in more else {})
         if row.key in self._passes.unwell:
             # What cost a worker would cost another one.
@@ -356,7 +370,7 @@ class _Scan:
             return msgspec.convert(place | {"outcome": "not_run", "message": text}, kind)
         settings = self._header.settings
         request = request_for(do, row, settings) | more
-        return ask(self._supervisor, kind, place, mode, request, settings.timeout, settings)
+        return ask(worker, kind, place, mode, request, settings.timeout, settings)
 
 
 def _compile_first(header: Header, supervisor: WorkerSupervisor, progress: Progress) -> None:

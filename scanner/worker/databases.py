@@ -12,7 +12,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,17 +30,20 @@ from detmatrix.scanner.worker.threads import thread_count, working_threads
 _INSTRUCTIONS_A_SECOND, _MOST_SIMULATED = 100_000_000, 20.0
 # Elements of outputs that take a second to compare, in as many executions as a row gets.
 _ELEMENTS_A_SECOND = 10_000_000
-# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes.
-_TRIED_FIRST = (256, 16)
+# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes: each size is this
+# factor of the one before, and a trial that should take so many times what it may, as the last ones grew, is not made.
+_STEP = 8
+_TRIED_FIRST = (_STEP**2, _STEP)
+_TOO_FAST = 4
 # An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
 # these are seconds of one thread, without those that it waits for a core.
 _MOST_SECONDS = 0.15
 _MOST_BYTES = 1 << 30
 # Recipes that are tried for one sample, and seconds after which no further one is.
 _MOST_ENLARGEMENTS = 24
-_PATIENCE = 1.0
+_PATIENCE = 2.0
 # Accepted ones that are compared, where threads do not share the work of the first.
-_MOST_COMPARED = 6
+_MOST_COMPARED = 5
 # Threads that might share the work: as many on every machine, so that each takes the same recipes.
 _SHARING = 2
 # What an enlarged case provokes.
@@ -61,6 +64,10 @@ _SPARE = 4
 
 class NothingToCompareError(Exception):
     """The output has no elements."""
+
+
+class TooSlowError(Exception):
+    """An execution of what is enlarged takes, or would take, too long."""
 
 
 class Enlargement(NamedTuple):
@@ -135,18 +142,21 @@ class EntryPlanner:
             for part in _TRIED_FIRST
         ]
         found: dict[tuple[str, ...], Enlargement] = {}
+        slow = set[tuple[str, ...]]()
         started = time.process_time()
         for recipe in islice(enlarge.enlargements(tree, name, target), _MOST_ENLARGEMENTS):
             if len(found) == _MOST_COMPARED or time.process_time() - started > _PATIENCE:
                 break
-            # What stands in the inputs makes no difference to who does the work.
+            # What stands in the inputs makes no difference to who does the work, and how much there is of it.
             grown = tuple(part for part in enlarge.kind_of(recipe) if not part.startswith("values="))
-            if grown in found:
+            if grown in found or grown in slow:
                 continue
-            first = [known[enlarge.kind_of(recipe)] for known in small if enlarge.kind_of(recipe) in known]
-            if not all(self._accepted(case, one) for one in first):
+            smaller = [known[enlarge.kind_of(recipe)] for known in small if enlarge.kind_of(recipe) in known]
+            try:
+                directions = self._accepted(case, list(dict.fromkeys([*smaller, recipe])))
+            except TooSlowError:
+                slow.add(grown)
                 continue
-            directions = self._accepted(case, recipe)
             if directions and needs in (provokes := self._provokes(case, recipe, target)) and provokes:
                 before = time.process_time()
                 shared = sum(self._is_shared(case, direction, recipe) for direction in directions)
@@ -193,19 +203,40 @@ class EntryPlanner:
         told = {_PARALLEL: True, COLLIDES: grown["indices"], "values repeat": again}
         return "; ".join(text for text, holds in told.items() if holds)
 
-    def _accepted(self, case: str, enlargement: str) -> list[str]:
-        """Return the directions in which the op takes a recipe's inputs within the limits; none if it does not."""
-        try:
-            with _bounded_memory(self._options["device"]):
-                if self._seconds(case, "forward", enlargement) > _MOST_SECONDS:
-                    return []
-                if self.differentiable:
-                    with contextlib.suppress(InvalidCaseError):
-                        seconds = self._seconds(case, "backward", enlargement)
-                        return ["forward", "backward"] if seconds <= _MOST_SECONDS else []
-        except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
-            return []
-        return ["forward"]
+    def _accepted(self, case: str, recipes: Sequence[str]) -> list[str]:
+        """Return the directions in which the op takes the inputs of the last recipe, tried after smaller ones; none if it refuses one.
+
+        Raises:
+            TooSlowError: It takes them, and too long.
+        """
+        directions: list[str] = []
+        before = math.inf
+        for recipe in recipes:
+            directions, seconds = self._tried(case, recipe)
+            # Once more, for it may have loaded or compiled something.
+            if directions and recipe != recipes[-1] and _grows_too_fast(before, seconds):
+                seconds = min(seconds, self._tried(case, recipe)[1])
+                if _grows_too_fast(before, seconds):
+                    raise TooSlowError
+            if not directions:
+                break
+            before = seconds
+        return directions
+
+    def _tried(self, case: str, recipe: str) -> tuple[list[str], float]:
+        """Execute a recipe's inputs in both directions; return those in which the op takes them, none if it does not, and the seconds."""
+        for direction in ("backward", "forward") if self.differentiable else ("forward",):
+            try:
+                with _bounded_memory(self._options["device"]):
+                    seconds = self._seconds(case, direction, recipe)
+            except InvalidCaseError:  # nothing to differentiate
+                continue
+            except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
+                break
+            if seconds > _MOST_SECONDS:
+                raise TooSlowError
+            return ["forward", "backward"][: 1 + (direction == "backward")], seconds
+        return [], 0.0
 
     def _seconds(self, case: str, direction: str, enlargement: str) -> float:
         """Return the seconds of an execution; on a device without what is loaded at the first call of a kernel."""
@@ -282,6 +313,11 @@ class EntryPlanner:
             self._add(case, direction, "enlarged", best.recipe, best.provokes)
 
 
+def _grows_too_fast(before: float, seconds: float) -> bool:
+    """Tell whether the next step would take far too long, if the work grows as it did."""
+    return seconds * seconds > _TOO_FAST * _MOST_SECONDS * before
+
+
 def sharing(execution: Execution) -> int | None:
     """Return how many threads work in an execution where there are several; ``None`` where nobody can tell."""
     threads: list[int | None] = []
@@ -292,10 +328,10 @@ def sharing(execution: Execution) -> int | None:
         return result
 
     with thread_count(_SHARING):
-        # The first one starts the threads.
-        execution()
         execution(None, counted)
-    return threads[0]
+        if threads[0] is None:  # those of before had not gone to sleep
+            execution(None, counted)
+    return threads[-1]
 
 
 @contextlib.contextmanager
