@@ -240,6 +240,16 @@ def test_grown_dimensions_fit_together() -> None:
     assert len(index.unique()) < len(index)
 
 
+def test_sizes_in_tuples_grow_where_there_are_some() -> None:
+    """Whether they do is tried of a tuple that names a size of a tensor, not of one that names none."""
+    tensor = torch.rand(5, 3)
+    found = {number: [*enlarge.enlargements(((tensor, (number,)), {}), "", 1 << 16)] for number in (4, 5)}
+
+    assert [one for one in found[5] if one not in found[4]] == [
+        "size=all by=67 values=mixed ints=1", "size=5 by=4370 values=mixed ints=1",
+    ]  # fmt: skip
+
+
 # Which samples become rows, how they are enlarged, and what the lists' conditions say of them.
 
 
@@ -293,6 +303,36 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
         options: dict[str, Any] = {"kept": DRAWS, "dtype": "float32", "device": "cpu", "seed": 0}
         execution = Execution(spec, row["case"], direction=row["direction"], **options)
         assert databases.sharing(execution) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "accepted", "executed"),
+    [
+        ((0.001, 0.004, 0.03), True, 3),
+        ((0.001, 0.06, 0.06), False, 3),  # of cubes, which would take 3.6 s in the next step; asked once more
+        ((0.001, 0.06, 0.004, 0.03), True, 4),  # something was loaded
+        ((0.001, 0.02, 0.2), False, 3),
+        ((0.16,), False, 1),
+        ((0.04, 0.14, 0.14), True, 3),
+        ((0.04, 0.14, 0.16), False, 3),
+    ],
+)
+def test_work_that_grows_too_fast_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], accepted: bool, executed: int
+) -> None:
+    """An op is given an enlarged sample if it takes 0.15 s at most; how long a step takes is told from the two before."""
+    entry = database.entries("opinfo")["opinfo:sin"]
+    planner = databases.EntryPlanner(entry, "float32", "cpu", 0, {})
+    left = list(seconds)
+    monkeypatch.setattr(databases.EntryPlanner, "execute", lambda *_: left.pop(0))
+    monkeypatch.setattr(databases.EntryPlanner, "_provokes", lambda *_: databases.COLLIDES)
+    monkeypatch.setattr(databases.EntryPlanner, "_is_shared", lambda *_: True)
+    monkeypatch.setattr(databases, "_MOST_ENLARGEMENTS", 1)
+    sample = database.Sample((torch.rand(5, 5),), {})
+
+    found = planner.enlarged("enlarged_0", sample, "")
+
+    assert (found is not None, len(seconds) - len(left)) == (accepted, executed)
 
 
 @pytest.mark.parametrize(
