@@ -527,6 +527,24 @@ def test_settings_that_are_not_asked_for_are_the_defaults(monkeypatch: pytest.Mo
     assert (plan.settings, plan.said) == (asked_for(), frozenset())
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], 5.0),
+        (["--source", "all"], 0.5),
+        (["--source", "all", "--max-time", "2"], 2.0),
+        (["--source", "all", "scatter"], 5.0),
+        (["--source", "instead"], 5.0),
+        (["--source", "all", "--simulate", "sm_80"], None),
+    ],
+)
+def test_a_row_has_less_time_where_whole_databases_are_scanned(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], expected: float | None
+) -> None:
+    """Thousands of rows are to end within minutes; whoever names ops, or a time, gets what is asked for."""
+    assert planned_by(monkeypatch, options).settings.max_time == expected
+
+
 def test_command_that_reruns_a_row_asks_for_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every setting that decides what an execution is stands in the command, and is read back as it was."""
     given = asked_for(**{name: value for name, (_, value) in OTHER.items()})

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import CHOSEN_MODES, modes_on
@@ -38,6 +39,8 @@ _SIMULATED: dict[str, Any] = {
     "cost": False,
     "overloads": False,
 }
+# Where whole databases are scanned, whose rows are thousands.
+_OF_DATABASES: dict[str, Any] = {"max_time": 0.5}
 NOT_SIMULATED = ("device", "perturb", "cost", "overloads", "invariance")
 
 
@@ -66,7 +69,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def asked_for(**said: Any) -> Settings:
     """Return settings as they are said, by default where they are not."""
     defaults = {name: setting.default for name, setting in SETTINGS.items()}
-    return Settings(**(defaults | (_SIMULATED if said.get("simulate") else {}) | said))
+    whole = databases(said.get("sources")) and not said.get("patterns")
+    defaults |= _SIMULATED if said.get("simulate") else _OF_DATABASES if whole else {}
+    return Settings(**(defaults | said))
 
 
 def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:

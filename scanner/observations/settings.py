@@ -288,7 +288,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--max-time",
             metavar="S",
             limits=Meta(gt=0, le=_DAY),
-            help="Seconds of executions a case gets in one process; the n it reached is recorded. A simulated one has no limit.",
+            help="Seconds of executions a case gets in one process; the n it reached is recorded. A simulated one has no limit, "
+            "one of a whole database 0.5.",
             reruns=True,
             unit="s",
         ),
