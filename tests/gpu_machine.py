@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from detmatrix.scanner.gpu import isa, sass
 from detmatrix.scanner.gpu.build import of_nvidia
@@ -25,6 +26,11 @@ from detmatrix.scanner.gpu.engine import Orders, Result, launch
 ARCHITECTURES = [int(one.removeprefix("sm_")) for one in isa.ARCHITECTURES]
 DATA = Path(__file__).parent / "data" / "gpu"
 HEAD = f".version 8.0\n.target sm_{ARCHITECTURES[0]}\n.address_size 64\n"
+# PTX has braces before its registers, which jinja would take for its own.
+_TEMPLATES = Environment(
+    block_start_string="<%", block_end_string="%>", variable_start_string="<<", variable_end_string=">>",
+    line_statement_prefix="%%", undefined=StrictUndefined, loader=FileSystemLoader(DATA), autoescape=False,
+)  # fmt: skip
 # Where modules have their variables, for as long as the tests run.
 _VARIABLES = np.zeros((64, 4096), np.uint8)
 _placed = iter(_VARIABLES)
@@ -50,6 +56,12 @@ def assembled(ptx: str, architecture: int = 80) -> bytes:
         )
         assert not done.returncode, done.stdout + done.stderr
         return made.read_bytes()
+
+
+def written(name: str, **values: Any) -> str:
+    """Return the PTX of a template of the tests' data, without what begins with #."""
+    text = _TEMPLATES.get_template(f"{name}.ptx.j2").render(values)
+    return re.sub("^#.*\n|^\n", "", text, flags=re.MULTILINE)
 
 
 def record(name: str, ptx: str, architectures: Sequence[int] = ARCHITECTURES) -> None:

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from tests import gpu_numbers
-from tests.gpu_machine import DATA, HEAD, record
+from tests.gpu_machine import DATA, HEAD, record, written
 from tests.gpu_numbers import THREADS, TYPES
 
 BLOCK = 256
@@ -90,27 +90,8 @@ def _access(kind: str) -> str:
 
 
 def ptx() -> str:
-    """Return the module of all cases: each thread reads its inputs, and writes the result of each."""
-    lines = [HEAD]
-    for number, (kinds, cases) in enumerate(groups()):
-        lines.append(f".visible .entry k{number}(.param .u64 from, .param .u64 to) {{")
-        lines += [f".reg .{_register(kind)} %i{k};" for k, kind in enumerate(kinds)]
-        lines += [f".reg .{_register(one.result)} %o{k};" for k, one in enumerate(cases)]
-        lines.append(".reg .b32 %t<4>; .reg .b64 %p<4>;")
-        lines.append(
-            "mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mov.u32 %t2, %ntid.x; mad.lo.u32 %t3, %t1, %t2, %t0;"
-        )
-        lines.append(
-            "ld.param.u64 %p0, [from]; ld.param.u64 %p1, [to]; mad.wide.u32 %p0, %t3, 8, %p0; mad.wide.u32 %p1, %t3, 8, %p1;"
-        )
-        lines += [
-            f"ld.global.{_access(kind)} %i{k}, [%p0 + {8 * THREADS * k}];" for k, kind in enumerate(kinds)
-        ]
-        for k, one in enumerate(cases):
-            lines.append(one.ptx.replace("$r", f"%o{k}").replace("$", "%i"))
-            lines.append(f"st.global.{_access(one.result)} [%p1 + {8 * THREADS * k}], %o{k};")
-        lines.append("ret; }")
-    return "\n".join(lines) + "\n"
+    """Return the module of all cases."""
+    return HEAD + written("opcodes", groups=groups(), threads=THREADS, register=_register, access=_access)
 
 
 if __name__ == "__main__":

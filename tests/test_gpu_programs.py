@@ -201,8 +201,7 @@ def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
         )
     places = np.array([3, 1, 0], np.uint64)
     memory, found = places.copy(), np.zeros(gpu_programs.ATOMIC_THREADS, np.uint64)
-    name = f"atomic_{space}_{operation.replace('.', '_')}_{kind}_{'old' if returns else 'new'}"
-
+    name = gpu_programs.atomic(space, operation, kind, returns)
     # Of those the last one counts: let it be the only one.
     threads = gpu_programs.PLACES if loops and operation in {"exch", "cas"} else gpu_programs.ATOMIC_THREADS
 
