@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from tests import gpu_numbers
-from tests.gpu_machine import DATA, HEAD, record, written
+from tests.gpu_machine import ARCHITECTURES, DATA, head, record, written
 from tests.gpu_numbers import THREADS, TYPES
 
 BLOCK = 256
@@ -31,6 +31,7 @@ class Case:
         result: Type of the result.
         expected: From Python's numbers that of the result, or None where anything goes; of packed types once for each half.
         error: By how much a result may differ, relative to it.
+        since: The architecture from which on PTX has it.
     """
 
     ptx: str
@@ -38,42 +39,48 @@ class Case:
     result: str
     expected: Callable[..., Any]
     error: float = 0
+    since: int = 80
 
 
-def _rows() -> Iterator[str]:
-    """Yield the rows of the table, those below a line ``for`` once for each combination of its values."""
+def _rows() -> Iterator[tuple[str, int]]:
+    """Yield the rows of the table, those below a line ``for`` once for each combination of its values, and since when they are."""
+    since = 80
     values: list[list[tuple[str, str]]] = []
     for line in (DATA / "opcodes.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("for "):
             named = (one.split("=") for one in line.removeprefix("for ").split(";"))
             values = [[(f"<{name.strip()}>", value) for value in given.split()] for name, given in named]
+        elif line.startswith("from "):
+            since = int(line.removeprefix("from "))
         elif line and line[0] != "#":
             for chosen in product(*(values if line[0] == " " else ())):
                 row = line.strip()
                 for name, value in chosen:
                     row = row.replace(name, value)
-                yield row
+                yield row, since
 
 
-def _case(row: str) -> Case:
+def _case(row: str, since: int) -> Case:
     ptx, signature, formula, *error = re.split(r"\s{2,}", row)
     taken, _, result = signature.partition(" > ")
     inputs = tuple(taken.split())
     if "$" not in ptx:
         ptx = f"{ptx} $r, {', '.join(f'${k}' for k in range(len(inputs)))};"
     expected = eval(f"lambda {', '.join('abc'[: len(inputs)])}: {formula}", vars(math) | vars(gpu_numbers))
-    return Case(ptx, inputs, result, expected, 2.0 ** int(error[0].removeprefix("2**")) if error else 0)
+    relative = 2.0 ** int(error[0].removeprefix("2**")) if error else 0
+    return Case(ptx, inputs, result, expected, relative, since)
 
 
-CASES = [_case(row) for row in _rows()]
+CASES = [_case(*row) for row in _rows()]
 
 
 @cache
-def groups() -> list[tuple[tuple[str, ...], list[Case]]]:
-    """Return the cases of each kernel: those that have the same inputs, ten at most."""
+def groups(architecture: int = 80) -> list[tuple[tuple[str, ...], list[Case]]]:
+    """Return the cases of each kernel for an architecture: those that have the same inputs, ten at most."""
     by: dict[tuple[str, ...], list[Case]] = {}
     for one in CASES:
-        by.setdefault(one.inputs, []).append(one)
+        if one.since <= architecture:
+            by.setdefault(one.inputs, []).append(one)
     return [
         (kinds, found[at : at + _PER_KERNEL])
         for kinds, found in by.items()
@@ -86,13 +93,16 @@ def _register(kind: str) -> str:
 
 
 def _access(kind: str) -> str:
-    return kind if kind[0] in "su" or kind in {"f32", "f64"} else f"b{8 * TYPES[kind].itemsize}"
+    plain = (kind[0] in "su" and "x" not in kind) or kind in {"f32", "f64"}
+    return kind if plain else f"b{8 * TYPES[kind].itemsize}"
 
 
-def ptx() -> str:
-    """Return the module of all cases."""
-    return HEAD + written("opcodes", groups=groups(), threads=THREADS, register=_register, access=_access)
+def ptx(architecture: int = 80) -> str:
+    """Return the module of all cases of an architecture."""
+    given = {"threads": THREADS, "register": _register, "access": _access}
+    return head(architecture) + written("opcodes", groups=groups(architecture), **given)
 
 
 if __name__ == "__main__":
-    record("opcodes", ptx())
+    for one in ARCHITECTURES:
+        record("opcodes", ptx(one), one)

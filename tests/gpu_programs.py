@@ -7,9 +7,8 @@ They are written in ``tests/data/gpu/programs.ptx.j2`` and ``newer.ptx.j2``, som
 from __future__ import annotations
 
 import re
-from itertools import product
 
-from tests.gpu_machine import ARCHITECTURES, HEAD, record, written
+from tests.gpu_machine import ARCHITECTURES, head, record, written
 
 # Of loads and stores: PTX's type, bytes, the register it takes, and how it is widened to 64 bits.
 ACCESSES = {
@@ -46,10 +45,8 @@ PRODUCTS = [
     *((depth, "f16", "f16") for depth in (8, 16)),
     *((depth, "tf32", "f32") for depth in (4, 8)),
 ]
-# Of integers to bfloat16: the direction of rounding, and the type.
-CONVERSIONS = [*product(("rn", "rz", "rm", "rp"), ("s16", "u16", "s32", "u32", "s64", "u64"))]
-# What PTX is asked for beside what all architectures have.
-NEWER = {90: "8.1", 100: "8.8"}
+# Architectures that have more than all have.
+NEWER = ARCHITECTURES[1:]
 EACH = "mad.wide.u32 %d3, %r3, 4, %d0; mad.wide.u32 %d4, %r3, 4, %d1; mad.wide.u32 %d5, %r3, 4, %d2;"
 
 
@@ -98,16 +95,16 @@ def _kernels(name: str, architecture: int) -> str:
 
 def ptx() -> str:
     """Return the module of what all architectures have."""
-    return HEAD + _kernels("programs", ARCHITECTURES[0])
+    return head() + _kernels("programs", ARCHITECTURES[0])
 
 
 def newer(architecture: int) -> str:
     """Return a module of what PTX has from sm_90 on, or from sm_100 on."""
-    head = HEAD.replace("sm_80", f"sm_{architecture}").replace("8.0", NEWER[architecture])
-    return head + _kernels("newer", architecture)
+    return head(architecture) + _kernels("newer", architecture)
 
 
 if __name__ == "__main__":
+    for one in ARCHITECTURES:
+        record("programs", ptx(), one)
     for one in NEWER:
-        record("newer", newer(one), [one])
-    record("programs", ptx())
+        record("newer", newer(one), one)

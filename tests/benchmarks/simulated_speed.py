@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from detmatrix.scanner.gpu.engine import Result
-from tests.gpu_machine import HEAD, assembled, loaded, run
+from tests.gpu_machine import assembled, head, loaded, run
 from tests.gpu_programs import entry
 
 BLOCKS, THREADS = 512, 256
@@ -38,7 +38,7 @@ KERNELS = {
 def main() -> None:
     """Print a line for each kernel."""
     names = {name: f"k{place}" for place, name in enumerate(KERNELS)}
-    text = HEAD + "\n".join(
+    text = head() + "\n".join(
         entry(names[name], body, ".shared .align 16 .b8 s[1024];") for name, body in KERNELS.items()
     )
     cubin = loaded(assembled(text))
