@@ -155,7 +155,7 @@ def atomic():
 
 
 def products():
-    a, b, out = torch.randn(32, 128).half(), torch.randn(128, 32).half(), torch.empty(32, 32).cuda()
+    a, b, out = torch.randn(32, 128).half(), torch.randn(128, 32).half(), torch.empty(32, 32, device="cuda")
     _product[(1,)](a.cuda(), b.cuda(), out, SIZE=32, DEEP=128)
     return _as_on_cpu(out, a.double() @ b.double(), 1e-2)
 
