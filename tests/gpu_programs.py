@@ -86,7 +86,7 @@ def registers(kind: str, first: int, count: int) -> str:
     return ", ".join(f"{kind}{number}" for number in range(first, first + count))
 
 
-def _kernels(name: str, architecture: int) -> str:
+def kernels(name: str, architecture: int = 80) -> str:
     """Return the kernels of a template, behind what it begins with."""
     text = written(name, **globals(), architecture=architecture).replace("EACH", EACH)
     head, *found = re.split(r"^entry (\w+):(.*)\n", text, flags=re.MULTILINE)
@@ -95,12 +95,12 @@ def _kernels(name: str, architecture: int) -> str:
 
 def ptx() -> str:
     """Return the module of what all architectures have."""
-    return head() + _kernels("programs", ARCHITECTURES[0])
+    return head() + kernels("programs")
 
 
 def newer(architecture: int) -> str:
     """Return a module of what PTX has from sm_90 on, or from sm_100 on."""
-    return head(architecture) + _kernels("newer", architecture)
+    return head(architecture) + kernels("newer", architecture)
 
 
 if __name__ == "__main__":
