@@ -27,6 +27,7 @@ from detmatrix.scanner.observations.records import CpuComparison, Observation, S
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.perturbations import OFFERED, shares
+from detmatrix.scanner.repro.replay import ReplaySource, _compared, witness_of
 from detmatrix.scanner.run import simulation
 from detmatrix.scanner.schedules import SCHEDULES, split
 from detmatrix.scanner.verdicts.cells import Cell
@@ -36,10 +37,12 @@ from detmatrix.scanner.verdicts.simulated import recall
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.observe import observe, settled
-from tests.commands import Command
+from tests.commands import Command, scanned_in
+from tests.conftest import refused
 from tests.runs import ENVIRONMENT, ran, row
 
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
+DATA = Path(__file__).parent / "data"
 
 CONFLICTS: dict[str, Any] = {
     "pairs": [0, 0, 0], "commuting": 0, "tame": 0, "doubts": [], "told": [], "inexact": False,
@@ -383,35 +386,34 @@ def test_inputs_are_drawn_as_for_the_cpu() -> None:
     assert t.device == "meta"
 
 
-ASIDE = ("--no-cost", "--no-overloads")
 AS_SIMULATED = "torch.nn.functional.interpolate:bilinear:backward:float32"
 
 
 def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command, tmp_path: Path) -> None:
     """Its bits can then be held against a simulation's; a script of the row draws the same inputs."""
-    path = tmp_path / "run.jsonl"
-    options = ("--device", "cpu", "--perturb", "quiet", "--runs", "2", "--processes", "1")
-    digests = {}
-    for asked in (("--as-simulated",), ()):
-        assert (
-            detmatrix("scan", *options, *ASIDE, *asked, "--force", "-o", str(path), AS_SIMULATED).returncode
-            == 0
-        )
-        seen = read_run(path)
-        digests[asked] = {one.inputs_digest for one in seen.observations}
-        if asked:
-            assert (
-                "given the inputs of a simulated GPU"
-                in detmatrix("report", str(path), "--format", "md").stdout
-            )
-            written = detmatrix("repro", str(path), AS_SIMULATED)
-            assert written.returncode == 0
-            assert "the inputs drawn here are not those" not in written.stderr
+    options = (
+        "--device",
+        "cpu",
+        "--perturb",
+        "quiet",
+        "--runs",
+        2,
+        "--processes",
+        1,
+        "--no-cost",
+        "--no-overloads",
+    )
     recorded = read_run(RECORDED / "torch-2.13.0-simulated-sm_80.jsonl.gz")
-    there = {one.inputs_digest for one in recorded.observations if ":".join(one.key) == AS_SIMULATED}
+    digests = [{one.inputs_digest for one in recorded.observations if ":".join(one.key) == AS_SIMULATED}]
+    for asked in ((), ("--as-simulated",)):
+        run = scanned_in(tmp_path, *options, *asked, "--force", AS_SIMULATED)
+        digests.append({one.inputs_digest for one in run.observations})
+    told = detmatrix("report", "run.jsonl", "--format", "md").stdout
+    written = detmatrix("repro", "run.jsonl", AS_SIMULATED)
 
-    assert digests["--as-simulated",] == there
-    assert not digests[()] & there
+    assert digests[0] == digests[2] != digests[1]
+    assert "given the inputs of a simulated GPU" in told
+    assert (written.returncode, "the inputs drawn here are not those" in written.stderr) == (0, False)
 
 
 # ---- verdicts
@@ -585,3 +587,55 @@ def test_recall_tells_how_many_schedules_it_takes() -> None:
     ]
 
     assert recall(rows, 16) == ({"memory": 1, "resident-blocks": 2, "lanes": 1}, {4: 3, 8: 3, 16: 4})
+
+
+# ---- scripts of a recorded simulation, which replay schedules: of a scan with --simulate sm_80 of torch 2.15.0
+
+
+REPLAYED = "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32"
+
+
+@pytest.fixture(scope="module")
+def replayed() -> tuple[MatrixRow, ReplaySource]:
+    """Return the row that is replayed, and what its script holds."""
+    run = read_run(DATA / "simulated.jsonl.gz")
+    row = next(it for it in matrix(run.header, run.observations, closed=True) if it.row.id == REPLAYED)
+    return row, witness_of(row, run.header)
+
+
+def test_script_replays_a_schedule(
+    detmatrix: Command, tmp_path: Path, replayed: tuple[MatrixRow, ReplaySource]
+) -> None:
+    """It holds the row, the schedule of each mode and both digests, and nothing that a run file says outside of quotes."""
+    path, (_, source) = DATA / "simulated.jsonl.gz", replayed
+    detmatrix("repro", "--replay", path, "AdaptiveMaxPool3d:smaller_output", "-o", "replay.py")
+    text = (tmp_path / "replay.py").read_text(encoding="utf-8")
+    held: list[ReplaySource] = []
+    script = text.replace("from detmatrix.scanner.repro.replay import main\n", "")
+    exec(script, {"main": lambda one: held.append(msgspec.convert(one, ReplaySource))})
+
+    assert held == [source]
+    shown = {mode: (len(it.digests), it.schedule and it.schedule.name) for mode, it in source.modes.items()}
+    assert shown == {"off": (2, "resident-blocks"), "on": (2, "resident-blocks")}
+    line = refused(detmatrix("repro", "--replay", path, "Conv2d:dense"))
+    assert "nothing to replay, it ran in no mode (off: not_run (calls cudnnBackendExecute" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "same", "line"),
+    [
+        ({}, True, "the same as recorded"),
+        ({"inputs_digest": "2:0"}, False, "the inputs are not those of the run"),
+        ({"digests": {"2:a": 3, "2:b": 1}}, False, "NOT what is recorded"),
+        ({"outcome": "timeout", "message": "it did not end"}, False, "timeout: it did not end"),
+    ],
+)
+def test_replay_tells_the_same_from_other_bits(
+    replayed: tuple[MatrixRow, ReplaySource], change: dict[str, Any], same: bool, line: str
+) -> None:
+    """A replay is the same if its inputs, its schedule and the bits of both executions are."""
+    row, source = replayed
+    lines = list(_compared(source, source.modes["off"], replace(row.observations[0], **change)))
+
+    assert all(is_same for _, is_same in lines) is same
+    assert any(text.startswith(line) for text, _ in lines)
