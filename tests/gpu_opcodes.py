@@ -60,10 +60,23 @@ def _rows() -> Iterator[tuple[str, int]]:
                 yield row, since
 
 
+def _atomic(ptx: str, inputs: tuple[str, ...]) -> str:
+    """Return an atomic onto the first input in memory, behind which that is read; what it returns must be the first input."""
+    kind, space = f"b{8 * TYPES[inputs[0]].itemsize}", ptx.split(".")[1]
+    given = ", ".join(f"${k}" for k in range(1, len(inputs)))
+    old = "t, " if ptx.startswith("atom") else ""
+    return (
+        f"{{ .reg .{kind} t; mov.{kind} t, $0; st.{space}.{kind} [%at_{space}], $0; {ptx} {old}[%at_{space}], {given}; "
+        f"ld.{space}.{kind} $r, [%from_{space}]; xor.{kind} t, t, $0; or.{kind} $r, $r, t; }}"
+    )
+
+
 def _case(row: str, since: int) -> Case:
     ptx, signature, formula, *error = re.split(r"\s{2,}", row)
     taken, _, result = signature.partition(" > ")
     inputs = tuple(taken.split())
+    if ptx.startswith(("atom.", "red.")):
+        ptx = _atomic(ptx, inputs)
     if "$" not in ptx:
         ptx = f"{ptx} $r, {', '.join(f'${k}' for k in range(len(inputs)))};"
     expected = eval(f"lambda {', '.join('abc'[: len(inputs)])}: {formula}", vars(math) | vars(gpu_numbers))
@@ -99,7 +112,7 @@ def _access(kind: str) -> str:
 
 def ptx(architecture: int = 80) -> str:
     """Return the module of all cases of an architecture."""
-    given = {"threads": THREADS, "register": _register, "access": _access}
+    given = {"threads": THREADS, "block": BLOCK, "register": _register, "access": _access}
     return head(architecture) + written("opcodes", groups=groups(architecture), **given)
 
 

@@ -10,33 +10,6 @@ import re
 
 from tests.gpu_machine import ARCHITECTURES, head, record, written
 
-# Of loads and stores: PTX's type, bytes, the register it takes, and how it is widened to 64 bits.
-ACCESSES = {
-    "u8": (1, "b16", "cvt.u64.u8"),
-    "s8": (1, "b16", "cvt.s64.s8"),
-    "u16": (2, "b16", "cvt.u64.u16"),
-    "s16": (2, "b16", "cvt.s64.s16"),
-    "u32": (4, "b32", "cvt.u64.u32"),
-    "u64": (8, "b64", "mov.u64"),
-}
-BYTES = 16  # of a thread, in the kernels of loads and stores
-RESULTS = sum(BYTES // size for size, _, _ in ACCESSES.values()) + 4
-SPACES = ("global", "shared", "local", "generic")
-# Atomics: operations by type.
-ATOMICS = {
-    "u32": "add inc dec min max",
-    "s32": "min max",
-    "b32": "and or xor exch cas",
-    "u64": "add min max",
-    "s64": "min max",
-    "b64": "and or xor exch cas",
-    **dict.fromkeys(("f32", "f64"), "add"),
-    "f16x2": "add.noftz",
-    "b16": "cas",
-}
-# Those that return nothing are another opcode.
-REDUCTIONS = "add inc dec min max and or xor"
-PLACES, ATOMIC_THREADS = 3, 64
 TABLE = [(37 * k + 11 + k * k) % 256 for k in range(128)]
 SHUFFLES = [(mode, width) for mode in ("idx", "up", "down", "bfly") for width in (32, 16, 8, 4)]
 # Products of tensor cores: columns of the first matrix, its type, the type of what is added.
@@ -62,23 +35,6 @@ mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3
 ret;
 }}
 """
-
-
-def atomics() -> list[tuple[str, str, str, bool]]:
-    """Return the atomics: space, operation, type, and whether what was there is returned."""
-    return [
-        (space, operation, kind, returns)
-        for space in ("global", "shared", "generic")
-        for kind, operations in ATOMICS.items()
-        for operation in operations.split()
-        for returns in (True, False)
-        if returns or operation.partition(".")[0] in REDUCTIONS.split()
-    ]
-
-
-def atomic(space: str, operation: str, kind: str, returns: bool) -> str:
-    """Return the name of the kernel of an atomic."""
-    return f"atomic_{space}_{operation.replace('.', '_')}_{kind}_{'old' if returns else 'new'}"
 
 
 def registers(kind: str, first: int, count: int) -> str:

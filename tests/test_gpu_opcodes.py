@@ -40,7 +40,8 @@ def results(cubin: Cubin, level: tuple[str, ...] | None = None) -> dict[Case, Ar
     for number, (kinds, cases) in enumerate(groups(cubin.architecture)):
         taken = np.array([one.view(f"u{one.itemsize}").astype(np.uint64) for one in inputs(kinds)])
         given = np.zeros((len(cases), THREADS), np.uint64)
-        run(cubin, f"k{number}", taken, given, grid=THREADS // BLOCK, block=BLOCK)
+        places = np.zeros((THREADS, 2), np.uint64)
+        run(cubin, f"k{number}", taken, given, places, grid=THREADS // BLOCK, block=BLOCK)
         for one, bits in zip(cases, given, strict=True):
             found[one] = bits.astype(f"u{TYPES[one.result].itemsize}")
     return found

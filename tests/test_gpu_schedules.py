@@ -219,7 +219,7 @@ def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
     for moved in (0, 1):
         given = np.zeros((len(cases), THREADS), np.uint64)
         options: dict[str, Any] = {"grid": THREADS // BLOCK, "block": BLOCK, "orders": {"moved": moved}}
-        assert run(cubin, f"k{number}", taken, given, **options).approximates
+        assert run(cubin, f"k{number}", taken, given, 0, **options).approximates
         found.append(dict(zip((case.ptx for case in cases), given, strict=True)))
 
     changed = {ptx for ptx, bits in found[0].items() if (bits != found[1][ptx]).any()}
