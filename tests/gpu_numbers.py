@@ -18,6 +18,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 THREADS = 1024
 M32 = 0xFFFFFFFF
+TABLE = [(37 * k + 11 + k * k) % 256 for k in range(128)]  # bytes of constants
 # By PTX's name: how it lies in memory.
 _INTEGERS = {
     f"{kind}{bits}": f"{sign}int{bits}" for kind, sign in (("s", ""), ("u", "u")) for bits in (8, 16, 32, 64)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests import gpu_numbers
 from tests.gpu_machine import ARCHITECTURES, DATA, head, record, written
-from tests.gpu_numbers import THREADS, TYPES
+from tests.gpu_numbers import TABLE, THREADS, TYPES
 
 BLOCK = 256
 _PER_KERNEL = 10
@@ -112,7 +112,7 @@ def _access(kind: str) -> str:
 
 def ptx(architecture: int = 80) -> str:
     """Return the module of all cases of an architecture."""
-    given = {"threads": THREADS, "block": BLOCK, "register": _register, "access": _access}
+    given = {"threads": THREADS, "block": BLOCK, "table": TABLE, "register": _register, "access": _access}
     return head(architecture) + written("opcodes", groups=groups(architecture), **given)
 
 

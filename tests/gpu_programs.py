@@ -10,7 +10,6 @@ import re
 
 from tests.gpu_machine import ARCHITECTURES, head, record, written
 
-TABLE = [(37 * k + 11 + k * k) % 256 for k in range(128)]
 SHUFFLES = [(mode, width) for mode in ("idx", "up", "down", "bfly") for width in (32, 16, 8, 4)]
 # Products of tensor cores: columns of the first matrix, its type, the type of what is added.
 PRODUCTS = [

@@ -68,21 +68,6 @@ def fault(name: str, *parameters: Any, **options: Any) -> LaunchError:
 # ---- memory ----
 
 
-def test_constants_at_an_index() -> None:
-    """Bytes, halves, words and double words of a table, with their signs."""
-    table, expected = bytes(gpu_programs.TABLE), []
-    for at in [*range(16)] * 2:
-        small = [
-            int.from_bytes(one, "little", signed=sign) & M32
-            for one in (table[at : at + 1], table[2 * at : 2 * at + 2])
-            for sign in (False, True)
-        ]
-        large = table[4 * at : 4 * at + 4] + bytes(4) + table[8 * at : 8 * at + 8]
-        expected.append([*small, *np.frombuffer(large, np.uint32)])
-
-    gives(expected, "constants", np.zeros(1, np.uint32))
-
-
 def test_windows_of_generic_addresses() -> None:
     """A generic address tells where it leads."""
     found = np.zeros(32, np.uint32)

@@ -9,7 +9,7 @@ import pytest
 
 from detmatrix.scanner.gpu.engine import LaunchError, orders_of
 from tests.gpu_machine import recorded, run
-from tests.gpu_numbers import THREADS, added, decoded, encoded, inputs
+from tests.gpu_numbers import THREADS, inputs
 from tests.gpu_opcodes import BLOCK, groups
 from tests.gpu_programs import NEWER
 
@@ -243,48 +243,6 @@ def test_256_bits() -> None:
         run(programs, "wide", given.reshape(-1)[4:], found, 0, block=1)
     with pytest.raises(LaunchError, match=r"32 bytes at .* are no memory of the device"):
         run(programs, "wide", given.reshape(-1)[:4], found, 0, block=1)
-
-
-@pytest.mark.parametrize("architecture", NEWER)
-def test_atomic_additions_of_vectors(architecture: int) -> None:
-    """The H100 and the B200 add up to four words by one instruction, each by itself, in any order of the threads."""
-    _, programs = recorded("newer", architecture)
-    given = np.random.default_rng(46).normal(size=(8, 4)).astype(np.float32)
-    halves = given.view(np.float16)
-    with np.errstate(all="ignore"):
-        by_halves = reduce(np.add, halves, np.zeros(8, np.float16))
-    for order, of in ((0, given), (1, given[::-1])):
-        floats, packed = np.zeros(14, np.float32), np.zeros(12, np.float16)
-
-        run(programs, "vectors", given, floats, packed, block=8, orders={"lanes": order})
-
-        sums = reduce(np.add, of, np.zeros(4, np.float32))
-        assert floats.tolist() == [*sums, *sums[:2], 0, 0, *sums, *sums[:2]]
-        if not order:
-            assert packed.tobytes() == np.concatenate([by_halves, by_halves[:4]]).tobytes()
-
-
-@pytest.mark.parametrize("architecture", NEWER)
-def test_atomic_additions_of_bfloat16(architecture: int) -> None:
-    """The H100 and the B200 add pairs of them, alone or as vectors, each sum rounded once; what was there is returned."""
-    _, programs = recorded("newer", architecture)
-
-    def summed(old: int, new: int) -> int:
-        of = (decoded(np.array([one], np.uint32), "bf16x2")[0] for one in (old, new))
-        return encoded(tuple(added(a, b, "bf16") for a, b in zip(*of, strict=True)), "bf16x2")
-
-    first, second = inputs(("bf16x2", "bf16x2"))
-    for start, given in zip(first[:999].reshape(-1, 9), second.reshape(-1, 2, 4), strict=False):
-        left, before = start.copy(), np.zeros((2, 2), np.uint32)
-
-        run(programs, "bfloat_sums", given, left, before, block=2)
-
-        found: list[list[int]] = [start.tolist()]
-        for one in given.tolist():
-            terms = [*one, one[0], one[1], one[0], one[0], one[1]]
-            found.append([summed(old, new) for old, new in zip(found[-1], terms, strict=True)])
-        assert left.tolist() == found[2]
-        assert before.tolist() == [row[7:] for row in found[:2]]
 
 
 @pytest.mark.parametrize("architecture", NEWER)
