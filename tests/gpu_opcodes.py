@@ -1,6 +1,7 @@
 """Operations of PTX, each with what Python says of it: the opcodes of the engine that compute, with their modifiers, are among them.
 
-They are rows of ``tests/data/gpu/opcodes.txt``; ``python -m tests.gpu_opcodes`` assembles them anew, where there is ptxas.
+They are rows of ``tests/data/gpu/opcodes.txt``; ``python -m tests.gpu_opcodes`` assembles them anew, where there is ptxas, and so it
+does with the kernels of what one thread alone does not show (``programs.ptx.j2``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from tests import gpu_numbers
-from tests.gpu_machine import ARCHITECTURES, DATA, head, record, written
+from tests.gpu_machine import ARCHITECTURES, DATA, head, kernels, record, written
 from tests.gpu_numbers import TABLE, THREADS, TYPES
 
 BLOCK = 256
@@ -119,3 +120,4 @@ def ptx(architecture: int = 80) -> str:
 if __name__ == "__main__":
     for one in ARCHITECTURES:
         record("opcodes", ptx(one), one)
+        record("programs", kernels("programs", one), one)

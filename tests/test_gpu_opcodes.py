@@ -11,8 +11,17 @@ import pytest
 
 from detmatrix.scanner.gpu import engine, isa, sass
 from detmatrix.scanner.gpu.cubin import Cubin
-from tests import gpu_opcodes, gpu_programs
-from tests.gpu_machine import ARCHITECTURES, assembled, assembler, instructions, loaded, recorded, run
+from tests import gpu_opcodes
+from tests.gpu_machine import (
+    ARCHITECTURES,
+    assembled,
+    assembler,
+    instructions,
+    kernels,
+    loaded,
+    recorded,
+    run,
+)
 from tests.gpu_numbers import FORMATS, THREADS, TYPES, Array, decoded, encoded, inputs
 from tests.gpu_opcodes import BLOCK, CASES, Case, groups
 
@@ -73,9 +82,7 @@ def test_the_recorded_opcodes_are_those_of_the_table() -> None:
     """Who changes the table records it anew: python -m tests.gpu_opcodes."""
     for architecture in ARCHITECTURES:
         assert recorded("opcodes", architecture)[0] == gpu_opcodes.ptx(architecture)
-        assert recorded("programs", architecture)[0] == gpu_programs.ptx()
-    for architecture in gpu_programs.NEWER:
-        assert recorded("newer", architecture)[0] == gpu_programs.newer(architecture)
+        assert recorded("programs", architecture)[0] == kernels("programs", architecture)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_an_operation_gives_what_python_says(of: Case, architecture: int) -> Non
 def test_every_opcode_and_modifier_is_tested() -> None:
     """What the engine claims to have occurs in the recorded code."""
     seen: Counter[str] = Counter()
-    for one in [*product(("opcodes", "programs"), ARCHITECTURES), *product(["newer"], gpu_programs.NEWER)]:
+    for one in product(("opcodes", "programs"), ARCHITECTURES):
         _, cubin = recorded(*one)
         for kernel, lines in instructions(cubin).items():
             for mnemonic in (line[4] for line in lines):

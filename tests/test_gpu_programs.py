@@ -12,7 +12,6 @@ import pytest
 
 from detmatrix.scanner.gpu import sass
 from detmatrix.scanner.gpu.engine import LaunchError, Result
-from tests import gpu_programs
 from tests.gpu_machine import ARCHITECTURES, instructions, recorded, run
 from tests.gpu_numbers import (
     FORMATS,
@@ -98,7 +97,8 @@ def test_counts_in_shared_memory() -> None:
 # ---- warps ----
 
 
-@pytest.mark.parametrize(("mode", "width"), gpu_programs.SHUFFLES)
+@pytest.mark.parametrize("mode", ["idx", "up", "down", "bfly"])
+@pytest.mark.parametrize("width", [32, 16, 8, 4])
 def test_shuffles(mode: str, width: int) -> None:
     """A lane gets another's value within its segment, its own beyond it, and is told which."""
     given, by, expected = words(32), words(32, 0, 40), []
@@ -230,19 +230,11 @@ def _predicated(_: int, value: int) -> int:
     return total & M32
 
 
-def _halved(lane: int, value: int) -> int:
-    memory, at = bytearray(16), lane & 6
-    memory[at : at + 4] = value.to_bytes(4, "little")
-    first, second = (int.from_bytes(memory[k : k + 2], "little", signed=k == 2) for k in (2, 4))
-    return (first ^ second << 16) & M32
-
-
 THREADS: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "switch": (96, _switched),
     "loops": (256, _looped),
     "calls": (64, lambda _, value: 7 if value >> 31 else _folded(value)),
     "predicates": (64, _predicated),
-    "halves": (32, _halved),
 }
 
 
@@ -253,7 +245,7 @@ def test_what_threads_compute_on_ways_of_their_own(name: str, paths: int) -> Non
 
     A table of branches; loops of which each lane takes its own number, leaves early or ends within; functions that call
     themselves, with barriers of convergence that are saved on a stack; more predicates than there are, kept in registers
-    meanwhile; stores of 16 bits to local memory.
+    meanwhile.
     """
     count, of = THREADS[name]
     given, found = words(count + 1, 0, 9 if name == "switch" else 1 << 32), np.full(count, ENDED, np.uint32)
@@ -454,9 +446,11 @@ def matrix(rows: int, columns: int, kind: str, spread: int) -> Array:
 
 
 @pytest.mark.parametrize("spread", [2, 30])
-@pytest.mark.parametrize(("depth", "kind", "added"), gpu_programs.PRODUCTS)
-def test_products_of_tensor_cores(architecture: int, depth: int, kind: str, added: str, spread: int) -> None:
+@pytest.mark.parametrize("name", [one for one in PROGRAMS.kernels if one.startswith("product_")])
+def test_products_of_tensor_cores(architecture: int, name: str, spread: int) -> None:
     """Bit for bit what was published of the A100, the H100 and the B200."""
+    _, columns_of_a, kind, added = name.split("_")
+    depth = int(columns_of_a)
     of = "f32" if kind == "tf32" else kind
     a, b, c = (matrix(*shape, spread) for shape in ((16, depth, kind), (depth, 8, kind), (16, 8, added)))
 

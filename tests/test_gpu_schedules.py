@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from detmatrix.scanner.gpu.engine import LaunchError, orders_of
-from tests.gpu_machine import recorded, run
+from tests.gpu_machine import ARCHITECTURES, recorded, run
 from tests.gpu_numbers import THREADS, inputs
 from tests.gpu_opcodes import BLOCK, groups
-from tests.gpu_programs import NEWER
 
 _, PROGRAMS = recorded("programs")
 FREE = ("resident-blocks", "warps", "both", "any-blocks", "lanes", "divergence")
@@ -231,7 +230,7 @@ def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
 
 def test_256_bits() -> None:
     """The B200 reads and writes twice as much, held against what is allocated and aligned to its size."""
-    _, programs = recorded("newer", 100)
+    _, programs = recorded("programs", 100)
     memory = np.zeros((2, 64 * 8 + 8), np.float32)
     given, found = (one[-one.ctypes.data % 32 // 4 :][: 64 * 8].reshape(64, 8) for one in memory)
     given[:] = np.random.default_rng(46).normal(size=(64, 8))
@@ -245,10 +244,10 @@ def test_256_bits() -> None:
         run(programs, "wide", given.reshape(-1)[:4], found, 0, block=1)
 
 
-@pytest.mark.parametrize("architecture", NEWER)
+@pytest.mark.parametrize("architecture", ARCHITECTURES[1:])
 def test_additions_of_what_shared_memory_holds(architecture: int) -> None:
     """The H100 and the B200 copy to shared memory and add to global memory by themselves; blocks do so in any order."""
-    _, programs = recorded("newer", architecture)
+    _, programs = recorded("programs", architecture)
     random = np.random.default_rng(46)
     given = random.normal(size=(3, 128)).astype(np.float32)
     start = random.normal(size=128).astype(np.float32)

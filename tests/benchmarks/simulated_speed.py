@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 
-from tests.gpu_machine import assembled, head, loaded, run
-from tests.gpu_programs import kernels
+from tests.gpu_machine import assembled, kernels, loaded, run
 
 BLOCKS, THREADS = 512, 256
 LOG_AIM = 2.0
@@ -20,7 +19,7 @@ INTERLEAVED = {"orders": {"blocks": 3, "warps": 3, "seed": 7}}
 
 def main() -> None:
     """Print a line for each kernel."""
-    cubin = loaded(assembled(head() + kernels("speed")))
+    cubin = loaded(assembled(kernels("speed")))
     given = np.random.default_rng(0).random(BLOCKS * THREADS, np.float32)
 
     def rate(name: str, **how: object) -> float:
