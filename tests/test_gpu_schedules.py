@@ -9,8 +9,6 @@ import pytest
 
 from detmatrix.scanner.gpu.engine import LaunchError, orders_of
 from tests.gpu_machine import ARCHITECTURES, recorded, run
-from tests.gpu_numbers import THREADS, inputs
-from tests.gpu_opcodes import BLOCK, groups
 
 _, PROGRAMS = recorded("programs")
 FREE = ("resident-blocks", "warps", "both", "any-blocks", "lanes", "divergence")
@@ -205,27 +203,6 @@ def test_who_spins_costs_little() -> None:
 
     assert flags[-1, 1] == 400 * 399 // 2
     assert result.steps < 2_000_000
-
-
-def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
-    """What no document tells may be moved; what IEEE 754 tells may not."""
-    _, cubin = recorded("opcodes")
-    ((number, (kinds, cases)),) = [
-        one for one in enumerate(groups()) if any(case.ptx.startswith("ex2.approx.f32") for case in one[1][1])
-    ]
-    taken = np.array([one.view(f"u{one.itemsize}").astype(np.uint64) for one in inputs(kinds)])
-    found = []
-    for moved in (0, 1):
-        given = np.zeros((len(cases), THREADS), np.uint64)
-        options: dict[str, Any] = {"grid": THREADS // BLOCK, "block": BLOCK, "orders": {"moved": moved}}
-        assert run(cubin, f"k{number}", taken, given, 0, **options).approximates
-        found.append(dict(zip((case.ptx for case in cases), given, strict=True)))
-
-    changed = {ptx for ptx, bits in found[0].items() if (bits != found[1][ptx]).any()}
-    power = next(ptx for ptx in changed if ptx.startswith("ex2.approx.f32"))
-    # What is denormal is scaled before and behind.
-    assert {int(it) for it in found[0][power] ^ found[1][power]} <= {0, 1}
-    assert not [ptx for ptx in changed if ".approx" not in ptx and ".full" not in ptx]
 
 
 def test_256_bits() -> None:
