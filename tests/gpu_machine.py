@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from detmatrix.scanner.gpu import isa, sass
 from detmatrix.scanner.gpu.build import of_nvidia
@@ -24,7 +25,15 @@ from detmatrix.scanner.gpu.engine import Orders, Result, launch
 
 ARCHITECTURES = [int(one.removeprefix("sm_")) for one in isa.ARCHITECTURES]
 DATA = Path(__file__).parent / "data" / "gpu"
-HEAD = f".version 8.0\n.target sm_{ARCHITECTURES[0]}\n.address_size 64\n"
+# What PTX is asked for, to have all that an architecture has.
+VERSIONS = {80: "8.0", 90: "8.1", 100: "8.8"}
+# PTX has braces before its registers, which jinja would take for its own.
+_TEMPLATES = Environment(
+    block_start_string="<%", block_end_string="%>", variable_start_string="<<", variable_end_string=">>",
+    line_statement_prefix="%%", undefined=StrictUndefined, loader=FileSystemLoader(DATA), autoescape=False,
+)  # fmt: skip
+# The addresses of a thread's words at the parameters.
+_EACH = "mad.wide.u32 %d3, %r3, 4, %d0; mad.wide.u32 %d4, %r3, 4, %d1; mad.wide.u32 %d5, %r3, 4, %d2;"
 # Where modules have their variables, for as long as the tests run.
 _VARIABLES = np.zeros((64, 4096), np.uint8)
 _placed = iter(_VARIABLES)
@@ -52,12 +61,47 @@ def assembled(ptx: str, architecture: int = 80) -> bytes:
         return made.read_bytes()
 
 
-def record(name: str, ptx: str, architectures: Sequence[int] = ARCHITECTURES) -> None:
-    """Assemble PTX for each architecture, and write both into a file of the tests' data."""
-    for architecture in architectures:
-        content = ptx.encode() + b"\0" + assembled(ptx, architecture)
-        made = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
-        (DATA / f"{name}-sm_{architecture}.xz").write_bytes(made)
+def head(architecture: int = 80) -> str:
+    """Return what a module of PTX begins with."""
+    return f".version {VERSIONS[architecture]}\n.target sm_{architecture}\n.address_size 64\n"
+
+
+def written(name: str, **values: Any) -> str:
+    """Return the PTX of a template of the tests' data, without what begins with #."""
+    text = _TEMPLATES.get_template(f"{name}.ptx.j2").render(values)
+    return re.sub("^#.*\n|^\n", "", text, flags=re.MULTILINE)
+
+
+def kernels(name: str, architecture: int = 80) -> str:
+    """Return a module of kernels that a template tells by their bodies, behind what it begins with."""
+    text = written(name, architecture=architecture, registers=_registers).replace("EACH", _EACH)
+    begin, *found = re.split(r"^entry (\w+):(.*)\n", text, flags=re.MULTILINE)
+    return head(architecture) + begin + "".join(map(_entry, found[::3], found[2::3], found[1::3]))
+
+
+def _entry(name: str, body: str, declared: str) -> str:
+    """Return a kernel of three 64-bit parameters, in %d0 to %d2; %r0 is the thread, %r1 the block, %r2 the size, %r3 the thread of all."""
+    return f"""
+.visible .entry {name}(.param .u64 a, .param .u64 b, .param .u64 c) {{
+.reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %d<80>; .reg .f32 %f<40>; .reg .f64 %g<20>; .reg .pred %p<30>;
+{declared}
+ld.param.u64 %d0, [a]; ld.param.u64 %d1, [b]; ld.param.u64 %d2, [c];
+mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0;
+{body}
+ret;
+}}
+"""
+
+
+def _registers(kind: str, first: int, count: int) -> str:
+    return ", ".join(f"{kind}{number}" for number in range(first, first + count))
+
+
+def record(name: str, ptx: str, architecture: int) -> None:
+    """Assemble PTX for an architecture, and write both into a file of the tests' data."""
+    content = ptx.encode() + b"\0" + assembled(ptx, architecture)
+    made = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+    (DATA / f"{name}-sm_{architecture}.xz").write_bytes(made)
 
 
 @cache

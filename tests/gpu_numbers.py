@@ -18,14 +18,16 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 THREADS = 1024
 M32 = 0xFFFFFFFF
+TABLE = [(37 * k + 11 + k * k) % 256 for k in range(128)]  # bytes of constants
 # By PTX's name: how it lies in memory.
 _INTEGERS = {
     f"{kind}{bits}": f"{sign}int{bits}" for kind, sign in (("s", ""), ("u", "u")) for bits in (8, 16, 32, 64)
 }
-_FLOATS = {"f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f16x2": 32, "bf16x2": 32}
+_BITS = {"f16": 16, "f32": 32, "f64": 64, "bf16": 16} | dict.fromkeys(
+    ("f16x2", "bf16x2", "s16x2", "u16x2"), 32
+)
 TYPES = {
-    kind: np.dtype(name)
-    for kind, name in (_INTEGERS | {one: f"uint{_FLOATS[one]}" for one in _FLOATS}).items()
+    kind: np.dtype(name) for kind, name in (_INTEGERS | {one: f"uint{_BITS[one]}" for one in _BITS}).items()
 }
 # Bits of the fraction, least and greatest exponent.
 FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127), "f64": (52, -1022, 1023)}
@@ -57,7 +59,7 @@ def decoded(bits: Array, kind: str) -> list[Any]:
     if kind == "bf16":
         found: list[Any] = (bits.astype(np.uint32) << 16).view(np.float32).tolist()
     else:
-        found = bits.view(np.dtype(_NUMPY[kind]) if kind in _NUMPY else bits.dtype).tolist()
+        found = bits.view(np.dtype(_NUMPY.get(kind, TYPES[kind]))).tolist()
     return found
 
 
@@ -81,6 +83,9 @@ def _integers(bits: int) -> Array:
     found |= {(1 << bits) - 1 - one for one in (0, 1, 2, 31, 32)} | {
         (1 << (bits - 1)) + one for one in (-1, 0, 1)
     }
+    # In the middle between two numbers of bfloat16, but for the last bit.
+    middles = [(top << bits >> 16) + one for top in (0x8080, 0x4040, 0x40C0) for one in (-1, 0, 1)]
+    found |= {*middles, *(-one for one in middles)}
     found |= {0xFFFFFFFF, 0x100000000, 0x123456789ABCDEF, 0x7FFFFFFFFFFFFFFF}
     return np.array(sorted({one & (1 << bits) - 1 for one in found}), f"uint{bits}")
 

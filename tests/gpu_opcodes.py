@@ -1,6 +1,7 @@
 """Operations of PTX, each with what Python says of it: the opcodes of the engine that compute, with their modifiers, are among them.
 
-They are rows of ``tests/data/gpu/opcodes.txt``; ``python -m tests.gpu_opcodes`` assembles them anew, where there is ptxas.
+They are rows of ``tests/data/gpu/opcodes.txt``; ``python -m tests.gpu_opcodes`` assembles them anew, where there is ptxas, and so it
+does with the kernels of what one thread alone does not show (``programs.ptx.j2``).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from itertools import product
 from typing import Any
 
 from tests import gpu_numbers
-from tests.gpu_machine import DATA, HEAD, record
-from tests.gpu_numbers import THREADS, TYPES
+from tests.gpu_machine import ARCHITECTURES, DATA, head, kernels, record, written
+from tests.gpu_numbers import TABLE, THREADS, TYPES
 
 BLOCK = 256
 _PER_KERNEL = 10
@@ -31,6 +32,7 @@ class Case:
         result: Type of the result.
         expected: From Python's numbers that of the result, or None where anything goes; of packed types once for each half.
         error: By how much a result may differ, relative to it.
+        since: The architecture from which on PTX has it.
     """
 
     ptx: str
@@ -38,42 +40,61 @@ class Case:
     result: str
     expected: Callable[..., Any]
     error: float = 0
+    since: int = 80
 
 
-def _rows() -> Iterator[str]:
-    """Yield the rows of the table, those below a line ``for`` once for each combination of its values."""
+def _rows() -> Iterator[tuple[str, int]]:
+    """Yield the rows of the table, those below a line ``for`` once for each combination of its values, and since when they are."""
+    since = 80
     values: list[list[tuple[str, str]]] = []
     for line in (DATA / "opcodes.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("for "):
             named = (one.split("=") for one in line.removeprefix("for ").split(";"))
             values = [[(f"<{name.strip()}>", value) for value in given.split()] for name, given in named]
+        elif line.startswith("from "):
+            since = int(line.removeprefix("from "))
         elif line and line[0] != "#":
             for chosen in product(*(values if line[0] == " " else ())):
                 row = line.strip()
                 for name, value in chosen:
                     row = row.replace(name, value)
-                yield row
+                yield row, since
 
 
-def _case(row: str) -> Case:
+def _atomic(ptx: str, inputs: tuple[str, ...]) -> str:
+    """Return an atomic onto the first input in memory, behind which that is read; what it returns must be the first input."""
+    kind, space = f"b{8 * TYPES[inputs[0]].itemsize}", ptx.split(".")[1]
+    given = ", ".join(f"${k}" for k in range(1, len(inputs)))
+    old = "t, " if ptx.startswith("atom") else ""
+    return (
+        f"{{ .reg .{kind} t; mov.{kind} t, $0; st.{space}.{kind} [%at_{space}], $0; {ptx} {old}[%at_{space}], {given}; "
+        f"ld.{space}.{kind} $r, [%from_{space}]; xor.{kind} t, t, $0; or.{kind} $r, $r, t; }}"
+    )
+
+
+def _case(row: str, since: int) -> Case:
     ptx, signature, formula, *error = re.split(r"\s{2,}", row)
     taken, _, result = signature.partition(" > ")
     inputs = tuple(taken.split())
+    if ptx.startswith(("atom.", "red.")):
+        ptx = _atomic(ptx, inputs)
     if "$" not in ptx:
         ptx = f"{ptx} $r, {', '.join(f'${k}' for k in range(len(inputs)))};"
     expected = eval(f"lambda {', '.join('abc'[: len(inputs)])}: {formula}", vars(math) | vars(gpu_numbers))
-    return Case(ptx, inputs, result, expected, 2.0 ** int(error[0].removeprefix("2**")) if error else 0)
+    relative = 2.0 ** int(error[0].removeprefix("2**")) if error else 0
+    return Case(ptx, inputs, result, expected, relative, since)
 
 
-CASES = [_case(row) for row in _rows()]
+CASES = [_case(*row) for row in _rows()]
 
 
 @cache
-def groups() -> list[tuple[tuple[str, ...], list[Case]]]:
-    """Return the cases of each kernel: those that have the same inputs, ten at most."""
+def groups(architecture: int = 80) -> list[tuple[tuple[str, ...], list[Case]]]:
+    """Return the cases of each kernel for an architecture: those that have the same inputs, ten at most."""
     by: dict[tuple[str, ...], list[Case]] = {}
     for one in CASES:
-        by.setdefault(one.inputs, []).append(one)
+        if one.since <= architecture:
+            by.setdefault(one.inputs, []).append(one)
     return [
         (kinds, found[at : at + _PER_KERNEL])
         for kinds, found in by.items()
@@ -86,32 +107,17 @@ def _register(kind: str) -> str:
 
 
 def _access(kind: str) -> str:
-    return kind if kind[0] in "su" or kind in {"f32", "f64"} else f"b{8 * TYPES[kind].itemsize}"
+    plain = (kind[0] in "su" and "x" not in kind) or kind in {"f32", "f64"}
+    return kind if plain else f"b{8 * TYPES[kind].itemsize}"
 
 
-def ptx() -> str:
-    """Return the module of all cases: each thread reads its inputs, and writes the result of each."""
-    lines = [HEAD]
-    for number, (kinds, cases) in enumerate(groups()):
-        lines.append(f".visible .entry k{number}(.param .u64 from, .param .u64 to) {{")
-        lines += [f".reg .{_register(kind)} %i{k};" for k, kind in enumerate(kinds)]
-        lines += [f".reg .{_register(one.result)} %o{k};" for k, one in enumerate(cases)]
-        lines.append(".reg .b32 %t<4>; .reg .b64 %p<4>;")
-        lines.append(
-            "mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mov.u32 %t2, %ntid.x; mad.lo.u32 %t3, %t1, %t2, %t0;"
-        )
-        lines.append(
-            "ld.param.u64 %p0, [from]; ld.param.u64 %p1, [to]; mad.wide.u32 %p0, %t3, 8, %p0; mad.wide.u32 %p1, %t3, 8, %p1;"
-        )
-        lines += [
-            f"ld.global.{_access(kind)} %i{k}, [%p0 + {8 * THREADS * k}];" for k, kind in enumerate(kinds)
-        ]
-        for k, one in enumerate(cases):
-            lines.append(one.ptx.replace("$r", f"%o{k}").replace("$", "%i"))
-            lines.append(f"st.global.{_access(one.result)} [%p1 + {8 * THREADS * k}], %o{k};")
-        lines.append("ret; }")
-    return "\n".join(lines) + "\n"
+def ptx(architecture: int = 80) -> str:
+    """Return the module of all cases of an architecture."""
+    given = {"threads": THREADS, "block": BLOCK, "table": TABLE, "register": _register, "access": _access}
+    return head(architecture) + written("opcodes", groups=groups(architecture), **given)
 
 
 if __name__ == "__main__":
-    record("opcodes", ptx())
+    for one in ARCHITECTURES:
+        record("opcodes", ptx(one), one)
+        record("programs", kernels("programs", one), one)

@@ -65,7 +65,8 @@ def hold(python: str, architecture: str = "sm_90") -> None:
     from detmatrix.scanner.gpu.process import GpuProcess, prepare  # noqa: PLC0415
 
     known = json.loads(gzip.decompress(RECORDED.read_bytes()))
-    digests, orders = map(_digests, RUNS)
+    # Where orders give other bits, that of an H100 need not be ours; nor are those of another GPU's code.
+    digests, orders = map(_digests, RUNS) if architecture == "sm_90" else ({}, {})
     simulation = prepare(python, architecture)
     gpu = GpuProcess(simulation)
     command = [python, "-m", "tests.launched", "simulated", str(simulation.folder)]
@@ -75,42 +76,37 @@ def hold(python: str, architecture: str = "sm_90") -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, env=environment, pass_fds=gpu.descriptors, text=True
     ) as process:
-        assert process.stdout is not None
-        for row, flag, seen in map(json.loads, process.stdout):
+        for row, flag, seen in map(json.loads, process.stdout or ()):
             there = known["rows"].get(row, {}).get(flag)
-            if there is None:
-                counts["were not recorded"] += 1
-            elif "library" in seen:
-                counts["call a library"] += 1
-            elif "raised" in seen and seen["raised"] == there:
-                counts["raise the same"] += 1
-            elif "kernels" in seen and isinstance(there, list):
-                here, there = (
-                    [*map(_demangled, seen["kernels"])],
-                    [known["names"][number] for number in there],
-                )
-                counts[f"launch {_likeness(here, there)}"] += 1
-                # Where orders give other bits, that of an H100 need not be ours; nor are those of another GPU's code.
-                found = digests[row, flag] if architecture == "sm_90" else set()
-                if len(found) == len(orders[row, flag]) == 1:
-                    kind = "use" if seen["approximates"] else "do not use"
-                    bits = "the same" if found == {seen["digest"]} else "other"
-                    counts[f"have one digest in both, {kind} MUFU, and have {bits} bits"] += 1
-            else:
-                counts["differ"] += 1
+            if isinstance(there, list):
+                there = [known["names"][number] for number in there]
+            kind = _likeness(seen, there)
+            counts[kind] += 1
+            if kind == "differ":
                 print(f"{row}, flag {flag}: {seen}, an H100: {there}")
+            found = digests.get((row, flag), ())
+            if kind.startswith("launch") and len(found) == len(orders.get((row, flag), ())) == 1:
+                use, same = ("use" if seen["approximates"] else "do not use"), found == {seen["digest"]}
+                bits = "the same" if same else "other"
+                counts[f"have one digest in both, {use} MUFU, and have {bits} bits"] += 1
     gpu.stop()
     print("\n".join(f"{count} {kind}" for kind, count in counts.items()))
 
 
-def _likeness(here: list[str], there: list[str]) -> str:
-    """Say how kernels are like those of an H100: another architecture has other widths of vectors, and other tiles."""
+def _likeness(seen: Seen, there: Any) -> str:
+    """Say how a simulated GPU did as an H100: another architecture has other widths of vectors, and other tiles."""
+    if there is None:
+        return "were not recorded"
+    if "library" in seen:
+        return "call a library"
+    if "raised" in seen or isinstance(there, str):
+        return "raise the same" if seen.get("raised") == there else "differ"
+    here = [*map(_demangled, seen["kernels"])]
     if here == there:
-        return "the same kernels in the same order"
+        return "launch the same kernels in the same order"
     if [_TEMPLATED.sub("", one) for one in here] == [_TEMPLATED.sub("", one) for one in there]:
-        return "the same kernels with other template arguments"
-    print(f"simulated: {here}, an H100: {there}")
-    return "others"
+        return "launch the same kernels with other template arguments"
+    return "differ"
 
 
 def _digests(run: str) -> dict[tuple[str, str], set[str]]:
@@ -138,14 +134,9 @@ def rows_seen(execute: Callable[[Any], Seen]) -> Iterator[tuple[str, str, Seen]]
         for row in spec.rows("cuda"):
             for flag in ("off", "on"):
                 torch.use_deterministic_algorithms(flag == "on")
-                options: dict[str, Any] = {
-                    "direction": row.direction,
-                    "dtype": row.dtype,
-                    "device": "cuda:0",
-                    "seed": 0,
-                }
+                where: dict[str, Any] = {"direction": row.direction, "dtype": row.dtype, "device": "cuda:0"}
                 try:
-                    seen = execute(Execution(spec, row.case, **options))
+                    seen = execute(Execution(spec, row.case, **where, seed=0))
                 except Exception as error:  # noqa: BLE001 - an op may raise anything
                     seen = {"raised": f"{type(error).__name__}: {error}".split(". You can")[0][:120]}
                 yield ":".join(row), flag, seen

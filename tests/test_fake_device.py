@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
-from detmatrix.opspecs.model import Planned
+from detmatrix.opspecs.model import OpSpec, Planned
 from detmatrix.opspecs.registry import SPECS
-from detmatrix.scanner.observations.records import Mode
+from detmatrix.scanner.cases.rows import known_rows
+from detmatrix.scanner.observations.records import Mode, Row
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes import environment
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerBuild, WorkerSupervisor
-from detmatrix.scanner.worker import accelerator, databases
+from detmatrix.scanner.verdicts.cells import Cell, row_cell
+from detmatrix.scanner.worker import accelerator, bits, databases
+from detmatrix.scanner.worker.execution import DRAWS, Execution
 from tests.commands import Command
+from tests.runs import ran
 from tests.stand_in_worker import BUILD
 
 FAKE = Path(__file__).with_name("fake_cuda.py")
@@ -29,6 +35,14 @@ PASSES: dict[str, dict[str, Any]] = {
     "cost": {"max_seconds": 0.001},
     "dispatch": {},
 }
+# A file of specs whose worker has a stand-in for a device of another kind.
+OTHER = f"""
+import sys
+sys.path.append({str(FAKE.parents[1])!r})
+from tests.fake_device import install, plus_spec
+install("{{kind}}")
+SPECS = (plus_spec(),)
+"""
 # What an op says that the CPU has no kernel for, and what it says with the flag on.
 LACKS = ("not implemented for", "No viable backend", "deterministic implementation")
 PATIENCE = 120.0
@@ -165,7 +179,8 @@ def test_other_accelerators_run_what_they_can(
     detmatrix: Command, tmp_path: Path, kind: str, text: str
 ) -> None:
     """A whole scan of a device that is not CUDA; what it cannot do is said in one line."""
-    specs = FAKE.with_name(f"fake_{kind}.py")
+    specs = tmp_path / f"fake_{kind}.py"
+    specs.write_text(OTHER.format(kind=kind))
     options = ("--specs", specs, "--device", kind, "--runs", 8, "--processes", 1)
 
     done = detmatrix("scan", f"fake_{kind}", "torch.kthvalue:tied_rows", *options, "-o", "run.jsonl")
@@ -300,3 +315,43 @@ def test_workers_that_share_a_device(
     build: WorkerBuild = {**BUILD, "devices": there}  # type: ignore[typeddict-item]
 
     assert environment.workers_for(device, build) == expected
+
+
+# Rows of CUDA in the sizes of CUDA: computed by the CPU, of the numbers that an accelerator draws.
+
+
+# What draws inputs takes any name but "cpu" for that of an accelerator, and torch takes this one for the CPU.
+DEVICE = "cpu:0"
+# What a CPU cannot do, or takes long for; with halves the backward of a nearest grid_sample writes out of bounds in torch 2.13.
+LEFT_OUT = (
+    "*:*float16",
+    "torch.histc:*:int*",
+    "torch.nn.functional.linear_cross_entropy:*:backward:*",
+    "torch.nn.functional.scaled_dot_product_attention:efficient*",
+)
+
+
+def _cell(spec: OpSpec, row: Row) -> Cell:
+    """Return the cell of a row that is the same twice."""
+    execution = Execution(
+        spec, row.case, direction=row.direction, dtype=row.dtype, device=DEVICE, seed=0, kept=DRAWS
+    )
+    _, judged = execution.parts(*execution())
+    kind, part = bits.blank(judged, execution.inputs())
+    observations = [replace(one, blank=kind, blank_output=part) for one in ran(row, "off", {"a": 2})]
+    return row_cell(observations, "", row)
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")
+def test_rows_hold_information() -> None:
+    """None is an error for want of it: a gradient that is zero everywhere in these sizes is one on every GPU."""
+    rows = [(spec, row) for spec in SPECS for row in known_rows("cuda:0", (spec,))]
+    cells = {
+        row.id: _cell(spec, row)
+        for spec, row in rows
+        if not any(fnmatchcase(row.id, one) for one in LEFT_OUT)
+    }
+
+    assert len(cells) > len(rows) / 2
+    assert {one: cell.reason for one, cell in cells.items() if cell.verdict != "deterministic"} == {}

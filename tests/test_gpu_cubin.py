@@ -21,6 +21,11 @@ def module(architecture: int) -> Cubin:
     return cubins(MODULE, architecture)[0]
 
 
+def placed(cubin: Cubin) -> Cubin:
+    cubin.place(BASE)
+    return cubin
+
+
 def fatbin(data: bytes, flags: int, content: bytes, compressed: int) -> bytes:
     """Return a fat binary with one cubin for sm_80, as its header describes it."""
     padded = content + bytes(-len(content) % 8)
@@ -38,32 +43,30 @@ def library(content: bytes) -> bytes:
     return head.ljust(64, b"\0") + content + names + heads
 
 
-@pytest.mark.parametrize(("architecture", "base", "first"), [(80, 0x160, 0), (90, 0x210, 1024)])
-def test_a_kernel_has_the_sizes_of_its_source(architecture: int, base: int, first: int) -> None:
+# A kernel, the architecture, and what of it its source declares, or the compiler shows.
+SIZES: list[tuple[str, int, dict[str, object]]] = [
+    *(
+        (STAGED, architecture, {
+            "parameters": ((0, 8), (8, 8), (16, 4), (20, 1), (24, 8)), "parameter_base": base, "max_threads": 128, "barriers": 1,
+            "shared": 33 * 4, "shared_base": first, "local": 0, "constant": 12,
+        })
+        for architecture, base, first in ((80, 0x160, 0), (90, 0x210, 1024))
+    ),
+    ("_Z7nothingv", 80, {"parameters": (), "parameter_base": 0x160, "max_threads": 1024}),
+    # More than 4 KiB of parameters have records of another kind, and start elsewhere on sm_80.
+    ("_Z5large5LargePic", 80, {"parameters": ((0, 4400), (4400, 8), (4408, 1)), "parameter_base": 0x1A80}),
+    ("_Z7stackedPii", 80, {"local": 256}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "architecture", "sizes"), SIZES)
+def test_a_kernel_has_the_sizes_of_its_source(name: str, architecture: int, sizes: dict[str, object]) -> None:
     """Parameters, launch bounds, shared memory and barriers are those that the source declares."""
-    cubin = module(architecture)
-    cubin.place(BASE)
+    kernel = placed(module(architecture)).kernel(name)
 
-    kernel = cubin.kernel(STAGED)
-
-    assert kernel.parameters == ((0, 8), (8, 8), (16, 4), (20, 1), (24, 8))
-    assert (kernel.parameter_base, kernel.max_threads, kernel.barriers) == (base, 128, 1)
-    assert (kernel.shared, kernel.shared_base, kernel.local, kernel.constant) == (33 * 4, first, 0, 12)
-    assert 8 <= kernel.registers <= 32
+    assert {field: getattr(kernel, field) for field in sizes} == sizes
+    assert 4 <= kernel.registers <= 32
     assert len(kernel.code) % 16 == 0
-
-
-def test_kernels_without_and_with_many_parameters() -> None:
-    """More than 4 KiB of parameters have records of another kind, and start elsewhere on sm_80."""
-    cubin = module(80)
-    cubin.place(BASE)
-
-    assert cubin.kernel("_Z7nothingv").parameters == ()
-    assert cubin.kernel("_Z7nothingv").parameter_base == 0x160
-    assert cubin.kernel("_Z7nothingv").max_threads == 1024
-    assert cubin.kernel("_Z5large5LargePic").parameters == ((0, 4400), (4400, 8), (4408, 1))
-    assert cubin.kernel("_Z5large5LargePic").parameter_base == 0x1A80
-    assert cubin.kernel("_Z7stackedPii").local == 256
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
@@ -87,14 +90,10 @@ def test_addresses_of_variables_are_filled_in(architecture: int) -> None:
 
 def test_a_function_of_the_driver_has_an_address_that_says_its_name() -> None:
     """A kernel that asserts calls an address that the interpreter can tell from every other."""
-    cubin = module(80)
-    cubin.place(BASE)
+    kernel = placed(module(80)).kernel("_Z7checkedPKii")
 
-    kernel = cubin.kernel("_Z7checkedPKii")
-
-    assert set(kernel.externals.values()) == {"__assertfail"}
-    (address,) = kernel.externals
-    assert address >= EXTERNALS
+    ((address, name),) = kernel.externals.items()
+    assert (name, address >= EXTERNALS) == ("__assertfail", True)
     assert struct.pack("<Q", address) in kernel.banks[4]
 
 
@@ -111,12 +110,10 @@ def test_the_code_that_a_device_runs(architecture: int, expected: list[str]) -> 
 
 def test_code_with_the_features_of_a_device_is_other_code() -> None:
     """The cubin for sm_90a is compiled with what only this device has."""
-    specific, plain = cubins(MODULE, 90)
-    for one in (specific, plain):
-        one.place(BASE)
+    specific, plain = map(placed, cubins(MODULE, 90))
 
-    assert specific.kernel("_Z8specificPi").code != plain.kernel("_Z8specificPi").code
-    assert specific.kernel("_Z7nothingv").code == plain.kernel("_Z7nothingv").code
+    for name, same in (("_Z8specificPi", False), ("_Z7nothingv", True)):
+        assert (specific.kernel(name).code == plain.kernel(name).code) is same
 
 
 def test_a_cubin_alone_is_for_one_architecture() -> None:
@@ -159,36 +156,28 @@ def test_architectures_of_a_library(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_an_error() -> None:
-    """A kernel that a module lacks, and one of a module that has no place, are no kernels."""
-    with pytest.raises(CubinError, match="cubin for sm_80 has no kernel f"):
-        module(80).kernel("f")
-
-    with pytest.raises(CubinError, match="cubin for sm_80: its variables have no place yet"):
-        module(80).kernel(STAGED)
-
-    with pytest.raises(ValueError, match="a name does not end"):
-        text(b"name", 0)
-
-
-def test_an_unknown_relocation_is_an_error() -> None:
-    """A relocation that no build has is named, not left out."""
+    """A kernel that a module lacks, one of a module that has no place, and a relocation that no build has, are named."""
     data = bytearray(module(80)._data)
     section = module(80)._relocations[".nv.constant4"][0]
     struct.pack_into("<I", data, section.offset + 8, 56)
 
+    with pytest.raises(CubinError, match="cubin for sm_80 has no kernel f"):
+        module(80).kernel("f")
+    with pytest.raises(CubinError, match="cubin for sm_80: its variables have no place yet"):
+        module(80).kernel(STAGED)
     with pytest.raises(
         CubinError, match=r"^cubin for sm_80: \.nv\.constant4 has unknown relocation 56 against __assertfail"
     ):
         Cubin(bytes(data), 80).place(BASE)
+    with pytest.raises(ValueError, match="a name does not end"):
+        text(b"name", 0)
 
 
 def test_a_fat_binary_that_is_cut_off() -> None:
     """Each length but the whole one is refused with one line."""
     for length in range(0, len(MODULE), 97):
-        with pytest.raises(CubinError) as raised:
+        with pytest.raises(CubinError, match=r"^.*$"):
             cubins(MODULE[:length], 80)
-
-        assert "\n" not in str(raised.value)
 
 
 def test_a_damaged_cubin() -> None:
@@ -199,8 +188,7 @@ def test_a_damaged_cubin() -> None:
         for _ in range(random.randrange(8)):
             data[random.randrange(len(data))] = random.randrange(256)
         with suppress(CubinError):
-            cubin = Cubin(bytes(data), 80)
-            cubin.place(BASE)
+            cubin = placed(Cubin(bytes(data), 80))
             for name in cubin.kernels:
                 cubin.kernel(name)
 

@@ -12,7 +12,6 @@ import pytest
 
 from detmatrix.scanner.gpu import sass
 from detmatrix.scanner.gpu.engine import LaunchError, Result
-from tests import gpu_programs
 from tests.gpu_machine import ARCHITECTURES, instructions, recorded, run
 from tests.gpu_numbers import (
     FORMATS,
@@ -21,16 +20,13 @@ from tests.gpu_numbers import (
     Array,
     converted,
     decoded,
-    edges,
     encoded,
-    flush,
     highest,
     lookup,
     permuted,
     rounded,
     wrapped,
 )
-from tests.gpu_numbers import added as rounded_sum
 
 PROGRAMS = recorded("programs")[1]
 RANDOM = np.random.default_rng(36)
@@ -71,46 +67,6 @@ def fault(name: str, *parameters: Any, **options: Any) -> LaunchError:
 # ---- memory ----
 
 
-@pytest.mark.parametrize("space", gpu_programs.SPACES)
-def test_loads_and_stores_of_all_sizes(space: str) -> None:
-    """Each thread writes its bytes piece by piece, and reads them back with their sign."""
-    given = RANDOM.integers(0, 256, (32, gpu_programs.BYTES), np.uint8)
-    expected = []
-    for of in map(bytes, given):
-        pieces = [
-            int.from_bytes(of[at : at + size], "little", signed=kind[0] == "s") & (1 << 64) - 1
-            for kind, (size, _, _) in gpu_programs.ACCESSES.items()
-            for at in range(0, gpu_programs.BYTES, size)
-        ]
-        low, high = (int.from_bytes(of[at : at + 8], "little") for at in (0, 8))
-        low ^= 1
-        expected.append([*pieces, low, low >> 32 | (low & M32) << 32, low, high])
-    assert len(expected[0]) == gpu_programs.RESULTS
-
-    gives(
-        expected,
-        f"access_{space}",
-        given,
-        behind=(np.zeros(32 * gpu_programs.BYTES // 4, np.uint32),),
-        kind="u64",
-    )
-
-
-def test_constants_at_an_index() -> None:
-    """Bytes, halves, words and double words of a table, with their signs."""
-    table, expected = bytes(gpu_programs.TABLE), []
-    for at in [*range(16)] * 2:
-        small = [
-            int.from_bytes(one, "little", signed=sign) & M32
-            for one in (table[at : at + 1], table[2 * at : 2 * at + 2])
-            for sign in (False, True)
-        ]
-        large = table[4 * at : 4 * at + 4] + bytes(4) + table[8 * at : 8 * at + 8]
-        expected.append([*small, *np.frombuffer(large, np.uint32)])
-
-    gives(expected, "constants", np.zeros(1, np.uint32))
-
-
 def test_windows_of_generic_addresses() -> None:
     """A generic address tells where it leads."""
     found = np.zeros(32, np.uint32)
@@ -129,98 +85,6 @@ def test_copies_that_end_later() -> None:
     gives(expected, "copies", given)
 
 
-def _updated(operation: str, kind: str, far: bool) -> Callable[[int, int, int], int]:
-    """Return what an atomic leaves where it found something, from bits to bits."""
-    bits = int(kind[1:3]) if kind != "f16x2" else 32
-    mask = (1 << bits) - 1
-
-    def signed(value: int) -> int:
-        return value - (1 << bits) if kind[0] == "s" and value >> (bits - 1) else value
-
-    def floats(old: int, new: int) -> int:
-        if kind == "f16x2":
-            of = [decoded(np.array([one], np.uint32), kind)[0] for one in (old, new)]
-            return encoded(
-                tuple(rounded_sum(one, other, "f16") for one, other in zip(*of, strict=True)), kind
-            )
-        a, b = (decoded(np.array([one], TYPES[kind]), kind)[0] for one in (old, new))
-        if kind == "f32" and far:  # in global memory denormals are zeros
-            return encoded(flush(rounded_sum(flush(a), flush(b), kind)), kind)
-        return encoded(rounded_sum(a, b, kind), kind)
-
-    found: dict[str, Callable[[int, int, int], int]] = {
-        "add": lambda old, new, _: floats(old, new) if kind[0] == "f" else old + new,
-        "inc": lambda old, new, _: 0 if old >= new else old + 1,
-        "dec": lambda old, new, _: new if not old or old > new else old - 1,
-        "min": lambda old, new, _: min(old, new, key=signed),
-        "max": lambda old, new, _: max(old, new, key=signed),
-        "and": lambda old, new, _: old & new,
-        "or": lambda old, new, _: old | new,
-        "xor": lambda old, new, _: old ^ new,
-        "exch": lambda *of: of[1],
-        "cas": lambda old, new, other: other if old == new else old,
-    }
-    return lambda old, new, other: (
-        found[operation.partition(".")[0]](old & mask, new & mask, other & mask) & mask
-    )
-
-
-def _loops_until_swapped(space: str, operation: str, kind: str) -> bool:
-    """Whether ptxas makes a loop of an atomic, in which lanes do not come in their order."""
-    return space != "global" and (
-        kind[0] == "f"
-        or kind == "b16"
-        or ("64" in kind and (space == "generic" or operation not in {"exch", "cas"}))
-    )
-
-
-@pytest.mark.parametrize(("space", "operation", "kind", "returns"), gpu_programs.atomics(), ids=str)
-def test_atomics(space: str, operation: str, kind: str, returns: bool) -> None:
-    """Threads update three places one after the other, lanes and warps ascending; what was there is what the one before left."""
-    loops = _loops_until_swapped(space, operation, kind)
-    values = np.zeros((gpu_programs.ATOMIC_THREADS, 2), np.uint64)
-    if kind[0] == "f":
-        half = kind.removesuffix("x2")
-        count = gpu_programs.ATOMIC_THREADS * (1 + (kind != half))
-        if loops:  # sums that are exact, so that their order is nothing
-            bits = RANDOM.integers(0, 9, count).astype(TYPES[half])
-        else:
-            numbers = RANDOM.normal(size=count) * 10.0 ** RANDOM.integers(-2, 3, count)
-            ordinary = [encoded(converted(one, half), half) for one in numbers.tolist()]
-            bits = np.where(
-                RANDOM.random(count) < 0.8, np.array(ordinary, TYPES[half]), RANDOM.choice(edges(half), count)
-            )
-            # A NaN with a sign, of which nothing is kept.
-            bits[count // gpu_programs.ATOMIC_THREADS] = np.iinfo(bits.dtype).max
-        values[:, 0] = bits.view(TYPES[kind])
-    elif operation in {"cas", "inc", "dec"}:
-        values[:] = RANDOM.integers(0, 4, (gpu_programs.ATOMIC_THREADS, 2))
-    else:
-        values[:] = RANDOM.integers(
-            0, (1 << 64) - 1, (gpu_programs.ATOMIC_THREADS, 2), np.uint64, endpoint=True
-        )
-    places = np.array([3, 1, 0], np.uint64)
-    memory, found = places.copy(), np.zeros(gpu_programs.ATOMIC_THREADS, np.uint64)
-    name = f"atomic_{space}_{operation.replace('.', '_')}_{kind}_{'old' if returns else 'new'}"
-
-    # Of those the last one counts: let it be the only one.
-    threads = gpu_programs.PLACES if loops and operation in {"exch", "cas"} else gpu_programs.ATOMIC_THREADS
-
-    run(PROGRAMS, name, memory, values, found, block=threads)
-
-    size = int(kind[1:3]) if kind != "f16x2" else 32
-    expected, before = places.tolist(), []
-    for thread in range(threads):
-        at = thread % gpu_programs.PLACES
-        update = _updated(operation, kind, space == "global" or (space == "generic" and at == 2))
-        old = expected[at]
-        before.append(old & (1 << size) - 1)
-        expected[at] = old >> size << size | update(old, int(values[thread, 0]), int(values[thread, 1]))
-    assert memory.tolist() == expected
-    if returns and (not loops or threads == gpu_programs.PLACES):
-        assert (found[:threads] & np.uint64((1 << size) - 1)).tolist() == before
-
-
 def test_counts_in_shared_memory() -> None:
     """What ptxas makes of additions of 1: each lane counts at its place; barriers order them with what reads and clears it."""
     given = words(64, 0, 20)
@@ -233,7 +97,8 @@ def test_counts_in_shared_memory() -> None:
 # ---- warps ----
 
 
-@pytest.mark.parametrize(("mode", "width"), gpu_programs.SHUFFLES)
+@pytest.mark.parametrize("mode", ["idx", "up", "down", "bfly"])
+@pytest.mark.parametrize("width", [32, 16, 8, 4])
 def test_shuffles(mode: str, width: int) -> None:
     """A lane gets another's value within its segment, its own beyond it, and is told which."""
     given, by, expected = words(32), words(32, 0, 40), []
@@ -365,19 +230,11 @@ def _predicated(_: int, value: int) -> int:
     return total & M32
 
 
-def _halved(lane: int, value: int) -> int:
-    memory, at = bytearray(16), lane & 6
-    memory[at : at + 4] = value.to_bytes(4, "little")
-    first, second = (int.from_bytes(memory[k : k + 2], "little", signed=k == 2) for k in (2, 4))
-    return (first ^ second << 16) & M32
-
-
 THREADS: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "switch": (96, _switched),
     "loops": (256, _looped),
     "calls": (64, lambda _, value: 7 if value >> 31 else _folded(value)),
     "predicates": (64, _predicated),
-    "halves": (32, _halved),
 }
 
 
@@ -388,7 +245,7 @@ def test_what_threads_compute_on_ways_of_their_own(name: str, paths: int) -> Non
 
     A table of branches; loops of which each lane takes its own number, leaves early or ends within; functions that call
     themselves, with barriers of convergence that are saved on a stack; more predicates than there are, kept in registers
-    meanwhile; stores of 16 bits to local memory.
+    meanwhile.
     """
     count, of = THREADS[name]
     given, found = words(count + 1, 0, 9 if name == "switch" else 1 << 32), np.full(count, ENDED, np.uint32)
@@ -589,9 +446,11 @@ def matrix(rows: int, columns: int, kind: str, spread: int) -> Array:
 
 
 @pytest.mark.parametrize("spread", [2, 30])
-@pytest.mark.parametrize(("depth", "kind", "added"), gpu_programs.PRODUCTS)
-def test_products_of_tensor_cores(architecture: int, depth: int, kind: str, added: str, spread: int) -> None:
+@pytest.mark.parametrize("name", [one for one in PROGRAMS.kernels if one.startswith("product_")])
+def test_products_of_tensor_cores(architecture: int, name: str, spread: int) -> None:
     """Bit for bit what was published of the A100, the H100 and the B200."""
+    _, columns_of_a, kind, added = name.split("_")
+    depth = int(columns_of_a)
     of = "f32" if kind == "tf32" else kind
     a, b, c = (matrix(*shape, spread) for shape in ((16, depth, kind), (depth, 8, kind), (16, 8, added)))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,47 +19,16 @@ from detmatrix.scanner.gpu.device import device
 from detmatrix.scanner.gpu.process import GpuProcess, StandIns
 from detmatrix.scanner.gpu.standins import sources
 from detmatrix.scanner.processes.process import WorkerSupervisor
+from tests.gpu_machine import DATA
 
 # What nvcc makes of a kernel, a variable and a launch, without nvcc; and calls of what is not simulated.
-CALLER = """
-#include <stddef.h>
-typedef struct { unsigned x, y, z; } dim3;
-void **__cudaRegisterFatBinary(void *);
-void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *, int *);
-void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int);
-unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, void *);
-int __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, void *);
-int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, void *);
-int cudaGraphLaunch(void *, void *);
-int cudnnRNNForward(void *);
-int cudnnCreate(void **);
-int cublasGemmEx(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
-                 const void *, void *, int, int, int, int);
-static struct { unsigned magic; unsigned short version, head; unsigned long size; char data[8]; } fat = {0xBA55ED50, 1, 16, 8, "cubins!"};
-static struct { int magic, version; void *data, *more; } wrapper = {0x466243b1, 1, &fat, 0};
-char scale, refused, variable;
-__attribute__((constructor)) static void registered(void) {
-    void **handle = __cudaRegisterFatBinary(&wrapper);
-    __cudaRegisterFunction(handle, &scale, &scale, "scale", -1, 0, 0, 0, 0, 0);
-    __cudaRegisterFunction(handle, &refused, &refused, "refused", -1, 0, 0, 0, 0, 0);
-    __cudaRegisterVar(handle, &variable, &variable, "variable", 0, 4, 0, 0);
+CALLER = DATA / "caller.c"
+# Of each library how the functions begin that the caller calls.
+LIBRARIES = {
+    "libcudart.so.13": ("cuda",),
+    "libcudnn.so.9": ("cudnn",),
+    "libcublas.so.13": ("cublas",),
 }
-int launch(const void *kernel, void *data, float by, unsigned threads) {
-    dim3 grid = {3, 2, 1}, block = {threads, 1, 1};
-    size_t shared;
-    void *stream, *arguments[] = {&data, &by};
-    __cudaPushCallConfiguration(grid, block, 64, 0);
-    __cudaPopCallConfiguration(&grid, &block, &shared, &stream);
-    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
-}
-int graph(void) { return cudaGraphLaunch(0, 0); }
-/* Two by three times three by one: a transposed, twice the product and half of what was there. */
-int product(int type, const void *a, const void *b, void *c) {
-    float twice = 2, half = 0.5f;
-    return cublasGemmEx(0, 1, 0, 2, 1, 3, &twice, a, type, 3, b, type, 3, &half, c, type, 2, 68, -1);
-}
-int recurrent(void) { void *handle = 0; return cudnnCreate(&handle) || !handle || cudnnRNNForward(handle); }
-"""
 # The process of a worker, whose interpreter is a thread that writes down what it is asked; it holds each answer against the right one.
 WORKER = """
 import ctypes, json, os, socket, struct, sys, threading
@@ -242,48 +213,31 @@ code.launch(scale, second, 2.5, 32)
 
 def test_what_compiled_code_is_answered(tmp_path: Path) -> None:
     """By stand-ins that are made for a library that wants them as a build of torch does."""
-    folder = tmp_path
     try:
         command = [*build.compiler(), "-shared", "-fPIC"]
     except UsageError as error:
         pytest.skip(str(error))
-    (folder / "caller.c").write_text(CALLER)
-    links = []
-    for library, functions in (
-        (
-            "libcudart.so.13",
-            [
-                line.split("(")[0].split()[-1].lstrip("*")
-                for line in CALLER.splitlines()
-                if "cuda" in line and line.endswith(");") and line[0] != " "
-            ],
-        ),
-        ("libcudnn.so.9", ["cudnnRNNForward", "cudnnCreate"]),
-        ("libcublas.so.13", ["cublasGemmEx"]),
-    ):
+    declared = re.findall(r"^\w.*?\**(cu\w+|__cuda\w+)\(.*[;,]$", CALLER.read_text(), re.MULTILINE)
+    for library, begins in LIBRARIES.items():
         # Empty, to be linked with alone: with the names and the version that NVIDIA's have.
-        (folder / f"{library}.c").write_text("".join(f"void {name}(void) {{}}\n" for name in functions))
-        (folder / f"{library}.map").write_text(f"{library} {{ global: *; }};\n")
-        script = f"-Wl,--version-script,{library}.map"
-        subprocess.run(
-            [*command, "-o", library, f"{library}.c", f"-Wl,-soname,{library}", script],
-            cwd=folder,
-            check=True,
-        )
-        links.append(str(folder / library))
-    wheel = folder / "lib"
+        functions = [f"void {name}(void) {{}}\n" for name in declared if name.lstrip("_").startswith(begins)]
+        assert functions
+        (tmp_path / f"{library}.c").write_text("".join(functions))
+        (tmp_path / f"{library}.map").write_text(f"{library} {{ global: *; }};\n")
+        how = (f"-Wl,--version-script,{library}.map", f"-Wl,-soname,{library}")
+        subprocess.run([*command, "-o", library, f"{library}.c", *how], cwd=tmp_path, check=True)
+    wheel = tmp_path / "lib"
     wheel.mkdir()
     caller = wheel / "caller.so"
-    subprocess.run([*command, "-o", caller, folder / "caller.c", *links], cwd=folder, check=True)
+    subprocess.run([*command, "-o", caller, CALLER, *LIBRARIES], cwd=tmp_path, check=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         files, libraries = sources(wheel, device(80), {"RUNTIME": 13020, "CUDNN": 92600, "NCCL": 23007})
         stand_ins = built("test", files, libraries)
     done = subprocess.run(
         [sys.executable, "-c", WORKER, stand_ins, caller], capture_output=True, text=True, check=False
     )
-    assert done.returncode == process.LOST, done.stderr
-    assert done.stderr == "the process of the simulated GPU has ended\n"
+    assert (done.returncode, done.stderr) == (process.LOST, "the process of the simulated GPU has ended\n")
 
 
 @pytest.fixture
@@ -302,54 +256,54 @@ def _built() -> Path:
     )
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "no manifest", "other manifest", "gone"])
-def test_a_damaged_cache_is_made_anew(cached: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        pytest.param("seven.so", lambda good: good[:-1] + bytes([good[-1] ^ 1]), id="another bit"),
+        pytest.param("seven.so", lambda good: good[:100], id="cut"),
+        pytest.param("seven.so", None, id="gone"),
+        pytest.param("manifest.json", lambda _: b"[]", id="another manifest"),
+        pytest.param("manifest.json", None, id="no manifest"),
+    ],
+)
+def test_a_damaged_cache_is_made_anew(
+    cached: Path, name: str, damage: Callable[[bytes], bytes] | None
+) -> None:
     """A cache that is not as it was built is replaced, and what was in its way is gone."""
-    library, manifest = cached / "seven.so", cached / "manifest.json"
+    file, library = cached / name, cached / "seven.so"
     good = library.read_bytes()
-    if damage == "flip":
-        library.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    elif damage == "cut":
-        library.write_bytes(good[:100])
-    elif damage == "no manifest":
-        manifest.unlink()
-    elif damage == "other manifest":
-        manifest.write_text("[]")
+    if damage is None:
+        file.unlink()
     else:
-        library.unlink()
-    assert _built() == cached
-    assert library.read_bytes() == good
+        file.write_bytes(damage(file.read_bytes()))
+
+    assert (_built(), library.read_bytes()) == (cached, good)
     assert [path.name for path in cached.parent.iterdir()] == [cached.name]
 
 
 def test_a_cache_is_used_again_and_shared(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is whole is not compiled again; scans at once that find none have the same one in the end."""
     before = (cached / "seven.so").stat().st_mtime_ns
-    assert _built() == cached
-    assert (cached / "seven.so").stat().st_mtime_ns == before
+    assert (_built(), (cached / "seven.so").stat().st_mtime_ns) == (cached, before)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cached.parents[2] / "other"))
-    folders: list[Path] = []
-    threads = [threading.Thread(target=lambda: folders.append(_built())) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(folders)) == 1
-    assert len(folders) == 3
-    assert [path.name for path in folders[0].parent.iterdir()] == [folders[0].name]
+    with ThreadPoolExecutor() as threads:
+        folders = {future.result() for future in [threads.submit(_built) for _ in range(3)]}
+
+    (folder,) = folders
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
 def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a compiler one line says what to install; one that fails is named with its first error."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setattr(build, "find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"pip install ziglang") as caught:
-        _built()
-    assert "\n" not in str(caught.value)
-    monkeypatch.setenv("CC", "false")
-    with pytest.raises(UsageError, match=r"false cannot compile seven.so: exit code 1"):
-        _built()
+    for compiler, said in (
+        ("no-such-compiler", r"^[^\n]*pip install ziglang[^\n]*$"),
+        ("false", r"false cannot compile seven.so: exit code 1"),
+    ):
+        monkeypatch.setenv("CC", compiler)
+        with pytest.raises(UsageError, match=said):
+            _built()
     assert not list((tmp_path / "detmatrix" / "gpu").iterdir())
 
 
@@ -359,27 +313,19 @@ def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("import os; os.read({socket}, 1)", "exit code 0"),
         ("print('no such kernel'); raise SystemExit(3)", "exit code 3; last printed: no such kernel"),
         ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL (out of memory?)"),
+        ("while True: pass", None),
     ],
 )
-def test_the_process(child: str, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter ends when the worker's end of the socket does, and says how it ended."""
+def test_the_process(child: str, ending: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter ends when the worker's end of the socket does, or when it is stopped, and says how it ended."""
     text = child.format(socket="int(sys.argv[sys.argv.index('--socket') + 1])")
-    monkeypatch.setattr(process, "_CHILD", f"import sys; {text}")
+    monkeypatch.setattr(process, "_CHILD", f"import sys; {text}" if ending else child)
     gpu = GpuProcess(StandIns(device(80), Path("/nowhere")))
     for descriptor in gpu.descriptors:
         os.close(descriptor)
-    assert gpu.ending() == ending
-    gpu.stop()
-
-
-def test_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter that computes without an end goes when it is stopped."""
-    monkeypatch.setattr(process, "_CHILD", "while True: pass")
-    gpu = GpuProcess(StandIns(device(80), Path("/nowhere")))
+    assert ending is None or gpu.ending() == ending
     gpu.stop()
     assert gpu._process.returncode is not None
-    for descriptor in gpu.descriptors:
-        os.close(descriptor)
 
 
 def test_a_worker_without_its_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

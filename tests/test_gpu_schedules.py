@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from detmatrix.scanner.gpu.engine import LaunchError, orders_of
-from tests.gpu_machine import recorded, run
-from tests.gpu_numbers import THREADS, added, decoded, encoded, inputs, multiplied
-from tests.gpu_opcodes import BLOCK, groups
-from tests.gpu_programs import NEWER
+from tests.gpu_machine import ARCHITECTURES, recorded, run
 
 _, PROGRAMS = recorded("programs")
 FREE = ("resident-blocks", "warps", "both", "any-blocks", "lanes", "divergence")
@@ -208,111 +205,26 @@ def test_who_spins_costs_little() -> None:
     assert result.steps < 2_000_000
 
 
-def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
-    """What no document tells may be moved; what IEEE 754 tells may not."""
-    _, cubin = recorded("opcodes")
-    ((number, (kinds, cases)),) = [
-        one for one in enumerate(groups()) if any(case.ptx.startswith("ex2.approx.f32") for case in one[1][1])
-    ]
-    taken = np.array([one.view(f"u{one.itemsize}").astype(np.uint64) for one in inputs(kinds)])
-    found = []
-    for moved in (0, 1):
-        given = np.zeros((len(cases), THREADS), np.uint64)
-        options: dict[str, Any] = {"grid": THREADS // BLOCK, "block": BLOCK, "orders": {"moved": moved}}
-        assert run(cubin, f"k{number}", taken, given, **options).approximates
-        found.append(dict(zip((case.ptx for case in cases), given, strict=True)))
-
-    changed = {ptx for ptx, bits in found[0].items() if (bits != found[1][ptx]).any()}
-    power = next(ptx for ptx in changed if ptx.startswith("ex2.approx.f32"))
-    # What is denormal is scaled before and behind.
-    assert {int(it) for it in found[0][power] ^ found[1][power]} <= {0, 1}
-    assert not [ptx for ptx in changed if ".approx" not in ptx and ".full" not in ptx]
-
-
-@pytest.mark.parametrize("architecture", NEWER)
-def test_packed_bfloat16(architecture: int) -> None:
-    """The H100 and the B200 add and multiply pairs of them, each rounded once."""
-    _, programs = recorded("newer", architecture)
-    given = np.random.default_rng(46).integers(0, 1 << 32, (256, 2), np.uint64).astype(np.uint32)
-    found, below = np.zeros((256, 4), np.uint32), np.zeros(256, np.uint32)
-
-    run(programs, "bfloats", given, below, found, block=256)
-
-    given_pairs = (decoded(given[:, place], "bf16x2") for place in (0, 1))
-    for both, bits, less in zip(zip(*given_pairs, strict=True), found.tolist(), below.tolist(), strict=True):
-        numbers = [
-            (added(a, b, "bf16"), multiplied(a, b, "bf16"), added(a, -b, "bf16"), added(a, a, "bf16"))
-            for a, b in zip(*both, strict=True)
-        ]
-        assert bits == [encoded(pair, "bf16x2") for pair in zip(*numbers, strict=True)]
-        assert less == sum((a < b) << place for place, (a, b) in enumerate(zip(*both, strict=True)))
-
-
-def test_256_bits_and_the_least_of_three() -> None:
-    """The B200 reads and writes twice as much, held against what is allocated and aligned to its size; a NaN counts if it is asked to."""
-    _, programs = recorded("newer", 100)
+def test_256_bits() -> None:
+    """The B200 reads and writes twice as much, held against what is allocated and aligned to its size."""
+    _, programs = recorded("programs", 100)
     memory = np.zeros((2, 64 * 8 + 8), np.float32)
     given, found = (one[-one.ctypes.data % 32 // 4 :][: 64 * 8].reshape(64, 8) for one in memory)
     given[:] = np.random.default_rng(46).normal(size=(64, 8))
-    given[3, 1], given[4, :3], given[5, 4] = np.nan, np.nan, np.nan
 
     run(programs, "wide", given, found, 0, block=64)
 
-    assert np.array_equal(found[:, 0], np.fmin.reduce(given[:, :3], axis=1), equal_nan=True)
-    assert np.array_equal(found[:, 1], np.maximum.reduce(given[:, 3:6], axis=1), equal_nan=True)
-    assert np.array_equal(found[:, 2:], given[:, 2:], equal_nan=True)
+    assert (found == given).all()
     with pytest.raises(LaunchError, match=r"32 bytes at global address .* are not aligned"):
         run(programs, "wide", given.reshape(-1)[4:], found, 0, block=1)
     with pytest.raises(LaunchError, match=r"32 bytes at .* are no memory of the device"):
         run(programs, "wide", given.reshape(-1)[:4], found, 0, block=1)
 
 
-@pytest.mark.parametrize("architecture", NEWER)
-def test_atomic_additions_of_vectors(architecture: int) -> None:
-    """The H100 and the B200 add up to four words by one instruction, each by itself, in any order of the threads."""
-    _, programs = recorded("newer", architecture)
-    given = np.random.default_rng(46).normal(size=(8, 4)).astype(np.float32)
-    halves = given.view(np.float16)
-    with np.errstate(all="ignore"):
-        by_halves = reduce(np.add, halves, np.zeros(8, np.float16))
-    for order, of in ((0, given), (1, given[::-1])):
-        floats, packed = np.zeros(14, np.float32), np.zeros(12, np.float16)
-
-        run(programs, "vectors", given, floats, packed, block=8, orders={"lanes": order})
-
-        sums = reduce(np.add, of, np.zeros(4, np.float32))
-        assert floats.tolist() == [*sums, *sums[:2], 0, 0, *sums, *sums[:2]]
-        if not order:
-            assert packed.tobytes() == np.concatenate([by_halves, by_halves[:4]]).tobytes()
-
-
-@pytest.mark.parametrize("architecture", NEWER)
-def test_atomic_additions_of_bfloat16(architecture: int) -> None:
-    """The H100 and the B200 add pairs of them, alone or as vectors, each sum rounded once; what was there is returned."""
-    _, programs = recorded("newer", architecture)
-
-    def summed(old: int, new: int) -> int:
-        of = (decoded(np.array([one], np.uint32), "bf16x2")[0] for one in (old, new))
-        return encoded(tuple(added(a, b, "bf16") for a, b in zip(*of, strict=True)), "bf16x2")
-
-    first, second = inputs(("bf16x2", "bf16x2"))
-    for start, given in zip(first[:999].reshape(-1, 9), second.reshape(-1, 2, 4), strict=False):
-        left, before = start.copy(), np.zeros((2, 2), np.uint32)
-
-        run(programs, "bfloat_sums", given, left, before, block=2)
-
-        found: list[list[int]] = [start.tolist()]
-        for one in given.tolist():
-            terms = [*one, one[0], one[1], one[0], one[0], one[1]]
-            found.append([summed(old, new) for old, new in zip(found[-1], terms, strict=True)])
-        assert left.tolist() == found[2]
-        assert before.tolist() == [row[7:] for row in found[:2]]
-
-
-@pytest.mark.parametrize("architecture", NEWER)
+@pytest.mark.parametrize("architecture", ARCHITECTURES[1:])
 def test_additions_of_what_shared_memory_holds(architecture: int) -> None:
     """The H100 and the B200 copy to shared memory and add to global memory by themselves; blocks do so in any order."""
-    _, programs = recorded("newer", architecture)
+    _, programs = recorded("programs", architecture)
     random = np.random.default_rng(46)
     given = random.normal(size=(3, 128)).astype(np.float32)
     start = random.normal(size=128).astype(np.float32)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,24 @@ RUNS = Path(__file__).parents[1] / "reports" / "runs"
 PAGE = GPU / "README.md"
 ENTRIES = tomllib.loads((GPU / "published.toml").read_text(encoding="utf-8"))["published"]
 WORDS = {"nondeterministic": "differs", "deterministic": "same", "raises": "raises"}
+H100 = (("2.11.0", "simulated-sm_90"), ("2.11.0", "cuda-as-simulated"))
 
 
+@cache
 def recorded(torch: str, device: str) -> dict[str, MatrixRow]:
     """Return the rows of a recorded run on a GPU, or on a simulated one."""
     run = read_run(RUNS / f"torch-{torch}-{device}.jsonl.gz")
     return {it.row.id: it for it in matrix(run.header, run.observations, closed=True)}
+
+
+def cells(
+    runs: Sequence[tuple[str, str]], flags: Iterable[str] = ("off", "on")
+) -> Iterator[tuple[str, str, list[Cell]]]:
+    """Yield the cells of rows that all of these runs have: the row, the flag, and what each shows."""
+    rows = [recorded(*one) for one in runs]
+    for row in rows[0]:
+        if all(row in one for one in rows):
+            yield from ((row, flag, [one[row].cell(flag) for one in rows]) for flag in flags)
 
 
 def shown(cell: Cell) -> str:
@@ -42,14 +55,8 @@ def shown(cell: Cell) -> str:
 
 def devices() -> str:
     """Return how far architectures agree on what differs."""
-    runs = [recorded("2.15.0", f"simulated-sm_{one}") for one in (80, 90, 100)]
-    cells = [
-        (row, flag, [one[row].cell(flag) for one in runs])
-        for row in runs[0]
-        if all(row in one for one in runs)
-        for flag in ("off", "on")
-    ]
-    differing = [it for it in cells if any(one.verdict == "nondeterministic" for one in it[2])]
+    found = cells([("2.15.0", f"simulated-sm_{one}") for one in (80, 90, 100)])
+    differing = [it for it in found if any(one.verdict == "nondeterministic" for one in it[2])]
     unlike = [
         f"* `{row}`, flag {flag}: {'; '.join(map(shown, on))}\n"
         for row, flag, on in differing
@@ -74,14 +81,21 @@ def table() -> str:
             f"| {entry['what']} | {entry['gpu']} | {entry['flag']} | [{entry['seen']}]({entry['source']}) | {said}{why} "
             f"| `{entry['row']}` |"
         )
-    return "\n".join(
-        ["", *lines, "", f"{alike} of {len(ENTRIES)} agree; the others are explained.", "", devices()]
+    told = f"{alike} of {len(ENTRIES)} agree; the others are explained."
+    return "\n".join(["", *lines, "", told, "", devices()])
+
+
+def alike(row: str, flag: str) -> bool:
+    """Whether the first execution of each process gave the same bits on an H100 as simulated."""
+    first, other = (
+        {
+            next(iter(one.digests))
+            for one in recorded(*run)[row].observations
+            if one.mode == flag and one.digests
+        }
+        for run in H100
     )
-
-
-def first(row: MatrixRow, flag: str) -> set[str]:
-    """Return the digests of the first execution of each process."""
-    return {next(iter(one.digests)) for one in row.observations if one.mode == flag and one.digests}
+    return first == other
 
 
 def said_simulated(cell: Cell) -> str:
@@ -94,52 +108,33 @@ def said_simulated(cell: Cell) -> str:
     return {"deterministic": "same", "not_run": "not_run: a library"}.get(cell.verdict, cell.verdict)
 
 
-ORDER = ("raises", "same, proved", "same", *(f"differs: {name}" for name in SCHEDULES), "not_run: a library")
+ORDER = ["raises", "same, proved", "same", *(f"differs: {name}" for name in SCHEDULES), "not_run: a library"]
 
 
 def measured() -> str:
     """Return what an H100 did in the cells of the simulation of one, given the same inputs."""
-    ours, gpu = recorded("2.11.0", "simulated-sm_90"), recorded("2.11.0", "cuda-as-simulated")
-    cells = [
-        (
-            f"`{row}`, flag {flag}",
-            ours[row].cell(flag),
-            gpu[row].cell(flag),
-            first(ours[row], flag) == first(gpu[row], flag),
-        )
-        for row in ours
-        if row in gpu
-        for flag in ("off", "on")
-    ]
-    kinds = grouped((said_simulated(one[1]), one) for one in cells)
+    found = [(row, flag, said_simulated(ours), ours, gpu) for row, flag, (ours, gpu) in cells(H100)]
+    kinds = grouped((one[2], one) for one in found)
     lines = ["| the simulation says | cells | the H100 | the same bits |", "|---|---|---|---|"]
     for kind in sorted(kinds, key=lambda one: ORDER.index(one) if one in ORDER else len(ORDER)):
-        there = Counter(WORDS.get(cell.verdict, cell.verdict) for _, _, cell, _ in kinds[kind])
-        same = [alike for *_, alike in kinds[kind] if kind.startswith("same")]
+        there = Counter(WORDS.get(gpu.verdict, gpu.verdict) for *_, gpu in kinds[kind])
+        same = [alike(row, flag) for row, flag, *_ in kinds[kind] if kind.startswith("same")]
         bits = f"{sum(same)} of {len(same)}" if same else ""
         text = ", ".join(f"{count} {word}" for word, count in there.most_common())
         lines.append(f"| {kind} | {len(kinds[kind])} | {text} | {bits} |")
     unseen = [
-        name
-        for name, one, cell, _ in cells
-        if one.verdict == "nondeterministic"
-        and cell.verdict == "deterministic"
-        and said_simulated(one) != "differs: lanes"
+        f"* `{row}`, flag {flag}"
+        for row, flag, said, ours, gpu in found
+        if (ours.verdict, gpu.verdict) == ("nondeterministic", "deterministic") and said != "differs: lanes"
     ]
     silent = [
-        name
-        for name, one, cell, _ in cells
-        if name.endswith("flag on") and one.verdict == "not_run" and cell.verdict == "nondeterministic"
+        f"* `{row}`, flag on"
+        for row, flag, _, ours, gpu in found
+        if (flag, ours.verdict, gpu.verdict) == ("on", "not_run", "nondeterministic")
     ]
-    return "\n".join(
-        [
-            *("", *lines, ""),
-            f"Of the classes that GPUs take, the H100 did not show {len(unseen)}:",
-            *("", *(f"* {name}" for name in unseen), ""),
-            f"With the flag on, of libraries that are not simulated, it differs, and nothing is raised, in {len(silent)}:",
-            *("", *(f"* {name}" for name in silent), "", ""),
-        ]
-    )
+    never = f"Of the classes that GPUs take, the H100 did not show {len(unseen)}:"
+    quietly = f"With the flag on, of libraries that are not simulated, it differs, and nothing is raised, in {len(silent)}:"
+    return "\n".join(["", *lines, "", never, "", *unseen, "", quietly, "", *silent, "", ""])
 
 
 BLOCKS: dict[str, Callable[[], str]] = {"published": table, "measured": measured}
@@ -166,21 +161,16 @@ def test_each_published_row_stands_once() -> None:
 
 def test_nothing_that_an_h100_did_was_denied() -> None:
     """Where the simulation found no other order, the H100 never differed; what one raises, the other does."""
-    ours, gpu = recorded("2.11.0", "simulated-sm_90"), recorded("2.11.0", "cuda-as-simulated")
-    pairs = {
-        (row, mode): (ours[row].cell(mode), gpu[row].cell(mode))
-        for row in ours
-        for mode in ("off", "on", "warn_only")
-    }
+    found = {(row, flag): both for row, flag, both in cells(H100, ("off", "on", "warn_only"))}
     denied = [
         key
-        for key, (one, cell) in pairs.items()
-        if one.verdict == "deterministic" and cell.verdict not in {"deterministic", "not_run"}
+        for key, (ours, gpu) in found.items()
+        if ours.verdict == "deterministic" and gpu.verdict not in {"deterministic", "not_run"}
     ]
     # The page says why.
     assert denied == [("torch.nn.NLLLoss:spatial_mean_channels_last:forward:float32", "warn_only")]
-    assert [one for one, _ in pairs.values() if one.verdict == "raises"]
-    assert all((one.verdict == "raises") == (cell.verdict == "raises") for one, cell in pairs.values())
+    assert [ours for ours, _ in found.values() if ours.verdict == "raises"]
+    assert all((ours.verdict == "raises") == (gpu.verdict == "raises") for ours, gpu in found.values())
 
 
 if __name__ == "__main__":

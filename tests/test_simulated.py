@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from detmatrix.scanner.observations.records import CpuComparison, Observation, S
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.perturbations import OFFERED, shares
+from detmatrix.scanner.repro.replay import ReplaySource, _compared, witness_of
 from detmatrix.scanner.run import simulation
 from detmatrix.scanner.schedules import SCHEDULES, split
 from detmatrix.scanner.verdicts.cells import Cell
@@ -35,10 +37,12 @@ from detmatrix.scanner.verdicts.simulated import recall
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.observe import observe, settled
-from tests.commands import Command
+from tests.commands import Command, scanned_in
+from tests.conftest import refused
 from tests.runs import ENVIRONMENT, ran, row
 
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
+DATA = Path(__file__).parent / "data"
 
 CONFLICTS: dict[str, Any] = {
     "pairs": [0, 0, 0], "commuting": 0, "tame": 0, "doubts": [], "told": [], "inexact": False,
@@ -56,40 +60,41 @@ REPORTED: dict[str, Any] = {"launches": [], "faults": [], "libraries": [], "prod
 
 
 class Gpu:
-    """Stands for the worker's side of a simulated GPU."""
+    """Stands for the worker's side of a simulated GPU, which tells what a test says: also *whole*, asked with small integers."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, **told: Any) -> None:
-        self.now = ("canonical", 0)
+    def __init__(self, patch: pytest.MonkeyPatch, whole: dict[str, Any] | None = None, **told: Any) -> None:
         self.begun: list[tuple[str, int]] = []
-        self.whole = False  # small integers are asked for
-        self.skips: bool | None = False
-        self.moved: bool | None = False
-        self.shifted: bool | None = False
-        self.traced: bool | None = False
-        found: dict[str, Any] = REPORTED | {"swapped": (True, True)} | told
-        self.told = found
+        self.asked: dict[str, bool | None] = {}
+        self._whole: dict[str, Any] | None = None
+        self._told: dict[str, Any] = REPORTED | {"swapped": (True, True)} | told
+        self._when_whole = whole or {}
         patch.setattr(simulated, "active", lambda: True)
         patch.setattr(simulated, "begin", self._begin)
         patch.setattr(simulated, "report", self._report)
 
-    def _report(self) -> simulated.Report:
-        self.moved = self.traced = False  # the CPU, which is asked behind it, knows no such thing
-        return simulated.Report(**self.told)
+    @property
+    def now(self) -> tuple[str, int]:
+        """The schedule that is in force: none where the CPU is asked for the same, which takes one thread."""
+        return self.begun[-1] if torch.get_num_threads() != 1 else ("of the CPU", 0)
 
-    def _begin(
-        self, name: str, number: int, seed: int, deadline: float, *, log: bool = False, **how: bool
-    ) -> None:
+    def _report(self) -> simulated.Report:
+        for name in ("moved", "traced"):  # the CPU, which is asked behind it, knows no such thing
+            self.asked.pop(name, None)
+        return simulated.Report(**self._told | (self._whole or {}))
+
+    def _begin(self, name: str, number: int, seed: int, deadline: float, **asked: bool) -> None:
         assert seed == 5
         assert deadline > time.perf_counter()
-        self.whole |= log and (name, number) == ("canonical", 0)
-        assert self.whole or log == ((name, number) == ("canonical", 1))
-        self.now = (name, number)
-        self.skips, self.moved, self.shifted = how.get("skip"), how.get("moved"), how.get("shifted")
-        self.traced = how.get("traced")
-        self.begun.append(self.now)
+        log = asked.get("log", False)
+        if log and (name, number) == ("canonical", 0):
+            self._whole = self._when_whole
+        assert self._whole is not None or log == ((name, number) == ("canonical", 1))
+        self.begun.append((name, number))
+        self.asked = asked
 
     def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
         """Observe an op on it."""
+        torch.set_num_threads(2)
         spec = OpSpec(name="own", op=op, why="", cases={"one": Case(inputs=lambda t: call(t.normal(64)))})
         return observe(spec, "one", **WHERE, runs=runs)
 
@@ -151,63 +156,142 @@ def test_machines_that_lack_something_are_told(
 # ---- executions, with a GPU that does what a test says
 
 
-def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told is the weakest class; rounding is no other value."""
-    gpu = Gpu(monkeypatch)
-    found = gpu.observe(lambda x: x + 1 + 1e-6 * (gpu.now[0] in {"warps", "both", "lanes"}), runs=14)
+def conflicts(*pairs: int, **more: Any) -> dict[str, Any]:
+    """Return what the log tells of accesses that nothing orders: of blocks, of warps, of lanes."""
+    return {"conflicts": CONFLICTS | {"pairs": pairs, "doubts": []} | more}
 
-    assert found["outcome"] == "ran"
-    assert found["simulated"]["schedule"] == {"name": "warps", "number": 0, "seed": 5}
-    assert found["simulated"]["cpu"]["agrees"] is True
-    assert found["simulated"]["value_race"] is False
-    assert [one["perturbation"] for one in found["groups"]] == [
-        "canonical",
-        "memory",
-        "resident-blocks",
-        "warps",
-    ]
+
+def differing(by: float, *names: str) -> Callable[[Any, Gpu], Any]:
+    """Return an op that gives something else under schedules whose names begin so."""
+    return lambda x, gpu: x + 1 + by * gpu.now[0].startswith(names)
+
+
+def _once(x: Any, gpu: Gpu) -> Any:
+    return x + (gpu.now in {("warps", 0), ("pair", 0)})
+
+
+def _third_pair(x: Any, gpu: Gpu) -> Any:
+    place = torch.zeros(64)
+    place[5] = gpu.now in {("warps", 0), ("pair", 2)}
+    return x * (1 + place)
+
+
+def _changing(change: Callable[[Any], Any]) -> Callable[[Any, Gpu], Any]:
+    return lambda x, gpu: x + change(x) * (gpu.now in {("warps", 0), ("pair", 0)})
+
+
+def _small(change: Callable[[Any], Any], kind: str, *pairs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return an op of which a pair of this kind is the witness, and what is told of it with small integers."""
+    added = kind == "float add" and bool(pairs)
+    whole = conflicts(0, 0, 0, told=[*pairs], inexact=added) | {"approximates": True}
+    return _changing(change), conflicts(0, 2, 0, told=[TOLD | {"kinds": [kind] * 2}]) | {"whole": whole}
+
+
+ANY = set(SCHEDULES[2:])
+BLOCKS, WARPS = {"resident-blocks", "any-blocks"}, {"warps"}
+UNORDERED = [TOLD | {"scope": "blocks"}, TOLD | {"old": 4}, TOLD | {"old": 5}]
+# What an op gives on a GPU and what the GPU tells, and then what is found of the row, by fields: of texts what they say among others.
+OBSERVED: dict[str, tuple[Callable[[Any, Gpu], Any], dict[str, Any], dict[str, Any]]] = {
+    # The weakest class that differs is told, behind which executions end; rounding is no other value.
+    "rounding, by warps": (
+        differing(1e-6, "warps", "both", "lanes"), {},
+        {"outcome": "ran", "schedule": {"name": "warps", "number": 0, "seed": 5}, "cpu.agrees": True, "value_race": False,
+         "classes": {"canonical", "memory", "resident-blocks"} | WARPS},
+    ),
+    "a value race": (differing(1, "resident-blocks"), {}, {"value_race": True}),
+    "two canonical executions": (
+        lambda x, gpu: x + (gpu.now == ("canonical", 1)), {}, {"outcome": "invalid", "message": "the simulation itself is not reproducible"},
+    ),
+    "memory": (differing(1, "memory"), {}, {"outcome": "ran", "cpu.why": "it returns memory that nobody wrote"}),
+    "wrong": (differing(1, *SCHEDULES), {}, {"outcome": "ran", "schedule": None, "cpu.agrees": False}),
+    # Orders are tried where threads are in conflict: what nothing can change is not executed again; where there is doubt all are.
+    "no conflict": (differing(0), conflicts(0, 0, 0), {"race_free": True, "classes": {"canonical", "memory"}}),
+    "of warps": (differing(0), conflicts(0, 7, 0), {"race_free": False, "classes": {"canonical", "memory"} | WARPS}),
+    "of blocks and lanes": (
+        differing(0), conflicts(3, 0, 9), {"race_free": False, "classes": {"canonical", "memory", "lanes", "divergence"} | BLOCKS},
+    ),
+    "of blocks and warps": (
+        differing(0), conflicts(3, 1, 0), {"race_free": False, "classes": {"canonical", "memory", "both"} | WARPS | BLOCKS},
+    ),
+    "a doubt": (
+        differing(0), conflicts(0, 0, 0, doubts=["reads a clock"]), {"race_free": False, "classes": {"canonical", "memory"} | ANY},
+    ),
+    # What is race-free is executed once in the reverse of all orders; the first kernel that leaves other memory behind has conflicts.
+    "a log that missed all": (
+        differing(1, "everything"), conflicts(0, 0, 0), {"outcome": "invalid", "message": "conflict log is wrong"},
+    ),
+    "a log that missed a kernel": (
+        differing(1, "warps"), conflicts(0, 2, 0) | {"unexplained": "k"},
+        {"outcome": "invalid", "message": "it found none in k, and there results begin to differ"},
+    ),
+    # A row that does not differ is executed once with allocations elsewhere; no order is blamed for what differs then.
+    **{
+        f"addresses, {of}": (
+            lambda x, gpu: x + bool(gpu.asked.get("shifted")), conflicts(of, of, of),
+            {"outcome": "ran", "race_free": False, "schedule": None, "conflicts.doubts": ("depends on addresses",)},
+        )
+        for of in (0, 1)
+    },
+    # A pair of accesses shows a difference if it came alone, and its values tell one; one that never came is no witness.
+    "a pair": (_once, conflicts(0, 2, 0, told=[TOLD]), {"witness.shows": True}),
+    "a pair with others": (_once, conflicts(0, 2, 0, told=[TOLD]) | {"swapped": (True, False)}, {"witness.shows": False}),
+    "a pair whose values tell nothing": (_once, conflicts(0, 2, 0, told=[TOLD | {"shows": False}]), {"witness.shows": False}),
+    "a pair that never came": (_once, conflicts(0, 2, 0, told=[TOLD]) | {"swapped": (False, False)}, {"witness": None}),
+    # Pairs that the class may show are tried one by one; the first that gives other bits is told with the element.
+    "the third pair": (
+        _third_pair, conflicts(0, 2, 0, told=UNORDERED), {"witness.old": "0x5", "witness.output": "output", "witness.element": 5},
+    ),
+    # What rounds no more where nothing has to be rounded does not differ; stores of other threads do.
+    "exact, a race": (*_small(lambda x: x * (1 + 1e-3) * 1e3 - x * 1e3, "write"), {"exact": "stays", "contradiction": ""}),
+    "exact, rounding": (*_small(lambda x: (x - x.round()) / 2, "float add"), {"exact": "vanishes", "contradiction": ""}),
+    "exact, additions": (
+        *_small(lambda x: x + 1, "float add", TOLD), {"exact": None, "exact_why": "it adds what is not exact with small integers either"},
+    ),
+    "exact, approximations": (
+        *_small(lambda x: x + 1, "float add"), {"exact": None, "exact_why": "it approximates, so that small integers do not stay exact"},
+    ),
+    "exact, equal stores": (
+        *_small(lambda x: x - x.round(), "write"), {"exact": None, "exact_why": "its writers write the same small integers"},
+    ),
+    "exact, stores": (
+        *_small(lambda x: x - x.round(), "write", TOLD), {"exact": "vanishes", "exact_why": "", "contradiction": "its witness are two stores"},
+    ),
+    # A row whose kernels approximate is executed once more with other last bits, and held to the CPU again.
+    **{
+        f"approximations, {error}": (
+            lambda x, gpu, error=error: x + error * bool(gpu.asked.get("moved")), {"approximates": error != 2},
+            {"cpu.agrees": True, "approximation_sensitive": error == 1},
+        )
+        for error in (1, 1e-7, 2)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+def test_what_is_found_of_a_row(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """By what differs, under which schedules, and by what the GPU tells of accesses."""
+    op, told, expected = OBSERVED[name]
+    gpu = Gpu(monkeypatch, **told)
+    found = gpu.observe(lambda x: op(x, gpu), runs=20)
+    found["classes"] = {one["perturbation"] for one in found["groups"]} if "groups" in found else None
+    known = msgspec.convert(found["simulated"], Simulation)
+
+    for path, value in expected.items():
+        seen = found[path] if path in found else attrgetter(path)(known)
+        seen = msgspec.to_builtins(seen) if isinstance(value, dict) else seen
+        assert value in seen if value and isinstance(value, str) else seen == value, (path, found)
+
+
+def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With canonical ones between; of pairs none are tried that the class does not show."""
+    gpu = Gpu(monkeypatch)
+    gpu.observe(lambda x: differing(1e-6, "warps")(x, gpu), runs=14)
     assert ("canonical", 1) in gpu.begun
     assert gpu.begun[-4:] == [("warps", 1), ("canonical", 0), ("warps", 0), ("canonical", 0)]
 
-
-@pytest.mark.parametrize(
-    ("pairs", "doubts", "classes"),
-    [
-        ([0, 0, 0], [], set()),
-        ([0, 7, 0], [], {"warps"}),
-        ([3, 0, 9], [], {"resident-blocks", "any-blocks", "lanes", "divergence"}),
-        ([3, 1, 0], [], {"resident-blocks", "warps", "both", "any-blocks"}),
-        ([0, 0, 0], ["reads a clock"], set(SCHEDULES[2:])),
-    ],
-)
-def test_orders_are_tried_where_threads_are_in_conflict(
-    monkeypatch: pytest.MonkeyPatch, pairs: list[int], doubts: list[str], classes: set[str]
-) -> None:
-    """What nothing can change is not executed again; where there is doubt all classes are."""
-    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": pairs, "doubts": doubts})
-    found = gpu.observe(lambda x: x + 1, runs=20)
-
-    assert {one["perturbation"] for one in found["groups"]} == {"canonical", "memory"} | classes
-    simulation = msgspec.convert(found["simulated"], Simulation)
-    assert simulation.race_free is (not classes)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "differs", "said"),
-    [
-        ([0, 0, 0], "everything", "conflict log is wrong"),
-        ([0, 2, 0], "warps", "it found none in k, and there results begin to differ"),
-    ],
-)
-def test_a_log_that_missed_a_conflict_is_a_fault_of_ours(
-    monkeypatch: pytest.MonkeyPatch, pairs: list[int], differs: str, said: str
-) -> None:
-    """What is race-free is executed once in the reverse of all orders; the first kernel that leaves other memory behind has conflicts."""
-    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": pairs}, unexplained="k")
-    found = gpu.observe(lambda x: x + gpu.now[0].startswith(differs))
-
-    assert found["outcome"] == "invalid"
-    assert said in found["message"]
+    gpu = Gpu(monkeypatch, **conflicts(0, 2, 0, told=UNORDERED))
+    gpu.observe(lambda x: _third_pair(x, gpu))
+    assert ("pair", 0) not in gpu.begun
 
 
 def test_both_traced_executions_begin_without_what_others_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +301,7 @@ def test_both_traced_executions_begin_without_what_others_left(monkeypatch: pyte
     alive = []
 
     def op(x: torch.Tensor) -> torch.Tensor:
-        if gpu.traced:
+        if gpu.asked.get("traced"):
             alive.append(sum(one() is not None for one in results))
         result = x + (gpu.now[0] == "warps")
         cycle: list[object] = [result]
@@ -242,86 +326,6 @@ def test_an_op_in_place_leaves_no_copy_of_its_input() -> None:
         assert left() is None
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("pairs", [[0, 0, 0], [1, 1, 1]])
-def test_what_depends_on_addresses_is_never_race_free(
-    monkeypatch: pytest.MonkeyPatch, pairs: list[int]
-) -> None:
-    """A row that does not differ is executed once with allocations elsewhere; no order is blamed for what differs then."""
-    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": pairs, "doubts": []})
-    found = gpu.observe(lambda x: x + bool(gpu.shifted))
-
-    simulation = msgspec.convert(found["simulated"], Simulation)
-    assert (found["outcome"], simulation.race_free, simulation.schedule) == ("ran", False, None)
-    assert simulation.conflicts is not None
-    assert simulation.conflicts.doubts == ("depends on addresses",)
-
-
-@pytest.mark.parametrize(
-    ("swapped", "shows", "told"),
-    [
-        ((True, True), True, True),
-        ((True, False), True, False),
-        ((True, True), False, False),
-        ((False, False), True, None),
-    ],
-)
-def test_a_pair_shows_a_difference_if_it_came_alone(
-    monkeypatch: pytest.MonkeyPatch, swapped: tuple[bool, bool], shows: bool, told: bool | None
-) -> None:
-    """Its warp is held up with it: that more moved is told, and that values tell nothing; one that never came is no witness."""
-    pairs = CONFLICTS | {"pairs": [0, 2, 0], "told": [TOLD | {"shows": shows}]}
-    gpu = Gpu(monkeypatch, conflicts=pairs, swapped=swapped)
-    found = gpu.observe(lambda x: x + (gpu.now in {("warps", 0), ("pair", 0)}))
-
-    witness = msgspec.convert(found["simulated"], Simulation).witness
-    assert (witness and witness.shows) is told
-
-
-def test_one_swapped_pair_is_the_witness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs that the class may show are tried one by one; the first that gives other bits is told with the element."""
-    told = [TOLD | {"scope": "blocks"}, TOLD | {"old": 4}, TOLD | {"old": 5}]
-    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0], "told": told})
-    swapped = torch.zeros(64)
-    swapped[5] = 1
-    found = gpu.observe(lambda x: x * (1 + swapped * (gpu.now in {("warps", 0), ("pair", 2)})))
-
-    witness = msgspec.convert(found["simulated"], Simulation).witness
-    assert witness is not None
-    assert (witness.old, witness.output, witness.element) == ("0x5", "output", 5)
-    assert witness.canonical != witness.swapped
-    assert ("pair", 0) not in gpu.begun
-
-
-@pytest.mark.parametrize(
-    ("differs", "outcome", "expected"),
-    [
-        (lambda now: now == ("canonical", 1), "invalid", "the simulation itself is not reproducible"),
-        (lambda now: now[0] == "memory", "ran", "it returns memory that nobody wrote"),
-        (lambda now: now[0] == "resident-blocks", "ran", True),
-        (lambda now: now[0] != "nothing", "ran", False),
-    ],
-    ids=["canonical", "memory", "value race", "wrong"],
-)
-def test_what_differs_decides(
-    monkeypatch: pytest.MonkeyPatch, differs: Callable[..., bool], outcome: str, expected: object
-) -> None:
-    """Two canonical executions that differ are a fault of ours; another value under another schedule is a value race."""
-    gpu = Gpu(monkeypatch)
-    # On the CPU the same op runs without any schedule.
-    op = lambda x: x * 2 + (differs(gpu.now) and torch.get_num_threads() != 1)  # noqa: E731
-    torch.set_num_threads(2)
-    found = gpu.observe(op)
-
-    assert found["outcome"] == outcome
-    known = found["simulated"]
-    shown = (
-        found.get("message")
-        or known["cpu"].get("why")
-        or (known["value_race"] if known["schedule"] else known["cpu"]["agrees"])
-    )
-    assert str(shown).startswith(expected) if isinstance(expected, str) else shown is expected, found
 
 
 LIBRARY = "calls cudnnBackendExecute (cuDNN)"
@@ -382,35 +386,34 @@ def test_inputs_are_drawn_as_for_the_cpu() -> None:
     assert t.device == "meta"
 
 
-ASIDE = ("--no-cost", "--no-overloads")
 AS_SIMULATED = "torch.nn.functional.interpolate:bilinear:backward:float32"
 
 
 def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command, tmp_path: Path) -> None:
     """Its bits can then be held against a simulation's; a script of the row draws the same inputs."""
-    path = tmp_path / "run.jsonl"
-    options = ("--device", "cpu", "--perturb", "quiet", "--runs", "2", "--processes", "1")
-    digests = {}
-    for asked in (("--as-simulated",), ()):
-        assert (
-            detmatrix("scan", *options, *ASIDE, *asked, "--force", "-o", str(path), AS_SIMULATED).returncode
-            == 0
-        )
-        seen = read_run(path)
-        digests[asked] = {one.inputs_digest for one in seen.observations}
-        if asked:
-            assert (
-                "given the inputs of a simulated GPU"
-                in detmatrix("report", str(path), "--format", "md").stdout
-            )
-            written = detmatrix("repro", str(path), AS_SIMULATED)
-            assert written.returncode == 0
-            assert "the inputs drawn here are not those" not in written.stderr
+    options = (
+        "--device",
+        "cpu",
+        "--perturb",
+        "quiet",
+        "--runs",
+        2,
+        "--processes",
+        1,
+        "--no-cost",
+        "--no-overloads",
+    )
     recorded = read_run(RECORDED / "torch-2.13.0-simulated-sm_80.jsonl.gz")
-    there = {one.inputs_digest for one in recorded.observations if ":".join(one.key) == AS_SIMULATED}
+    digests = [{one.inputs_digest for one in recorded.observations if ":".join(one.key) == AS_SIMULATED}]
+    for asked in ((), ("--as-simulated",)):
+        run = scanned_in(tmp_path, *options, *asked, "--force", AS_SIMULATED)
+        digests.append({one.inputs_digest for one in run.observations})
+    told = detmatrix("report", "run.jsonl", "--format", "md").stdout
+    written = detmatrix("repro", "run.jsonl", AS_SIMULATED)
 
-    assert digests["--as-simulated",] == there
-    assert not digests[()] & there
+    assert digests[0] == digests[2] != digests[1]
+    assert "given the inputs of a simulated GPU" in told
+    assert (written.returncode, "the inputs drawn here are not those" in written.stderr) == (0, False)
 
 
 # ---- verdicts
@@ -528,40 +531,6 @@ def test_controls(
     assert check.ok is ok, check
 
 
-@pytest.mark.parametrize(
-    ("change", "kinds", "pairs", "expected"),
-    [
-        (lambda x: x * (1 + 1e-3) * 1e3 - x * 1e3, "write", [], ("stays", "")),
-        (lambda x: (x - x.round()) / 2, "float add", [], ("vanishes", "")),
-        (lambda x: x + 1, "float add", [TOLD], (None, "it adds what is not exact with small integers either")),
-        (lambda x: x + 1, "float add", [], (None, "it approximates, so that small integers do not stay exact")),
-        (lambda x: x - x.round(), "write", [], (None, "its writers write the same small integers")),
-        (lambda x: x - x.round(), "write", [TOLD], ("vanishes", "")),
-    ],
-)  # fmt: skip
-def test_small_integers_tell_rounding_from_a_race(
-    monkeypatch: pytest.MonkeyPatch, change: Any, kinds: str, pairs: list[Any], expected: tuple[Any, str]
-) -> None:
-    """What rounds no more where nothing has to be rounded does not differ; stores of other threads do."""
-    told = [TOLD | {"kinds": [kinds] * 2}]
-    gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0], "told": told})
-
-    def op(x: torch.Tensor) -> torch.Tensor:
-        if gpu.whole:
-            gpu.told["conflicts"] = CONFLICTS | {
-                "told": pairs,
-                "inexact": kinds == "float add" and bool(pairs),
-            }
-            gpu.told["approximates"] = True
-        return x + change(x) * (gpu.now in {("warps", 0), ("pair", 0)})
-
-    simulation = msgspec.convert(gpu.observe(op)["simulated"], Simulation)
-
-    assert simulation.witness is not None
-    assert (simulation.exact, simulation.exact_why) == expected
-    assert bool(simulation.contradiction) == (expected[0] == "vanishes" and kinds == "write")
-
-
 @pytest.mark.parametrize("reads", [False, True])
 def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, reads: bool) -> None:
     """Host code alone is run at that size; kernels that were not executed are told, and those that had one block."""
@@ -569,9 +538,16 @@ def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, re
     executed, names = {"a": 1, "b": 2}, {"a": "A", "b": "B", "c": "C<8>"}
 
     def report() -> simulated.Report:
-        launched = {"a": 7, "b": 9, "c": 1} if gpu.skips else executed
+        launched = {"a": 7, "b": 9, "c": 1} if gpu.asked.get("skip") else executed
         return simulated.Report(
-            list(launched), [], [], [], None, list(launched.values()), names, reads and bool(gpu.skips)
+            list(launched),
+            [],
+            [],
+            [],
+            None,
+            list(launched.values()),
+            names,
+            reads and bool(gpu.asked.get("skip")),
         )
 
     monkeypatch.setattr(simulated, "report", report)
@@ -613,15 +589,53 @@ def test_recall_tells_how_many_schedules_it_takes() -> None:
     assert recall(rows, 16) == ({"memory": 1, "resident-blocks": 2, "lanes": 1}, {4: 3, 8: 3, 16: 4})
 
 
-@pytest.mark.parametrize(
-    ("approximates", "error", "told"), [(True, 1.0, True), (True, 1e-7, False), (False, 1.0, False)]
-)
-def test_what_rests_on_approximations_is_told(
-    monkeypatch: pytest.MonkeyPatch, approximates: bool, error: float, told: bool
-) -> None:
-    """A row whose kernels approximate is executed once more with other last bits, and held to the CPU again."""
-    gpu = Gpu(monkeypatch, approximates=approximates)
-    found = gpu.observe(lambda x: x + error * bool(gpu.moved))
+# ---- scripts of a recorded simulation, which replay schedules: of a scan with --simulate sm_80 of torch 2.15.0
 
-    assert found["simulated"]["cpu"]["agrees"] is True
-    assert found["simulated"]["approximation_sensitive"] is told
+
+REPLAYED = "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32"
+
+
+@pytest.fixture(scope="module")
+def replayed() -> tuple[MatrixRow, ReplaySource]:
+    """Return the row that is replayed, and what its script holds."""
+    run = read_run(DATA / "simulated.jsonl.gz")
+    row = next(it for it in matrix(run.header, run.observations, closed=True) if it.row.id == REPLAYED)
+    return row, witness_of(row, run.header)
+
+
+def test_script_replays_a_schedule(
+    detmatrix: Command, tmp_path: Path, replayed: tuple[MatrixRow, ReplaySource]
+) -> None:
+    """It holds the row, the schedule of each mode and both digests, and nothing that a run file says outside of quotes."""
+    path, (_, source) = DATA / "simulated.jsonl.gz", replayed
+    detmatrix("repro", "--replay", path, "AdaptiveMaxPool3d:smaller_output", "-o", "replay.py")
+    text = (tmp_path / "replay.py").read_text(encoding="utf-8")
+    held: list[ReplaySource] = []
+    script = text.replace("from detmatrix.scanner.repro.replay import main\n", "")
+    exec(script, {"main": lambda one: held.append(msgspec.convert(one, ReplaySource))})
+
+    assert held == [source]
+    shown = {mode: (len(it.digests), it.schedule and it.schedule.name) for mode, it in source.modes.items()}
+    assert shown == {"off": (2, "resident-blocks"), "on": (2, "resident-blocks")}
+    line = refused(detmatrix("repro", "--replay", path, "Conv2d:dense"))
+    assert "nothing to replay, it ran in no mode (off: not_run (calls cudnnBackendExecute" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "same", "line"),
+    [
+        ({}, True, "the same as recorded"),
+        ({"inputs_digest": "2:0"}, False, "the inputs are not those of the run"),
+        ({"digests": {"2:a": 3, "2:b": 1}}, False, "NOT what is recorded"),
+        ({"outcome": "timeout", "message": "it did not end"}, False, "timeout: it did not end"),
+    ],
+)
+def test_replay_tells_the_same_from_other_bits(
+    replayed: tuple[MatrixRow, ReplaySource], change: dict[str, Any], same: bool, line: str
+) -> None:
+    """A replay is the same if its inputs, its schedule and the bits of both executions are."""
+    row, source = replayed
+    lines = list(_compared(source, source.modes["off"], replace(row.observations[0], **change)))
+
+    assert all(is_same for _, is_same in lines) is same
+    assert any(text.startswith(line) for text, _ in lines)

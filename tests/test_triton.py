@@ -91,7 +91,7 @@ def test_the_kernel_of_the_guide(detmatrix_process: Command, tmp_path: Path) -> 
 
 def test_locate_finds_the_launch(detmatrix_process: Command) -> None:
     """The line of the launch whose order decides, what it reached, and no other one."""
-    program = HERE / "programs" / "kernels.py"
+    program = HERE / "triton_specs.py"
     done = detmatrix_process("locate", "--order", "--format", "json", program)
     assert done.returncode == 1, done.stderr
     (root,) = json.loads(done.stdout)["roots"]
@@ -100,7 +100,10 @@ def test_locate_finds_the_launch(detmatrix_process: Command) -> None:
     )
 
     assert (root["cause"], root["site"]["op"]) == ("order", "triton::add_up")
-    assert root["site"]["line"].items() >= {"file": str(program), "line": line, "function": "step"}.items()
+    assert (
+        root["site"]["line"].items()
+        >= {"file": str(program), "line": line, "function": "scatter_add"}.items()
+    )
     assert root["site"]["library"] is None
     assert (root["executions"], root["calls"]) == (4, 1)
     assert root["differing"] == 4

@@ -25,7 +25,6 @@ from detmatrix.scanner.observations.records import (
     Output,
     Row,
 )
-from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
@@ -360,16 +359,6 @@ def test_what_a_cure_rests_on(
     assert (found.finding, found.off.differing) == ("fixed_by_mode", differing)
     assert str(found.weak).startswith(weak)
     assert any(runs_missing(found, mode) for mode in FURTHER_MODES) == further
-
-
-def test_recorded_races_that_five_executions_hide_are_marked() -> None:
-    """Of rows that race, what a scan of one process and five executions calls deterministic it also calls of low power."""
-    runs = [read_run(RECORDED / f"torch-{version}-cpu.jsonl.gz") for version in ("2.11.0", "2.13.0")]
-    processes, still, unmarked, beyond = dependence.false_comfort(runs, 5)
-
-    assert processes > 100
-    assert still > 0
-    assert (unmarked, beyond) == (0, 0)
 
 
 @pytest.mark.nightly

@@ -1,6 +1,9 @@
 # ruff: noqa: ANN001, ANN201, ANN202, N803
 # mypy: ignore-errors
-"""Triton kernels of our own, as a user's file of specs: what the perturbation ``order`` is to find in them, and what not."""
+"""Triton kernels of our own: a file of specs, functions to check on a simulated GPU, and a program that launches two of them.
+
+It is told in ``test_triton.py`` what the perturbation ``order`` is to find in them, and in ``test_gpu_wheel.py`` what a simulation is.
+"""
 
 from __future__ import annotations
 
@@ -64,15 +67,15 @@ def histogram(index):
 
 
 @triton.jit
-def _scatter_add(index, source, out, B: tl.constexpr):
+def add_up(index, source, out, B: tl.constexpr):
     """Lanes of one program, and of several, add to the same slots."""
     lane = tl.program_id(0) * B + tl.arange(0, B)
     tl.atomic_add(out + tl.load(index + lane), tl.load(source + lane))
 
 
 def scatter_add(index, source):
-    out = torch.zeros(16)
-    _scatter_add[(index.numel() // 256,)](index, source, out, B=256)
+    out = source.new_zeros(16)
+    add_up[(index.numel() // 256,)](index, source, out, B=256)
     return out
 
 
@@ -105,6 +108,17 @@ def waits(start):
     return out
 
 
+@triton.jit
+def _product(a, b, out, SIZE: tl.constexpr, DEEP: tl.constexpr):
+    """Tensor cores compute it, whose inputs are copied asynchronously."""
+    row, column, k = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :], tl.arange(0, 32)
+    sums = tl.zeros((SIZE, SIZE), tl.float32)
+    for begin in range(0, DEEP, 32):
+        at = begin + k
+        sums += tl.dot(tl.load(a + row * DEEP + at[None, :]), tl.load(b + at[:, None] * SIZE + column))
+    tl.store(out + row * SIZE + column, sums)
+
+
 def _spec(op, inputs, why):
     return OpSpec(name=f"triton.{op.__name__}", op=op, why=why, cases={"all": Case(inputs=inputs)})
 
@@ -121,3 +135,38 @@ SPECS = (
     _spec(last_writer, lambda t: call(t.index(256, high=16), t.normal(256)), "The last lane wins."),
     _spec(waits, lambda _: call(torch.zeros(1, dtype=torch.int32)), "Programs wait for one another."),
 )
+
+
+# On a GPU, where each holds its result against the CPU's, and fails if it is another.
+
+
+def _as_on_cpu(found, expected, error):
+    torch.testing.assert_close(found.cpu().double(), expected.double(), rtol=error, atol=error)
+    return found
+
+
+def atomic():
+    torch.manual_seed(
+        1
+    )  # no process draws the same numbers without it, and some sums hardly ever round another way
+    index, source = torch.randint(16, (1 << 12,)), torch.randn(1 << 12)
+    expected = torch.zeros(16).double().index_add(0, index, source.double())
+    return _as_on_cpu(scatter_add(index.cuda(), source.cuda()), expected, 1e-3)
+
+
+def products():
+    a, b, out = torch.randn(32, 128).half(), torch.randn(128, 32).half(), torch.empty(32, 32, device="cuda")
+    _product[(1,)](a.cuda(), b.cuda(), out, SIZE=32, DEEP=128)
+    return _as_on_cpu(out, a.double() @ b.double(), 1e-2)
+
+
+def rows():
+    x = torch.randn(9, 300)
+    return _as_on_cpu(softmax(x.cuda()), x.softmax(1), 1e-5)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    index, source = torch.randint(0, 16, (1024,)), torch.rand(1024)
+    sums = scatter_add(index, source)
+    sums.sin().sum() + softmax(source.view(8, 128)).sum()

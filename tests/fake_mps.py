@@ -1,8 +1,0 @@
-"""A file of specs whose worker has a stand-in for an MPS device (``tests/fake_device.py``)."""
-
-from __future__ import annotations
-
-from tests.fake_device import install, plus_spec
-
-DEVICE = install("mps")
-SPECS = (plus_spec(),)
