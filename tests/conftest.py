@@ -151,6 +151,12 @@ def one_line(text: str, progress: tuple[str, ...] = PROGRESS) -> str:
     return line
 
 
+def is_approved(told: str, approved: str) -> bool:
+    """Tell whether a line is the approved one, in which … stands for anything."""
+    begins, anything, ends = approved.partition("…")
+    return told.startswith(begins) and told.endswith(ends) if anything else told == approved
+
+
 def refusal(path: Path) -> str:
     """Return why a file is refused, without the path it starts with; exit code 3 in any case."""
     with pytest.raises(RunFileError) as error:
