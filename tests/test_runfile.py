@@ -37,7 +37,7 @@ from detmatrix.scanner.observations.settings import Device, Perturb
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.verdicts.findings import matrix
 from tests.conftest import ADVICE, RECORDED, is_approved, refusal, write_lines
-from tests.evidence_runs import cost, reached, sentinel
+from tests.evidence_runs import asked_of, cost, reached, sentinel
 from tests.large import write_shard
 from tests.runs import ENVIRONMENT, SETTINGS, raised, ran, row, stable, write_run
 
@@ -257,12 +257,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = write_run(
         tmp_path_factory.mktemp("whole") / "run.jsonl",
         [(_ROW, observed)],
-        settings=msgspec.structs.replace(SETTINGS, cost=True, overloads=True),
+        settings=msgspec.structs.replace(
+            SETTINGS, cost=True, overloads=True, invariance=("threads", "batch")
+        ),
         controls=[(row("control.constant"), [])],
         sentinels=[sentinel()],
         costs=[cost(_ROW, 1e-5, 3e-5)],
         kernels=BuildOverloads(groups=()),
         dispatches=[reached(_ROW, "aten::cumsum")],
+        invariances=asked_of(_ROW, {"threads": ("4",), "batch": ()}),
     )
     return path.read_bytes()
 
