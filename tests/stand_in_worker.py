@@ -222,7 +222,7 @@ def _rare_schedule() -> Iterator[bool]:
 def _drawn(asked: Answer) -> Answer:
     """Return what is told of inputs, which depend on the row and the seed alone."""
     digest = ":".join(str(asked[name]) for name in ("spec", "case", "dtype", "seed"))
-    return ANSWERS["drawn"] | {"inputs": [f"args[0]: {asked['dtype']} (4,)"], "inputs_digest": digest}
+    return {**ANSWERS["drawn"], "inputs": [f"args[0]: {asked['dtype']} (4,)"], "inputs_digest": digest}
 
 
 def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | None = 1) -> Answer:
@@ -270,7 +270,7 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | Non
 
 
 def _output(name: str, dtype: str, differing: int) -> Answer:
-    return ANSWERS["output"] | {"name": name, "dtype": dtype, "differing": differing}
+    return {**ANSWERS["output"], "name": name, "dtype": dtype, "differing": differing}
 
 
 def _invariance(asked: Answer) -> Answer:

@@ -27,7 +27,7 @@ from detmatrix.scanner.observations.settings import SETTINGS, Settings
 from detmatrix.scanner.run.resume import begun
 from tests import tied
 from tests.commands import Command, command_in
-from tests.conftest import is_approved, refused
+from tests.conftest import approved_lines, is_approved, refused
 from tests.large import write_shard
 from tests.runs import write_run
 from tests.stand_in import StandIn
@@ -39,13 +39,7 @@ CHECKED = ROOT / "tests" / "checked.py"
 # Usage
 
 
-# Each command line stands above the line by which it is refused.
-REFUSALS = (ROOT / "tests" / "data" / "refusals.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"), re.findall(r"^\$ detmatrix (.*)\n(.*)$", REFUSALS, re.MULTILINE)
-)
+@pytest.mark.parametrize(("words", "expected"), approved_lines("refusals.txt"))
 def test_usage_errors_are_one_line(detmatrix: Command, tmp_path: Path, words: str, expected: str) -> None:
     """What was not understood, and where to look or what was meant; nothing is started, and no file made."""
     for name, path in {"{RUN}": RUN, "{CHECKED}": CHECKED, "{HERE}": tmp_path}.items():

@@ -451,9 +451,10 @@ def _script(seen: dict[Mode, dict[str, Any]]) -> str:
     """Return the script of a row that was run in these modes, with what was seen otherwise than that nothing differed."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
     planned_row = row(*planned, family=spec.family)
-    still = {"executions": 2, "digests": {"a": 2}, "outputs": (replace(OUTPUT, name="grad of args[0]"),)}
+    outputs = (replace(OUTPUT, name="grad of args[0]"),)
+    still: dict[str, Any] = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
     observations = [
-        Observation(**planned._asdict(), mode=mode, process=0, **{"outcome": "ran"} | still | fields)
+        Observation(**planned._asdict(), mode=mode, process=0, **still | fields)
         for mode, fields in seen.items()
     ]
     settings = replace(header().settings, modes=with_chosen(tuple(seen)))
