@@ -26,7 +26,7 @@ from tests.conftest import lines
 from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
-CIRCUMSTANCES = Path(__file__).with_name("circumstances.py")
+CIRCUMSTANCES = Path(__file__).with_name("planted.py")
 
 
 def scan(folder: Path, *arguments: object, code: int = 0, **options: Any) -> Run:

@@ -62,7 +62,9 @@ OPTIONS = ("--specs", QUICK, "--device", "cpu", "--processes", 1)
 def real_scan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run file of a real scan: specs that behave, misbehave, alert and crash, with timings and overloads."""
     folder = tmp_path_factory.mktemp("real")
-    scanned_in(folder, "quick", "planted", *OPTIONS, "--specs", QUICK.with_name("planted.py"), "--runs", 6)
+    scanned_in(
+        folder, "quick.*", "planted.*", *OPTIONS, "--specs", QUICK.with_name("planted.py"), "--runs", 6
+    )
     return folder / "run.jsonl"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import reduce
 from itertools import product
@@ -351,25 +349,11 @@ def test_writer_refuses_a_file_that_is_being_written(tmp_path: Path, small: byte
     """Two scans never write into one file; the refused one changes nothing, nor does it remove the file."""
     path = tmp_path / "run.jsonl"
     path.write_bytes(small)
-    script = (
-        "import sys; from pathlib import Path; from detmatrix.scanner.observations.writer import RunWriter\n"
-        "with RunWriter(Path(sys.argv[1])): print('open', flush=True); sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with RunWriter(path), pytest.raises(UsageError) as error:
+        RunWriter(path)
 
-        with pytest.raises(UsageError) as error:
-            RunWriter(path)
-
-        other.communicate()
-    assert (
-        str(error.value)
-        == f"{path}: another scan is writing it; wait for it, or choose another place with -o"
-    )
-    assert error.value.exit_code == 2
+    text = f"{path}: another scan is writing it; wait for it, or choose another place with -o"
+    assert (str(error.value), error.value.exit_code) == (text, 2)
     assert path.read_bytes() == small
     with RunWriter(path) as writer:
         writer.begin(0)
