@@ -181,7 +181,7 @@ def _cores() -> int:
 @pytest.mark.alone
 @pytest.mark.parametrize("how", ["one thread", "one core"])
 def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) -> None:
-    """With one thread the sentinel never differs, with two on one core hardly ever, and no report hides it."""
+    """With one thread the sentinel never differs, with two on one core hardly ever, which ``tests/golden/report-weak.*`` show."""
     options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1" if how == "one thread" else "2"}}
     if how == "one core":
         if _cores() < 2:
@@ -198,9 +198,6 @@ def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) 
     assert rows["doubles"].weak is not None
     assert "torch.index_put" in rows["doubles"].weak
     assert ("one thread" in rows["doubles"].weak) == (how == "one thread")
-    report = command_in(tmp_path)
-    assert "low power" in report("report", "run.jsonl", "--all").stdout
-    assert "low power" in report("report", "run.jsonl", "--format", "html").stdout
 
 
 def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> None:
