@@ -16,14 +16,7 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.alerts import CUBLAS_ALERT
 from detmatrix.scanner.modes import FURTHER_MODES, LEAST_RUNS
-from detmatrix.scanner.observations.records import (
-    MODES,
-    Group,
-    Mode,
-    Observation,
-    Output,
-    Row,
-)
+from detmatrix.scanner.observations.records import MODES, Group, Mode, Observation, Output, Row
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
