@@ -25,13 +25,10 @@ from detmatrix.scanner.observations.records import (
     FORMAT,
     BuildOverloads,
     Distrust,
-    Dtype,
     Header,
-    Perturbed,
     Sentinel,
 )
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.observations.settings import Device, Perturb
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.verdicts.findings import matrix
 from tests.conftest import ADVICE, RECORDED, is_approved, refusal, write_lines
@@ -183,16 +180,6 @@ def test_what_may_stand_often_has_limits(small: bytes, place: Path, tmp_path: Pa
     assert "the sentinel before row 0 (process 0) was never planned" in told
     told = refusal(_written(place, header + b'{"kind":"distrust","reason":"x"}\n' * 20_000))
     assert told == "line 10002: 10001 reasons for distrust; restore the file"
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [(Device, "cpu"), (Perturb, "quiet"), (Dtype, "float32"), (Perturbed, "threads=2")]
-)
-def test_a_name_ends_where_its_line_does(kind: Any, name: str) -> None:
-    """What stands in scripts and requests has no line behind it."""
-    assert msgspec.convert(name, kind) == name
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(f"{name}\n", kind)
 
 
 # Run files that are refused: values, lines and formats that cannot be, each told with its place.

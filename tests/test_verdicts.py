@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.alerts import CUBLAS_ALERT
 from detmatrix.scanner.modes import FURTHER_MODES, LEAST_RUNS
-from detmatrix.scanner.observations.records import MODES, Group, Mode, Observation, Output, Row
+from detmatrix.scanner.observations.records import MODES, Group, Mode, Observation, Output
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
@@ -146,22 +146,8 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     assert cell.reason == f"processes disagree (process 0: {said[0]}; process 1: {said[1]})"
 
 
-def _matrix(observations: Sequence[Observation], planned: Sequence[Row] = (ROW,)) -> list[MatrixRow]:
-    return list(matrix(replace(HEADER, planned=tuple(planned)), observations, closed=True))
-
-
-def test_matrix_has_every_planned_row_in_planned_order() -> None:
-    """Rows stand in planned order, whatever came first and whatever never came."""
-    rows = [row("b"), row("a"), row("c"), row("a", "other"), row("a", dtype="float64")]
-    observations = [*ran(rows[4], "on", {"x": 9}), *ran(rows[0], "off", {"y": 9})]
-
-    found = _matrix(observations, rows)
-
-    assert [one.row for one in found] == rows
-    not_run = ("not_run", "not_run")
-    assert [(one.off.verdict, one.on.verdict) for one in found] == [
-        ("deterministic", "not_run"), *[not_run] * 3, ("not_run", "deterministic"),
-    ]  # fmt: skip
+def _matrix(observations: Sequence[Observation]) -> list[MatrixRow]:
+    return list(matrix(replace(HEADER, planned=(ROW,)), observations, closed=True))
 
 
 _DIGESTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
