@@ -52,72 +52,39 @@ def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     return tmp_path
 
 
-CLOSED, OPEN = '{"kind":"closing"}', '{"kind":"observation"}'
+SESSIONS = (ROOT / "tests" / "data" / "sessions.txt").read_text(encoding="utf-8")
+LAST_LINES = {
+    "a complete run is there": '{"kind":"closing"}',
+    "an interrupted run is there": '{"kind":"observation"}',
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "posargs", "last", "expected"),
-    [
-        ("scan", "", "", "--python python-2.13.0 -o detmatrix.jsonl"),
-        ("scan", "--torch 2.11.0 torch.cumsum --runs 5", "",
-         "torch.cumsum --runs 5 --python python-2.11.0 -o detmatrix.jsonl"),
-        ("scan", "--python=py -oa.jsonl --resume x", "", "--resume x --python py -o a.jsonl"),
-        ("simulate", "", "", "--simulate sm_80 --python cuda-2.15.0 -o detmatrix-simulated.jsonl"),
-        ("simulate", "--torch 2.11.0 --arch sm_90 torch.cumsum -- --runs 16", "",
-         "torch.cumsum --runs 16 --simulate sm_90 --python cuda-2.11.0 -o detmatrix-simulated.jsonl"),
-        ("simulate", "--torch=newest -oa.jsonl", "", "--simulate sm_80 --python cuda-2.15.0 -o a.jsonl"),
-        # Running a session again scans again, or goes on with what was interrupted; a file that was named is the user's business.
-        ("scan", "", CLOSED, "--force --python python-2.13.0 -o detmatrix.jsonl"),
-        ("scan", "", OPEN, "--resume --python python-2.13.0 -o detmatrix.jsonl"),
-        ("scan", "-o detmatrix.jsonl", CLOSED, "--python python-2.13.0 -o detmatrix.jsonl"),
-        ("scan", "--resume", CLOSED, "--resume --python python-2.13.0 -o detmatrix.jsonl"),
-    ],
-)  # fmt: skip
-def test_scan_passes_on_what_is_not_its_own(
-    noxfile: ModuleType, linux: Path, name: str, posargs: str, last: str, expected: str
-) -> None:
+    ("name", "posargs", "where", "expected"),
+    re.findall(r"^\$ nox -s (\w+)(?: -- (.*?))?(?: # (.*))?\n(.*)$", SESSIONS, re.MULTILINE),
+)
+def test_sessions_pass_on_what_is_not_their_own_or_refuse_it(
+    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path, name: str, posargs: str, where: str, expected: str
+) -> None:  # fmt: skip
     """The session chooses build and GPU; patterns and options are those of a scan, and a page follows."""
-    if last:
-        (linux / "detmatrix.jsonl").write_text(f"{last}\n", encoding="utf-8")
-    session = _session(*posargs.split())
-
-    getattr(noxfile, name).func(session)
-
-    scanned, page = _ran(session)[-2:]
-    run = expected.rsplit(maxsplit=1)[-1]
-    assert scanned == ("detmatrix", "scan", *expected.split())
-    assert page == ("detmatrix", "report", run, "--format", "html", "-o", run.replace("jsonl", "html"))
-
-
-@pytest.mark.parametrize(
-    ("name", "posargs", "text"),
-    [
-        ("compare", "2.13.0 2.15.0 --ops", "--ops: expected one argument"),
-        ("compare", "2.13.0 2.15.0 --op x", "unrecognized arguments: --op"),
-        ("compare", "2.13.0 torch.cumsum", "torch.cumsum is no version of torch, such as 2.13.0"),
-        ("compare", "2.13.0 2.13.0", "name two or more versions"),
-        # Without a package index the words for releases mean nothing.
-        ("compare without an index", "newest 2.13.0", "name versions"),
-        *(("simulate", f"--torch {build}", f"{build} is a build without CUDA; name the release")
-          for build in ("2.15.0+cpu", "2.15.0+xpu", "2.9.1+rocm6.4")),
-        ("simulate on arm64", "--torch newest", "Linux on x86-64"),
-    ],
-)  # fmt: skip
-def test_wrong_arguments_end_the_session_in_a_line(
-    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path, name: str, posargs: str, text: str
-) -> None:
-    """What is wrong is named before anything is installed."""
-    name, _, where = name.partition(" ")
+    session = _session(*posargs.split(), listed="" if where == "without a package index" else LISTED)
+    if where in LAST_LINES:
+        (linux / "detmatrix.jsonl").write_text(f"{LAST_LINES[where]}\n", encoding="utf-8")
     if where == "on arm64":
         monkeypatch.setattr(noxfile.platform, "machine", lambda: "arm64")
-    session = _session(*posargs.split(), listed="" if where == "without an index" else LISTED)
 
-    with pytest.raises(SystemExit, match=re.escape(text)):
+    if expected.startswith("detmatrix "):
         getattr(noxfile, name).func(session)
-
-    assert not session.install.called
-    assert not [words for words in _ran(session) if "detmatrix" in words]
-    assert not list(linux.iterdir())
+        scanned, page = _ran(session)[-2:]
+        run = scanned[-1]
+        assert scanned == tuple(expected.split())
+        assert page == ("detmatrix", "report", run, "--format", "html", "-o", run.replace("jsonl", "html"))
+    else:
+        with pytest.raises(SystemExit, match=re.escape(expected)):
+            getattr(noxfile, name).func(session)
+        assert not session.install.called
+        assert not [words for words in _ran(session) if "detmatrix" in words]
+        assert not list(linux.iterdir())
 
 
 @pytest.mark.parametrize("marks", [(), ("alone",), ("nightly",), ("alone", "nightly")], ids=str)
