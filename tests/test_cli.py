@@ -286,29 +286,16 @@ def test_scan_takes_them(detmatrix: Command, tmp_path: Path) -> None:
     assert settings_of("--resume")[0].seed == 0
 
 
-@pytest.mark.parametrize(
-    ("table", "expected"),
-    [
-        *((f".scan]\n{key} = {value}", f"[tool.detmatrix.scan] {key}: {told}") for key, value, told in (
-            *((key, value, "is taken from the command line alone; numbers, ") for key, value in (
-                ("python", '"./evil"'), ("specs", '["evil.py"]'), ("output", '"x"'), ("force", "true"))),
-            ("run", "3", "is no option of detmatrix scan; did you mean runs?"),
-            ("runs", "0", "0 is not in the range 1<=x<=1000000"),
-            ("runs", '"x"', "'x' is not a valid whole number"),
-            ("cost", "3", "3 is no value of it"),
-            ("device", '"tpu"', "'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
-        )),
-        (".scn]\nruns = 3", "[tool.detmatrix.scn] is no command; did you mean scan?"),
-        (".scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
-        ("]\nruns = 3\n", "[tool.detmatrix] runs: belongs to no command; put it into [tool.detmatrix.COMMAND]"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, table: str, expected: str) -> None:
+WRONG = (ROOT / "tests" / "data" / "refusals-pyproject.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("default", "expected"), re.findall(r"^(tool\..*)\n(.*)$", WRONG, re.MULTILINE))
+def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, default: str, expected: str) -> None:
     """One line that names the file, before anything runs."""
     path = tmp_path / "pyproject.toml"
-    path.write_text(f"[tool.detmatrix{table}")
+    path.write_text(default)
 
-    assert refused(detmatrix("scan", "quick.cumsum")).startswith(f"{path}: {expected}")
+    assert is_approved(refused(detmatrix("scan", "quick.cumsum")), f"{path}: {expected}")
 
 
 def test_no_default_names_what_runs_or_where_it_goes() -> None:
