@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -149,6 +150,18 @@ def one_line(text: str, progress: tuple[str, ...] = PROGRESS) -> str:
     """Return the only line of *text* beside *progress*, and fail if there are more: errors are one line each."""
     (line,) = (line for line in text.splitlines() if not line.startswith(progress))
     return line
+
+
+def approved_lines(name: str) -> list[tuple[str, str]]:
+    """Return a table of ``tests/data``: the words behind ``$ detmatrix`` of each command line, and the line below it."""
+    text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
+    return re.findall(r"^\$ detmatrix (.*)\n(.*)$", text, re.MULTILINE)
+
+
+def is_approved(told: str, approved: str) -> bool:
+    """Tell whether a line is the approved one, in which … stands for anything."""
+    begins, anything, ends = approved.partition("…")
+    return told.startswith(begins) and told.endswith(ends) if anything else told == approved
 
 
 def refusal(path: Path) -> str:

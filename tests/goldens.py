@@ -398,6 +398,8 @@ def prepare(folder: Path) -> None:
     ]
     write_run(folder / "old.jsonl", [quiet[0], (put, raised(put, "on", "put_"))], format_=1)
     write_run(folder / "quiet.jsonl", quiet)
+    of_shard = {one.spec: 3 for one, _ in quiet}
+    write_run(folder / "shard.jsonl", quiet, plan="f" * 64, groups=of_shard, shard=3, shards=8)
     write_run(folder / "lost.jsonl", [(lost, ended(lost, "off", "crash", "signal 11"))])
     write_run(
         folder / "cuda.jsonl",

@@ -1,4 +1,4 @@
-"""Specs that misbehave in the ways that only a real worker shows, and some that do not, for tests to scan."""
+"""Specs for tests to scan: ops that misbehave in the ways that only a real worker shows, whose bits depend on circumstances, that compute nothing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import ctypes
 import itertools
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import Case, Direction, OpSpec, call
 
 _FORKED: list[int] = []
 _CALLS = itertools.count(1)
@@ -96,6 +97,106 @@ _OPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+# Ops whose bits depend on the circumstances of an execution, or that compute nothing.
+
+
+def under_stress(x: Any, numbers: Iterator[int]) -> Any:
+    """Differ each time, but only while other threads of the process compute; two threads work, or stress is left out."""
+    number = next(numbers)
+    work_in_another_thread()
+    return x * 2 + (number if threading.active_count() > 1 else 0)
+
+
+def after_a_pause(x: Any, numbers: Iterator[int]) -> Any:
+    """Differ each time, but only where the threads of an op would sleep; two threads work, or pauses are left out."""
+    number = next(numbers)
+    slept = time.monotonic() - _ENDED[-1] > 0.01
+    work_in_another_thread()
+    _ENDED[:] = [time.monotonic()]
+    return x * 2 + number * slept
+
+
+_ENDED = [float("inf")]
+
+
+def work_in_another_thread() -> None:
+    """Have a thread begin, work and end, whatever the number of threads PyTorch may use."""
+    worker = threading.Thread(target=sum, args=(range(10_000),))
+    worker.start()
+    worker.join()
+
+
+def when_forced(x: Any, numbers: Iterator[int]) -> Any:
+    """Raise the alert of an op of PyTorch, and differ if that does not stop it."""
+    torch = _torch()
+    x.clone().put_(torch.arange(3), x[:3])
+    return x * 2 + next(numbers) * torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def two_alerts(x: Any) -> Any:
+    """Call two ops that alert, one of them twice; neither differs."""
+    torch = _torch()
+    x = (x * 2).put_(torch.arange(3), x[:3])
+    x = x.put_(torch.arange(3), x[3:6].clone())
+    return torch.nn.functional.max_unpool1d(x.view(1, 1, -1), torch.arange(x.numel()).view(1, 1, -1), 1)
+
+
+def ends_when_forced(x: Any) -> Any:
+    """Raise the alert of an op of PyTorch, and end the process if that does not stop it."""
+    torch = _torch()
+    x.clone().put_(torch.arange(3), x[:3])
+    if torch.is_deterministic_algorithms_warn_only_enabled():
+        os.abort()
+    return x * 2
+
+
+def busy_cores(x: Any) -> Any:
+    """Return which cores the threads beside the main one may use, a power of two for each of them."""
+    work_in_another_thread()
+    # By their own numbers: a thread that has just ended may still stand among the tasks of the process.
+    others = [one.native_id for one in threading.enumerate() if one is not threading.main_thread()]
+    allowed = [os.sched_getaffinity(thread) for thread in others if thread is not None]
+    return x * 2 + 1000 * sum(1 << core for core in set().union(*allowed))
+
+
+def reads_unwritten(x: Any) -> Any:
+    """Read memory that it never wrote, as a kernel does that forgets an element."""
+    fill = _torch().utils.deterministic.fill_uninitialized_memory
+    _torch().utils.deterministic.fill_uninitialized_memory = False
+    left = _torch().empty_like(x)
+    _torch().utils.deterministic.fill_uninitialized_memory = fill
+    left[1:] = x[1:]
+    return left
+
+
+# Ops that are given the number of the call.
+_COUNTED: tuple[Callable[..., Any], ...] = (under_stress, after_a_pause, when_forced)
+# What each op depends on; the last ones compute nothing.
+_SIMPLE: dict[str, Callable[[Any], Any]] = {
+    "by_threads": lambda x: x + _torch().get_num_threads(),
+    "by_process": lambda x: x + os.getpid(),  # as what an autotuner chose does
+    "by_mode": lambda x: x * 2 + _torch().are_deterministic_algorithms_enabled(),
+    "doubles": lambda x: x * 2,
+    "zeros": lambda x: x - x,
+    "nans": lambda x: x / 0 * 0,
+    "untouched": lambda x: x,
+}
+
+
+def _circumstance(
+    name: str, op: Callable[..., Any], *, constant: str = "", direction: Direction = "forward"
+) -> OpSpec:
+    # Some are given the number of the call.
+    case = Case(
+        lambda t: call(t.leaf(t.normal(4096)), *[itertools.count(1)] * (op in _COUNTED)),
+        "planted",
+        constant=constant,
+    )
+    return OpSpec(
+        name=f"circumstance.{name}", op=op, why="Planted.", cases={"only": case}, directions=(direction,)
+    )
+
+
 def _spec(name: str, op: Any, inputs: Any, *names: str, **fields: Any) -> OpSpec:
     more = {"reference": fields.pop("reference")} if "reference" in fields else {}
     cases = {one: Case(inputs=inputs, **more) for one in names or ("only",)}
@@ -133,4 +234,11 @@ SPECS = (
     _spec("no_inputs", "torch.add", lambda t: call(t.no_such_generator())),
     # Behind every hostile op: its verdict must not change.
     _spec("healthy", "torch.cumsum", lambda t: call(t.normal(100_000), 0), "one", "two"),
+    *(
+        _circumstance(op.__name__, op)
+        for op in (*_COUNTED, ends_when_forced, two_alerts, reads_unwritten, busy_cores)
+    ),
+    *(_circumstance(name, op) for name, op in _SIMPLE.items()),
+    _circumstance("zero_gradient", lambda x: x * 0 + 1, direction="backward"),
+    _circumstance("zeros_declared", _SIMPLE["zeros"], constant="it subtracts a tensor from itself"),
 )

@@ -22,25 +22,15 @@ sys.path.append(str(Path(__file__).parents[1]))
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.perturbations import shares
 
-TORCH = "2.13.0+standin"
 ALERT = (
     "{} does not have a deterministic implementation, but you set "
     "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
 )
-BUILD: dict[str, Any] = {
-    "torch": TORCH,
-    "torch_git": "0" * 40,
-    "cuda": None,
-    "rocm": None,
-    "cudnn": None,
-    "tf32": ["cuDNN"],
-    "threads": 2,
-    "python": "3.11.0",
-    "devices": [],
-    "triton": None,
-    "docstring": "",
-}
 Answer = dict[str, Any]
+# By what is asked: what a healthy op gives, the fields that no request changes. Of properties: the controls that have other bits at a value.
+ANSWERS: Answer = json.loads((Path(__file__).parent / "data" / "answers.json").read_text(encoding="utf-8"))
+BUILD: Answer = ANSWERS["build"]
+TORCH: str = BUILD["torch"]
 
 
 def main() -> None:
@@ -189,7 +179,8 @@ _FIRST: dict[str, Callable[[Any], object]] = {
 
 def answer(asked: Answer) -> Answer:
     """Return what a worker answers whose ops are healthy and whose machine lets races show."""
-    return _ANSWERS[asked["do"]](asked)
+    computed = _COMPUTED.get(asked["do"])
+    return computed(asked) if computed else dict(ANSWERS[asked["do"]])
 
 
 def _observed(asked: Answer) -> Answer:
@@ -197,11 +188,8 @@ def _observed(asked: Answer) -> Answer:
     name, mode = asked["spec"], asked["mode"]
     alerts = name in {"control.alerts", "quick.put_"}
     if alerts and MODE_TABLE[mode].alerts:
-        return _drawn(asked) | {
-            "outcome": "raised",
-            "exception": "RuntimeError",
-            "message": ALERT.format("put_"),
-        }
+        alert = {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("put_")}
+        return _drawn(asked) | alert
     if name == "control.varies":
         return _ran(asked, lambda number, _: str(number))
     if name == "control.rare":
@@ -234,8 +222,7 @@ def _rare_schedule() -> Iterator[bool]:
 def _drawn(asked: Answer) -> Answer:
     """Return what is told of inputs, which depend on the row and the seed alone."""
     digest = ":".join(str(asked[name]) for name in ("spec", "case", "dtype", "seed"))
-    fields = {"inputs": [f"args[0]: {asked['dtype']} (4,)"], "inputs_digest": digest}
-    return fields | {"setup_seconds": 0.125, "seconds": 0.25}
+    return {**ANSWERS["drawn"], "inputs": [f"args[0]: {asked['dtype']} (4,)"], "inputs_digest": digest}
 
 
 def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | None = 1) -> Answer:
@@ -267,93 +254,48 @@ def _ran(asked: Answer, digest_of: Callable[[int, str], str], threads: int | Non
         if done:
             groups.append({"perturbation": name, "executions": done, "differing": differing})
     forward = asked["direction"] == "forward"
-    output = _output("output" if forward else "grad of args[0]", asked["dtype"], number - digests[first])
     return {
+        **ANSWERS["observe"],
         **_drawn(asked),
-        "outcome": "ran",
         "executions": number,
         "digests": digests,
         "first_differing": first_differing,
-        "outputs": [output | {"sample": "3f800000"}],
+        "outputs": [
+            _output("output" if forward else "grad of args[0]", asked["dtype"], number - digests[first])
+        ],
         "groups": groups,
         **({} if forward else {"forward_differing": 0}),
-        "seeded": False,
         "threads": threads,
-        "launches": 0,
-        "alerts": [],
-        "blank": None,
-        "blank_output": None,
     }
 
 
 def _output(name: str, dtype: str, differing: int) -> Answer:
-    return {
-        "name": name,
-        "shape": [4],
-        "dtype": dtype,
-        "differing": differing,
-        "severity": None,
-        "sample": "",
-    }
-
-
-_TIMING = {"low": 1e-4, "median": 2e-4, "high": 3e-4}
-_COST = {"outcome": "ran", "samples": 5, "calls": 1, **dict.fromkeys(("off", "on", "unfilled"), _TIMING)}
-_REACHED = {"overloads": ["aten::neg"], "alerts": [], "message": None}
-_KERNELS = {"groups": [{"kernel": "device", "writes": "new", "names": ["aten::neg"]}], "alerts": ["put_"]}
-
-# What each control of invariance varies with, and at which of the values below it does.
-_TRIED = {
-    "threads": ("2 threads", ("1", "3")),
-    "batch": ("4 items", ("1 first", "2 last", "4 permuted")),
-    "layout": ("the inputs as drawn", ("sliced args[0]",)),
-}
-_VARIES = {
-    "control.by_threads": ("threads", ("1", "3")),
-    "control.by_size": ("batch", ("1 first", "2 last")),
-    "control.by_place": ("batch", ("2 last", "4 permuted")),
-    "control.by_layout": ("layout", ("sliced args[0]",)),
-}
+    return {**ANSWERS["output"], "name": name, "dtype": dtype, "differing": differing}
 
 
 def _invariance(asked: Answer) -> Answer:
     """Return what a row gives at the values of a property: the same everywhere, of controls what they must give."""
-    baseline, values = _TRIED[asked["property"]]
-    what, varying = _VARIES.get(asked["spec"], ("", ()))
+    tried = ANSWERS["invariance"][asked["property"]]
     other = {"outcome": "varies", "executions": 10, "outputs": [_output("output", asked["dtype"], 10)]}
     same = {"outcome": "same", "executions": 2, "outputs": []}
-    trials = [
-        {"value": value, **(other if what == asked["property"] and value in varying else same)}
-        for value in values
-    ]
     return {
         "outcome": "ran",
-        "baseline": baseline,
+        "baseline": tried["baseline"],
         "left_out": [],
         "executions": 11,
         "differing": 10 if asked["spec"] == "control.unrepeatable" else 0,
-        "trials": trials,
+        "trials": [
+            {"value": value, **(other if asked["spec"] in varying else same)}
+            for value, varying in tried["values"].items()
+        ],
     }
 
 
-def _enumerated(asked: Answer) -> Answer:
-    """Return two rows of an entry of a database, as it is and enlarged."""
-    row = {"direction": "forward", "dtype": "float32", "samples": 1, "provokes": "", "traits": {}}
-    kinds = [("sample_0", "samples", ""), ("enlarged_0", "enlarged", "x 4")]
-    rows = [row | {"case": case, "provoked": kind, "enlargement": grown} for case, kind, grown in kinds]
-    return {"op": asked["name"].partition(":")[2], "why": "", "rows": rows, "samples": 1, "refused": 0}
-
-
-_ANSWERS: dict[str, Callable[[Answer], Answer]] = {
+_COMPUTED: dict[str, Callable[[Answer], Answer]] = {
     "observe": _observed,
     "sentinel": lambda asked: _ran(asked, lambda number, _: str(number)),
-    "cost": lambda _: _COST | {"off_memory": None, "on_memory": None},
-    "dispatch": lambda _: {"outcome": "ran", "modes": {"off": _REACHED, "on": _REACHED}},
-    "kernels": lambda _: dict(_KERNELS),
-    "describe": lambda _: {"directions": ["forward"], "dtype": "float32"},
+    "enumerate": lambda asked: ANSWERS["enumerate"] | {"op": asked["name"].partition(":")[2]},
     "invariance": _invariance,
-    "entries": lambda _: {"entries": ["opinfo:acos", "opinfo:cos", "opinfo:sin"]},
-    "enumerate": _enumerated,
 }
 
 if __name__ == "__main__":

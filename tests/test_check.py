@@ -24,16 +24,12 @@ from tests.stand_in import StandIn
 FILE = Path(__file__).with_name("checked.py")
 
 
-@pytest.fixture(params=["stand-ins", pytest.param("torch", marks=pytest.mark.nightly)])
-def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+@pytest.fixture
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An interpreter whose workers say what those of torch say of the function below."""
-    if request.param == "torch":
-        return sys.executable
-    described = {"directions": ["forward", "backward"]}
+    described = {"do": "describe", "then": {"directions": ["forward", "backward"]}}
     varies = {"do": "observe", "spec": "checked.varies", "direction": "forward", "then": "vary"}
-    return str(
-        StandIn(tmp_path_factory.mktemp("python"), {"do": "describe", "then": described}, varies).python
-    )
+    return str(StandIn(tmp_path_factory.mktemp("python"), described, varies).python)
 
 
 def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path, python: str) -> None:

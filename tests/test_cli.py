@@ -27,7 +27,7 @@ from detmatrix.scanner.observations.settings import SETTINGS, Settings
 from detmatrix.scanner.run.resume import begun
 from tests import tied
 from tests.commands import Command, command_in
-from tests.conftest import refused
+from tests.conftest import approved_lines, is_approved, refused
 from tests.large import write_shard
 from tests.runs import write_run
 from tests.stand_in import StandIn
@@ -39,134 +39,17 @@ CHECKED = ROOT / "tests" / "checked.py"
 # Usage
 
 
-# What a command line asks for that there is not, or that cannot be: where each is told, once.
-REFUSED = {
-    "scna": "No such command 'scna' (see detmatrix --help)",
-    "--nope": "No such option '--nope' (see detmatrix --help)",
-    "scan --nope": "No such option '--nope'",
-    "scan --runs": "Option '--runs' requires an argument",
-    "scan --runs 0": "Invalid value for '--runs': 0 is not in the range 1<=x<=1000000 (see detmatrix scan --help)",
-    f"scan --runs {'10' * 20}": f"{'10' * 20} is not in the range 1<=x<=1000000",
-    "scan --runs 1e3": "'1e3' is not a valid whole number",
-    "scan --timeout 0": "0.0 is not in the range 0<x<=86400",
-    "scan --timeout nan": "'nan' is not a number",
-    "scan --seed -1": "-1 is not in the range 0<=x<=9223372036854775807",
-    "scan --device tpu": "'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N",
-    "scan --device cuda:-1": "'cuda:-1' is not a device",
-    "scan --device cpu:0": "'cpu:0' is not a device",
-    "scan --device ''": "'' is not a device",
-    "scan --device simulated": "'simulated' is not a device",
-    "scan --resume --force": "--resume keeps what the run file holds, --force throws it away; give one of them (see detmatrix scan --help)",
-    # Patterns and names
-    "list Cnov2d": "no op matches 'Cnov2d'; did you mean Conv2d or ",
-    "scan cumsum Cnov2d": "no op matches 'Cnov2d'; did you mean Conv2d or ",
-    "list zzzzzzzz": "no op matches 'zzzzzzzz'; detmatrix list shows what there is",
-    "list torch.cumsum:*:sideways": "no op matches 'torch.cumsum:*:sideways'; ",
-    "list torch.cumsum:flet": "no op matches 'torch.cumsum:flet'; did you mean torch.cumsum:flat",
-    "list ''": "no op matches ''; detmatrix list shows what there is",
-    "list [": "no op matches '['",
-    "list :::::::": "no op matches ':::::::'",
-    "list --format xml": "Invalid value for '--format': 'xml' is not one of 'table', 'json' (see detmatrix list --help)",
-    "list --modes put_": "--modes covers all modes; leave the patterns and the other options",
-    # Modes and properties
-    "scan --modes off,backward": "Invalid value for '--modes': unknown mode 'backward'; did you mean backward_only? choose: off, on, ",
-    "scan --modes compile_on_cached": "Invalid value for '--modes': unknown mode 'compile_on_cached'; did you",
-    "scan --invariance thread": "unknown property 'thread'; did you mean threads? choose: threads, batch, layout",
-    "scan --invariance ,": "none given",
-    # Perturbations and power
-    "scan --perturb quiet,noise": "unknown perturbation 'noise'; choose: quiet, stress, shift, poison, pause, order, threads",
-    # PyTorch's databases
-    "scan opinfo:add --source modules": "no op matches 'opinfo:add'; add --source opinfo",
-    "list linalg.norm --source modules": "no op matches 'linalg.norm'; add --source opinfo",
-    "scan --source opinf": "unknown source 'opinf'; did you mean opinfo? choose: documented, opinfo, modules, gradgrad, instead, all",
-    "scan --samples 3": "--samples applies to PyTorch's databases; add --source opinfo, modules or all",
-    "list --python python": "--python names the torch whose databases are listed; add --source opinfo, modules or all",
-    "scan --source opinfo opinfo:neg --dtypes flaot32": "unknown dtype 'flaot32'; did you mean float32",
-    "scan --source opinfo opinfo:neg --dtypes float32,nonsense": "unknown dtype 'nonsense'; choose: float32, float64, ",
-    # Shards
-    **{
-        f"scan --shard {shard}": f"{shard!r} is no shard; give I/N with I from 1 to N, and N up to 10000"
-        for shard in ("0/4", "5/4", "4", "1/0", "1/20000", "a/b", "-1/4", "1/4/2")
-    },
-    # The simulated GPU
-    "scan --simulate a100": "'a100' is not an architecture; give one such as sm_80",
-    "scan --simulate sm_80 --device cpu": "--simulate and --device: give one of them",
-    "scan --simulate sm_80 --perturb quiet": "--simulate and --perturb: give one of them",
-    "scan --simulate sm_80 --cost": "--simulate and --cost: give one of them",
-    "scan --simulate sm_80 --ray local": "--ray scans devices of its nodes",
-    "scan --simulate sm_80 --runs 3": "--runs 3: a simulated scan takes 4 executions or more",
-    "scan --simulate sm_12": "--simulate sm_12: cannot be simulated; sm_80, sm_90, sm_100 can",
-    "scan --multiprocessors 4": "--multiprocessors applies to a simulated GPU; add --simulate sm_80",
-    "scan --simulate sm_80 --python ./none": "--python ./none: is no interpreter that can be executed",
-    "scan --perturb lanes": "unknown perturbation 'lanes'",
-    # Functions of the user's
-    "check checked.py": "'checked.py' names no function; give FILE.py:FUNCTION",
-    "check none.py:f": "/none.py: no such file",
-    f"check {CHECKED}:varied": "checked.py: has no function 'varied'; did you mean varies?",
-    f"check {CHECKED}:NUMBER": "checked.py: has no function 'NUMBER'",
-    f"check {CHECKED}:varies": "varies takes arguments (missing a required argument: 'x'); name a function that returns",
-    f"check {CHECKED}:varies --inputs pair": "'pair' names no function; give FILE.py:FUNCTION",
-    f"check {CHECKED}:varies --inputs {CHECKED}:pear": "checked.py: has no function 'pear'; did you mean pair?",
-    # Checks
-    f"report {RUN} --fail-on slient": "unknown finding 'slient'",
-    "scan --fail-on slient": "unknown finding 'slient'",
-    f"compare {RUN} {RUN} --fail-on worse": "unknown ",
-    # Tables of engines
-    "cudnn --arch K80 --library x": "--arch: no GPU 'K80' is described; choose: V100, A100, H100, B200, present",
-    "cudnn --read x --arch H100": "--read renders a recorded table; leave --library and --arch out",
-    "cudnn -o x.json.gz": "x.json.gz: a table is written plain; choose a name without .gz, compress it later",
-    # What opens, which findings and rows are shown, what a line is about
-    f"report {RUN} --open --format md": "--open shows the web page; give it without --into, and with no other --format",
-    f"report {RUN} --only silnt": "--only: no finding is called 'silnt', did you mean silent? The findings: wrong_with",
-    f"report {RUN} --only raises,": "--only: no finding is called ''; the findings: wrong_with_flag, ",
-    f"report {RUN} --all --format json": "--all is for text and md: json leaves nothing out",
-    f"report {RUN} --level ops": "--level says what a line of csv is about; give it with --format csv",
-    f"report {RUN} --format pdf": "Invalid value for '--format': 'pdf' is not one of 'text', 'md', 'html', 'csv', ",
-    f"report {RUN} -o nowhere/a.md": "nowhere/a.md: cannot be written (No such file or directory); choose another place with",
-    f"report {RUN} -o .": ".: is a folder; name a file in it with -o",
-    # Comparisons and lists
-    "compare": "Missing argument 'RUN RUN...' (see detmatrix compare --help)",
-    f"compare {RUN}": "one run has nothing to be compared with; give at least two",
-    f"compare {RUN} {RUN} --check": "--check says whether the block in a file is stale; name the file with",
-    f"compare {RUN} {RUN} --into A.md --format html": "--into writes Markdown into a file of its own; give",
-    # Before anything is measured: there are no such interpreters.
-    f"compare {RUN} {RUN} --confirm --python a --python b -o no/a.md": "no/a.md: cannot be written (No such",
-    f"docs {RUN} --format pdf": "'pdf' is not one of 'md', 'html', 'rst', 'diff', 'json', 'patch'",
-    f"docs {RUN} -o x --into y": "--into and -o both say where to write; give one of them",
-    f"docs {RUN} --into nowhere.md": "nowhere.md: cannot be read (No such file or directory)",
-    f"docs {RUN} --format patch": "which --source names; give both",
-    f"docs {RUN} --source a.py": "which --source names; give both",
-    f"docs {RUN} --format pr --into a.md": "is a file of its own; write it with -o",
-    f"docs {RUN} --format patch --source none.py": "none.py: cannot be read (No such file or directory); give the torch/__init__.py",
-    f"docs {RUN} --format patch --source {CHECKED}": "checked.py: has no use_deterministic_algorithms with both lists",
-    "docs --recorded 2.1.": "--recorded 2.1.: no run of it is recorded; ",
-    f"docs --recorded 2.11 {RUN}": "--recorded names runs, and so does RUN; give one of them",
-    # Ops and libraries
-    f"explain Dropot {RUN}": "no op is called 'Dropot'; did you mean dropout or dropout3d or dropout2d?",
-    f"explain pad {RUN}": "'pad' means 7 ops; give one of them: torch.nn.ReflectionPad1d, torch.nn.ReflectionPad2d, ",
-    f"explain pooling {RUN}": "no op is called 'pooling'; it is a family, whose ops detmatrix list shows",
-    f"explain '' {RUN}": "no op is called ''; detmatrix list shows what there is",
-    f"explain zzzzzz {RUN}": "no op is called 'zzzzzz'; detmatrix list shows what there is",
-    "libraries cuRAND": "no entry is about 'cuRAND'; choose: cuBLAS, ",
-    # Where it is to be written
-    f"coverage {RUN} -o c.html": "c.html: this is not written as html; choose a name that ends in .md or .json, or give --format",
-    f"coverage {RUN} -o c.pdf": "c.pdf: this is not written as pdf; choose a name that ends in .md or .json, or give --format",
-    f"explain take {RUN} -o e.csv": "e.csv: this is not written as csv; choose a name that ends in .txt or .md or .html or .json, or give --format",
-    f"compare {RUN} {RUN} -o c.csv": "c.csv: this is not written as csv; choose a name that ends in .txt or .md or .html or .json or .xml, or give",
-    f"report {RUN} -o r.pdf": "this is not written as pdf; choose a name that ends in .txt or .md or .html or .csv or .json or .xml, or give",
-    **{
-        f"{words} -o run.{form}": f"run.{form}: -o names the run file, which is not written as {form}; choose a name"
-        for words in ("scan take", f"check {CHECKED}:constant")
-        for form in ("html", "md", "pdf")
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_usage_errors_are_one_line(detmatrix: Command, tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize(("words", "expected"), approved_lines("refusals.txt"))
+def test_usage_errors_are_one_line(detmatrix: Command, tmp_path: Path, words: str, expected: str) -> None:
     """What was not understood, and where to look or what was meant; nothing is started, and no file made."""
-    assert REFUSED[words] in refused(detmatrix(*shlex.split(words)))
-    assert list(tmp_path.iterdir()) == []
+    for name, path in {"{RUN}": RUN, "{CHECKED}": CHECKED, "{HERE}": tmp_path}.items():
+        words, expected = words.replace(name, str(path)), expected.replace(name, str(path))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("precious")
+
+    assert is_approved(refused(detmatrix(*shlex.split(words))), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "precious"
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7"])
@@ -317,42 +200,6 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "run.jsonl").read_bytes()
 
 
-@pytest.fixture
-def unfinished(tmp_path: Path, complete: bytes) -> Path:
-    """Return a scan that was cut short before its last observation."""
-    path = tmp_path / "run.jsonl"
-    written = complete.splitlines(keepends=True)
-    last = max(place for place, line in enumerate(written) if line.startswith(b'{"kind":"observation"'))
-    path.write_bytes(b"".join(written[:last]))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        *((output, f"{output}: cannot be written ({why}); choose another place with -o") for output, why in (
-            ("none/run.jsonl", "No such file or directory"),
-            ("file/run.jsonl", "Not a directory"),
-            ("/proc/run.jsonl", "No such file or directory"),
-            ("x" * 300, "File name too long"),
-        )),
-        ("folder", "Invalid value for '-o' / '--output': File 'folder' is a directory (see detmatrix scan --help)"),
-        ("run.jsonl.gz", "run.jsonl.gz: a scan writes plain run files; choose a name without .gz, compress it later"),
-        ("file", "file: exists and is no run file that can be read; choose another place with -o, or overwrite it with --force"),
-    ],
-)  # fmt: skip
-def test_output_that_cannot_be_is_refused(
-    detmatrix: Command, tmp_path: Path, output: str, expected: str
-) -> None:
-    """A folder that is missing, a place that cannot be written, a foreign file in the way."""
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("precious")
-
-    assert refused(detmatrix("scan", "cumsum", "-o", output)) == expected
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
-    assert (tmp_path / "file").read_text() == "precious"
-
-
 def test_complete_run_is_kept_under_a_number(scan: Command, tmp_path: Path, complete: bytes) -> None:
     """The next scan of the same name goes on as the guide says; only --force throws a run away."""
     path = tmp_path / "run.jsonl"
@@ -372,9 +219,10 @@ def test_complete_run_is_kept_under_a_number(scan: Command, tmp_path: Path, comp
     assert not (tmp_path / "run.jsonl.3").exists()
 
 
-def test_unfinished_or_damaged_run_is_left_as_it_is(scan: Command, unfinished: Path) -> None:
+def test_unfinished_or_damaged_run_is_left_as_it_is(scan: Command, tmp_path: Path, complete: bytes) -> None:
     """It is neither overwritten nor gone on with unasked, nor resumed if a line of it is damaged, which is exit 3."""
-    before = unfinished.read_bytes()
+    unfinished, before = tmp_path / "run.jsonl", complete[: complete.rindex(b'{"kind":"observation"')]
+    unfinished.write_bytes(before)
     damaged = before.replace(b'"outcome":"ran"', b'"outcome":"fun"', 1)
 
     assert refused(scan("-o", "run.jsonl")) == (
@@ -438,29 +286,16 @@ def test_scan_takes_them(detmatrix: Command, tmp_path: Path) -> None:
     assert settings_of("--resume")[0].seed == 0
 
 
-@pytest.mark.parametrize(
-    ("table", "expected"),
-    [
-        *((f".scan]\n{key} = {value}", f"[tool.detmatrix.scan] {key}: {told}") for key, value, told in (
-            *((key, value, "is taken from the command line alone; numbers, ") for key, value in (
-                ("python", '"./evil"'), ("specs", '["evil.py"]'), ("output", '"x"'), ("force", "true"))),
-            ("run", "3", "is no option of detmatrix scan; did you mean runs?"),
-            ("runs", "0", "0 is not in the range 1<=x<=1000000"),
-            ("runs", '"x"', "'x' is not a valid whole number"),
-            ("cost", "3", "3 is no value of it"),
-            ("device", '"tpu"', "'tpu' is not a device; give auto, cpu, cuda, xpu, mps, or one of them as cuda:N"),
-        )),
-        (".scn]\nruns = 3", "[tool.detmatrix.scn] is no command; did you mean scan?"),
-        (".scan]\nruns = ", "cannot be read (Invalid value (at end of document))"),
-        ("]\nruns = 3\n", "[tool.detmatrix] runs: belongs to no command; put it into [tool.detmatrix.COMMAND]"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, table: str, expected: str) -> None:
+WRONG = (ROOT / "tests" / "data" / "refusals-pyproject.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("default", "expected"), re.findall(r"^(tool\..*)\n(.*)$", WRONG, re.MULTILINE))
+def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, default: str, expected: str) -> None:
     """One line that names the file, before anything runs."""
     path = tmp_path / "pyproject.toml"
-    path.write_text(f"[tool.detmatrix{table}")
+    path.write_text(default)
 
-    assert refused(detmatrix("scan", "quick.cumsum")).startswith(f"{path}: {expected}")
+    assert is_approved(refused(detmatrix("scan", "quick.cumsum")), f"{path}: {expected}")
 
 
 def test_no_default_names_what_runs_or_where_it_goes() -> None:

@@ -227,12 +227,6 @@ def test_nodes_must_have_the_same(
         ({"CPU": 4.0}, "--device cuda --ray", "--device cuda: no node of the Ray cluster has a GPU"),
         ({"GPU": 4.0}, "--device cuda:1 --ray", "Ray chooses the GPU of each shard; give --device cuda"),
         ({"GPU": 1.0}, "--device cpu --ray", "--ray: no node of the cluster has a CPU for tasks"),
-        ({}, "--ray conv2d", "'conv2d' is no address; give HOST:PORT, auto"),
-        ({}, "--ray ray://head:10001", "'ray://head:10001' is no address"),
-        ({}, "--ray --shard 1/2", "--ray gives out all shards, --shard scans one"),
-        ({}, "--shards 2", "--shards says how --ray divides the ops"),
-        ({}, "--ray --shards 10001", "10001 is not in the range 1<=x<=10000"),
-        ({}, "--ray -o x.jsonl.gz", "a scan writes plain run files"),
         (None, "--ray", "--ray: Ray is not installed; install it with: pip install 'detmatrix[ray]'"),
     ],
 )  # fmt: skip
@@ -240,7 +234,7 @@ def test_what_no_cluster_can_be_asked_for(
     detmatrix: Command, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     nodes: dict[str, float] | None, words: str, text: str,
 ) -> None:  # fmt: skip
-    """What it lacks, and options that do not belong together, are told before anything is started; nothing is left."""
+    """What it lacks is told before anything is started; nothing is left."""
     ray = cluster(nodes or {})
     if nodes is None:
         monkeypatch.setitem(sys.modules, "ray", None)

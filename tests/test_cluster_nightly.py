@@ -77,38 +77,13 @@ def cluster() -> Iterator[LoopbackCluster]:
             cluster.cluster.shutdown()
 
 
-def test_eight_shards_on_four_nodes_are_one_scan(
+def test_eight_shards_on_four_nodes_are_one_scan_though_one_dies(
     detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
 ) -> None:
-    """Every cell is that of one scan, all nodes take part, and none has two shards at a time."""
-    standing = StandIn(tmp_path, {"do": "observe", "seconds": 0.05})
-    scan = ("scan", *CPU, "--python", standing.python)
-    assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
-
-    done = detmatrix_process(*scan, "--ray", cluster.address, "--shards", 8)
-
-    assert done.returncode == 0, done.stderr
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(tmp_path / "one.jsonl")
-    parts = read_run(tmp_path / "detmatrix.jsonl").header.parts
-    assert len(parts) == 8
-    nodes = {part.environment.variables["off"][NODE] for part in parts}
-    assert nodes == {"node-1", "node-2", "node-3", "node-4"}
-    # Each shard of a node began when the one before it had ended; that it began is known to the second.
-    by_node: dict[str, list[tuple[float, float]]] = {}
-    for part in parts:
-        assert part.closing is not None
-        began = datetime.fromisoformat(part.started).timestamp()
-        by_node.setdefault(part.environment.variables["off"][NODE], []).append((began, part.closing.seconds))
-    for spans in by_node.values():
-        assert all(second[0] > first[0] + first[1] - 1 for first, second in pairwise(sorted(spans))), by_node
-
-
-def test_node_that_dies_costs_time_alone(
-    detmatrix_process: Command, cluster: LoopbackCluster, tmp_path: Path
-) -> None:
-    """Ray scans its shard elsewhere; the cells are those of one scan."""
+    """Every cell is that of one scan, all nodes take part, none has two shards at a time, and Ray scans a lost one elsewhere."""
     waits = tmp_path / "waits"
-    standing = StandIn(tmp_path, {"do": "observe", "mode": "on", "wait": str(waits)})
+    rules = {"do": "observe", "mode": "on", "wait": str(waits)}, {"do": "observe", "seconds": 0.05}
+    standing = StandIn(tmp_path, *rules)
     scan = ("scan", *CPU, "--python", standing.python)
     assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
     standing.forget()
@@ -117,13 +92,24 @@ def test_node_that_dies_costs_time_alone(
     driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     tied.wait_until(lambda: standing.asked("observe"))
 
-    cluster.kill(next(one["variables"][NODE] for one in standing.noted if one["do"] == "start"))
+    killed = next(one["variables"][NODE] for one in standing.noted if one["do"] == "start")
+    cluster.kill(killed)
     waits.unlink()
     printed, said = driver.communicate()
 
     assert driver.returncode == 0, said
     assert "raylet" not in printed + said
     assert observed(tmp_path / "detmatrix.jsonl") == observed(tmp_path / "one.jsonl")
+    # Each shard of a node began when the one before it had ended; that it began is known to the second.
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for part in read_run(tmp_path / "detmatrix.jsonl").header.parts:
+        assert part.closing is not None
+        began = datetime.fromisoformat(part.started).timestamp()
+        spans.setdefault(part.environment.variables["off"][NODE], []).append((began, part.closing.seconds))
+    assert sum(map(len, spans.values())) == 8
+    assert spans.keys() == {f"node-{number}" for number in range(1, 5)} - {killed}
+    for of_node in map(sorted, spans.values()):
+        assert all(second[0] > first[0] + first[1] - 1 for first, second in pairwise(of_node)), spans
 
 
 def test_address_that_does_not_answer(detmatrix: Command, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from detmatrix.scanner.worker import invariance as variants
 from detmatrix.scanner.worker.invariance import measure
 from tests.commands import Command, scanned_in
-from tests.conftest import lines, refusal, refused, write_lines
+from tests.conftest import refused
 from tests.evidence_runs import ASKED_CONTROLS, text
 from tests.evidence_runs import asked_of as varying_of
 from tests.mutants import INPUT_SOURCE
@@ -87,32 +87,6 @@ def test_a_measurement_that_is_broken_is_not_trusted(
     assert done.returncode == 4
     assert said in done.stderr
     assert "Not trustworthy: the control" in detmatrix("report", "run.jsonl").stdout
-
-
-@pytest.mark.usefixtures("scanned")
-def test_records_that_no_scan_can_have_written_are_refused(tmp_path: Path) -> None:
-    """A run file comes from anyone: what was not asked, stands twice or contradicts itself is an error."""
-    path = tmp_path / "run.jsonl"
-    whole = lines(path)
-    place = next(
-        place for place, one in enumerate(whole) if one["kind"] == "invariance" and one["spec"][0] == "q"
-    )
-
-    def refused_with(**changed: Any) -> str:
-        return refusal(
-            write_lines(path, (one | changed if at == place else one for at, one in enumerate(whole)))
-        )
-
-    assert "was never planned" in refused_with(spec="quick.other")
-    assert "stands twice" in refused_with(
-        property="layout" if whole[place]["property"] != "layout" else "batch"
-    )
-    nothing = {"examined": 1, "elements": 0, "differing_elements": 0, "v_c": 0.0}
-    output = {"name": "output", "shape": [0], "dtype": "float32", "differing": 1, "severity": nothing}
-    assert "Expected `int` >= 1" in refused_with(
-        trials=[{"value": "1", "outcome": "varies", "executions": 10, "outputs": [output]}]
-    )
-    assert "Invalid enum value" in refused_with(property="moon")
 
 
 def _with(*trials: Tried, **changed: Any) -> Invariance:

@@ -1,9 +1,11 @@
-"""Shards of a plan: what they scan together is what one scan does, however their files are joined; what is not joined."""
+"""Shards of a plan: what they scan together is what one scan does, however their files are joined; what is not joined.
+
+``tests/golden/*-shard.*`` show that one says what is missing.
+"""
 
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -11,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from detmatrix.reports.coverage import coverages
 from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
@@ -19,18 +20,7 @@ from tests.conftest import lines, refused, write_lines
 from tests.large import write_shard
 from tests.stand_in import StandIn
 
-OPS = [
-    "torch.Tensor.put_",
-    "take",
-    "cumsum",
-    "cumprod",
-    "index_add",
-    "kthvalue",
-    "histc",
-    "bincount",
-    "NLLLoss",
-    "gather",
-]
+OPS = ("torch.Tensor.put_", "take", "cumsum", "cumprod", "index_add", "kthvalue", "histc", "bincount", "NLLLoss", "gather")  # fmt: skip
 OPTIONS = (*OPS, "--device", "cpu", "--runs", 8, "--processes", 1)
 SHARDS = 8
 
@@ -258,26 +248,3 @@ def test_a_shard_goes_on_as_the_shard_that_it_is(in_shards: Path, tmp_path: Path
     done = detmatrix("scan", *OPTIONS, "--shard", "3/8", "--resume", "--python", python, "-o", started)
     assert done.returncode == 0
     assert cells(started) == cells(path)
-
-
-# What is a part of a plan alone says so wherever it is shown.
-
-
-def test_machines_are_told_what_is_missing(detmatrix: Command, in_shards: Path) -> None:
-    """The file is whole, what it is of is not: in the reports of one run, of lists, and of changes."""
-    path, missing = in_shards / shard_name(3), "shards 1-2, 4-8 of 8 are missing"
-    whole = in_shards / "whole.jsonl"
-
-    report = json.loads(detmatrix("report", path, "--format", "json").stdout)
-    docs = json.loads(detmatrix("docs", path, "--format", "json").stdout)
-    told = [detmatrix(*words).stdout for words in (("docs", path), ("compare", whole, path))]
-    compared = json.loads(detmatrix("compare", whole, path, "--format", "json").stdout)
-
-    assert (report["complete"], report["missing"]) == (False, missing)
-    assert (report["shard"], report["shards"], report["file"]) == (3, 8, 1)
-    assert f"Incomplete: {missing}" in told[0]
-    assert f"{path.name}: Incomplete: {missing}" in told[1]
-    assert [run["complete"] for run in docs["runs"]] == [False]
-    assert [run["complete"] for run in compared["runs"]] == [True, False]
-    assert [run["complete"] for it in coverages(load([str(whole)])) for run in it["runs"]] == [True]
-    assert [run["complete"] for it in coverages(load([str(path)])) for run in it["runs"]] == [False]

@@ -41,25 +41,6 @@ def _ran(session: Mock) -> list[tuple[str, ...]]:
     return [one.args for one in session.run.call_args_list]
 
 
-@pytest.mark.parametrize(
-    ("posargs", "listed", "text"),
-    [
-        ("2.13.0 2.15.0 --ops", LISTED, "--ops: expected one argument"),
-        ("2.13.0 2.15.0 --op x", LISTED, "unrecognized arguments: --op"),
-        ("2.13.0 torch.cumsum", LISTED, "torch.cumsum is no version of torch, such as 2.13.0"),
-        ("2.13.0 2.13.0", LISTED, "name two or more versions"),
-        # Without a package index the words for releases mean nothing.
-        ("newest 2.13.0", "", "name versions"),
-    ],
-)
-def test_wrong_arguments_end_the_session_in_a_line(
-    noxfile: ModuleType, posargs: str, listed: str, text: str
-) -> None:
-    """What is wrong is named before anything is installed."""
-    with pytest.raises(SystemExit, match=re.escape(text)):
-        noxfile._compared(_session(*posargs.split(), listed=listed))
-
-
 @pytest.fixture
 def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty folder on a machine whose builds of torch can be simulated, and environments that are names."""
@@ -71,76 +52,39 @@ def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "posargs", "expected"),
-    [
-        ("scan", "", "--python python-2.13.0 -o detmatrix.jsonl"),
-        ("scan", "--torch 2.11.0 torch.cumsum --runs 5",
-         "torch.cumsum --runs 5 --python python-2.11.0 -o detmatrix.jsonl"),
-        ("scan", "--python=py -oa.jsonl --resume x", "--resume x --python py -o a.jsonl"),
-        ("simulate", "", "--simulate sm_80 --python cuda-2.15.0 -o detmatrix-simulated.jsonl"),
-        ("simulate", "--torch 2.11.0 --arch sm_90 torch.cumsum -- --runs 16",
-         "torch.cumsum --runs 16 --simulate sm_90 --python cuda-2.11.0 -o detmatrix-simulated.jsonl"),
-        ("simulate", "--torch=newest -oa.jsonl", "--simulate sm_80 --python cuda-2.15.0 -o a.jsonl"),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("linux")
-def test_scan_passes_on_what_is_not_its_own(
-    noxfile: ModuleType, name: str, posargs: str, expected: str
-) -> None:
-    """The session chooses build and GPU; patterns and options are those of a scan, and a page follows."""
-    session = _session(*posargs.split())
-
-    getattr(noxfile, name).func(session)
-
-    scanned, page = _ran(session)[-2:]
-    run = expected.rsplit(maxsplit=1)[-1]
-    assert scanned == ("detmatrix", "scan", *expected.split())
-    assert page == ("detmatrix", "report", run, "--format", "html", "-o", run.replace("jsonl", "html"))
+SESSIONS = (ROOT / "tests" / "data" / "sessions.txt").read_text(encoding="utf-8")
+LAST_LINES = {
+    "a complete run is there": '{"kind":"closing"}',
+    "an interrupted run is there": '{"kind":"observation"}',
+}
 
 
 @pytest.mark.parametrize(
-    ("posargs", "last", "flags"),
-    [
-        ((), '{"kind":"closing"}', ["--force"]),
-        ((), '{"kind":"observation"}', ["--resume"]),
-        (("-o", "detmatrix.jsonl"), '{"kind":"closing"}', []),
-        (("--resume",), '{"kind":"closing"}', ["--resume"]),
-    ],
+    ("name", "posargs", "where", "expected"),
+    re.findall(r"^\$ nox -s (\w+)(?: -- (.*?))?(?: # (.*))?\n(.*)$", SESSIONS, re.MULTILINE),
 )
-def test_interrupted_scan_goes_on(
-    noxfile: ModuleType, linux: Path, posargs: tuple[str, ...], last: str, flags: list[str]
-) -> None:
-    """Running the session again scans again, or goes on; a file that was named is the user's business."""
-    (linux / "detmatrix.jsonl").write_text(f"{last}\n", encoding="utf-8")
-    session = _session(*posargs)
+def test_sessions_pass_on_what_is_not_their_own_or_refuse_it(
+    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path, name: str, posargs: str, where: str, expected: str
+) -> None:  # fmt: skip
+    """The session chooses build and GPU; patterns and options are those of a scan, and a page follows."""
+    session = _session(*posargs.split(), listed="" if where == "without a package index" else LISTED)
+    if where in LAST_LINES:
+        (linux / "detmatrix.jsonl").write_text(f"{LAST_LINES[where]}\n", encoding="utf-8")
+    if where == "on arm64":
+        monkeypatch.setattr(noxfile.platform, "machine", lambda: "arm64")
 
-    noxfile.scan.func(session)
-
-    assert _ran(session)[0][2 : 2 + len(flags)] == tuple(flags)
-    assert _ran(session)[0][2 + len(flags)] == "--python"
-
-
-@pytest.mark.parametrize(
-    ("build", "machine", "text"),
-    [
-        *((build, "x86_64", f"{build} is a build without CUDA; name the release")
-          for build in ("2.15.0+cpu", "2.15.0+xpu", "2.9.1+rocm6.4")),
-        ("newest", "arm64", "Linux on x86-64"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_simulated_is_refused(
-    noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path, build: str, machine: str, text: str
-) -> None:
-    """By the name of the build, or of the machine, before anything is installed."""
-    monkeypatch.setattr(noxfile.platform, "machine", lambda: machine)
-    session = _session("--torch", build)
-
-    with pytest.raises(SystemExit, match=re.escape(text)):
-        noxfile.simulate.func(session)
-
-    assert not _ran(session)
-    assert not list(linux.iterdir())
+    if expected.startswith("detmatrix "):
+        getattr(noxfile, name).func(session)
+        scanned, page = _ran(session)[-2:]
+        run = scanned[-1]
+        assert scanned == tuple(expected.split())
+        assert page == ("detmatrix", "report", run, "--format", "html", "-o", run.replace("jsonl", "html"))
+    else:
+        with pytest.raises(SystemExit, match=re.escape(expected)):
+            getattr(noxfile, name).func(session)
+        assert not session.install.called
+        assert not [words for words in _ran(session) if "detmatrix" in words]
+        assert not list(linux.iterdir())
 
 
 @pytest.mark.parametrize("marks", [(), ("alone",), ("nightly",), ("alone", "nightly")], ids=str)

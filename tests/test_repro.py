@@ -22,7 +22,7 @@ from detmatrix.scanner.verdicts.cells import GroupCount
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests import tied
 from tests.commands import Command, command_in
-from tests.conftest import one_line
+from tests.conftest import approved_lines, is_approved, one_line, refused
 from tests.runs import drifting, ran, row, stable, write_run
 
 torch = pytest.importorskip("torch")
@@ -200,28 +200,9 @@ def test_scripts_import_torch_alone(scanned: Path) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["torch.Tensor.pot"], "no row of run.jsonl is called 'torch.Tensor.pot'; did you mean torch.Tensor.put"),
-        (["torch.Tensor.put_:overwritten"], "did you mean torch.Tensor.put_:overwrite"),
-        (["zzz"], "no row of run.jsonl is called 'zzz'; detmatrix report shows what there is"),
-        (["control.varies"], "no row of run.jsonl is called 'control.varies'"),
-        (["put"], "'put' means 2 rows of run.jsonl; give one of them: torch.Tensor.put_:over"),
-        (["torch.Tensor.put_"], "'torch.Tensor.put_' means 2 rows of run.jsonl; give one of them: torch.Tensor.put_:over"),
-        (["take", "-o", "run.jsonl"], "run.jsonl: is the run file; choose another place with -o"),
-        (["take", "-o", "no/such/folder.py"], "no/such/folder.py: cannot be written (No such file or directory)"),
-        (["take", "--python", "/no/python"], "--python /no/python: no worker could be started (No such file or directory)"),
-        (["take", "--python", "without torch"], "has no torch; install it there (pip install torch)"),
-        (["mine.noisy"], ("no script can be written: its spec is none of ours; specs are Python, which runs only where the "
-         "command line names it: if you trust it, add --specs planted.py")),
-        (["mine.noisy", "--specs", "gone.py"], "gone.py is not there; say where it is now with --specs"),
-        (["mine.noisy", "--specs", "broken.py"], "broken.py, line 2: ZeroDivisionError"),
-        (["closing", "--specs", "planted.py"], "no script can be written: closing.<locals>.<lambda>"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "expected"), approved_lines("refusals-repro.txt"))
 def test_what_cannot_be_done_is_told_in_a_line(
-    arguments: list[str], text: str, scanned: Path, tmp_path: Path
+    words: str, expected: str, scanned: Path, tmp_path: Path
 ) -> None:
     """Each exits with 2: what happened, where, what to do."""
     (scanned.parent / "broken.py").write_text("SPECS = (\n1 / 0,)", encoding="utf-8")
@@ -229,12 +210,9 @@ def test_what_cannot_be_done_is_told_in_a_line(
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', encoding="utf-8")
     bare.chmod(0o755)
 
-    done = command_in(scanned.parent)(
-        "repro", scanned.name, *(str(bare) if one == "without torch" else one for one in arguments)
-    )
+    done = command_in(scanned.parent)(*words.replace("{BARE}", str(bare)).split())
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert text in one_line(done.stderr)
+    assert is_approved(refused(done, progress=("repro: ",)), expected.replace("{BARE}", str(bare)))
 
 
 def test_other_inputs_are_told(detmatrix: Command, tmp_path: Path) -> None:

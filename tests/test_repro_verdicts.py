@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from msgspec.structs import replace
@@ -23,15 +22,11 @@ from msgspec.structs import replace
 from detmatrix.opspecs.families.images import convolution
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.masked import masked_convolutions
-from detmatrix.opspecs.model import Call, OpSpec, call
+from detmatrix.opspecs.model import Call, call
 from detmatrix.opspecs.registry import FAMILIES, select
-from detmatrix.reports.explain import explained
-from detmatrix.reports.matrix.model import load
-from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.scanner.alerts import ALERT
-from detmatrix.scanner.cases.known import KnownOp
 from detmatrix.scanner.errors import DetmatrixError, UsageError
-from detmatrix.scanner.modes import LEAST_RUNS, MODE_TABLE, Mode, with_chosen
+from detmatrix.scanner.modes import LEAST_RUNS, Mode, with_chosen
 from detmatrix.scanner.observations.records import Compiled, Observation, Output
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.repro.script import perturbations, script
@@ -39,11 +34,11 @@ from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding, Verdict
 from detmatrix.scanner.worker.bits import digest, parts
-from detmatrix.scanner.worker.observe import observe
 from detmatrix.scanner.worker.repro import Drawing, InputSourceError
 from tests.conftest import lines, write_lines
 from tests.evidence_runs import under
 from tests.mutants import INPUT_SOURCE
+from tests.observed import observed
 from tests.runs import ENVIRONMENT, SETTINGS, drifting, ran, row, stable, write_run
 from tests.scripts import (
     OUTPUT,
@@ -195,8 +190,10 @@ def test_perturbations_are_those_that_the_row_needs(
         row("torch.Tensor.scatter_add_", family=family),
         {name: (10, k) for name, k in groups.items()},
     )
-    observed = [*ran(planned, "off", *drifting(4), groups=under(**counts)), *ran(planned, "on", *stable())]
-    (found,) = matrix(replace(header(), planned=(planned,)), observed, closed=True)
+    raced = ran(planned, "off", *drifting(4), groups=under(**counts))
+    (found,) = matrix(
+        replace(header(), planned=(planned,)), [*raced, *ran(planned, "on", *stable())], closed=True
+    )
 
     assert perturbations(found) == expected
 
@@ -450,28 +447,19 @@ def test_no_recipe(spec: str, text: str, tmp_path: Path) -> None:
 # --- What scripts and specs do in the modes that a scan was asked for
 
 
-WHERE: dict[str, Any] = {"direction": "backward", "dtype": "float32", "device": "cpu", "seed": 0}
-
-
-def _script(
-    modes: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only"),
-    seen: dict[Mode, dict[str, Any]] | None = None,
-    device: str = "cpu",
-    **environment: Any,
-) -> str:
-    """Return the script of a row that was run in these modes, with what was seen otherwise in some."""
+def _script(seen: dict[Mode, dict[str, Any]]) -> str:
+    """Return the script of a row that was run in these modes, with what was seen otherwise than that nothing differed."""
     ((spec, planned),) = select(["torch.take:permutation:backward:float32"], "cpu")
-    planned_row = row(*planned, family=spec.family, device=device)
+    planned_row = row(*planned, family=spec.family)
     outputs = (replace(OUTPUT, name="grad of args[0]"),)
-    usual: dict[str, Any] = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
-    observed = [
-        Observation(**planned._asdict(), mode=mode, process=0, **usual | (seen or {}).get(mode, {}))
-        for mode in modes
+    still: dict[str, Any] = {"outcome": "ran", "executions": 2, "digests": {"a": 2}, "outputs": outputs}
+    observations = [
+        Observation(**planned._asdict(), mode=mode, process=0, **still | fields)
+        for mode, fields in seen.items()
     ]
-    head = header(**environment)
-    settings = replace(head.settings, modes=with_chosen(modes))
-    head = replace(head, planned=(planned_row,), settings=settings)
-    (found,) = matrix(head, observed, closed=True)
+    settings = replace(header().settings, modes=with_chosen(tuple(seen)))
+    head = replace(header(), planned=(planned_row,), settings=settings)
+    (found,) = matrix(head, observations, closed=True)
     return script(asked(planned), found, head)
 
 
@@ -488,7 +476,7 @@ def test_script_switches_the_flag_as_the_scan_did(
     monkeypatch: pytest.MonkeyPatch, mode: Mode, settings: list[bool]
 ) -> None:
     """Between the parts of each of two executions, and back; other modes keep what they set."""
-    names = loaded(_script())
+    names = loaded(_script({"off": {}, "on": {}, mode: {}}))
     calls: list[bool] = []
     set_flag = torch.use_deterministic_algorithms
 
@@ -509,10 +497,8 @@ def test_script_switches_the_flag_as_the_scan_did(
 def test_script_claims_nothing_of_what_was_not_compiled() -> None:
     """Under torch.compile the op would run eagerly, which the scan calls no verdict; the comment says why the mode is left out."""
     eagerly = {"outcome": "not_run", "message": "not compiled: dynamic shape", "executions": 0, "digests": {}}
-    text = _script(
-        ("off", "on", "backward_only", "compile_on"),
-        {"compile_on": eagerly | {"compiled": Compiled(graphs=0, breaks=1, kernels=0)}},
-    )
+    not_compiled = eagerly | {"compiled": Compiled(graphs=0, breaks=1, kernels=0)}
+    text = _script({"off": {}, "on": {}, "backward_only": {}, "compile_on": not_compiled})
 
     comment = " ".join(line[2:] for line in text.splitlines() if line.startswith("# "))
     code = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
@@ -545,7 +531,7 @@ def test_script_says_whose_finding_it_is(
 ) -> None:
     """It ends in the finding of the mode, which is that of the scan; that of off and on is not left to be taken for it."""
     seen: dict[Mode, dict[str, int]] = {"off": off, "on": STILL, "unfilled": STILL, mode: late}
-    text = _script(tuple(seen), {one: {"executions": 200, "digests": found} for one, found in seen.items()})
+    text = _script({one: {"executions": 200, "digests": found} for one, found in seen.items()})
     cells = {
         one: ("nondeterministic" if len(found) > 1 else "deterministic", next(iter(found)))
         for one, found in seen.items()
@@ -589,56 +575,27 @@ def test_masks_say_what_an_output_sees() -> None:
 
 
 FIELD = next(one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
-CHOSEN: tuple[Mode, ...] = ("off", "on", "backward_only", "forward_only")
 
 
-def _seen(mode: Mode, spec: OpSpec, case: str) -> dict[str, Any]:
-    torch.use_deterministic_algorithms(MODE_TABLE[mode].deterministic)
-    try:
-        return observe(spec, case, **WHERE, runs=2, execution=MODE_TABLE[mode].execution)
-    finally:
-        torch.use_deterministic_algorithms(False)
+def _small(t: Inputs) -> Call:
+    image = t.leaf(t.normal(1, 1, 8, 8))
+    return call(image, [t.normal(2, 1, 3, 3), t.normal(2, 2, 3, 3)], 4, 4)
 
 
-@pytest.mark.parametrize("mode", CHOSEN)
+@pytest.mark.parametrize("mode", ["off", "on", "backward_only", "forward_only"])
 def test_a_gradient_outside_of_the_masks_is_told_and_there_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
+    monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
-    """One product that should be zero and is not shows in every mode; that is no error, and no report is silent about it."""
-    right = _seen(mode, FIELD, "nonzero_gradient")
+    """One product that should be zero and is not shows in every mode; ``tests/golden`` has what reports make of it."""
+    right = observed(FIELD, "nonzero_gradient", mode, direction="backward")
     assert (right["outcome"], right["reference"]["elements"]) == ("ran", 0)
     assert right["digests"] == {right["reference"]["digest"]: 2}
     monkeypatch.setattr(
         "detmatrix.opspecs.masked.masked_convolutions",
         lambda image, *rest: masked_convolutions(image, *rest) + 1e-30 * image[:, :, -1, -1],
     )
-    small = dataclasses.replace(
-        FIELD, cases={"small": dataclasses.replace(FIELD.cases["nonzero_gradient"], inputs=_small)}
-    )
+    small = dataclasses.replace(FIELD.cases["nonzero_gradient"], inputs=_small)
 
-    seen = _seen(mode, small, "small")
+    seen = observed(dataclasses.replace(FIELD, cases={"small": small}), mode=mode, direction="backward")
 
     assert (seen["outcome"], seen["reference"]["elements"]) == ("ran", 1)
-    planned = row(FIELD.name, "small", "backward", family="convolution")
-    place = {"spec": FIELD.name, "case": "small", "direction": "backward", "dtype": "float32"}
-    both = [
-        msgspec.convert(place | seen | {"mode": one, "process": 0}, Observation)
-        for one in dict.fromkeys(("off", "on", mode))
-    ]
-    settings = replace(SETTINGS, runs=2, processes=1, modes=with_chosen((mode,)))
-    run = load([str(write_run(tmp_path / "run.jsonl", [(planned, both)], settings=settings))])
-    (op,) = ops_view(run)["ops"]
-    assert (op.action, op.is_clean) == ("not its reference: 1 row", False)
-    (found,) = run[0].rows
-    assert mode in found.unlike_reference
-    assert ", not its reference" in found.finding_words()
-    assert "2 not as its reference, 1 element of the first" in found.cells[mode].details
-    told = explained(KnownOp(FIELD.name, (), (), ()), {}, run)
-    assert told["action"].startswith("On CPU, in 1 row it did not match the reference of the case")
-    assert "Nothing" not in told["action"]
-    assert told["measured"][0]["cases"]["backward"][0]["doubts"]["not its reference"] == 1
-
-
-def _small(t: Inputs) -> Call:
-    image = t.leaf(t.normal(1, 1, 8, 8))
-    return call(image, [t.normal(2, 1, 3, 3), t.normal(2, 2, 3, 3)], 4, 4)

@@ -164,6 +164,8 @@ PRETENDED = "Pretended GPU"
         # Another version, or another catalog or file of specs, may call something else.
         (None, "", {"tool": "0.0.1"}, "detmatrix is "),
         (None, "environment", {"torch": "2.12.0"}, "torch is 2.13.0+standin, not 2.12.0"),
+        # Lines of another format would break a file that says which it has.
+        (None, "", {"format": 1}, "its format is not the one it began with (10, it has 1)"),
         (None, "", {"plan": "0" * 64}, "the catalogs or files of specs were not the same"),
         (None, "settings", {"seed": 7}, "--seed is not the one it began with (0, it has 7)"),
         # On another machine a scan goes on only if its rows run on the same GPU with the same driver.
@@ -171,7 +173,7 @@ PRETENDED = "Pretended GPU"
         (PRETENDED, "environment", {"cpu": "another"}, ""),
         (PRETENDED, "environment", {"driver": "another"}, "the driver here is not the one it began with"),
     ],
-    ids=["tool", "torch", "plan", "seed", "machine", "machine of a GPU", "driver"],
+    ids=["tool", "torch", "format", "plan", "seed", "machine", "machine of a GPU", "driver"],
 )
 def test_a_scan_goes_on_with_what_it_began_with(
     detmatrix: Command, tmp_path: Path, gpu: str | None, place: str, change: dict[str, Any], text: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
+import re
 from collections.abc import Callable
 from functools import reduce
 from itertools import product
@@ -22,16 +21,20 @@ from hypothesis import strategies as st
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.observations import files, runfile
 from detmatrix.scanner.observations.merge import merge
-from detmatrix.scanner.observations.records import FORMAT, Distrust, Dtype, Header, Perturbed, Sentinel
+from detmatrix.scanner.observations.records import (
+    FORMAT,
+    BuildOverloads,
+    Distrust,
+    Header,
+    Sentinel,
+)
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.observations.settings import Device, Perturb
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.verdicts.findings import matrix
-from tests.commands import Command, scanned_in
-from tests.conftest import ADVICE, RECORDED, lines, refusal, refused, write_lines
+from tests.conftest import ADVICE, RECORDED, is_approved, refusal, write_lines
+from tests.evidence_runs import asked_of, cost, reached, sentinel
 from tests.large import write_shard
-from tests.runs import ENVIRONMENT, raised, ran, row, stable, write_run
-from tests.stand_in import StandIn
+from tests.runs import ENVIRONMENT, SETTINGS, raised, ran, row, stable, write_run
 
 _ROW = row("torch.cumsum")
 
@@ -179,16 +182,6 @@ def test_what_may_stand_often_has_limits(small: bytes, place: Path, tmp_path: Pa
     assert told == "line 10002: 10001 reasons for distrust; restore the file"
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(Device, "cpu"), (Perturb, "quiet"), (Dtype, "float32"), (Perturbed, "threads=2")]
-)
-def test_a_name_ends_where_its_line_does(kind: Any, name: str) -> None:
-    """What stands in scripts and requests has no line behind it."""
-    assert msgspec.convert(name, kind) == name
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(f"{name}\n", kind)
-
-
 # Run files that are refused: values, lines and formats that cannot be, each told with its place.
 
 Damage = Callable[[bytes], bytes]
@@ -224,11 +217,8 @@ def test_entries_of_another_shard(tmp_path: Path) -> None:
             merge([path])
 
 
-_GONE = object()
-
-
 def _fields(number: int, changes: dict[str, Any]) -> Damage:
-    """Return what sets fields, named by their paths, of the record in a line; what is gone is taken away."""
+    """Return what sets fields, named by their paths, of the record in a line; what is ``"GONE"`` is taken away."""
 
     def change(data: bytes) -> bytes:
         written = data.split(b"\n")
@@ -237,7 +227,7 @@ def _fields(number: int, changes: dict[str, Any]) -> Damage:
             *parents, name = path.split(".")
             inner = reduce(getitem, parents, record)
             inner[name] = value
-            if value is _GONE:
+            if value == "GONE":
                 del inner[name]
         written[number - 1] = json.dumps(record).encode()
         return b"\n".join(written)
@@ -245,76 +235,55 @@ def _fields(number: int, changes: dict[str, Any]) -> Damage:
     return change
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return a complete run of one row that has lines of each kind."""
+    observed = [*ran(_ROW, "off", *stable()), *raised(_ROW, "on", "put_")[:1]]
+    path = write_run(
+        tmp_path_factory.mktemp("whole") / "run.jsonl",
+        [(_ROW, observed)],
+        settings=msgspec.structs.replace(
+            SETTINGS, cost=True, overloads=True, invariance=("threads", "batch")
+        ),
+        controls=[(row("control.constant"), [])],
+        sentinels=[sentinel()],
+        costs=[cost(_ROW, 1e-5, 3e-5)],
+        kernels=BuildOverloads(groups=()),
+        dispatches=[reached(_ROW, "aten::cumsum")],
+        invariances=asked_of(_ROW, {"threads": ("4",), "batch": ()}),
+    )
+    return path.read_bytes()
+
+
+# Each change stands above what is told of it.
+DAMAGES = (Path(__file__).parent / "data" / "damages.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("change", "expected"), re.findall(r"^(\d.*)\n(.*)$", DAMAGES, re.MULTILINE))
+def test_what_cannot_be_is_refused(whole: bytes, place: Path, change: str, expected: str) -> None:
+    """The line, the field, what was expected of it and what to do; a later format says which it has; counts add up."""
+    change, expected = (text.replace("NEWER", str(FORMAT + 1)) for text in (change, expected))
+    numbers, brace, fields = change.partition(" {")
+    if brace:
+        damaged = _fields(int(numbers), json.loads(brace + fields))(whole)
+    else:
+        damaged = b"".join(whole.splitlines(keepends=True)[int(number) - 1] for number in numbers.split())
+    place.write_bytes(damaged)
+
+    if expected == "is read":
+        assert read_run(place).closing is not None
+    else:
+        assert is_approved(refusal(place), expected)
+
+
 def _second(content: bytes) -> Damage:
     """Return what writes something else into the second line."""
     return lambda data: b"\n".join(content if n == 1 else line for n, line in enumerate(data.split(b"\n")))
 
 
-def _order(*numbers: int) -> Damage:
-    """Return what writes the lines of a run in another order."""
-    return lambda data: b"".join(data.splitlines(keepends=True)[number - 1] for number in numbers)
-
-
-_ID = "torch.cumsum:collisions:forward:float32"
-_SEEN = f"line 2: the observation of {_ID}"
-
-
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        *((_fields(number, change), f"line {number}: {expected}; restore the file, or cut it before this line and scan --resume")
-          for number, change, expected in (
-            (1, {"settings.runs": 0}, "Expected `int` >= 1 - at `$.settings.runs`"),
-            (1, {"settings.timeout": 0}, "Expected `float` > 0.0 - at `$.settings.timeout`"),
-            (1, {"settings.modes": ["off", "sideways"]}, "Invalid enum value 'sideways' - at `$.settings.modes[1]`"),
-            (1, {"environment.variables": {"off": {"A": 1}}}, "Expected `str`, got `int` - at `$.environment.variables[...][...]`"),
-            (1, {"planned": {}}, "Expected `array`, got `object` - at `$.planned`"),
-            (1, {"format": True}, "Expected `int`, got `bool` - at `$.format`"),
-            (1, {"format": "1"}, "Expected `int`, got `str` - at `$.format`"),
-            (1, {"environment": _GONE}, "Object missing required field `environment`"),
-            (2, {"executions": -1}, "Expected `int` >= 0 - at `$.executions`"),
-            (2, {"executions": 1.5}, "Expected `int`, got `float` - at `$.executions`"),
-            (2, {"outcome": "fine"}, "Invalid enum value 'fine' - at `$.outcome`"),
-            (2, {"digests": {"a": 0}}, "Expected `int` >= 1 - at `$.digests[...]`"),
-            (2, {"seconds": -0.5}, "Expected `float` >= 0.0 - at `$.seconds`"),
-            (2, {"verdict": "deterministic"}, "Object contains unknown field `verdict`"),
-            (2, {"kind": "remark"}, "Invalid value 'remark' - at `$.kind`"),
-            (3, {"kind": _GONE}, "Object missing required field `kind`"),
-            (5, {"observations": "4"}, "Expected `int`, got `str` - at `$.observations`"),
-          )),
-        (_fields(1, {"format": FORMAT + 1, "settings": "other"}),
-         (f"written in run file format {FORMAT + 1}, this detmatrix reads up to {FORMAT}; upgrade detmatrix to read it")),
-        *((_fields(1, {"format": number}), f"line 1: no such run file format: {number} - at `$.format`") for number in (0, -1)),
-        *((damage, f"{told}; restore the file") for damage, told in (
-            (_fields(1, {"settings.modes": ["off"]}), f"line 4: the observation of {_ID} (process 0) was never planned"),
-            (_fields(2, {"spec": "torch.neg"}), f"{_SEEN.replace('cumsum', 'neg')} (process 0) was never planned"),
-            *((_fields(2, {"process": number}), f"{_SEEN} (process {number}) was never planned") for number in (3, 10**15)),
-            *((_fields(2, {"executions": executions, "digests": digests}),
-               f"{_SEEN} counts {executions} executions but {sum(digests.values())} digests - at `$.digests`")
-              for executions, digests in ((49, {"a": 50}), (50, {}), (0, {}))),
-            (_fields(2, {"executions": 52, "digests": {"a": 52}}),
-             f"{_SEEN} counts 52 executions, the scan makes 50 - at `$.executions`"),
-            *((_fields(2, {"first_differing": number}),
-               f"{_SEEN} names execution {number} of 50 as the first that differed - at `$.first_differing`") for number in (0, 50)),
-            *((_fields(2, {field: value}), f"{_SEEN} counts 50 differing of 50 executions, the first included - at `$.{at}`")
-              for field, value, at in (
-                ("forward_differing", 50, "forward_differing"),
-                ("outputs", [{"name": "o", "shape": [1], "dtype": "float32", "differing": 50}], "outputs[0].differing"))),
-            (_fields(2, {"outcome": "invalid", "executions": 0, "digests": {"a": 1}}),
-             f"{_SEEN} counts 0 executions but 1 digests - at `$.digests`"),
-            (_fields(2, {"outcome": "invalid", "executions": 0, "digests": {}, "forward_differing": 1}),
-             f"{_SEEN} counts 1 differing of 0 executions, the first included - at `$.forward_differing`"),
-            (_order(1, 2, 4, 5), "line 4: the scan closed with 3 observations, the file holds 2 - at `$.observations`"),
-        )),
-        # Whole lines that are missing, double or in a wrong order.
-        (_order(2, 3, 5), f"not a detmatrix run file (no header line); {ADVICE}"),
-        (_order(1, 2, 2), f"line 3: the observation of {_ID} stands twice (first in line 2); remove one of them"),
-        *((_order(*numbers), f"line {len(numbers)}: {told}; two runs in one file? Split it at this line") for numbers, told in (
-            ((1, 2, 1), "header after the header"),
-            ((1, 2, 3, 4, 5, 1), "header after the closing line"),
-            ((1, 2, 3, 4, 5, 2), "observation after the closing line"),
-            ((1, 2, 3, 4, 5, 5), "closing after the closing line"),
-        )),
         # What scan did not write.
         *((lambda _, content=content: content, f"not a detmatrix run file ({told}); {ADVICE}") for content, told in (
           (b"", "no whole line in it"),
@@ -330,22 +299,6 @@ _SEEN = f"line 2: the observation of {_ID}"
           (b'{"kind":"ops","format":1}\n', "it is a record of a program; detmatrix locate --diff reads it"),
           (gzip.compress(b'{"kind": "cudnn",\n"cells": []}'), "it is a table of cuDNN's engines; detmatrix cudnn --read reads it"),
         )),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused(small: bytes, place: Path, damage: Damage, expected: str) -> None:
-    """The line, the field, what was expected of it and what to do; a later format says which it has; counts add up."""
-    assert refusal(_written(place, damage(small))) == expected
-
-
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [
-        # What scripts would hold is of a kind.
-        *((_fields(1, {"settings.device": device}), " - at `$.settings.device`") for device in ("tpu:0", "cuda:" + "9" * 5000)),
-        *((_fields(2, {"groups": [{"perturbation": name, "executions": 1, "differing": 0}]}), " - at `$.groups[0].perturbation`")
-          for name in ("threads=1)\nprint('mine')", "threads=0", "unheard_of")),
-        *((_fields(2, {"outputs": [{"name": "o", "shape": [size], "dtype": dtype, "differing": 0}]}), f" - at `$.outputs[0].{at}`")
-          for size, dtype, at in ((1, "float" + "9" * 5000, "dtype"), (1, "float32)\n", "dtype"), (-4, "float32", "shape[0]"))),
         # What stands in a line is no record.
         (_second(b""), "line 2: Input data was truncated"),
         (_second(b"{"), "line 2: Input data was truncated"),
@@ -357,11 +310,11 @@ def test_what_cannot_be_is_refused(small: bytes, place: Path, damage: Damage, ex
         (_second(b'{"load":' + b"[" * 100_000), "line 2: maximum recursion depth exceeded"),
     ],
 )  # fmt: skip
-def test_what_is_no_such_value_or_record_is_refused(
+def test_what_is_no_run_file_or_record_is_refused(
     small: bytes, place: Path, damage: Damage, expected: str
 ) -> None:
-    """Whatever stands there, the line is named, and of a value the field."""
-    assert expected in refusal(_written(place, damage(small)))
+    """Whatever stands there, it is told in a line."""
+    assert refusal(_written(place, damage(small))).startswith(expected)
 
 
 def test_unreadable_places_are_refused(tmp_path: Path) -> None:
@@ -383,25 +336,11 @@ def test_writer_refuses_a_file_that_is_being_written(tmp_path: Path, small: byte
     """Two scans never write into one file; the refused one changes nothing, nor does it remove the file."""
     path = tmp_path / "run.jsonl"
     path.write_bytes(small)
-    script = (
-        "import sys; from pathlib import Path; from detmatrix.scanner.observations.writer import RunWriter\n"
-        "with RunWriter(Path(sys.argv[1])): print('open', flush=True); sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with RunWriter(path), pytest.raises(UsageError) as error:
+        RunWriter(path)
 
-        with pytest.raises(UsageError) as error:
-            RunWriter(path)
-
-        other.communicate()
-    assert (
-        str(error.value)
-        == f"{path}: another scan is writing it; wait for it, or choose another place with -o"
-    )
-    assert error.value.exit_code == 2
+    text = f"{path}: another scan is writing it; wait for it, or choose another place with -o"
+    assert (str(error.value), error.value.exit_code) == (text, 2)
     assert path.read_bytes() == small
     with RunWriter(path) as writer:
         writer.begin(0)
@@ -423,185 +362,33 @@ def test_what_was_there_is_untouched_until_the_scan_begins(tmp_path: Path, conte
 # Older formats are read as what they are; the records of the newest are checked like the others.
 
 
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = (
-    "quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "-o", "run.jsonl",
-)  # fmt: skip
-# Fields that came with formats 2 to 4, by the kind of line that has them.
-NEW = {
-    "header": {"controls"},
-    "observation": {"groups", "blank", "alerts", "threads"},
-    "closing": {"sentinels", "costs", "dispatches"},
-}
-NEW_SETTINGS = {"perturb", "confidence", "max_rate", "max_time", "cost", "overloads"}
+def _oldest(value: Any) -> Any:
+    """Return records without the fields that hold their defaults, as formats had them before there were these fields."""
+    if isinstance(value, msgspec.Struct):
+        told = {
+            one.encode_name: getattr(value, one.name)
+            for one in msgspec.structs.fields(value)
+            if getattr(value, one.name) != one.default
+        }
+        tag = type(value).__struct_config__.tag
+        return {name: _oldest(one) for name, one in told.items()} | ({"kind": tag} if tag else {})
+    return list(map(_oldest, value)) if isinstance(value, tuple) else value
 
 
-@pytest.fixture(scope="module")
-def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Scan a small op with everything on."""
-    folder = tmp_path_factory.mktemp("formats")
-    scanned_in(folder, *OPTIONS, "--python", StandIn(folder).python)
-    return folder / "run.jsonl"
+def test_the_first_format_says_what_it_always_said(small: bytes, place: Path) -> None:
+    """Every field that came later may be absent: nothing is made up of it."""
+    whole = _read(place, small)
+    header = msgspec.structs.replace(whole.header, format=1)
+    records = [_oldest(one) for one in (header, *whole.observations, whole.closing)]
 
+    old = read_run(write_lines(place, records))
 
-def _first_format(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a run as the first format would have held them."""
-    header, *others = lines(path)
-    controls = {(row["spec"], row["case"]) for row in header["controls"]}
-    records = [header | {"format": 1}]
-    settings = header["settings"].items()
-    records[0]["settings"] = {name: value for name, value in settings if name not in NEW_SETTINGS}
-    records[0]["settings"]["modes"] = ["off", "on"]
-    records += [
-        record
-        for record in others
-        if record["kind"] in NEW and (record.get("spec"), record.get("case")) not in controls
-    ]
-    for record in records:
-        for name in NEW[record["kind"]]:
-            del record[name]
-        for planned in record.get("planned", []):
-            del planned["constant"]
-        for output in record.get("outputs", []):
-            del output["severity"]
-    records[-1]["observations"] = len(records) - 2
-    return records
-
-
-def _findings(run: Run) -> list[tuple[str, str, int]]:
-    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels, costs=run.costs)
-    return [(row.row.id, row.finding, row.off.runs) for row in found]
-
-
-def test_the_first_format_says_what_it_always_said(scanned: Path, tmp_path: Path) -> None:
-    """A file of it gives the same findings; of what it did not hold nothing is made up."""
-    old = read_run(write_lines(tmp_path / "old.jsonl", _first_format(scanned)))
-
-    assert (old.header.format, {one.threads for one in old.observations}) == (1, {None})
-    assert _findings(old) == _findings(read_run(scanned))
-    assert (old.kernels, old.dispatches, old.controls, old.sentinels, old.costs) == (None, (), (), (), ())
-    assert (old.header.settings.overloads, old.header.settings.perturb) == (False, ("quiet",))
-    rows = list(matrix(old.header, old.observations, closed=True))
-    assert [(row.cost, row.off.groups) for row in rows] == [(None, ())] * len(rows)
-    # No sentinel is made up; that n is small is told of any format.
-    assert not any("sentinel" in (row.weak or "") for row in rows)
-
-
-def test_unfinished_scan_of_an_older_format_is_not_resumed(
-    detmatrix: Command, scanned: Path, tmp_path: Path
-) -> None:
-    """Adding lines an older reader cannot read would break a file that says it can; the way out is told."""
-    write_lines(tmp_path / "run.jsonl", _first_format(scanned)[:-1])
-
-    line = refused(detmatrix("scan", *OPTIONS, "--python", StandIn(tmp_path).python, "--resume"))
-
-    assert "cannot be resumed, its format is not the one it began with (10, it has 1)" in line
-
-
-Change = Callable[[list[dict[str, Any]]], object]
-
-
-def _at(records: list[dict[str, Any]], kind: str) -> int:
-    """Return the place of the first line of a kind."""
-    return [record["kind"] for record in records].index(kind)
-
-
-def _last(kind: str, **changes: object) -> Change:
-    """Return a change to the last line of a kind."""
-    return lambda records: records[-1 - _at(records[::-1], kind)].update(changes)
-
-
-def _group(name: str, executions: int, differing: int = 0, **digests: int) -> dict[str, Any]:
-    """Return a group as a run file holds it; one with digests was compared apart."""
-    group = {"perturbation": name, "executions": executions, "differing": differing}
-    return group | {"digests": digests} if digests else group
-
-
-def _grouped(*groups: dict[str, Any], first: int | None = None) -> Change:
-    """Return a change that makes the last observation one of four equal executions in groups."""
-    return _last(
-        "observation", outcome="ran", executions=4, digests={"a": 4}, outputs=[], first_differing=first,
-        forward_differing=0, groups=list(groups),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (_last("sentinel", before=5), r"line \d+: the sentinel before row 5 \(process 0\) was never planned"),
-        (_last("sentinel", process=7), r"the sentinel before row 4 \(process 7\) was never planned"),
-        (_last("sentinel", mode="loud"), r"Invalid enum value 'loud' - at `\$.mode`"),
-        (_last("cost", case="other"), r"the cost of quick.cumsum:other:\w+:float64 was never planned"),
-        (_last("cost", off={"median": -1.0, "low": 0.0, "high": 0.0}), r"at `\$.off.median`"),
-        (lambda records: records.insert(_at(records, "cost"), records[_at(records, "cost")]),
-         r"the cost of quick.cumsum:small:forward:float32 stands twice \(first in line \d+\)"),
-        (lambda records: records.pop(_at(records, "sentinel")),
-         r"the scan closed with \d+ sentinels, the file holds \d+ - at `\$.sentinels`"),
-        (_last("observation", groups=[_group("threads=1", 3, a=2)]),
-         r"counts 3 executions under threads=1 but 2 digests - at `\$.groups`"),
-        (_last("sentinel", executions=20, differing=20),
-         (r", line \d+: the sentinel before row 4 counts 20 differing of 20 executions, the first included "
-          r"- at `\$.differing`; restore the file$")),
-        (_last("sentinel", executions=0, differing=1), r"counts 1 differing of 0 executions, .* `\$.differing`"),
-        (_grouped(_group("quiet", 2), _group("poison", 2, 3)),
-         (r", line \d+: the observation of \S+ counts 3 differing of 2 executions under poison "
-          r"- at `\$.groups\[1\].differing`; restore the file$")),
-        (_grouped(_group("quiet", 2), _group("threads=1", 2, 3, a=2)),
-         r"counts 3 differing of 2 executions under threads=1 - at `\$.groups\[1\].differing`"),
-        (_grouped(_group("quiet", 2), _group("poison", 1)),
-         r": the observation of \S+ counts 4 executions but 3 in its groups - at `\$.groups`; restore the file$"),
-        (_grouped(_group("quiet", 2), _group("poison", 3)), r"counts 4 executions but 5 in its groups"),
-        (_grouped(_group("quiet", 2), _group("threads=1", 2, a=2)), r"counts 4 executions but 2 in its groups"),
-        (_grouped(_group("threads=1", 4, a=4)), r"counts 4 executions but 1 in its groups"),
-        (_grouped(_group("quiet", 2), _group("quiet", 2)),
-         (r": the observation of \S+ has the executions under quiet twice - at `\$.groups\[1\].perturbation`; "
-          r"restore the file$")),
-        (_grouped(_group("quiet", 4), _group("threads=1", 2, a=2), first=6),
-         r"names execution 6 of 6 as the first that differed - at `\$.first_differing`; restore the file$"),
-        (lambda records: _last("cost", **{name: records[0]["controls"][0][name] for name in ("spec", "case", "direction", "dtype")})(records),
-         r"the cost of control\.\S+ was never planned; restore the file$"),
-        (_last("cost", outcome="ran", off=None),
-         r": the cost of \S+ has no timing though the row ran - at `\$.off`; restore the file$"),
-        (_last("cost", outcome="ran", on=None), r"has no timing though the row ran - at `\$.on`; restore"),
-        (_last("dispatch", case="other"), r"the overloads of quick.cumsum:other:\w+:float64 was never planned"),
-        (_last("dispatch", outcome="ran", modes={"off": {"overloads": []}}),
-         r": the overloads of \S+ ran, and not in both modes - at `\$.modes`; restore the file$"),
-        (lambda records: records.insert(-1, records[_at(records, "kernels")]),
-         r"the list of overloads stands twice \(first in line \d+\)"),
-        (lambda records: records.pop(_at(records, "dispatch")),
-         r"the scan closed with 4 dispatches, the file holds 3 - at `\$.dispatches`"),
-        (lambda records: records[0]["controls"].append(records[0]["planned"][0]), r"line 1: a row is planned twice"),
-    ],
-)  # fmt: skip
-def test_damage_to_new_records_is_told_with_its_place(
-    scanned: Path, tmp_path: Path, change: Change, text: str
-) -> None:
-    """A record that was never planned, stands twice, or does not add up is refused, and the line named."""
-    records = lines(scanned)
-    change(records)
-
-    with pytest.raises(RunFileError, match=text):
-        read_run(write_lines(tmp_path / "damaged.jsonl", records))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _grouped(_group("quiet", 2), _group("poison", 2, 2), _group("threads=1", 2, 1, a=1, b=1), first=5),
-        # Where other thread counts come first, the first execution belongs to no group.
-        _grouped(_group("threads=1", 3, a=3), _group("quiet", 3)),
-        _last("sentinel", executions=20, differing=19),
-        _last("sentinel", executions=0, differing=0, message="killed"),
-        _last("cost", outcome="ran", on={"median": 2.0, "low": 2.0, "high": 2.0}, unfilled=None),
-        _last("cost", outcome="raised", off=None, on=None, unfilled=None, message="no"),
-    ],
-)
-def test_what_a_scan_may_see_is_read(scanned: Path, tmp_path: Path, change: Change) -> None:
-    """Counts at the very edge of what can be are no damage."""
-    records = lines(scanned)
-    change(records)
-
-    assert read_run(write_lines(tmp_path / "edge.jsonl", records)).closing is not None
+    assert (old.header, old.observations, old.closing) == (header, whole.observations, whole.closing)
+    (found,) = matrix(old.header, old.observations, closed=True)
+    assert (found.cost, found.off.groups, found.off.verdict) == (None, (), "deterministic")
+    assert "sentinel" not in str(found.weak)
+    assert not {"controls", "plan", "parts"} & records[0].keys()
+    assert not {"perturb", "cost", "overloads"} & records[0]["settings"].keys()
 
 
 def test_recorded_runs_of_any_format_are_readable() -> None:

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 from detmatrix.opspecs.inputs import Inputs  # noqa: E402
 from detmatrix.opspecs.model import Call, call  # noqa: E402
 from detmatrix.scanner.worker import threads  # noqa: E402
-from tests.circumstances import work_in_another_thread  # noqa: E402
 from tests.observed import observed, spec_of  # noqa: E402
+from tests.planted import work_in_another_thread  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("quiet_torch"),

@@ -16,15 +16,7 @@ from msgspec.structs import replace
 
 from detmatrix.scanner.alerts import CUBLAS_ALERT
 from detmatrix.scanner.modes import FURTHER_MODES, LEAST_RUNS
-from detmatrix.scanner.observations.records import (
-    MODES,
-    Group,
-    Mode,
-    Observation,
-    Outcome,
-    Output,
-    Row,
-)
+from detmatrix.scanner.observations.records import MODES, Group, Mode, Observation, Output
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
@@ -33,15 +25,15 @@ from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, Rac
 from detmatrix.scanner.verdicts.vocabulary import Finding, Verdict
 from tests.benchmarks import dependence
 from tests.evidence_runs import only, sentinel, under
-from tests.runs import ALERT, HEADER, SETTINGS, ended, ran, row, write_run
+from tests.runs import ALERT, HEADER, SETTINGS, ran, row, write_run
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 ROW = row("torch.cumsum")
 
 
-def _seen(mode: Mode, process: int, outcome: Outcome, **fields: Any) -> Observation:
+def _seen(mode: Mode, process: int, **fields: Any) -> Observation:
     """Return what one process observed of the row."""
-    return Observation(**place_of(ROW), mode=mode, process=process, outcome=outcome, **fields)
+    return Observation(**place_of(ROW), mode=mode, process=process, **fields)
 
 
 def _found(path: Path, *observed: Observation, **settings: Any) -> MatrixRow:
@@ -98,60 +90,40 @@ def test_processes_that_ran_are_compared_as_one_set(
     assert _described(row_cell(ran(ROW, "off", *processes), "", ROW)) == expected
 
 
-@pytest.mark.parametrize("mode", ["off", "on"])
-@pytest.mark.parametrize(
-    ("outcome", "fields", "verdict", "reason"),
-    [
-        ("raised", {"exception": "ValueError", "message": "bad"}, "error", "ValueError: bad"),
-        ("raised", {"exception": "ValueError", "message": ""}, "error", "ValueError"),
-        ("raised", {"exception": "ValueError"}, "error", "ValueError"),
-        ("raised", {}, "error", None),
-        ("raised", {"exception": "ValueError", "message": ALERT.format("x")}, "error",
-         "ValueError: " + ALERT.format("x")),
-        ("invalid", {"message": "no output has elements"}, "error", "no output has elements"),
-        ("timeout", {"message": "took longer"}, "timeout", "took longer"),
-        ("crash", {"message": "killed by SIGSEGV"}, "crash", "killed by SIGSEGV"),
-        ("not_run", {"message": "has no op"}, "not_run", "has no op"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("processes", [1, 3])
-def test_processes_that_failed_alike_give_the_verdict_and_the_reason(
-    mode: Mode, outcome: Outcome, fields: dict[str, str], verdict: Verdict, reason: str | None, processes: int
-) -> None:
-    """Every outcome but an alert reads the same in both modes, and no executions are claimed."""
-    cell = row_cell([_seen(mode, process, outcome, **fields) for process in range(processes)], "", ROW)
-
-    assert (_described(cell), cell.reason, cell.alert) == ((verdict, 0, 0, 0), reason, None)
-
-
 CUBLAS = (
     f"{CUBLAS_ALERT} `at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because it uses "
     "CuBLAS and you have CUDA >= 10.2."
 )
-
-
-@pytest.mark.parametrize(("message", "caller"), [(ALERT.format("put_"), "put_"), (CUBLAS, "cuBLAS")])
-def test_alert_raises_with_the_flag_on_only(message: str, caller: str) -> None:
-    """With the flag off the alert's words come from somewhere else, and prove nothing."""
-    off, on = (
-        row_cell(ended(ROW, mode, "raised", message, exception="RuntimeError"), "", ROW) for mode in MODES
-    )
-
-    assert (on.verdict, on.alert, on.reason) == ("raises", caller, message)
-    assert (off.verdict, off.alert, off.reason) == ("error", None, f"RuntimeError: {message}")
-
-
-# What a process may end in, and how that is told.
+# What a process may end in with the flag on, and how that is told.
 _ENDINGS: dict[str, tuple[dict[str, Any], str]] = {
     "ran": ({"outcome": "ran", "executions": 9, "digests": {"a": 8, "b": 1}}, "ran, 2 distinct in 9"),
-    **{f"alert of {op}": ({"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format(op)}, f"raises, {ALERT.format(op)}")
-       for op in ("put_", "take_")},
+    **{f"alert of {op}": ({"outcome": "raised", "exception": "RuntimeError", "message": text}, f"raises, {text}")
+       for op, text in {"put_": ALERT.format("put_"), "take_": ALERT.format("take_"), "cuBLAS": CUBLAS}.items()},
     "error": ({"outcome": "raised", "exception": "ValueError", "message": "bad"}, "error, ValueError: bad"),
+    "error without words": ({"outcome": "raised", "exception": "ValueError"}, "error, ValueError"),
+    "words of an alert": ({"outcome": "raised", "exception": "ValueError", "message": ALERT.format("x")},
+                          f"error, ValueError: {ALERT.format('x')}"),
     "invalid": ({"outcome": "invalid", "message": "empty"}, "error, empty"),
     "timeout": ({"outcome": "timeout", "message": "slow"}, "timeout, slow"),
     "crash": ({"outcome": "crash", "message": "dead"}, "crash, dead"),
     "not_run": ({"outcome": "not_run", "message": "absent"}, "not_run, absent"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("ending", [name for name in _ENDINGS if name != "ran"])
+def test_processes_that_failed_alike_give_the_verdict_and_the_reason(
+    ending: str, processes: int, mode: Mode
+) -> None:
+    """No executions are claimed; with the flag off the words of an alert come from somewhere else, and prove nothing."""
+    fields, told = _ENDINGS[ending]
+    cell = row_cell([_seen(mode, process, **fields) for process in range(processes)], "", ROW)
+
+    alert = ending.removeprefix("alert of ") if told.startswith("raises") and mode == "on" else None
+    told = told if alert else told.replace("raises, ", "error, RuntimeError: ")
+    assert (f"{cell.verdict}, {cell.reason}", cell.alert) == (told, alert)
+    assert (cell.runs, cell.differing, cell.distinct) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.permutations(_ENDINGS, 2)))
@@ -162,8 +134,8 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     cell = row_cell(seen, "", ROW)
 
     said = [text for _, text in endings]
-    if {one, other} == {"error", "invalid"}:
-        # Both are errors; the first reason stands for them.
+    if all(text.startswith("error, ") for text in said):
+        # The first reason stands for both.
         assert (cell.verdict, cell.reason) == ("error", said[0].removeprefix("error, "))
         return
     # That of the first that failed: a lone alert is an error, and so is a lone not_run.
@@ -173,22 +145,8 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     assert cell.reason == f"processes disagree (process 0: {said[0]}; process 1: {said[1]})"
 
 
-def _matrix(observations: Sequence[Observation], planned: Sequence[Row] = (ROW,)) -> list[MatrixRow]:
-    return list(matrix(replace(HEADER, planned=tuple(planned)), observations, closed=True))
-
-
-def test_matrix_has_every_planned_row_in_planned_order() -> None:
-    """Rows stand in planned order, whatever came first and whatever never came."""
-    rows = [row("b"), row("a"), row("c"), row("a", "other"), row("a", dtype="float64")]
-    observations = [*ran(rows[4], "on", {"x": 9}), *ran(rows[0], "off", {"y": 9})]
-
-    found = _matrix(observations, rows)
-
-    assert [one.row for one in found] == rows
-    not_run = ("not_run", "not_run")
-    assert [(one.off.verdict, one.on.verdict) for one in found] == [
-        ("deterministic", "not_run"), *[not_run] * 3, ("not_run", "deterministic"),
-    ]  # fmt: skip
+def _matrix(observations: Sequence[Observation]) -> list[MatrixRow]:
+    return list(matrix(replace(HEADER, planned=(ROW,)), observations, closed=True))
 
 
 _DIGESTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
@@ -202,7 +160,9 @@ def _observed(draw: st.DrawFn) -> list[Observation]:
         for process in range(draw(st.integers(0, 4))):
             if draw(st.booleans()):
                 digests = draw(_DIGESTS)
-                found.append(_seen(mode, process, "ran", executions=sum(digests.values()), digests=digests))
+                found.append(
+                    _seen(mode, process, outcome="ran", executions=sum(digests.values()), digests=digests)
+                )
             else:
                 found.append(_seen(mode, process, **_ENDINGS[draw(st.sampled_from(sorted(_ENDINGS)))][0]))
     return found

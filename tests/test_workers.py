@@ -14,6 +14,7 @@ import pytest
 
 from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.modes import Mode
+from detmatrix.scanner.observations.records import Outcome
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.processes.process import WorkerSupervisor
 from tests.commands import Command, command_in, scanned_in
@@ -27,7 +28,7 @@ OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 100, "--processes", 1,
 # The row that the failures befall, the first but one.
 ROW = {"spec": "quick.cumsum", "direction": "forward", "dtype": "float64"}
 KEY = ("quick.cumsum", "small", "forward", "float64")
-# What a failure is told as, wherever it comes; and what else may come through the pipe, which is told as garbage is.
+# What a failure is told as, wherever it comes.
 TOLD = {
     "die": "killed by SIGKILL (out of memory?)",
     "exit": "exited with code 0 in the middle of the case",
@@ -35,7 +36,6 @@ TOLD = {
     "fork": "exited with code 7 in the middle of the case",
     "garbage": "wrote something that is no reply into the reply pipe",
 }
-UNASKED = ("stray", "unnumbered", "deep", "long", "twice")
 
 
 @pytest.fixture(autouse=True)
@@ -65,18 +65,31 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, StandIn]:
     return _scan(tmp_path_factory.mktemp("healthy"))
 
 
-@pytest.mark.parametrize("fault", [*TOLD, *UNASKED, "close"])
-def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn], fault: str) -> None:
+LEFT_BEHIND = "changed global state (thread count: 2 -> 1)"
+NONSENSE: dict[str, Any] = {
+    "outcome": "splendid", "executions": "many", "digests": {"a": 0}, "first_differing": 999, "surprise": 1, "outputs": 3,
+}  # fmt: skip
+# What a worker does instead of answering about the row, and how its cell says so; a flag left behind is no end of the worker's own.
+FAILURES: dict[str, tuple[Any, Outcome, str]] = {
+    **{fault: (fault, "timeout" if fault == "hang" else "crash", text) for fault, text in TOLD.items()},
+    **{fault: (fault, "crash", TOLD["garbage"]) for fault in ("stray", "unnumbered", "deep", "long", "twice")},
+    "close": ("close", "crash", "closed its pipes and was stopped"),
+    "taint": ("taint", "invalid", LEFT_BEHIND),
+    **{name: ({name: value}, "crash", "the worker's reply makes no sense (") for name, value in NONSENSE.items()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn], failure: str) -> None:
     """The cell says how the worker ended; another answers the controls, every other cell is as it would be, no process is left."""
-    run, standing = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": fault})
+    then, outcome, message = FAILURES[failure]
+    run, standing = _scan(tmp_path, {"do": "observe", "mode": "on", **ROW, "then": then})
 
     whole, usual = healthy
-    failed = [one for one in run.observations if one not in whole.observations]
-    assert [(one.key, one.mode) for one in failed] == [(KEY, "on")]
-    assert failed[0].outcome == ("timeout" if fault == "hang" else "crash")
-    how = TOLD["garbage"] if fault in UNASKED else "closed its pipes and was stopped"
-    assert failed[0].message == TOLD.get(fault, how)
-    assert [one for one in run.observations if one not in failed] == [
+    (failed,) = [one for one in run.observations if one not in whole.observations]
+    assert (failed.key, failed.mode, failed.outcome) == (KEY, "on", outcome)
+    assert failed.message == message or (failure in NONSENSE and str(failed.message).startswith(message))
+    assert [one for one in run.observations if one != failed] == [
         one for one in whole.observations if (one.key, one.mode) != (KEY, "on")
     ]
     assert (run.controls, _distrust(run)) == (whole.controls, ())
@@ -85,9 +98,10 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
     controls = [one["mode"] for one in standing.noted if one.get("spec", "").startswith("control.")]
     assert [controls.count(mode) for mode in ("off", "on", "warn_only")] == [12, 18, 12]
     # What cost a worker once is neither timed nor looked into.
+    again = f"it {LEFT_BEHIND}" if failure == "taint" else f"{outcome} in mode on"
     for aside in (run.costs, run.dispatches):
         fields = {one.key: one.message for one in aside}
-        assert fields.pop(KEY) == f"not tried again: {failed[0].outcome} in mode on"
+        assert fields.pop(KEY) == f"not tried again: {again}"
         assert set(fields.values()) == {None}
     assert sys.platform != "linux" or left(standing) == []
 
@@ -101,20 +115,6 @@ def test_last_words_are_those_of_the_row(tmp_path: Path) -> None:
 
     fields = {one.mode: one.message for one in run.observations if one.outcome == "crash"}
     assert fields == {"off": TOLD["exit"], "on": f"{TOLD['exit']}; last printed: last words"}
-
-
-def test_leaving_a_flag_behind_costs_its_cell(tmp_path: Path, healthy: tuple[Run, StandIn]) -> None:
-    """The next row is run by a fresh worker, and nothing that leaves a flag behind is tried again."""
-    run, standing = _scan(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": "taint"})
-
-    whole, usual = healthy
-    (failed,) = [one for one in run.observations if one not in whole.observations]
-    text = "changed global state (thread count: 2 -> 1)"
-    assert (failed.key, failed.mode, failed.outcome, failed.message) == (KEY, "off", "invalid", text)
-    assert standing.started == usual.started + 1
-    assert len(run.observations) == len(whole.observations)
-    for aside in (run.costs, run.dispatches):
-        assert {one.key: one.message for one in aside}[KEY] == f"not tried again: it {text}"
 
 
 @pytest.mark.parametrize("fault", [*TOLD, "taint"])
@@ -202,29 +202,6 @@ def test_a_worker_that_does_not_start_ends_the_scan(
         StandIn(tmp_path)
         again = ("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
         assert detmatrix(*again).returncode == 0
-
-
-@pytest.mark.parametrize(
-    "then",
-    [
-        {"outcome": "splendid"},
-        {"executions": "many"},
-        {"digests": {"a": 0}},
-        {"first_differing": 999},
-        {"surprise": 1},
-        {"outputs": 3},
-    ],
-    ids=lambda then: next(iter(then)),
-)
-def test_a_reply_that_makes_no_sense_is_a_crash(
-    tmp_path: Path, healthy: tuple[Run, StandIn], then: dict[str, Any]
-) -> None:
-    """What is no record of an observation becomes none, and the worker that said it is not asked again."""
-    run, _ = _scan(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": then})
-
-    (failed,) = [one for one in run.observations if one not in healthy[0].observations]
-    assert (failed.key, failed.mode, failed.outcome) == (KEY, "off", "crash")
-    assert str(failed.message).startswith("the worker's reply makes no sense (")
 
 
 # What no control shows, and no machine whose inputs are the same.
