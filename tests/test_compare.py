@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.comparable import LEVEL, Rate, Reason, fisher, rate_test
+from detmatrix.reports.compare.comparable import Rate, Reason, fisher, rate_test
 from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of, few_processes, judge
-from detmatrix.reports.compare.page import block as excerpt
 from detmatrix.reports.compare.page import failures
-from detmatrix.reports.compare.runs import Again, compare, confirm
+from detmatrix.reports.compare.runs import Again, compare
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.observations.records import MODES, Cost, Group, Observation, Outcome, Row
 from detmatrix.scanner.run.remeasure import rounds_for
@@ -127,6 +126,7 @@ FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
         # 7 of 98 against 0 of 98 is chance enough, unless an alert tells.
         (shows("fixed_by_mode", often=8), STILL, "improved", "too_few_executions", "p = 0.014"),
         (STILL, shows("fixed_by_mode", often=8), "regressed", "too_few_executions", "p = 0.014"),
+        (STILL, shows("fixed_by_mode", often=9), "regressed", False, "off: 0 of 98 → 8 of 98 further executions differed, p = 0.0"),
         (shows("silent", often=8), shows("over_alert"), "improved", True, "the alert is proof"),
         (shows("over_alert"), shows("silent", often=8), "regressed", True, "the alert is proof"),
         (ONE_PROCESS, STILL, "improved", "too_few_executions", ""),
@@ -256,64 +256,10 @@ def test_rows_are_joined_by_all_that_names_them() -> None:
     assert 4 == pair.counts["regressed"] == sum(change.confirmed is False for change in pair.changes)
 
 
-# What measuring again makes of a change, what a check makes of one that only seems so, and rows that a run has no finding of.
+# What measuring again makes of a change, what fails a check, and rows that a run has no finding of.
 
 
-def _judged(old: Planned, new: Planned) -> Change:
-    (before,), (after,) = run_of(old, name="a").rows, run_of(new, name="b").rows
-    return judge(before, after)
-
-
-@pytest.mark.parametrize(
-    ("again", "expected"),
-    [
-        ((DIFFERS, STILL), ("improved", True, None)),
-        ((STILL, STILL), ("same", None, None)),
-        ((DIFFERS, DIFFERS), ("same", None, None)),
-        ((STILL, DIFFERS), ("not_comparable", None, "not_reproduced")),
-        ((shows("fixed_by_mode", often=3), STILL), ("improved", False, None)),
-        ((STILL, shows("over_alert")), ("regressed", True, None)),
-    ],
-)
-def test_measuring_again_decides(again: tuple[Planned, Planned], expected: tuple[object, ...]) -> None:
-    """Only a change that shows again when both are measured in turns is confirmed."""
-    first = _judged(DIFFERS, STILL)
-    joined = confirm(first, _judged(*again))
-
-    assert (first.kind, first.confirmed) == ("improved", False)
-    assert expected == (joined.kind, joined.confirmed, joined.reason)
-
-
-def test_a_check_counts_what_a_row_seems() -> None:
-    """7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it."""
-    comparison = compare([run_of(STILL, name="a"), run_of(shows("silent", often=8), name="b")])
-    lines = [*map(str, failures(comparison, ("regressed",)))]
-
-    assert len(lines) == 2  # nothing else was compared either
-    assert lines[0].startswith("not_comparable (seems regressed): torch.Tensor.scatter_add_:")
-    assert not any("seems" in str(line) for line in failures(comparison, ("improved",)))
-
-
-def test_a_check_passes_over_chance() -> None:
-    """1 of 98 against 0 of 98, p = 1: the row is told, and no check fails because of it."""
-    still = (STILL, shows("deterministic", row("torch.add")))
-    rare = (shows("silent", often=2), still[1])
-    comparison = compare([run_of(*still, name="a"), run_of(*rare, name="b")])
-    (seeming,) = comparison.pairs[0].of("not_comparable")
-
-    assert "0 of 98 → 1 of 98 further executions differed, p = 1" in seeming.detail
-    assert (seeming.apparent, list(failures(comparison, CHANGES))) == ("regressed", [])
-    assert "torch.Tensor.scatter_add_" in "".join(excerpt(comparison))
-
-
-IN_TURNS = in_turns("deterministic"), in_turns("silent")
-
-
-def _settled(old: Matrix, new: Matrix, left: dict[Any, str] | None = None) -> Change:
-    """Return what is made of a row that seems to have regressed after measuring it again."""
-    first = [run_of(STILL, name="a"), run_of(SILENT, name="b")]
-    (pair,) = compare(first, {("a", "b"): Again(old=old, new=new, left=left or {})}).pairs
-    return pair.changes[0]
+TURNS = {finding: run_of(in_turns(finding)) for finding in ("deterministic", "fixed_by_mode", "over_alert")}
 
 
 def _few() -> Matrix:
@@ -329,44 +275,101 @@ WEAK, STRONG = (run_of(STILL, sentinels=sentinels(seen, 0, 1)) for seen in (1, 1
 FEW, VAIN = _few(), "measured again without result, "
 
 
+SUGGEST, GONE = "the scans suggest improved", "the catalog has no such row"
+BETTER, WORSE = (DIFFERS, STILL), (STILL, SILENT)  # what the scans showed
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "kind", "confirmed", "detail"),
+    ("scans", "old", "new", "kind", "confirmed", "detail"),
     [
+        # Only a change that shows again when both are measured in turns is confirmed.
+        (BETTER, TURNS["fixed_by_mode"], TURNS["deterministic"], "improved", True, "; measured again in turns"),
+        (BETTER, TURNS["deterministic"], TURNS["deterministic"], "same", None, f"{SUGGEST}; measured again in turns"),
+        (BETTER, TURNS["fixed_by_mode"], TURNS["fixed_by_mode"], "same", None, f"{SUGGEST}; measured again in turns"),
+        (BETTER, TURNS["deterministic"], TURNS["fixed_by_mode"], "not_comparable", None, f"{SUGGEST}, measured again it is regressed"),
+        (BETTER, TURNS["deterministic"], TURNS["over_alert"], "regressed", True, f"{SUGGEST}, measured again it is regressed"),
         # Neither run differed again: where something could race and as often as in the scans, it is the same.
-        (STRONG, STRONG, "same", None, ""),
-        (WEAK, WEAK, "regressed", False, f"{VAIN}low_power: the sentinel (torch.index_put) differed in 1 of 11"),
-        (FEW, FEW, "regressed", False, f"{VAIN}too_few_executions: on: 0 of 14, and the scans made 100 executions"),
+        (WORSE, STRONG, STRONG, "same", None, ""),
+        (WORSE, WEAK, WEAK, "regressed", False, f"{VAIN}low_power: the sentinel (torch.index_put) differed in 1 of 11"),
+        (WORSE, FEW, FEW, "regressed", False, f"{VAIN}too_few_executions: on: 0 of 14, and the scans made 100 executions"),
         # In turns, one differed where the other did not: a sentinel that did not either is no excuse.
-        (*(run_of(one, sentinels=sentinels(1, 0, 1)) for one in IN_TURNS), "regressed", True, ""),
+        (WORSE, *(run_of(in_turns(it), sentinels=sentinels(1, 0, 1)) for it in ("deterministic", "silent")), "regressed", True, ""),
         # A measurement that cannot be believed neither confirms nor drops anything.
-        (run_of(STILL), run_of(SILENT, distrust=("a control",)), "regressed", False, f"{VAIN}untrusted_run: run.jsonl: a control"),
-        (run_of(STILL), run_of(_other_inputs(SILENT)), "regressed", False, f"{VAIN}other_inputs: the input bits are not the same"),
-        (run_of(STILL), run_of((PLANNED, ended(PLANNED, "off", "crash", "killed"))), "regressed", False, f"{VAIN}no_verdict: "),
+        (WORSE, run_of(STILL), run_of(SILENT, distrust=("a control",)), "regressed", False, f"{VAIN}untrusted_run: run.jsonl: a control"),
+        (WORSE, run_of(STILL), run_of(_other_inputs(SILENT)), "regressed", False, f"{VAIN}other_inputs: the input bits are not the same"),
+        (WORSE, run_of(STILL), run_of(_ended("crash", "killed")), "regressed", False, f"{VAIN}no_verdict: "),
+        # A row that the catalog here has no more is told.
+        (WORSE, run_of(), run_of(), "regressed", False, f"; not measured again: {GONE}"),
         # One odd process is one event: a change shows in the processes as well, or stays unconfirmed.
         *(
-            (run_of(IN_TURNS[0]), run_of(in_turns("silent", odd=odd)), "regressed", odd > 5,
+            (WORSE, TURNS["deterministic"], run_of(in_turns("silent", odd=odd)), "regressed", odd > 5,
              "" if odd > 5 else f"on: 0 of 7 → {odd} of 7 further processes differed")
             for odd in (1, 5, 6, 7)
         ),
     ],
 )  # fmt: skip
-def test_what_measuring_again_makes_of_a_regression(
-    old: Matrix, new: Matrix, kind: Kind, confirmed: bool | None, detail: str
+def test_what_measuring_again_makes_of_a_change(
+    scans: tuple[Planned, Planned],
+    old: Matrix,
+    new: Matrix,
+    kind: Kind,
+    confirmed: bool | None,
+    detail: str,
 ) -> None:
     """It is confirmed, dropped, or left as it was with the reason."""
-    judged = _settled(old, new)
+    first = [run_of(one, name=name) for one, name in zip(scans, "ab", strict=True)]
+    again = Again(old=old, new=new, left={} if old.rows else {PLANNED.key: GONE})
+    ((judged,),) = (pair.changes for pair in compare(first, {("a", "b"): again}).pairs)
 
     assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    assert (judged.reason == "not_reproduced") is (kind == "not_comparable")
     assert detail in judged.detail
     assert (VAIN in judged.detail) == detail.startswith(VAIN) or "processes" in detail
 
 
-def test_what_cannot_be_measured_stays_unconfirmed() -> None:
-    """A row that the catalog here has no more is told."""
-    judged = _settled(run_of(), run_of(), left={PLANNED.key: "the catalog has no such row"})
+def _seldom(differing: int, *rows: str) -> list[Planned]:
+    """Return samples of which so few of twenty executions with the flag off differ that chance may have done it."""
+    off = {"a": 20 - differing, **{f"b{place}": 1 for place in range(differing)}}
+    names = [name.split(":") for name in rows]
+    named = [replace(row(op, case), source="opinfo", provoked="samples") for op, case in names]
+    return [(one, [*ran(one, "off", off), *ran(one, "on", {"a": 20})]) for one in named]
 
-    assert (judged.kind, judged.confirmed) == ("regressed", False)
-    assert judged.detail.endswith("; not measured again: the catalog has no such row")
+
+RARE, ADD = shows("silent", often=2), shows("deterministic", row("torch.add"))
+OF_ONE_OP, OF_SEVERAL = (
+    [name.format(place) for place in range(4)] for name in ("torch.lstsq:{}", "torch.op{}:0")
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds", "told"),
+    [
+        # 7 of 98 against 0 of 98 is not comparable, and a check that asks for regressions does not pass over it.
+        ([STILL], [shows("silent", often=8)], ("regressed",),
+         ["not_comparable (seems regressed): torch.Tensor.scatter_add_:", "nothing compared: "]),
+        ([STILL], [shows("silent", often=8)], ("improved",), ["nothing compared: "]),
+        # 1 of 98 against 0 of 98, p = 1: no check fails because of it.
+        ([STILL, ADD], [RARE, ADD], CHANGES, []),
+        # Four rows of an op, each of which may be chance, are no chance together, and stand above samples, which count once.
+        (
+            [*_seldom(4, *OF_ONE_OP), *_seldom(0, "torch.qr:same", "torch.qr:a", "torch.qr:b")],
+            [*_seldom(0, *OF_ONE_OP), *_seldom(0, "torch.qr:same", "torch.qr:c", "torch.cdist:d")],
+            CHANGES,
+            ["improved (likely): torch.lstsq: 4 rows together: off: 16 of 76 → 0 of 76 further executions differed",
+             "other samples: 2 rows added, 2 rows removed, of 2 entries"],
+        ),
+        ([*_seldom(4, *OF_ONE_OP), ADD], [*_seldom(0, *OF_ONE_OP), ADD], ("regressed",), []),
+        # Nothing joins rows of several ops.
+        ([*_seldom(4, *OF_SEVERAL), ADD], [*_seldom(0, *OF_SEVERAL), ADD], CHANGES, []),
+    ],
+)  # fmt: skip
+def test_what_fails_a_check(
+    old: list[Planned], new: list[Planned], kinds: tuple[Kind, ...], told: list[str]
+) -> None:
+    """A row counts as what it seems unless that is chance, rows of one op count together, other samples once."""
+    failed = failures(compare([run_of(*old, name="old"), run_of(*new, name="new")]), kinds)
+
+    assert [str(one)[: len(text)] for one, text in zip_longest(failed, told, fillvalue="")] == told
 
 
 def test_rounds_suffice_for_the_test_of_processes() -> None:
@@ -423,16 +426,6 @@ def test_known_values(one: Rate, other: Rate, p: float) -> None:
     """Values that are known from elsewhere, in either order."""
     assert fisher(one, other) == pytest.approx(p, rel=1e-12)
     assert fisher(one, other) == fisher(other, one)
-
-
-@pytest.mark.parametrize(("differing", "apart"), [(1, False), (7, False), (8, True), (49, True)])
-def test_how_many_must_differ(differing: int, *, apart: bool) -> None:
-    """Against 0 of 98 it takes eight: the level is 1 %."""
-    old = ran(PLANNED, "off", {"a": 99 - differing, "b": differing})
-    test = rate_test("off", old, ran(PLANNED, "off", {"a": 99}))
-
-    assert (Rate(differing, 98), Rate(0, 98)) == (test.old, test.new)
-    assert apart == test.differ == (test.p < LEVEL)
 
 
 SAME = {"a": RUNS}

@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from detmatrix.reports.checks import render_github
 from detmatrix.reports.cli.report import RENDERERS
-from detmatrix.reports.compare.judge import CHANGES
 from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
-from detmatrix.reports.compare.page import failures
-from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.render import write_whole
@@ -25,10 +21,10 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
-from tests.compared import run_of, shows
+from tests.compared import shows
 from tests.conftest import one_line
 from tests.documented import docstring
-from tests.runs import Planned, ran, row, stable, write_run
+from tests.runs import ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 
@@ -182,43 +178,3 @@ def test_every_annotation_of_a_function_stands_at_its_line(checked_run: Path) ->
 
     assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}
     assert all(" file=my.py,line=3,title=" in note for note in notes)
-
-
-# --- Comparisons
-
-
-def _seldom(op: str, case: str, differing: int) -> Planned:
-    """Return a sample of which so few of twenty executions in each mode off differ that chance may have done it."""
-    planned = replace(row(op, case), spec=f"opinfo:{op}", op=op, source="opinfo", provoked="samples")
-    off = [{"a": 20 - differing, **{f"b{place}": 1 for place in range(differing)}}]
-    return planned, [*ran(planned, "off", *off), *ran(planned, "on", {"a": 20})]
-
-
-def _samples(op: str, *cases: str) -> list[Planned]:
-    return [_seldom(op, case, 0) for case in cases]
-
-
-def test_rows_of_one_op_count_together_and_samples_count_once() -> None:
-    """Four rows, each of which may be chance, are no chance together; what is likely stands above other samples."""
-    old = [_seldom("torch.linalg.lstsq", f"sample_{place}", 4) for place in range(4)]
-    new = [_seldom("torch.linalg.lstsq", f"sample_{place}", 0) for place in range(4)]
-    pair = [
-        run_of(*old, *_samples("torch.qr", "same", "a", "b"), name="old"),
-        run_of(*new, *_samples("torch.qr", "same", "c"), *_samples("torch.cdist", "d"), name="new"),
-    ]
-    lines = [*map(str, failures(compare(pair), CHANGES))]
-
-    assert [line.partition(":")[0] for line in lines] == ["improved (likely)", "other samples"]
-    assert lines[0].startswith(
-        "improved (likely): torch.linalg.lstsq: 4 rows together: off: 16 of 76 → 0 of 76 further executions differed"
-    )
-    assert lines[1].startswith("other samples: 2 rows added, 2 rows removed, of 2 entries")
-    assert not list(failures(compare(pair), ("regressed",)))
-
-
-def test_rows_of_several_ops_do_not_count_together() -> None:
-    """Each of four ops may have changed by chance; nothing joins them."""
-    old = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 4) for place in range(4))]
-    new = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 0) for place in range(4))]
-
-    assert not list(failures(compare([run_of(*old, name="old"), run_of(*new, name="new")]), CHANGES))
