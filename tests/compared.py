@@ -98,18 +98,21 @@ def run_of(
     sentinels: Sequence[Sentinel] = (),
     costs: Sequence[Cost] = (),
     distrust: tuple[str, ...] = (),
-    settings: Settings = SETTINGS,
+    settings: Settings | None = None,
     **environment: Any,
 ) -> Matrix:
     """Return the matrix of a run with these rows; *environment* are fields in which its machine is another.
 
-    A run in which no op was run under warn_only is one of a scan that had no such mode.
+    It is of the device of its rows, and runs of other names started at other times. A run in which no op was run under warn_only
+    is one of a scan that had no such mode.
     """
     observations = tuple(observation for _, of_row in rows for observation in of_row)
+    settings = settings or replace(SETTINGS, device=rows[0][0].device if rows else "cpu")
     if any(observation.mode not in MODES for observation in observations):
         settings = replace(settings, modes=WORKER_MODES)
     header = replace(
         HEADER,
+        started=f"{HEADER.started}, {name}",
         settings=settings,
         environment=replace(ENVIRONMENT, torch=torch, **environment),
         planned=tuple(planned for planned, _ in rows),

@@ -109,8 +109,7 @@ def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: b
     device = "cuda:0" if name.startswith("cuda") else "cpu"
     before, (named, seen) = (shows(it, row("torch.put", device=device)) for it in ("deterministic", after))
     other = replace(named, **planned), [replace(one, **observed) for one in seen]
-    usual = {"settings": replace(SETTINGS, device=device), "gpu": "H100"}
-    runs = run_of(before, name="a", **usual), run_of(other, name="b", **usual | run)
+    runs = run_of(before, name="a", gpu="H100"), run_of(other, name="b", **{"gpu": "H100"} | run)
     (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
 
     seems = None if after == "deterministic" else "improved" if turned else "regressed"
@@ -236,15 +235,13 @@ def test_documented_beside_measured(
 
 def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
     """Bullets speak of the flag off and on: what a chosen mode began or ceased to do is neither promised nor undocumented."""
-    planned = row("torch.cumsum", device="cuda")
+    planned = row("torch.cumsum", device="cuda:0")
     eager = [one for mode in MODES for one in ran(planned, mode, *stable())]
-    settings = replace(SETTINGS, device="cuda:0")
     old, new = (
         run_of(
             (planned, [*eager, *ran(planned, "compile_on", *seen)]),
             name=name,
             claims=documented_claims(release),
-            settings=settings,
         )
         for name, release, seen in (("a", "2.13", drifting(OFTEN)), ("b", "2.14", stable()))
     )

@@ -14,6 +14,7 @@ from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import CpuComparison, Observation
 from detmatrix.scanner.verdicts.vocabulary import Finding
+from tests.compared import run_of
 from tests.documented import (
     CUBLAS,
     CUDA,
@@ -23,7 +24,6 @@ from tests.documented import (
     docs_of,
     docstring,
     only,
-    run_of,
     seen_as,
     serial,
     shown,
@@ -73,8 +73,8 @@ def test_findings_decide(findings: list[Finding], acting: str, raising: str, vag
 def test_untrusted_runs_are_no_evidence() -> None:
     """A run whose controls misbehaved decides nothing beside one that can be trusted."""
     claims = parse_claims(docstring([f"torch.a {CUDA}"]))
-    bad = run_of(claims, [shown("torch.a", "silent")], name="bad.jsonl", distrust=("a control drifted",))
-    good = run_of(claims, [shown("torch.a", "fixed_by_mode")], name="good.jsonl")
+    bad = run_of(shown("torch.a", "silent"), claims=claims, name="bad", distrust=("a control drifted",))
+    good = run_of(shown("torch.a", "fixed_by_mode"), claims=claims, name="good")
     judged = only(join([bad, good]))
 
     assert judged.agreement == "confirmed"
