@@ -16,7 +16,6 @@ from detmatrix.scanner.cudnn.record import TF32, Engine, EngineCell, EngineTable
 from detmatrix.scanner.errors import BuildError, UsageError
 from detmatrix.scanner.gpu import build
 from detmatrix.scanner.observations.records import Direction, Row
-from tests import fake_cudnn
 from tests.commands import Command
 from tests.conftest import refused
 from tests.runs import row
@@ -188,7 +187,9 @@ def library() -> Path:
         build.compiler()
     except UsageError as error:
         pytest.skip(str(error))
-    return fake_cudnn.library()
+    source = (Path(__file__).parent / "data" / "fake_cudnn.c").read_text(encoding="utf-8")
+    made = build.SharedLibrary("libcudnn.so.9", ("cudnn.c",))
+    return build.built("fake-cudnn", {"cudnn.c": source}, [made]) / "libcudnn.so.9"
 
 
 @pytest.fixture(autouse=True)
