@@ -62,9 +62,12 @@ BACKWARD = "when attempting to differentiate a CUDA tensor"
 MODES = f"{BACKWARD} and one of the following modes is used:"
 
 
+KNOWN = ("direction", "dtype", "documented", "provokes")
+
+
 def _of(finding: Finding, case: str = "", op: str = "torch.a", **fields: Any) -> Planned:
     """Return a row, whose traits are the fields that a row does not have."""
-    known = {name: fields.pop(name) for name in ("direction", "dtype", "documented") if name in fields}
+    known = {name: fields.pop(name) for name in KNOWN if name in fields}
     return shown(op, finding, case=case or finding, traits=fields, **known)
 
 
@@ -190,43 +193,35 @@ def test_a_bullet_stands_where_the_evidence_puts_it(
         assert regenerated(text, rows) == (said * acts, said * raises)
 
 
+SEVERAL, WORDLESS = "several conditions may decide", "no condition that the lists have words for decides"
+
+
 @pytest.mark.parametrize(
-    ("keeps", "fails"),
+    ("listed", "rows", "told"),
     [
-        # Two conditions might decide.
-        ({"traits": {"a": "True"}, "dtype": "int64"}, {"traits": {"a": "False"}}),
+        ("deterministic", [ACTS(a="True", dtype="int64"), RAISES(a="False")], f"is left as it is: {SEVERAL}"),
         # No list has words for "forward alone", nor for what no row states.
-        ({"direction": "forward"}, {"direction": "backward"}),
-        ({}, {"traits": {"accumulate": "True"}}),
+        ("deterministic", [ACTS(), RAISES(direction="backward")], f"is left as it is: {WORDLESS}"),
+        ("deterministic", [ACTS(), RAISES(accumulate="True")], f"is left as it is: {WORDLESS}"),
         # A description is no argument, and for what is not given there are no words.
-        ({"traits": {"weights": "given"}}, {"traits": {"weights": "none"}}),
-        ({"traits": {"dim": "1-D"}}, {"traits": {"dim": "2-D"}}),
+        ("deterministic", [ACTS(weights="given"), RAISES(weights="none")], f"is left as it is: {WORDLESS}"),
+        ("deterministic", [ACTS(dim="1-D"), RAISES(dim="2-D")], f"is left as it is: {WORDLESS}"),
+        # 0 of n in both modes and no alert never makes a bullet act; it goes if the inputs could have shown more.
+        ("raises", [QUIET("one", provokes=""), QUIET("two", provokes="")],
+         "is left as it is: nothing was raised, but no input provokes a difference"),
+        ("raises", [QUIET("one"), QUIET("two", provokes="")],
+         "goes: it never differed, in either mode, and nothing is raised"),
     ],
-)
-def test_what_cannot_be_said_is_left(keeps: dict[str, Any], fails: dict[str, Any]) -> None:
-    """An over-broad bullet stays as it is where the evidence or the words are not clear, and that is told."""
-    text = docstring([f"torch.a {CUDA}"])
-    docs = docs_of(text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)])
-    found = RegeneratedLists(docs)
+)  # fmt: skip
+def test_what_is_left_and_what_goes_is_told(listed: str, rows: list[Planned], told: str) -> None:
+    """An over-broad bullet stays as it is where the evidence or the words are not clear."""
+    lists = {"deterministic": ["torch.y"], "raises": ["torch.x"]}
+    lists[listed] = [f"torch.a {CUDA}", *lists[listed]]
+    found = RegeneratedLists(docs_of(docstring(*lists.values()), rows))
 
-    assert found.documented == found.regenerated
-    assert "is left as it is" in found.changes[0]
-
-
-@pytest.mark.parametrize(
-    ("provokes", "left", "told"),
-    [
-        ("", [f"torch.a {CUDA}"], "is left as it is: nothing was raised, but no input provokes a difference"),
-        ("collisions", [], "goes: it never differed, in either mode, and nothing is raised"),
-    ],
-)
-def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str], told: str) -> None:
-    """0 of n in both modes and no alert never makes a bullet act; it goes if the inputs could have shown more."""
-    quiet = [shown("torch.a", "deterministic", case=f"case {it}", provokes=it) for it in (provokes, "")]
-    found = RegeneratedLists(docs_of(docstring([], [f"torch.a {CUDA}", "torch.z"]), quiet))
-
-    assert bullets(found.regenerated) == ([], [*left, "torch.z"])
-    assert found.changes[0] == f"torch.a on cuda {told}"
+    lists[listed] = lists[listed][told.startswith("goes") :]
+    assert bullets(found.regenerated) == (*lists.values(),)
+    assert [*found.changes.values()] == [f"torch.a on cuda {told}"]
 
 
 # A busy machine draws examples slowly.

@@ -256,26 +256,17 @@ def evil(tmp_path: Path) -> Path:
 ADVICE = "specs are Python, which runs only where the command line names it: if you trust it, add --specs "
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(("report", "new.jsonl", "--format", form) for form in ("md", "html", "csv", "json")),
-        ("docs", "new.jsonl"),
-        ("coverage", "new.jsonl"),
-        ("compare", "old.jsonl", "new.jsonl"),
-    ],
-)
-def test_reports_run_nothing(detmatrix: Command, tmp_path: Path, evil: Path, words: tuple[str, ...]) -> None:
-    """What reads run files neither loads nor looks for what they name."""
-    done = detmatrix(*words)
-
-    assert evil.exists()
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "mark").exists()
-
-
 def test_nothing_runs_specs_that_nobody_named(detmatrix: Command, tmp_path: Path, evil: Path) -> None:
-    """Neither a script is written nor does a scan go on: one line says which file would run, and the option that lets it."""
+    """No report loads them, no script is written nor does a scan go on: one line says what would run, and the option that lets it."""
+    reports = (
+        "report",
+        "report --format html",
+        "report --format json",
+        "docs",
+        "coverage",
+        "compare old.jsonl",
+    )
+    assert [detmatrix(*words.split(), "new.jsonl").returncode for words in reports] == [0] * len(reports)
     path = tmp_path / "begun.jsonl"
     before, them = path.read_bytes(), f"{ADVICE}{evil} --specs 'also evil.py'"
     resume = ("scan", "--resume", "--python", StandIn(tmp_path).python, "-o", path.name)
