@@ -97,17 +97,15 @@ def open_page(driver: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(open_page: Any, tmp_path: Path) -> Any:
-    """Return the open report of a run that shows every finding and every verdict."""
-    return open_page(write_run(tmp_path / "run.jsonl"))
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows every finding and every verdict."""
+    return write_run(tmp_path / "run.jsonl")
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run file that shows all kinds of evidence."""
-    from tests.evidence_runs import evidence_run  # noqa: PLC0415 - loads jinja2
-
-    return evidence_run(tmp_path / "run.jsonl")
+def page(open_page: Any, run: Path) -> Any:
+    """Return its open report."""
+    return open_page(run)
 
 
 @pytest.fixture(scope="module")

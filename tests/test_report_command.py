@@ -19,19 +19,12 @@ from detmatrix.reports.render import write_whole
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES
-from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
 from tests.compared import shows
 from tests.conftest import one_line
 from tests.documented import docstring
 from tests.runs import ran, row, stable, write_run
 from tests.stand_in import StandIn
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run file that shows every finding and every verdict."""
-    return write_run(tmp_path / "run.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -145,14 +138,6 @@ def test_failed_write_loses_nothing(tmp_path: Path) -> None:
 # What CI is told: exit codes of checks and the line that says why, annotations of GitHub, JUnit XML.
 
 
-@pytest.fixture
-def checked_run(tmp_path: Path) -> Path:
-    """Return a run of one op that is silent, one that raises and one that is deterministic."""
-    findings: tuple[Finding, ...] = ("silent", "raises", "deterministic")
-    rows = [shows(finding, row(f"torch.{finding}")) for finding in findings]
-    return write_run(tmp_path / "checked_run.jsonl", rows)
-
-
 @pytest.mark.parametrize(("asked", "code"), [("silent", 1), ("raises", 0)])
 def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str, code: int) -> None:
     """The scan is whole, its file is kept, and the last line says what failed."""
@@ -167,13 +152,11 @@ def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str
     assert ("silent: torch.bmm (" in last) is bool(code)
 
 
-def test_every_annotation_of_a_function_stands_at_its_line(checked_run: Path) -> None:
+def test_every_annotation_of_a_function_stands_at_its_line(tmp_path: Path) -> None:
     """Of `check`, whose run file is thrown away; what is untrusted or serial too."""
     planned = row("torch.cumsum", "few")
     serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
-    path = write_run(
-        checked_run.with_name("serial.jsonl"), [shows("silent", row("torch.bmm")), (planned, serial)]
-    )
+    path = write_run(tmp_path / "run.jsonl", [shows("silent", row("torch.bmm")), (planned, serial)])
     notes = list(render_github(load([str(path)]), at=("my.py", 3)))
 
     assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}

@@ -38,12 +38,6 @@ from tests.runs import CLOSING, RUNS, Planned, drifting, ended, raised, ran, row
 HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run file that shows every finding and every verdict."""
-    return write_run(tmp_path / "run.jsonl")
-
-
 @pytest.mark.parametrize(
     ("escape", "given", "shown"),
     [
