@@ -161,20 +161,6 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
     assert (out / FRONT).is_file()
 
 
-@pytest.mark.parametrize("place", ["mine", "file"])
-def test_a_folder_of_somebody_is_left_alone(detmatrix: Command, tmp_path: Path, place: str) -> None:
-    """Whatever is in it."""
-    write_run(tmp_path / "run.jsonl")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").touch()
-    (tmp_path / "file").touch()
-
-    assert f"{place}: is there, and no site of ours" in refused(detmatrix("site", "run.jsonl", "-o", place))
-    write_run(tmp_path / "mine" / "run.jsonl")
-    twice = refused(detmatrix("site", "run.jsonl", "mine/run.jsonl", "-o", "out"))
-    assert "run.jsonl: 2 runs have this name" in twice
-
-
 def test_the_front_of_the_recorded_runs_is_small() -> None:
     """A reader on a phone waits for it."""
     front = next(site([read_run(path) for path in given_or_recorded("site")], {}))

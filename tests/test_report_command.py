@@ -76,30 +76,6 @@ def test_a_page_is_opened(
     assert asked == [address]
 
 
-@pytest.mark.parametrize(
-    ("command", "place", "code", "message"),
-    [
-        *((command, "run.jsonl", 2, "run.jsonl: is one of the run files reported on; choose another place with -o")
-          for command in ("report", "compare", "docs")),
-        ("report", "run.jsonl/a.md", 2, "run.jsonl/a.md: cannot be written (Not a directory); choose another place with -o"),
-        *((command, "gone.jsonl", 3, "gone.jsonl: cannot be read (No such file or directory)") for command in ("compare", "docs")),
-        ("compare", "\x1b]0;title\x07.jsonl", 3, "\\x1b]0;title\\x07.jsonl: cannot be read (No such file or directory)"),
-    ],
-)  # fmt: skip
-def test_run_files_are_read_and_never_written(
-    detmatrix: Command, run: Path, command: str, place: str, code: int, message: str
-) -> None:
-    """One line says what cannot be read, or that what is reported on is no place to write to."""
-    before = run.read_bytes()
-    runs = [run.name] * (2 if command == "compare" else 1)
-    words = [*runs, "-o", place] if code == 2 else [run.name, place]
-    done = detmatrix(command, *words)
-
-    assert (done.returncode, done.stdout) == (code, "")
-    assert one_line(done.stderr).startswith(f"detmatrix: {message}")
-    assert before == run.read_bytes()
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("form", ["text", "html"])
 def test_full_disk(detmatrix: Command, detmatrix_process: Command, run: Path, form: str) -> None:
