@@ -135,6 +135,13 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
+def table(name: str, section: str) -> list[list[str]]:
+    """Return a section of a table in ``tests/data``: the cells of each of its lines."""
+    text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
+    lines = text.partition(f"[{section}]\n")[2].partition("\n\n[")[0].splitlines()
+    return [line.split(" | ") for line in lines if not line.startswith("#")]
+
+
 # What a scan says before it knows whether it can do what was asked.
 PROGRESS = (
     *("check: loading", "check: starting torch", "scan: /", "scan: loading", "scan: starting torch"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import CpuComparison, Observation
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import run_of
+from tests.conftest import table
 from tests.documented import (
     CUBLAS,
     CUDA,
@@ -144,39 +146,10 @@ def test_over_broad_bullets_say_what_decides(
     )
 
 
-@pytest.mark.parametrize(
-    ("bullet", "fields", "expected"),
-    [
-        ("torch.a", {}, True),
-        ("torch.b", {}, False),
-        ("torch.b", {"documented": ("torch.c", "torch.b")}, True),
-        # Its documented names replace its own: a functional may be listed as a module.
-        ("torch.a", {"documented": ("torch.b",)}, False),
-        ("torch.a when called on a CUDA tensor", {"device": "cpu"}, False),
-        ("torch.a when called on a CUDA tensor", {"device": "cuda:1"}, True),
-        ("torch.a when attempting to differentiate a CPU tensor", {}, False),
-        ("torch.a when attempting to differentiate a CPU tensor", {"direction": "backward"}, True),
-        ("torch.a when called on a CPU tensor that requires grad", {"direction": "backward"}, True),
-        ("torch.a when called on a CPU tensor that requires grad", {}, False),
-        ("torch.a with integer dtype", {}, False),
-        ("torch.a with integer dtype", {"dtype": "uint8"}, True),
-        ("torch.a with floating or complex dtype", {"dtype": "bfloat16"}, True),
-        ("torch.a with floating or complex dtype", {"dtype": "bool"}, False),
-        ("torch.a with ``accumulate=True``", {}, False),
-        ("torch.a with ``accumulate=True``", {"traits": {"accumulate": "False"}}, False),
-        ("torch.a with ``accumulate=True``", {"traits": {"accumulate": "True", "x": "y"}}, True),
-        ("torch.a when ``reduce='sum'`` or ``reduce='mean'``", {"traits": {"reduce": "mean"}}, True),
-        ("torch.a when ``reduce='sum'`` and ``mode='max'``", {"traits": {"reduce": "sum"}}, False),
-        ("torch.a and the index is a list of tensors", {"traits": {"index": "list of tensors"}}, True),
-        ("torch.a with indices output", {"traits": {"output": "indices"}}, True),
-        ("torch.a when called with a quantized tensor", {"traits": {"quantized": "True"}}, True),
-        ("torch.a in some cases", {}, True),
-        ("torch.a on Tuesdays", {}, False),
-    ],
-)
-def test_a_row_speaks_to_a_claim(bullet: str, fields: dict[str, Any], expected: bool) -> None:
+@pytest.mark.parametrize(("bullet", "fields", "speaks"), table("claims.txt", "speaks"))
+def test_a_row_speaks_to_a_claim(bullet: str, fields: str, speaks: str) -> None:
     """Name, device, direction and every condition must fit; a condition unstated does not hold."""
-    assert expected == matches(row("torch.a", **fields), claim_of(bullet))
+    assert matches(row("torch.a", **json.loads(fields)), claim_of(bullet)) is (speaks == "yes")
 
 
 # --- What a simulated GPU shows
