@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Docs, JudgedClaim, join
-from detmatrix.reports.docs.regenerate import HEADINGS, INDENT, RegeneratedLists
+from detmatrix.reports.docs.regenerate import HEADINGS, INDENT
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import (
@@ -71,11 +71,6 @@ def bullets(text: str) -> tuple[list[str], list[str]]:
         for section in ("deterministic", "raises")
     )
     return acting, raising
-
-
-def regenerated(text: str, rows: Sequence[Planned]) -> tuple[list[str], list[str]]:
-    """Return the bullets of both lists after the evidence."""
-    return bullets(RegeneratedLists(docs_of(text, rows)).regenerated)
 
 
 def weak(docs: Docs, modes: Sequence[Mode] = MODES) -> Docs:

@@ -236,44 +236,13 @@ def test_a_fault_keeps_an_op_from_being_said_to_act(
     assert told in " ".join(found.notes)
 
 
-# A new bullet carries the conditions of its evidence, or there is none and it is said why.
+# A new bullet carries the conditions of its evidence; tests/data/lists.txt has more.
 
 TEXT = docstring(["torch.z"], ["torch.y"])
 
 
 def drawn(finding: Finding, case: str, **fields: Any) -> Planned:
     return shown("torch.new_", finding, case=case, often=40, **fields)
-
-
-@pytest.mark.parametrize(
-    ("differ", "still", "said"),
-    [
-        # A dtype of the same kind, and one of another.
-        ({"dtype": "float32"}, [{"dtype": "float64"}], "and dtype is float32"),
-        ({"dtype": "float32"}, [{"dtype": "int64"}], "and dtype is floating point"),
-        ({"traits": {"reduce": "sum"}}, [{"traits": {"reduce": "amax"}}], "with ``reduce='sum'`` when"),
-        # None, several, and what a row does not state, which is no value that a bullet can name.
-        ({}, [{}], ""),
-        ({"traits": {"a": "True", "b": "True"}}, [{"traits": {"a": "False", "b": "False"}}], ""),
-        ({}, [{"traits": {"driver": "gels"}}], ""),
-        ({"traits": {"reduce": "sum"}}, [{"traits": {"reduce": "amax"}}, {"traits": {"reduce": "sum"}}], ""),
-    ],
-)
-def test_what_separates_goes_into_the_bullet(
-    differ: dict[str, Any], still: list[dict[str, Any]], said: str
-) -> None:
-    """Rows that could have differed and did not are what the bullet leaves out; without one condition there is none."""
-    rows = [drawn("deterministic", f"still{place}", **fields) for place, fields in enumerate(still)]
-    rows.append(drawn("fixed_by_mode", "differs", **differ))
-    found = RegeneratedLists(docs_of(TEXT, rows))
-    added, text = bullets(found.regenerated)[0][1:], found.added["torch.new_", "cuda"]
-
-    assert bool(added) == bool(said)
-    assert said in "".join(added)
-    assert (f"1 row differed and {len(still)} did not (torch.new_:still0:" in text) == (not said)
-    # Written again with the bullet there, nothing more is added, and it is contradicted by none of the rows.
-    again = RegeneratedLists(docs_of(docstring(["torch.z", *added], ["torch.y"]), rows))
-    assert again.documented == again.regenerated
 
 
 def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:
