@@ -139,7 +139,9 @@ def table(name: str, section: str) -> list[list[str]]:
     """Return a section of a table in ``tests/data``: the cells of each of its lines."""
     text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
     lines = text.partition(f"[{section}]\n")[2].partition("\n\n[")[0].splitlines()
-    return [line.split(" | ") for line in lines if not line.startswith("#")]
+    rows = [line.split(" | ") for line in lines if not line.startswith("#")]
+    assert rows, f"{name} has no [{section}]"
+    return rows
 
 
 # What a scan says before it knows whether it can do what was asked.
