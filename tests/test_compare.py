@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -20,6 +21,7 @@ from detmatrix.scanner.observations.records import MODES, Cost, Group, Observati
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
+from tests.conftest import table
 from tests.evidence_runs import cost, sentinels
 from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
 
@@ -214,34 +216,15 @@ def _sampled(planned: Row, first: str, sample: str, **changed: Any) -> Planned:
     return planned, [replace(o, outputs=(replace(output, sample=sample),), **changed) for o in observations]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "old", "new", "changed", "words"),
-    [
-        ("float32", "3f800000 40000000", "3f800003 40000000", {}, "at least 3 ULP in 2 sampled numbers"),
-        # Either side of zero, which both zeros are.
-        ("float32", "00000002 80000000", "80000001 00000000", {}, "at least 3 ULP in 2 sampled numbers"),
-        ("bfloat16", "3f80", "3f7f", {}, "at least 1 ULP in 1 sampled number"),
-        ("complex128", "3ff0000000000000", "3ff0000000000010", {}, "at least 16 ULP in 1 sampled number"),
-        ("float32", "7fc00000 3f800000", "3f800000 3f800000", {}, "1 of 2 sampled numbers moved"),
-        ("float32", "80000000", "00000000", {}, "1 of 1 sampled number moved"),
-        ("int64", "0000000000000001 0000000000000002", "0000000000000007 0000000000000002", {},
-         "1 of 2 sampled numbers moved"),
-        ("float32", "3f800000", "3f800000", {}, "0 of 1 sampled number moved"),
-        # Older run files have no samples; one of another length or of other inputs is no other one of the same.
-        ("float32", "3f800000", "", {}, None),
-        ("float32", "3f800000", "3f800000 3f800000", {}, None),
-        ("float32", "3f800000", "3f800003", {"inputs_digest": "j" * 8}, None),
-    ],
-)  # fmt: skip
-def test_samples_tell_how_far_bits_moved(
-    dtype: str, old: str, new: str, changed: dict[str, Any], words: str | None
-) -> None:
-    """The distance of what was sampled bounds that of the whole output from below, and integers have none."""
-    planned = row("torch.sum", dtype=dtype)
-    change = only(_sampled(planned, "a", old), _sampled(planned, "z", new, **changed))
-    told = f"off, on; bits moved: {words}" if words else "" if changed else "off, on"
+@pytest.mark.parametrize(("dtype", "old", "new", "changed", "words"), table("comparisons.txt", "samples"))
+def test_samples_tell_how_far_bits_moved(dtype: str, old: str, new: str, changed: str, words: str) -> None:
+    """The distance of what was sampled bounds that of the whole output from below."""
+    planned, other = row("torch.sum", dtype=dtype), json.loads(changed)
+    before, after = _sampled(planned, "a", old), _sampled(planned, "z", new.replace("none", ""), **other)
+    change = only(before, after)
+    told = "" if other else "off, on" if words == "none" else f"off, on; bits moved: {words}"
 
-    assert (change.bits_words, bool(change.moved)) == (told, words is not None)
+    assert (change.bits_words, bool(change.moved)) == (told, words != "none")
 
 
 def test_rows_are_joined_by_all_that_names_them() -> None:
@@ -428,43 +411,19 @@ def test_known_values(one: Rate, other: Rate, p: float) -> None:
     assert fisher(one, other) == fisher(other, one)
 
 
-SAME = {"a": RUNS}
-ODD = [{"x": RUNS}, *[SAME] * 5]
-
-
-@pytest.mark.parametrize(
-    ("processes", "threads", "unit", "rate"),
-    [
-        # The first execution of a process cannot differ from itself, and the two processes' firsts are no matter.
-        ([{"a": 40, "b": 10}, {"c": 45, "d": 5}], [], "executions", Rate(15, 98)),
-        # Nor is it whether the rare output or the frequent one was the first; those that are gone differ all.
-        ([{"a": 40, "b": 10}, SAME], [], "executions", Rate(10, 98)),
-        ([{"b": 10, "a": 40}, SAME], [], "executions", Rate(10, 98)),
-        ([{"a": 9, "overwritten": 30, "b": 11}, SAME], [], "executions", Rate(39, 98)),
-        # A process that chose another algorithm is one event, however often it executed, also where it is the first.
-        ([SAME, {"b": RUNS}], [], "processes", Rate(1, 1)),
-        (ODD, [{}, *[{"t": 10}] * 5], "processes", Rate(1, 5)),
-        (ODD[::-1], [{}, *[{"t": 10}] * 5], "processes", Rate(1, 5)),
-        ([{f"x{place}": RUNS} for place in range(13)], [], "processes", Rate(12, 12)),
-        # Another thread count gives other bits, which is no difference; within it executions may differ, or processes.
-        (drifting(4), [{"t": 10}] * 2, "executions", Rate(3, 116)),
-        (drifting(4), [{"t": 8, "u": 2}, {"t": 10}], "executions", Rate(5, 116)),
-        ([SAME] * 2, [{"t": 10}, {"u": 10}], "processes", Rate(1, 1)),
-    ],
-)
-def test_what_is_counted(
-    processes: list[dict[str, int]], threads: list[dict[str, int]], unit: str, rate: Rate
-) -> None:
+@pytest.mark.parametrize(("processes", "threads", "unit", "rate"), table("comparisons.txt", "counted"))
+def test_what_is_counted(processes: str, threads: str, unit: str, rate: str) -> None:
     """Executions of a process are held against its most frequent output; where none differ, processes are."""
+    seen = json.loads(processes)
     old = [
         replace(one, groups=(Group(perturbation="threads=1", executions=10, differing=0, digests=digests),))
         if digests
         else one
-        for one, digests in zip_longest(ran(PLANNED, "off", *processes), threads)
+        for one, digests in zip_longest(ran(PLANNED, "off", *seen), json.loads(threads))
     ]
-    test = rate_test("off", old, ran(PLANNED, "off", *[SAME] * len(processes)))
+    test = rate_test("off", old, ran(PLANNED, "off", *[{"a": RUNS}] * len(seen)))
 
-    assert (test.unit, test.old, test.new.differing) == (unit, rate, 0)
+    assert (test.unit, str(test.old), test.new.differing) == (unit, rate, 0)
 
 
 # --- The cost of the flag in two runs: ratios within each, told apart or not.

@@ -17,6 +17,7 @@ from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Part
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
+from tests.conftest import table
 from tests.documented import docstring
 from tests.evidence_runs import sentinels
 from tests.runs import ENVIRONMENT, SETTINGS, Planned, drifting, ran, row, stable
@@ -30,28 +31,7 @@ def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
     return run_of(*rows, name=name, sentinels=sentinels(1, 0, len(rows)), claims=claims)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "weak", "kind"),
-    [
-        # What did not differ where nothing could race is no improvement.
-        ("fixed_by_mode", "deterministic", "after", "not_comparable"),
-        ("deterministic", "fixed_by_mode", "before", "not_comparable"),
-        ("silent", "fixed_by_mode", "after", "not_comparable"),
-        ("deterministic", "mode_dependent", "before", "not_comparable"),
-        # Nor is it known whether an op that no longer raises is silent.
-        ("raises", "fixed_by_mode", "after", "not_comparable"),
-        # What did differ or raise needs no power, nor does an op that began to raise.
-        ("fixed_by_mode", "deterministic", "before", "improved"),
-        ("deterministic", "silent", "after", "regressed"),
-        ("deterministic", "over_alert", "before", "regressed"),
-        ("raises", "silent", "after", "regressed"),
-        ("silent", "silent", "after", "same"),
-        ("over_alert", "over_alert", "after", "same"),
-        # That neither differed is no proof of anything either.
-        ("deterministic", "deterministic", "after", "not_comparable"),
-        ("fixed_by_mode", "fixed_by_mode", "before", "not_comparable"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "weak", "kind"), table("comparisons.txt", "low power"))
 def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
     """Low power matters where a verdict rests on nothing having differed."""
     old = (_weak if weak == "before" else run_of)(shows(before), name="a")

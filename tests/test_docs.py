@@ -43,33 +43,18 @@ def agreements(
     return [only(doubt(docs_of(text, rows))).agreement for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("findings", "acting", "raising", "vague"),
-    [
-        (["fixed_by_mode"], "confirmed", "contradicted", "not_triggered"),
-        (["mode_dependent"], "confirmed", "contradicted", "not_triggered"),
-        (["deterministic"], "not_triggered", "contradicted", "not_triggered"),
-        (["raises"], "contradicted", "confirmed", "confirmed"),
-        (["over_alert"], "contradicted", "confirmed", "confirmed"),
-        (["silent"], "contradicted", "contradicted", "not_triggered"),
-        (["inconclusive"], "not_run", "not_run", "not_run"),
-        # One contradicting row contradicts; short of that one confirming row confirms. What is vague cannot be contradicted.
-        (["deterministic", "fixed_by_mode", "inconclusive"], "confirmed", "contradicted", "not_triggered"),
-        (["deterministic", "inconclusive"], "not_triggered", "contradicted", "not_triggered"),
-        (["fixed_by_mode", "raises"], "contradicted", "contradicted", "confirmed"),
-        (["raises", "over_alert", "inconclusive"], "contradicted", "confirmed", "confirmed"),
-    ],
-)
-def test_findings_decide(findings: list[Finding], acting: str, raising: str, vague: str) -> None:
+@pytest.mark.parametrize(("findings", "acting", "raising", "vague"), table("claims.txt", "decide"))
+def test_findings_decide(findings: str, acting: str, raising: str, vague: str) -> None:
     """What rows show confirms or contradicts a bullet, by the list in which the bullet stands."""
+    shown_: list[Any] = findings.split()
     for device in ("cpu", "cuda"):
-        rows = [shown("torch.a", finding, device) for finding in findings]
+        rows = [shown("torch.a", finding, device) for finding in shown_]
 
         assert agreements(f"torch.a when called on a {device.upper()} tensor", rows) == [acting, raising]
         assert agreements("torch.a in some cases", rows)[1] == vague
     # The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically.
     listed = f"Sets.\n\n{CUBLAS}\n        * :func:`torch.a`\n"
-    assert only(docs_of(listed, [shown("torch.a", finding) for finding in findings])).agreement == acting
+    assert only(docs_of(listed, [shown("torch.a", finding) for finding in shown_])).agreement == acting
 
 
 def test_untrusted_runs_are_no_evidence() -> None:

@@ -20,6 +20,7 @@ from detmatrix.scanner.observations.records import MODES, Row
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page
 from tests.compared import run_of, shows
+from tests.conftest import table
 from tests.documented import docstring
 from tests.evidence_runs import controls, cost, evidence_run, overloads_run
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
@@ -443,67 +444,25 @@ PAGES: dict[str, Callable[[Path], Iterator[str]]] = {
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("shown", "filters", "ops"),
-    [
-        ("of 9 ops, run", "verdict=raises", "put_ MaxUnpool2d"),
-        ("of 9 ops, run", "verdict=nondeterministic", "index_put_ put_ scatter_add_"),
-        ("of 9 ops, run", "verdict=off:nondeterministic", "put_ scatter_add_"),
-        ("of 9 ops, run", "verdict=on:nondeterministic", "index_put_"),
-        ("of 9 ops, run", "verdict=on:timeout", ""),
-        ("of 9 ops, run", "verdict=crash", "cumsum"),
-        ("of 6 ops, evidence", "power=low", "Conv2d cumsum"),
-        ("of 6 ops, evidence", "power=other", "put_ scatter_add_ topk empty"),
-        ("of 6 ops, evidence", "slower=2", "scatter_add_ empty"),
-        ("of 6 ops, evidence", "slower=timed", "scatter_add_ topk empty"),
-        ("of 6 ops, evidence", "slower=untimed", "put_ Conv2d cumsum"),
-        ("of 6 ops, evidence", "verdict=warn_only:nondeterministic", "put_"),
-        ("of 6 ops, evidence", "verdict=nondeterministic", "scatter_add_ topk Conv2d"),
-        ("of 3 ops, threads", "power=serial", "cumsum"),
-        ("of 3 ops, threads", "power=unknown", "abs"),
-        ("of 3 ops, threads", "power=low", ""),
-        ("of 3 ops, threads", "power=other", "sum"),
-        ("of 5 rows, versions", "class=regressed", "add put"),
-        ("of 5 rows, versions", "class=improved", "add"),
-        ("of 5 rows, versions", "class=not_comparable", "take"),
-        ("of 5 rows, versions", "class=same", "sort sum"),
-        ("of 5 rows, versions", "class=other_bits", "sum"),
-        ("of 5 rows, versions", "class=documented", "sort"),
-        ("of 5 rows, versions", "class=all", "add put take sort sum"),
-        ("of 5 rows, versions", "step=1:1", "add take"),
-        ("of 5 rows, versions", "step=1:2", "add put"),
-        ("of 5 rows, versions", "step=1:1 class=regressed", ""),
-        ("of 5 rows, versions", "finding=raises", "add"),
-        ("of 5 rows, versions", "family=indexing", "put take"),
-        ("of 5 rows, versions", "direction=backward", ""),
-        ("of 5 rows, versions", "verdict=on:raises", "add"),
-        ("of 5 rows, versions", "verdict=nondeterministic", "add put take"),
-        ("of 5 rows, versions", "verdict=on:raises finding=silent", ""),  # in one run it raised, in another it was silent
-        ("of 5 rows, versions", "class=all slower=2", "sum"),
-        # 1 of 100 differed in one run with the flag off, 0 of 100 with it on.
-        ("of 5 rows, versions", "class=all power=low", "take"),
-        ("of 5 rows, versions", "class=all power=other family=sorting", "sort"),
-        ("of 5 rows, versions", "class=all sort=name", "add put sort sum take"),
-        ("of 5 rows, versions", "class=all sort=family", "put take sum add sort"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("shown", "filters", "ops"), table("pages.txt", "filters"))
 def test_filters_choose_and_order(
     open_page: Opener, tmp_path: Path, shown: str, filters: str, ops: str
 ) -> None:
     """Ops and of them rows by what one run or mode shows, by step, power, threads and costs; the address remembers it."""
     page = open_page(pieces=PAGES[shown](tmp_path / "run.jsonl"))
-    told, rows = f"{len(ops.split())} {shown.partition(',')[0]}", page.rows if "rows" in shown else page.shown
+    found, rows = [*filter("none".__ne__, ops.split())], page.rows if "rows" in shown else page.shown
+    told = f"{len(found)} {shown.partition(',')[0]}"
     for one in filters.split():
         page.select(*one.split("="))
     page.shows(told)
-    assert rows() == ops.split()
-    assert "rows" in shown or len(page.unfold()) == len(ops.split())
+    assert rows() == found
+    assert "rows" in shown or len(page.unfold()) == len(found)
 
     address = page.driver.current_url
     page.driver.get("about:blank")
     page.driver.get(address)
     page.shows(told)
-    assert rows() == ops.split()
+    assert rows() == found
     assert page.errors() == []
 
 

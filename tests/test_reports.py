@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
+import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
@@ -32,33 +34,18 @@ from detmatrix.scanner.verdicts.cells import row_cell
 from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 from tests import tied
 from tests.compared import OFTEN, run_of, shows
+from tests.conftest import table
 from tests.evidence_runs import FORCING, ONE, SEVERITY, controls, cost, only, quiet_row, text, under
 from tests.runs import CLOSING, RUNS, Planned, drifting, ended, raised, ran, row, stable, write_run
 
 HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
 
 
-@pytest.mark.parametrize(
-    ("escape", "given", "shown"),
-    [
-        (code, "put_", "`put_`"),
-        (code, "a|b", "`a\\|b`"),
-        (code, "a`b", "`` a`b ``"),
-        (code, "``", "``` `` ```"),
-        (code, "`` a ` b", "``` `` a ` b ```"),
-        (code, "a\nb\x1b[0m", "`a b\\x1b[0m`"),
-        (code, "", "none"),
-        (plain, "2.10", "2.10"),
-        (plain, "scatter_add_forward", "scatter_add_forward"),
-        (plain, "_x_", "\\_x\\_"),
-        (plain, "a & <b>", "a &amp; &lt;b&gt;"),
-        (plain, "a|b\\c", "a\\|b\\\\c"),
-        (plain, "~~a~~", "\\~\\~a\\~\\~"),
-    ],
-)
-def test_text_in_cells(escape: Callable[[str], str], given: str, shown: str) -> None:
+@pytest.mark.parametrize(("escape", "given", "shown"), table("reports.txt", "cells"))
+def test_text_in_cells(escape: str, given: str, shown: str) -> None:
     """A code span holds whatever it is given, on one line; plain text keeps its look and loses its markup."""
-    assert escape(given) == shown
+    text, cell = (codecs.decode(it, "unicode_escape") for it in (given, shown))
+    assert {"code": code, "plain": plain}[escape]("" if text == "none" else text) == cell
 
 
 def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
@@ -484,25 +471,12 @@ def test_an_op_is_sent_to_a_column_that_shows_worse(
     assert op.cost_words.startswith("fill") == (finding == "uninitialized")
 
 
-@pytest.mark.parametrize(
-    ("finding", "times", "shown"),
-    [
-        ("fixed_by_mode", [(1.0, 3.0, None)], "3.00×"),
-        ("fixed_by_mode", [(1.0, 1.5, None), (1.0, 0.5, None)], "0.50–1.50×"),
-        ("fixed_by_mode", [(1.0, 1.05, None)], "≈1.00×"),
-        ("fixed_by_mode", [(1.0, 1.05, None), (1.0, 1.5, None)], "≈1.00–1.50×"),
-        ("fixed_by_mode", [(1.0, 3.0, 1.5)], "1.50×+fill"),
-        ("fixed_by_mode", [(1.0, 1.8, 1.5)], "1.50×"),
-        ("uninitialized", [(1.0, 3.0, 1.0)], "fill 3.00×"),
-        ("uninitialized", [(1.0, 1.0, 1.0)], "fill ≈1.00×"),
-        ("uninitialized", [], "–"),
-        ("fixed_by_mode", [], "–"),
-    ],
-)
-def test_cost_of_an_op(finding: Finding, times: list[tuple[float, float, float | None]], shown: str) -> None:
+@pytest.mark.parametrize(("finding", "times", "shown"), table("reports.txt", "costs"))
+def test_cost_of_an_op(finding: Finding, times: str, shown: str) -> None:
     """A ratio whose quartiles overlap counts as 1, and what the fill takes is not the cost of the flag."""
-    planned = [row("torch.some", f"c{place}") for place in range(max(len(times), 1))]
-    costs = tuple(cost(one, *seconds) for one, seconds in zip(planned, times, strict=False))
+    taken = json.loads(times)
+    planned = [row("torch.some", f"c{place}") for place in range(max(len(taken), 1))]
+    costs = tuple(cost(one, *seconds) for one, seconds in zip(planned, taken, strict=False))
     op = op_of(*(shows(finding, one) for one in planned), costs=costs)
 
     assert op.cost_words == shown
