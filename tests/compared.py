@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,30 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
     return planned, [*off, *on, *further]
+
+
+def seen(text: str, planned: Row | None = None) -> Planned:
+    """Return a row that showed what a text says of each mode: "off drifting 20; on raises put_", as ``comparisons.txt`` has it."""
+    planned, observed = planned or row("torch.Tensor.scatter_add_"), list[Observation]()
+    for part in text.split("; "):
+        told, _, alerts = part.partition(" alerts ")
+        words: Any = told.split(" ", 2)
+        mode, what, rest = (*words, "")[:3]
+        match what:
+            case "raises":
+                observed += raised(planned, mode, rest)
+                continue
+            case "stable":
+                processes = stable(rest or "a")
+            case "drifting":
+                processes = drifting(int(rest))
+            case _ if what.startswith("["):
+                processes = json.loads(f"{what} {rest}")
+            case _:
+                observed += ended(planned, mode, what, rest)
+                continue
+        observed += ran(planned, mode, *processes, alerts=tuple(filter(None, alerts.split(","))))
+    return planned, observed
 
 
 def in_turns(finding: Finding, *, odd: int | None = None) -> Planned:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import product, zip_longest
 from typing import Any
@@ -12,35 +11,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.comparable import Rate, Reason, fisher, rate_test
+from detmatrix.reports.compare.comparable import Rate, fisher, rate_test
 from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of, few_processes, judge
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.scanner.observations.records import MODES, Cost, Group, Observation, Outcome, Row
+from detmatrix.scanner.observations.records import Cost, Group, Row
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
-from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
+from tests.compared import in_turns, pair_of, run_of, seen, shows
 from tests.conftest import table
 from tests.evidence_runs import cost, sentinels
-from tests.runs import PROCESSES, RUNS, SETTINGS, Planned, drifting, ended, raised, ran, row, stable
+from tests.runs import RUNS, SETTINGS, Planned, ran, row
 
-# Before, downwards; after, to the right. s same, i improved, r regressed, c changed, ? not comparable.
-TABLE = """
-                silent raises over_alert fixed_by_mode uninitialized mode_dependent deterministic order_dependent inconclusive
-silent          s      i      i          i             i             i              i             ?               ?
-raises          r      s      i          i             i             i              i             ?               ?
-over_alert      r      r      s          i             i             i              i             ?               ?
-fixed_by_mode   r      r      r          s             s             i              i             ?               ?
-uninitialized   r      r      r          s             s             i              i             ?               ?
-mode_dependent  r      r      r          r             r             s              c             ?               ?
-deterministic   r      r      r          r             r             c              s             ?               ?
-order_dependent ?      ?      ?          ?             ?             ?              ?             s               ?
-inconclusive    ?      ?      ?          ?             ?             ?              ?             ?               s
-"""
 KINDS: tuple[Kind, ...] = ("same", "improved", "regressed", "changed", "not_comparable")
 LETTERS = dict(zip("sirc?", KINDS, strict=True))
-AFTER, *_LINES = (line.split() for line in TABLE.strip().splitlines())
+AFTER, *_LINES = (line.split() for (line,) in table("comparisons.txt", "findings"))
 EXPECTED: dict[tuple[Any, Any], Kind] = {
     (before, after): LETTERS[letter]
     for before, *letters in _LINES
@@ -69,149 +55,36 @@ def test_table_of_findings(findings: tuple[Finding, Finding], kind: Kind) -> Non
         assert proof is judged.confirmed
 
 
-def _on(*observations: Observation, off: Sequence[Mapping[str, int]] = ()) -> Planned:
-    """Return the row with these observations beside those with the flag off."""
-    return PLANNED, [*ran(PLANNED, "off", *(off or stable())), *observations]
-
-
-def _forced(*alerts: str, often: int | None = None) -> Planned:
-    """Return a row that is deterministic with the flag off, raises, and runs under warn_only."""
-    outputs = drifting(often) if often else stable()
-    return PLANNED, [*shows("over_alert")[1], *ran(PLANNED, "warn_only", *outputs, alerts=alerts)]
-
-
-def _ended(outcome: Outcome, message: str) -> Planned:
-    return PLANNED, ended(PLANNED, "off", outcome, message)
-
-
-def _executed(n: int) -> Planned:
-    return PLANNED, [o for mode in MODES for o in ran(PLANNED, mode, *[{"a": n // PROCESSES}] * PROCESSES)]
-
-
-def _bits(first: str) -> Planned:
-    return PLANNED, [o for mode in MODES for o in ran(PLANNED, mode, *stable(first))]
-
-
 def _other_inputs(planned: Planned) -> Planned:
     return planned[0], [replace(one, inputs_digest="other") for one in planned[1]]
 
 
-def _slow(on: str) -> Planned:
-    """Return a row that takes too long with the flag off; *on* is what it does under the flag."""
-    processes = {
-        "deterministic": ran(PLANNED, "on", *stable()),
-        "differs": ran(PLANNED, "on", *drifting(20)),
-        "warn_only": [*raised(PLANNED, "on", "put_"), *ran(PLANNED, "warn_only", *stable())],
-        "differs under warn_only": [
-            *raised(PLANNED, "on", "put_"),
-            *ran(PLANNED, "warn_only", *drifting(20)),
-        ],
-    }
-    alert = raised(PLANNED, "on", on)
-    return PLANNED, [*ended(PLANNED, "off", "timeout", "stopped after 60 s"), *processes.get(on, alert)]
-
-
 STILL, DIFFERS, SILENT = (shows(finding) for finding in ("deterministic", "fixed_by_mode", "silent"))
-# One process that chose another algorithm, however often it executed; other bits in both modes; another alert.
-OTHER_BITS = _bits("z")
-ONE_PROCESS = _on(*ran(PLANNED, "on", *stable()), off=[{"a": RUNS}, {"b": RUNS}])
-OTHER_ALERT = _on(*raised(PLANNED, "on", "other_kernel"), off=drifting(OFTEN))
-FILL_ASKED = PLANNED, [*DIFFERS[1], *ran(PLANNED, "unfilled", *stable())]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "kind", "proof", "detail"),
-    [
-        # That one scan never asked what the fill cures is no change; that it cures another row than before is one.
-        (DIFFERS, shows("uninitialized"), "same", None, ""),
-        (FILL_ASKED, shows("uninitialized"), "changed", False, "fill off: deterministic → nondeterministic"),
-        # 7 of 98 against 0 of 98 is chance enough, unless an alert tells.
-        (shows("fixed_by_mode", often=8), STILL, "improved", "too_few_executions", "p = 0.014"),
-        (STILL, shows("fixed_by_mode", often=8), "regressed", "too_few_executions", "p = 0.014"),
-        (STILL, shows("fixed_by_mode", often=9), "regressed", False, "off: 0 of 98 → 8 of 98 further executions differed, p = 0.0"),
-        (shows("silent", often=8), shows("over_alert"), "improved", True, "the alert is proof"),
-        (shows("over_alert"), shows("silent", often=8), "regressed", True, "the alert is proof"),
-        (ONE_PROCESS, STILL, "improved", "too_few_executions", ""),
-        (STILL, ONE_PROCESS, "regressed", "too_few_executions", ""),
-        # Rates are told where they differ, and change no class; bits neither.
-        (DIFFERS, shows("fixed_by_mode", often=45), "same", None, "rates differ, off: 19 of 98 → 44 of 98"),
-        (DIFFERS, shows("fixed_by_mode", often=22), "same", None, ""),
-        (STILL, OTHER_BITS, "same", None, ""),
-        # What chance may have done does not stand for what a chosen mode did.
-        (
-            (PLANNED, [*STILL[1], *raised(PLANNED, "compile_on", "put_")]),
-            (PLANNED, [*shows("silent", often=2)[1], *ran(PLANNED, "compile_on", *stable())]),
-            "improved", False, "compile_on: raises → as_off; on: 0 of 98",
-        ),
-        (
-            (PLANNED, [*STILL[1], *ran(PLANNED, "compile_on", *stable())]),
-            (PLANNED, [*STILL[1], *ran(PLANNED, "compile_on", *drifting(8))]),
-            "regressed", "too_few_executions", "compile_on: as_off → silent",
-        ),
-        # The caller of an alert is text of the build, so that one scan of each is proof, as are those behind the first.
-        (shows("raises"), OTHER_ALERT, "changed", True, "scatter_add_kernel → other_kernel"),
-        (_forced("scatter_add_kernel", often=OFTEN), _forced("scatter_add_kernel", "next", often=OFTEN), "changed", True, "next"),
-        # A run that made no op run saw only the alert that ended it.
-        (shows("over_alert"), _forced("scatter_add_kernel", "next"), "same", None, ""),
-        (_forced(often=OFTEN), _forced(), "improved", False, "warn_only: 19 of 98 → 0 of 98"),
-        (_forced(often=OFTEN), shows("over_alert"), "improved", "warn_only_missing", ""),
-        # Under a finding that speaks of the flag on, the flag off may have changed.
-        (SILENT, _on(*SILENT[1][PROCESSES:], off=drifting(OFTEN)), "regressed", False, "off: 0 of 98 → 19 of 98"),
-        # Without a verdict what is certain of the flag on is told; two ways to have none are comparable where they are alike.
-        (_ended("not_run", "torch 2.1 lacks it"), shows("silent"), None, "no_verdict", "after, flag on: nondeter"),
-        (_ended("not_run", "torch 2.1 lacks it"), _ended("not_run", "torch 2.2 lacks it"), "same", None, "in either run"),
-        (_ended("not_run", "torch 2.1 lacks it"), _ended("timeout", "stopped"), None, "no_verdict", "stopped"),
-        # A row that times out with the flag off in both runs has no finding, and its alert may have changed all the same.
-        (_slow("deterministic"), _slow("put_"), "regressed", "no_verdict", ""),
-        (_slow("put_"), _slow("deterministic"), "improved", "no_verdict", ""),
-        (_slow("put_"), _slow("differs"), "regressed", "no_verdict", ""),
-        (_slow("put_"), _slow("another"), "changed", "no_verdict", "alert callers put_ → another"),
-        (_slow("warn_only"), _slow("differs under warn_only"), "changed", "no_verdict", ""),
-        (_slow("put_"), _slow("put_"), "same", None, "no finding in either run"),
-        (_slow("differs"), _slow("differs"), "same", None, ""),
-        # 0 of 10 leaves rates plausible that 0 of 100 excludes by far; 0 of 20 is of the same order.
-        (_executed(100), _executed(20), "same", None, ""),
-        (_executed(100), _executed(10), None, "fewer_executions", "0 of 100 → 0 of 10"),
-        (_executed(10), _executed(100), None, "fewer_executions", "0 of 10 → 0 of 100"),
-    ],
-)  # fmt: skip
-def test_what_says_that_a_row_changed(
-    before: Planned, after: Planned, kind: Kind | None, proof: bool | Reason | None, detail: str
-) -> None:
+@pytest.mark.parametrize(("before", "after", "kind", "proof", "detail"), table("comparisons.txt", "changes"))
+def test_what_says_that_a_row_changed(before: str, after: str, kind: str, proof: str, detail: str) -> None:
     """A class; whether that is proof, or the reason why the row is not comparable though it seems so; and what is told."""
-    judged = only(before, after)
-    doubted = isinstance(proof, str)
+    judged, doubted = only(seen(before), seen(after)), proof not in {"true", "false", "none"}
 
-    assert (judged.apparent if doubted else judged.kind) == kind
-    assert (judged.reason if doubted else judged.confirmed) == proof
+    assert str(judged.apparent if doubted else judged.kind).lower() == kind
+    assert str(judged.reason if doubted else judged.confirmed).lower() == proof
     assert (judged.kind == "not_comparable") is doubted
-    assert detail in judged.detail
-    assert detail or not judged.detail or doubted
+    assert detail in judged.detail or (detail == "none" and (doubted or not judged.detail))
 
 
-@pytest.mark.parametrize(
-    ("after", "environment", "modes", "bits"),
-    [
-        (OTHER_BITS, {}, MODES, (1, 1)),
-        # Of a nondeterministic mode the first output is one of many.
-        (_on(*ran(PLANNED, "on", *stable()), off=[{"z": 30, "y": 20}]), {}, (), (0, 1)),
-        # Digests of another kind, as older run files have, and bits of another CPU say nothing of the release.
-        (_bits("2:z"), {}, (), (0, 0)),
-        (_bits("z"), {"cpu": "Another CPU"}, (), (0, 0)),
-    ],
-)
-def test_other_bits(
-    after: Planned, environment: dict[str, Any], modes: tuple[str, ...], bits: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize(("after", "environment", "modes", "bits"), table("comparisons.txt", "bits"))
+def test_other_bits(after: str, environment: str, modes: str, bits: str) -> None:
     """They are told of modes that were deterministic in both runs, by digests of one kind, of one machine."""
-    pair = pair_of(run_of(STILL), run_of(after, **environment))
+    pair = pair_of(run_of(STILL), run_of(seen(after), **json.loads(environment)))
 
-    assert (pair.changes[0].other_bits, pair.bits) == (modes, bits)
+    assert " ".join(pair.changes[0].other_bits) == modes.replace("none", "")
+    assert "{} of {}".format(*pair.bits) == bits
 
 
 def _sampled(planned: Row, first: str, sample: str, **changed: Any) -> Planned:
     """Return a deterministic row with these bits, of which its first output has this sample."""
-    observations = [o for mode in MODES for o in ran(planned, mode, *stable(first))]
+    _, observations = seen(f"off stable {first}; on stable {first}", planned)
     (output,) = observations[0].outputs
     return planned, [replace(o, outputs=(replace(output, sample=sample),), **changed) for o in observations]
 
@@ -247,11 +120,11 @@ TURNS = {finding: run_of(in_turns(finding)) for finding in ("deterministic", "fi
 
 def _few() -> Matrix:
     """Return a run of seven processes of two executions each."""
-    seen = [
+    few = [
         replace(one, executions=2, digests=dict.fromkeys(one.digests, 2))
         for one in in_turns("deterministic")[1]
     ]
-    return run_of((PLANNED, seen), settings=replace(SETTINGS, processes=7, runs=2))
+    return run_of((PLANNED, few), settings=replace(SETTINGS, processes=7, runs=2))
 
 
 WEAK, STRONG = (run_of(STILL, sentinels=sentinels(seen, 0, 1)) for seen in (1, 10))
@@ -280,7 +153,7 @@ BETTER, WORSE = (DIFFERS, STILL), (STILL, SILENT)  # what the scans showed
         # A measurement that cannot be believed neither confirms nor drops anything.
         (WORSE, run_of(STILL), run_of(SILENT, distrust=("a control",)), "regressed", False, f"{VAIN}untrusted_run: run.jsonl: a control"),
         (WORSE, run_of(STILL), run_of(_other_inputs(SILENT)), "regressed", False, f"{VAIN}other_inputs: the input bits are not the same"),
-        (WORSE, run_of(STILL), run_of(_ended("crash", "killed")), "regressed", False, f"{VAIN}no_verdict: "),
+        (WORSE, run_of(STILL), run_of(seen("off crash killed")), "regressed", False, f"{VAIN}no_verdict: "),
         # A row that the catalog here has no more is told.
         (WORSE, run_of(), run_of(), "regressed", False, f"; not measured again: {GONE}"),
         # One odd process is one event: a change shows in the processes as well, or stays unconfirmed.
@@ -362,7 +235,7 @@ def test_rounds_suffice_for_the_test_of_processes() -> None:
     # Another output in every process, and one of two algorithms in seven of sixteen.
     for outputs in ([f"{n}" for n in range(7)], ["b"] * 7 + ["a"] * 9):
         still, apart = (
-            _on(*ran(PLANNED, "on", *stable()), off=[{output: RUNS} for output in off])
+            seen(f"off {json.dumps([{output: RUNS} for output in off])}; on stable")
             for off in (["a"] * len(outputs), outputs)
         )
         (old,), (new,) = run_of(still).rows, run_of(apart).rows
@@ -414,14 +287,14 @@ def test_known_values(one: Rate, other: Rate, p: float) -> None:
 @pytest.mark.parametrize(("processes", "threads", "unit", "rate"), table("comparisons.txt", "counted"))
 def test_what_is_counted(processes: str, threads: str, unit: str, rate: str) -> None:
     """Executions of a process are held against its most frequent output; where none differ, processes are."""
-    seen = json.loads(processes)
+    outputs = json.loads(processes)
     old = [
         replace(one, groups=(Group(perturbation="threads=1", executions=10, differing=0, digests=digests),))
         if digests
         else one
-        for one, digests in zip_longest(ran(PLANNED, "off", *seen), json.loads(threads))
+        for one, digests in zip_longest(ran(PLANNED, "off", *outputs), json.loads(threads))
     ]
-    test = rate_test("off", old, ran(PLANNED, "off", *[{"a": RUNS}] * len(seen)))
+    test = rate_test("off", old, ran(PLANNED, "off", *[{"a": RUNS}] * len(outputs)))
 
     assert (test.unit, str(test.old), test.new.differing) == (unit, rate, 0)
 
