@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,30 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
     return planned, [*off, *on, *further]
 
 
+def seen(text: str, planned: Row | None = None) -> Planned:
+    """Return a row that showed what a text says of each mode: "off drifting 20; on raises put_", as ``comparisons.txt`` has it."""
+    planned, observed = planned or row("torch.Tensor.scatter_add_"), list[Observation]()
+    for part in text.split("; "):
+        told, _, alerts = part.partition(" alerts ")
+        words: Any = told.split(" ", 2)
+        mode, what, rest = (*words, "")[:3]
+        match what:
+            case "raises":
+                observed += raised(planned, mode, rest)
+                continue
+            case "stable":
+                processes = stable(rest or "a")
+            case "drifting":
+                processes = drifting(int(rest))
+            case _ if what.startswith("["):
+                processes = json.loads(f"{what} {rest}")
+            case _:
+                observed += ended(planned, mode, what, rest)
+                continue
+        observed += ran(planned, mode, *processes, alerts=tuple(filter(None, alerts.split(","))))
+    return planned, observed
+
+
 def in_turns(finding: Finding, *, odd: int | None = None) -> Planned:
     """Return a row as measuring it again gives it: what differs does so in each of seven processes.
 
@@ -98,18 +123,21 @@ def run_of(
     sentinels: Sequence[Sentinel] = (),
     costs: Sequence[Cost] = (),
     distrust: tuple[str, ...] = (),
-    settings: Settings = SETTINGS,
+    settings: Settings | None = None,
     **environment: Any,
 ) -> Matrix:
     """Return the matrix of a run with these rows; *environment* are fields in which its machine is another.
 
-    A run in which no op was run under warn_only is one of a scan that had no such mode.
+    It is of the device of its rows, and runs of other names started at other times. A run in which no op was run under warn_only
+    is one of a scan that had no such mode.
     """
     observations = tuple(observation for _, of_row in rows for observation in of_row)
+    settings = settings or replace(SETTINGS, device=rows[0][0].device if rows else "cpu")
     if any(observation.mode not in MODES for observation in observations):
         settings = replace(settings, modes=WORKER_MODES)
     header = replace(
         HEADER,
+        started=f"{HEADER.started}, {name}",
         settings=settings,
         environment=replace(ENVIRONMENT, torch=torch, **environment),
         planned=tuple(planned for planned, _ in rows),

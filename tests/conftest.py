@@ -98,17 +98,15 @@ def open_page(driver: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(open_page: Any, tmp_path: Path) -> Any:
-    """Return the open report of a run that shows every finding and every verdict."""
-    return open_page(write_run(tmp_path / "run.jsonl"))
+def run(tmp_path: Path) -> Path:
+    """Return a run file that shows every finding and every verdict."""
+    return write_run(tmp_path / "run.jsonl")
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run file that shows all kinds of evidence."""
-    from tests.evidence_runs import evidence_run  # noqa: PLC0415 - loads jinja2
-
-    return evidence_run(tmp_path / "run.jsonl")
+def page(open_page: Any, run: Path) -> Any:
+    """Return its open report."""
+    return open_page(run)
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +134,15 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
     """Write a run file that has these records, and return its path."""
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     return path
+
+
+def table(name: str, section: str) -> list[list[str]]:
+    """Return a section of a table in ``tests/data``: the cells of each of its lines."""
+    text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
+    lines = text.partition(f"[{section}]\n")[2].partition("\n\n[")[0].splitlines()
+    rows = [line.split(" | ") for line in lines if not line.startswith("#")]
+    assert rows, f"{name} has no [{section}]"
+    return rows
 
 
 # What a scan says before it knows whether it can do what was asked.

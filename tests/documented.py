@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Docs, JudgedClaim, join
-from detmatrix.reports.docs.regenerate import HEADINGS, INDENT, RegeneratedLists
+from detmatrix.reports.docs.regenerate import HEADINGS, INDENT
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import (
@@ -23,10 +23,9 @@ from detmatrix.scanner.observations.records import (
     Simulation,
 )
 from detmatrix.scanner.verdicts.vocabulary import Finding
-from tests import compared
-from tests.compared import shows
+from tests.compared import run_of, shows
 from tests.evidence_runs import sentinel
-from tests.runs import SETTINGS, Planned, row
+from tests.runs import Planned, row
 
 CPU, CUDA = "when called on a CPU tensor", "when called on a CUDA tensor"
 SIMULATED = "simulated:0"
@@ -47,28 +46,9 @@ def shown(op: str, finding: Finding, device: str = "cuda", **fields: Any) -> Pla
     return shows(finding, row(op, fields.pop("case", finding), device=device, **fields), often=often)
 
 
-def run_of(
-    claims: Sequence[Claim],
-    rows: Sequence[Planned],
-    *,
-    name: str = "run.jsonl",
-    started: str | None = None,
-    **of: Any,
-) -> Matrix:
-    """Return the matrix of a run that never was in a file; runs of other names started at other times."""
-    # A run in which nothing ran without the fill is one of a scan that had no such mode.
-    further = dict.fromkeys(it.mode for _, some in rows for it in some if it.mode == "unfilled")
-    settings = replace(
-        SETTINGS, device=rows[0][0].device if rows else "cpu", modes=(*SETTINGS.modes, *further)
-    )
-    one = compared.run_of(*rows, name=name, claims=claims, settings=settings, **of)
-    header = replace(one.run.header, settings=settings, started=started or f"2026-01-02T03:04:05Z, {name}")
-    return matrix_of(name, replace(one.run, header=header))
-
-
 def docs_of(text: str, rows: Sequence[Planned]) -> Docs:
     """Return what a run says of a docstring."""
-    return join([run_of(parse_claims(text), rows)])
+    return join([run_of(*rows, claims=parse_claims(text))])
 
 
 def seen_as(one: Matrix, change: Callable[[Observation], Observation], **fields: Any) -> Matrix:
@@ -93,11 +73,6 @@ def bullets(text: str) -> tuple[list[str], list[str]]:
     return acting, raising
 
 
-def regenerated(text: str, rows: Sequence[Planned]) -> tuple[list[str], list[str]]:
-    """Return the bullets of both lists after the evidence."""
-    return bullets(RegeneratedLists(docs_of(text, rows)).regenerated)
-
-
 def weak(docs: Docs, modes: Sequence[Mode] = MODES) -> Docs:
     """Return what the same runs say if hardly anything could race in some modes."""
     sentinels = tuple(sentinel(mode, differing=1) for mode in modes)
@@ -111,7 +86,7 @@ def serial(docs: Docs) -> Docs:
 
 def simulated(text: str, *rows: Planned, multiprocessors: int = 108, **known: Any) -> Matrix:
     """Return a run on a simulated GPU; what differs does so under ``resident-blocks``, and *known* is known of every cell."""
-    one = run_of(parse_claims(text), rows, name=f"{multiprocessors}.jsonl")
+    one = run_of(*rows, claims=parse_claims(text), name=f"{multiprocessors}.jsonl")
     schedule = known.pop("schedule", "resident-blocks")
     found = Simulation(cpu=CpuComparison(agrees=True), **known)
     differs = replace(found, schedule=Schedule(name=schedule, number=0, seed=0))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,19 @@ from msgspec.structs import replace
 
 from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.scanner.observations.records import (
+    MODES,
     BuildOverloads,
-    Closing,
     Dispatch,
     EnumeratedEntry,
     KernelGroup,
-    Mode,
     Observation,
     Reached,
     Row,
 )
-from detmatrix.scanner.observations.runfile import Line
-from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.run.passes import place_of
 from tests import runs
 from tests.evidence_runs import cost, sentinel
-from tests.runs import PROCESSES, ended, raised, ran, row
+from tests.runs import PROCESSES, ended, raised, ran, row, write_run
 
 PER_ROW = 4  # observations: two modes, two processes
 _PER_SPEC = 25
@@ -35,7 +31,6 @@ _PER_FAMILY = 1_250
 _PER_SENTINEL = 96  # rows, as a scan has them
 _OVERLOADS = tuple(f"aten::operation_{number}" for number in range(1000))
 SETTINGS = replace(runs.SETTINGS, cost=True, overloads=True)
-HEADER = replace(runs.HEADER, settings=SETTINGS)
 
 
 def catalog(observations: int) -> list[OpSpec]:
@@ -74,49 +69,43 @@ def observed(number: int, one: Row) -> list[Observation]:
 
 def write_large(path: Path, observations: int) -> Path:
     """Write a run of so many observations, with all that a scan writes beside them."""
-    rows = [planned_row(number) for number in range(observations // PER_ROW)]
-    return _write(path, [replace(HEADER, planned=tuple(rows))], enumerate(rows))
+    return _write(path, range(observations // PER_ROW))
 
 
 def write_shard(path: Path, observations: int, shard: int, shards: int) -> Path:
     """Write one shard of a run of so many observations whose rows are those of a database."""
     specs = observations // PER_ROW // _PER_SPEC
+    own = [range(spec * _PER_SPEC, (spec + 1) * _PER_SPEC) for spec in range(shard - 1, specs, shards)]
+    sampled = {"source": "opinfo", "samples": _PER_SPEC, "taken": _PER_SPEC, "enlarged": 0, "refused": 0}
+    entries = [
+        EnumeratedEntry(spec=rows[0].spec, rows=rows, **sampled)
+        for rows in (tuple(map(planned_row, its)) for its in own)
+    ]
     groups = {planned_row(spec * _PER_SPEC).spec: spec % shards + 1 for spec in range(specs)}
-    header = replace(HEADER, plan="of many rows", groups=groups, shards=shards, shard=shard)
-    numbers = [range(spec * _PER_SPEC, (spec + 1) * _PER_SPEC) for spec in range(shard - 1, specs, shards)]
-    entries = (
-        EnumeratedEntry(
-            source="opinfo", spec=planned_row(its[0]).spec, rows=tuple(map(planned_row, its)), samples=_PER_SPEC,
-            taken=_PER_SPEC, enlarged=0, refused=0,
-        )
-        for its in numbers
-    )  # fmt: skip
-    rows = ((number, planned_row(number)) for its in numbers for number in its)
-    return _write(path, chain([header], entries), rows)
+    plan = {"plan": "of many rows", "groups": groups, "shards": shards, "shard": shard}
+    return _write(path, chain(*own), lines=entries, **plan)
 
 
-def _write(path: Path, planned: Iterable[Line], rows: Iterable[tuple[int, Row]]) -> Path:
-    counts: Any = Counter()
-    with RunWriter(path) as writer:
-        writer.begin(0)
-        for line in planned:
-            writer.write(line)
-        for place, (number, one) in enumerate(rows):
-            for kind, line in _lines(place, number, one):
-                writer.write(line)
-                counts[kind] += 1
-        writer.write(BuildOverloads(groups=(KernelGroup(kernel="device", writes="new", names=_OVERLOADS),)))
-        writer.write(Closing(seconds=1.0, load=(0.5,), **counts))
-    return path
-
-
-def _lines(place: int, number: int, one: Row) -> Iterator[tuple[str, Line]]:
-    """Yield what a scan writes of a row, and of the sentinels before some."""
-    modes: tuple[Mode, ...] = ("off", "on") if place % _PER_SENTINEL == 0 else ()
-    for mode, process in product(modes, range(PROCESSES)):
-        yield "sentinels", sentinel(mode, process, place)
-    for observation in observed(number, one):
-        yield "observations", observation
-    yield "costs", cost(one, 2e-4, 2e-4)
-    reached = Reached(overloads=tuple(_OVERLOADS[(number + step) % 1000] for step in range(4)))
-    yield "dispatches", Dispatch(**place_of(one), outcome="ran", modes={"off": reached, "on": reached})
+def _write(path: Path, numbers: Iterable[int], **more: Any) -> Path:
+    rows = {number: planned_row(number) for number in numbers}
+    reached = {
+        number: Reached(overloads=tuple(_OVERLOADS[(number + step) % 1000] for step in range(4)))
+        for number in rows
+    }
+    return write_run(
+        path,
+        [(one, observed(number, one)) for number, one in rows.items()],
+        settings=SETTINGS,
+        sentinels=[
+            sentinel(mode, process, before)
+            for before in range(0, len(rows), _PER_SENTINEL)
+            for mode, process in product(MODES, range(PROCESSES))
+        ],
+        costs=[cost(one, 2e-4, 2e-4) for one in rows.values()],
+        kernels=BuildOverloads(groups=(KernelGroup(kernel="device", writes="new", names=_OVERLOADS),)),
+        dispatches=[
+            Dispatch(**place_of(one), outcome="ran", modes=dict.fromkeys(MODES, reached[number]))
+            for number, one in rows.items()
+        ],
+        **more,
+    )

@@ -13,6 +13,7 @@ from detmatrix.scanner.observations.records import (
     FORMAT,
     Closing,
     Direction,
+    EnumeratedEntry,
     Environment,
     Group,
     Header,
@@ -196,9 +197,12 @@ def write_run(
     }
     if kinds["kernels"]:
         kinds["kernels"] = (kinds["kernels"],)
+    entered = {
+        one.spec for one in lines if isinstance(one, EnumeratedEntry)
+    }  # whose rows stand in these lines
     told: dict[str, Any] = more | {
         "format": format_,
-        "planned": tuple(one for one, _ in rows),
+        "planned": tuple(one for one, _ in rows if one.spec not in entered),
         "controls": tuple(one for one, _ in controls),
     }
     if parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import random
 import re
 import time
@@ -25,75 +26,23 @@ from detmatrix.scanner.claims.tables import (
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
 from detmatrix.scanner.observations import versions
 from detmatrix.scanner.observations.records import Claim, Row
+from tests.conftest import table
 from tests.documented import CUBLAS, DETERMINISTIC, RAISES, read
 from tests.documented import claim_of as one
 
-NESTED, ITEM = "when one of the following modes is used:", "\n\n          - ``linear``"
 
-
-@pytest.mark.parametrize(
-    ("bullet", "expected"),
-    [
-        (":class:`torch.nn.MaxUnpool1d`", "raises/torch.nn.MaxUnpool1d"),
-        (":class:`torch.nn.A` when attempting to differentiate", "raises/torch.nn.A/backward"),
-        (":func:`torch.a` when ``reduce='sum'`` or ``reduce='mean'`` and called on CUDA tensor", "raises/torch.a/cuda/reduce=mean,sum"),
-        (":func:`torch.a` when called on an MPS tensor with integral or boolean dtype", "raises/torch.a/mps/dtype=bool,integer"),
-        (":func:`torch.b`, :func:`torch.c`, and :func:`torch.a`\n          when called on a CPU tensor.", "raises/torch.a+torch.b+torch.c/cpu"),
-        (":func:`torch.resize`, when called with a tensor that is not\n          quantized", "raises/torch.resize/quantized=False"),
-        # Missing roles, stray connectives and odd separators are read; a stray space is not.
-        ("``torch.kthvalue`` with called on a CUDA tensor", "raises/torch.kthvalue/cuda"),
-        ("torch.kthvalue() when called on a CUDA tensor", "raises/torch.kthvalue/cuda"),
-        (":func:torch.kthvalue when called on CUDA tensors.", "raises/torch.kthvalue/cuda"),
-        (":func`torch.kthvalue` , when called on CUDA tensor", None),
-        (":meth:`~torch.Tensor.put_` if accumulate=True", "raises/torch.Tensor.put_/accumulate=True"),
-        (":func:`torch.a` with ``reduce='prod'\\'mean'``", "raises/torch.a/reduce=mean,prod"),
-        (":func:`torch.a` with ``reduce='prod'|'mean'``", "raises/torch.a/reduce=mean,prod"),
-        (":func:`torch.a`/:func:`torch.b` when called on a cuda tensor", "raises/torch.a+torch.b/cuda"),
-    ],
-)  # fmt: skip
-def test_each_feature_of_the_grammar_shows_in_the_id(bullet: str, expected: str | None) -> None:
-    """Slips and what no release has are read like the bullets of releases, whose ids the recorded tables hold."""
+@pytest.mark.parametrize(("written", "id_"), table("claims.txt", "read"))
+def test_each_feature_of_the_grammar_shows_in_the_id(written: str, id_: str) -> None:
+    """Of a bullet that is not understood nothing is guessed; its words and the names of its ops stay."""
+    bullet = codecs.decode(written, "unicode_escape")
     claim = one(bullet)
 
-    assert (claim.id if claim.parsed else None) == expected
-
-
-@pytest.mark.parametrize(
-    "bullet",
-    [
-        "",
-        "Some ops.",
-        ":func:`nms` when called on a CUDA tensor",
-        ":func:`torch.a` unless called on a CUDA tensor",
-        ":func:`torch.a` when not called on a CUDA tensor",
-        ":func:`torch.a` when called on an XPU tensor",
-        ":func:`torch.a` when called on a CUDA or XPU tensor",
-        ":func:`torch.a` when called on a CUDA tensor when called on a CPU tensor",
-        ":func:`torch.a` when ``accumulate=True`` and ``accumulate=False``",
-        ":func:`torch.a` when ``accumulate=True`` or ``reduce='sum'``",
-        ":func:`torch.a` when called on a CUDA tensor or ``accumulate=True``",
-        ":func:`torch.a` when called on a CUDA tensor, :func:`torch.b`",
-        ":func:`torch.a` :func:`torch.b` when called on a CUDA tensor",
-        ":func:`torch.a` when called on a CUDA tensor and",
-        ":func:`torch.a` with = indices output",
-        ":func:`torch.a` when called on a CUDA tensorial",
-        ":func:`torch.a` when called on a CUDA tensorin some cases",
-        # A list that nothing announces, an announcement without list, and items of several words.
-        f":func:`torch.a` when called on a CUDA tensor{ITEM}",
-        f":func:`torch.a` {NESTED}",
-        f":func:`torch.a` {NESTED}{ITEM} mostly",
-        f":func:`torch.a` {NESTED}{ITEM}\n            on Tuesdays",
-        f":func:`torch.a` {NESTED}{ITEM}\n\n          Mostly.",
-    ],
-)
-def test_a_word_left_over_makes_a_bullet_unparsed(bullet: str) -> None:
-    """Nothing is guessed of a bullet that is not understood; its words and the names of its ops stay."""
-    claim = one(bullet)
-
-    assert (claim.parsed, claim.device, claim.direction, claim.conditions) == (False, "any", "any", ())
+    assert (claim.id if claim.parsed else "none") == id_
     assert claim.text == " ".join(bullet.split())
-    assert claim.targets == tuple(re.findall(r"torch\.\w+", bullet))
-    assert re.fullmatch(r"raises/[\w.+?]+/unparsed-[0-9a-f]{8}", claim.id)
+    if not claim.parsed:
+        assert (claim.device, claim.direction, claim.conditions) == ("any", "any", ())
+        assert claim.targets == tuple(re.findall(r"torch\.\w+", bullet))
+        assert re.fullmatch(r"raises/[\w.+?]+/unparsed-[0-9a-f]{8}", claim.id)
 
 
 @pytest.mark.parametrize("word", ["zebra", "not", "unless", "nor", "``", "XPU", "CPU", "=", "[mode]"])
@@ -121,20 +70,10 @@ def test_ops_under_an_unknown_heading_are_shown() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [
-        "        * :func:`torch.a`\n        * :func:`torch.b` when\n          called on CUDA tensor",
-        "        * :func:`torch.a`\n       * :func:`torch.b` when\n       called on CUDA tensor",
-        "        * :func:`torch.a`\n        * :func:`torch.b` when\n    called on CUDA tensor",
-        "        * :func:`torch.a`\n\n\n         * :func:`torch.b` when\n\n          called on CUDA tensor",
-        "        *:func:`torch.a`\n        - :func:`torch.b` when\r\n\t  called on CUDA tensor",
-        "* :func:`torch.a`\n* :func:`torch.b`   when\ncalled on CUDA tensor",
-    ],
-)
+@pytest.mark.parametrize("listed", [line for (line,) in table("claims.txt", "lists")])
 def test_indentation_may_slip(listed: str) -> None:
     """A bullet ends where another starts, however it is indented; lazy and blank continuation belong to it."""
-    found = parse_claims(f"{RAISES}\n{listed}\n\nNote that this is slow.")
+    found = parse_claims(f"{RAISES}\n{codecs.decode(listed, 'unicode_escape')}\n\nNote that this is slow.")
 
     assert [claim.id for claim in found] == ["raises/torch.a", "raises/torch.b/cuda"]
 
@@ -176,27 +115,12 @@ def test_tables_are_understood_and_current(version: str) -> None:
         assert claim in again
 
 
-@pytest.mark.parametrize(
-    ("acting", "raising", "expected"),
-    [
-        ("torch.a", "torch.a", 1),
-        ("torch.a", "torch.b", 0),
-        ("torch.a when called on a CPU tensor", "torch.a", 1),
-        ("torch.a when called on a CPU tensor", "torch.a when called on a CUDA tensor", 0),
-        ("torch.a, torch.b when called on a CPU tensor", "torch.b when called on a CPU or CUDA tensor", 1),
-        ("torch.a when called on a CUDA tensor", "torch.a when attempting to differentiate a CUDA tensor", 1),
-        ("torch.a when ``x=1``", "torch.a when ``x=2``", 0),
-        ("torch.a when ``x=1`` or ``x=2``", "torch.a when ``x=2`` or ``x=3``", 1),
-        ("torch.a when ``x=1``", "torch.a when ``y=2``", 1),
-        ("torch.a when ``x=1`` or ``x=2``", "torch.a when called on a CUDA tensor", 1),
-        ("torch.a", "torch.a in mysterious ways", 0),
-    ],
-)
-def test_contradictions_need_a_common_call(acting: str, raising: str, expected: int) -> None:
+@pytest.mark.parametrize(("acting", "raising", "common"), table("claims.txt", "contradict"))
+def test_contradictions_need_a_common_call(acting: str, raising: str, common: str) -> None:
     """Two claims contradict each other if some call of some op is meant by both."""
     found = parse_claims(f"{DETERMINISTIC}\n        * {acting}\n\n{RAISES}\n        * {raising}\n")
 
-    assert len(contradictions(found)) == expected
+    assert len(contradictions(found)) == (common == "yes")
 
 
 @pytest.fixture

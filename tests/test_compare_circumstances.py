@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from detmatrix.reports.compare.comparable import Reason, of_rows
+from detmatrix.reports.compare.comparable import Reason
 from detmatrix.reports.compare.judge import Kind
-from detmatrix.reports.compare.page import RENDERERS, failures
+from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Measured, compare, compare_claims, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Part
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.compared import OFTEN, pair_of, run_of, shows
+from tests.conftest import table
 from tests.documented import docstring
 from tests.evidence_runs import sentinels
 from tests.runs import ENVIRONMENT, SETTINGS, Planned, drifting, ran, row, stable
@@ -31,28 +31,7 @@ def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
     return run_of(*rows, name=name, sentinels=sentinels(1, 0, len(rows)), claims=claims)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "weak", "kind"),
-    [
-        # What did not differ where nothing could race is no improvement.
-        ("fixed_by_mode", "deterministic", "after", "not_comparable"),
-        ("deterministic", "fixed_by_mode", "before", "not_comparable"),
-        ("silent", "fixed_by_mode", "after", "not_comparable"),
-        ("deterministic", "mode_dependent", "before", "not_comparable"),
-        # Nor is it known whether an op that no longer raises is silent.
-        ("raises", "fixed_by_mode", "after", "not_comparable"),
-        # What did differ or raise needs no power, nor does an op that began to raise.
-        ("fixed_by_mode", "deterministic", "before", "improved"),
-        ("deterministic", "silent", "after", "regressed"),
-        ("deterministic", "over_alert", "before", "regressed"),
-        ("raises", "silent", "after", "regressed"),
-        ("silent", "silent", "after", "same"),
-        ("over_alert", "over_alert", "after", "same"),
-        # That neither differed is no proof of anything either.
-        ("deterministic", "deterministic", "after", "not_comparable"),
-        ("fixed_by_mode", "fixed_by_mode", "before", "not_comparable"),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "weak", "kind"), table("comparisons.txt", "low power"))
 def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
     """Low power matters where a verdict rests on nothing having differed."""
     old = (_weak if weak == "before" else run_of)(shows(before), name="a")
@@ -78,19 +57,27 @@ def test_two_runs_of_low_power_compare_nothing() -> None:
     assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
 
 
-# Why a run, a row and its observations are not like others: what of them is another.
-CIRCUMSTANCES: dict[str, tuple[Reason, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+ELSEWHERE = {mode: {**it, "LD_LIBRARY_PATH": "/elsewhere"} for mode, it in ENVIRONMENT.variables.items()}
+STEERED = {"off": {"OMP_NUM_THREADS": "2"}, "on": {"MKL_CBWR": "SSE2"}}
+# What of a run, a row and its observations is another, by the reason for which they are not compared; none: they are.
+CIRCUMSTANCES: dict[str, tuple[Reason | None, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "distrust": ("untrusted_run", {"distrust": ("the inputs differed",)}, {}, {}),
     "cpu": ("other_device", {"cpu": "Another CPU"}, {}, {}),
     "threads": ("other_threads", {"threads": 4, "affinity": (0, 1, 2, 3)}, {}, {}),
     "cores": ("other_threads", {"affinity": (1,)}, {}, {}),
-    "variables": (
-        "other_variables", {"variables": {"off": {"OMP_NUM_THREADS": "2"}, "on": {"MKL_CBWR": "SSE2"}}}, {}, {}
-    ),
+    "variables": ("other_variables", {"variables": STEERED}, {}, {}),
+    # Two environments on one machine find their libraries elsewhere.
+    "elsewhere": (None, {"variables": ELSEWHERE, "os": "Linux 6.2"}, {}, {}),
     "perturb": ("other_perturbations", {"settings": replace(SETTINGS, perturb=("quiet", "stress"))}, {}, {}),
     "inputs": ("other_inputs", {}, {}, {"inputs_digest": "other"}),
     "op": ("other_inputs", {}, {"op": "torch.scatter"}, {}),
-}  # fmt: skip
+    # What an older file holds of the bits of inputs says nothing of what a newer one does.
+    "older digests": (None, {}, {}, {"inputs_digest": "2:i"}),
+    "older shapes": ("other_inputs", {}, {}, {"inputs_digest": "2:i", "inputs": ("args[0]: float32 (3,)",)}),
+    # On CUDA the GPU must be the same, and the CPU and its threads need not.
+    "cuda: host": (None, {"cpu": "another", "threads": 8}, {}, {}),
+    "cuda: gpu": ("other_device", {"gpu": "H200"}, {}, {}),
+}
 
 
 @pytest.mark.parametrize("name", CIRCUMSTANCES)
@@ -99,120 +86,59 @@ CIRCUMSTANCES: dict[str, tuple[Reason, dict[str, Any], dict[str, Any], dict[str,
 def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: bool) -> None:
     """What the machine, the settings or the inputs could explain is no change, and what it seems is told."""
     reason, run, planned, observed = CIRCUMSTANCES[name]
-    named, seen = shows(after)
+    device = "cuda:0" if name.startswith("cuda") else "cpu"
+    before, (named, seen) = (shows(it, row("torch.put", device=device)) for it in ("deterministic", after))
     other = replace(named, **planned), [replace(one, **observed) for one in seen]
-    runs = run_of(shows("deterministic"), name="a"), run_of(other, name="b", **run)
+    runs = run_of(before, name="a", gpu="H100"), run_of(other, name="b", **{"gpu": "H100"} | run)
     (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
 
-    assert ("not_comparable", reason) == (change.kind, change.reason)
-    apparent = None if after == "deterministic" else "improved" if turned else "regressed"
-    assert apparent == change.apparent
+    seems = None if after == "deterministic" else "improved" if turned else "regressed"
+    found = (change.kind, change.reason, change.apparent)
+    assert found == (("not_comparable", reason, seems) if reason else (seems or "same", None, None))
 
 
-ELSEWHERE = {mode: {**it, "LD_LIBRARY_PATH": "/elsewhere"} for mode, it in ENVIRONMENT.variables.items()}
-
-
-@pytest.mark.parametrize(
-    ("device", "changed", "reason"),
-    [
-        # Two environments on one machine find their libraries elsewhere.
-        ("cpu", {"variables": ELSEWHERE, "os": "Linux 6.2"}, None),
-        # On CUDA the GPU must be the same, and the CPU and its threads need not.
-        ("cuda:0", {"gpu": "H100", "cpu": "another", "threads": 8}, None),
-        ("cuda:0", {"gpu": "H200"}, "other_device"),
-    ],
+PUT_ROW = shows("raises", row("torch.Tensor.put_"))
+GROUPS = {"groups": {PUT_ROW[0].spec: 1, OTHER[0].spec: 2}, "shards": 3}
+PARTS = tuple(
+    Part(shard=it, started="", environment=ENVIRONMENT, workers=1, closing=None) for it in (1, 2, 3)
 )
-def test_what_matters_of_a_machine(device: str, changed: dict[str, Any], reason: Reason | None) -> None:
-    """Its hardware, as far as it computes."""
-    rows, settings = shows("fixed_by_mode", row("torch.put", device=device)), replace(SETTINGS, device=device)
-    old, new = (
-        run_of(rows, name="a", settings=settings, **it)
-        for it in ({"gpu": "H100"}, {"gpu": "H100", **changed})
-    )
-
-    assert pair_of(old, new).changes[0].reason == reason
+LACKS = "few lacks shard 1 of 3, where the row would be"
 
 
 @pytest.mark.parametrize(
-    ("few", "many", "detail"),
+    ("few", "many", "plan", "detail"),
     [
         # A row that only one run planned was added or removed.
-        ({}, {}, None),
+        ({}, {}, {}, ""),
         # The same file of specs from elsewhere is the same; rows are asked about threads, and none is planned for that.
-        ({"specs": ("/few/mine.py",)}, {"specs": ("/many/mine.py",)}, None),
-        ({}, {"invariance": ("threads",)}, None),
+        ({"specs": ("/few/mine.py",)}, {"specs": ("/many/mine.py",)}, {}, ""),
+        ({}, {"invariance": ("threads",)}, {}, ""),
         # Another choice of patterns, sources, samples, dtypes or files plans other rows, and no torch added them.
-        ({"patterns": ("scatter*",)}, {}, "few is a scan of scatter*"),
-        ({}, {"sources": ("documented", "opinfo")}, "few is a scan with --source documented and not documented,opinfo"),
-        ({}, {"samples": 3}, "few is a scan with --samples 0 and not 3"),
-        ({}, {"dtypes": ("all",)}, "few is a scan with --dtypes none and not all"),
-        ({}, {"specs": ("mine.py",)}, "few is a scan with --specs none and not mine.py"),
-        ({}, {"invariance": ("threads", "batch")}, "few is a scan with --invariance none and not batch"),
+        ({"patterns": ("scatter*",)}, {}, {}, "few is a scan of scatter*"),
+        ({}, {"sources": ("documented", "opinfo")}, {}, "few is a scan with --source documented and not documented,opinfo"),
+        ({}, {"samples": 3}, {}, "few is a scan with --samples 0 and not 3"),
+        ({}, {"dtypes": ("all",)}, {}, "few is a scan with --dtypes none and not all"),
+        ({}, {"specs": ("mine.py",)}, {}, "few is a scan with --specs none and not mine.py"),
+        ({}, {"invariance": ("threads", "batch")}, {}, "few is a scan with --invariance none and not batch"),
+        # One shard, or some of them, tell nothing of the rows of another; of their own rows they do.
+        ({}, {}, GROUPS | {"shard": 2}, LACKS),
+        ({}, {}, GROUPS | {"parts": PARTS[1:]}, LACKS),
+        ({}, {}, GROUPS | {"shard": 1}, ""),
+        ({}, {}, GROUPS | {"parts": PARTS[:2]}, ""),
     ],
 )  # fmt: skip
-def test_rows_of_one_run_alone(few: dict[str, Any], many: dict[str, Any], detail: str | None) -> None:
-    """A row is added or removed where the other scan was asked for it."""
-    rows = shows("deterministic"), shows("raises", row("torch.Tensor.put_"))
-    less = run_of(rows[0], name="few", settings=replace(SETTINGS, **few))
-    more = run_of(*rows, name="many", settings=replace(SETTINGS, **many))
+def test_rows_of_one_run_alone(
+    few: dict[str, Any], many: dict[str, Any], plan: dict[str, Any], detail: str
+) -> None:
+    """A row is added or removed where the other scan was asked for it, and where its file would have it."""
+    less = run_of(OTHER, name="few", settings=replace(SETTINGS, **few))
+    less = replace(less, run=replace(less.run, header=replace(less.run.header, **plan)))
+    more = run_of(OTHER, PUT_ROW, name="many", settings=replace(SETTINGS, **many))
 
     for pair, kind in ((pair_of(less, more), "added"), (pair_of(more, less), "removed")):
         judged = pair.changes[1]
         assert judged.kind == ("not_comparable" if detail else kind)
-        assert (judged.reason, judged.detail) == (("not_asked_for", detail) if detail else (None, ""))
-
-
-@pytest.mark.parametrize(
-    ("plan", "lacks"),
-    [
-        ({"shard": 2, "shards": 3}, "shard 1 of 3"),
-        ({"shards": 3, "parts": (2, 3)}, "shard 1 of 3"),
-        ({"shard": 1, "shards": 3}, None),
-        ({"shards": 3, "parts": (1, 2)}, None),
-    ],
-)
-def test_rows_of_parts_that_a_file_lacks_are_not_removed(plan: dict[str, Any], lacks: str | None) -> None:
-    """One shard, or some of them, tell nothing of the rows of another; of their own rows they do."""
-    put = shows("raises", row("torch.Tensor.put_"))
-    whole, few = run_of(OTHER, put, name="whole"), run_of(OTHER, name="few")
-    if "parts" in plan:
-        part = Part(shard=1, started="", environment=ENVIRONMENT, workers=1, closing=None)
-        parts = tuple(replace(part, shard=shard) for shard in plan["parts"])
-        plan = {**plan, "parts": parts}
-    header = replace(few.run.header, groups={put[0].spec: 1, OTHER[0].spec: 2}, **plan)
-    few = replace(few, run=replace(few.run, header=header))
-
-    for pair, kind in ((pair_of(whole, few), "removed"), (pair_of(few, whole), "added")):
-        (judged,) = (change for change in pair.changes if change.kind != "same")
-        assert judged.kind == ("not_comparable" if lacks else kind)
-        assert judged.detail == (f"few lacks {lacks}, where the row would be" if lacks else "")
-
-
-TWO, THREE = (f"args[0]: float32 ({n},)" for n in (2, 3))
-
-
-@pytest.mark.parametrize(
-    ("digests", "inputs", "expected"),
-    [
-        (("a" * 32, "b" * 32), (TWO, TWO), "the input bits are not the same"),
-        (("2:a", "2:b"), (TWO, TWO), "the input bits are not the same"),
-        (("a" * 32, f"2:{'a' * 32}"), (TWO, TWO), None),
-        (("a" * 32, f"2:{'a' * 32}"), (TWO, THREE), "the inputs have other dtypes or shapes"),
-    ],
-)
-def test_digests_of_different_kinds_are_not_compared(
-    digests: tuple[str, str], inputs: tuple[str, str], expected: str | None
-) -> None:
-    """What an older file holds of the bits of inputs says nothing of what a newer one does."""
-    shown, observed = OTHER
-    old, new = (
-        run_of((shown, [replace(one, inputs_digest=digest, inputs=(said,)) for one in observed])).rows[0]
-        for digest, said in zip(digests, inputs, strict=True)
-    )
-
-    obstacle = of_rows(old, new)
-
-    assert (None if obstacle is None else obstacle.detail) == expected
+        assert (judged.reason, judged.detail) == ("not_asked_for" if detail else None, detail)
 
 
 # The documented lists of two releases, held against what was measured to change.
@@ -289,15 +215,13 @@ def test_documented_beside_measured(
 
 def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
     """Bullets speak of the flag off and on: what a chosen mode began or ceased to do is neither promised nor undocumented."""
-    planned = row("torch.cumsum", device="cuda")
+    planned = row("torch.cumsum", device="cuda:0")
     eager = [one for mode in MODES for one in ran(planned, mode, *stable())]
-    settings = replace(SETTINGS, device="cuda:0")
     old, new = (
         run_of(
             (planned, [*eager, *ran(planned, "compile_on", *seen)]),
             name=name,
             claims=documented_claims(release),
-            settings=settings,
         )
         for name, release, seen in (("a", "2.13", drifting(OFTEN)), ("b", "2.14", stable()))
     )
@@ -306,8 +230,6 @@ def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
 
     assert (pair.counts["improved"], moved.measured, moved.unmeasured) == (1, "same", True)
     assert pair.undocumented == ()
-    shown = "".join(RENDERERS["md"](compare([old, new])))
-    assert re.search(r"\| moved .*\| same +\| 1 same: deterministic", shown)
 
 
 LISTED = claims([CPU, ":func:`torch.take`"], [])

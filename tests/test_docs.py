@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import CpuComparison, Observation
 from detmatrix.scanner.verdicts.vocabulary import Finding
+from tests.compared import run_of
+from tests.conftest import table
 from tests.documented import (
     CUBLAS,
     CUDA,
@@ -23,7 +26,6 @@ from tests.documented import (
     docs_of,
     docstring,
     only,
-    run_of,
     seen_as,
     serial,
     shown,
@@ -41,40 +43,25 @@ def agreements(
     return [only(doubt(docs_of(text, rows))).agreement for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("findings", "acting", "raising", "vague"),
-    [
-        (["fixed_by_mode"], "confirmed", "contradicted", "not_triggered"),
-        (["mode_dependent"], "confirmed", "contradicted", "not_triggered"),
-        (["deterministic"], "not_triggered", "contradicted", "not_triggered"),
-        (["raises"], "contradicted", "confirmed", "confirmed"),
-        (["over_alert"], "contradicted", "confirmed", "confirmed"),
-        (["silent"], "contradicted", "contradicted", "not_triggered"),
-        (["inconclusive"], "not_run", "not_run", "not_run"),
-        # One contradicting row contradicts; short of that one confirming row confirms. What is vague cannot be contradicted.
-        (["deterministic", "fixed_by_mode", "inconclusive"], "confirmed", "contradicted", "not_triggered"),
-        (["deterministic", "inconclusive"], "not_triggered", "contradicted", "not_triggered"),
-        (["fixed_by_mode", "raises"], "contradicted", "contradicted", "confirmed"),
-        (["raises", "over_alert", "inconclusive"], "contradicted", "confirmed", "confirmed"),
-    ],
-)
-def test_findings_decide(findings: list[Finding], acting: str, raising: str, vague: str) -> None:
+@pytest.mark.parametrize(("findings", "acting", "raising", "vague"), table("claims.txt", "decide"))
+def test_findings_decide(findings: str, acting: str, raising: str, vague: str) -> None:
     """What rows show confirms or contradicts a bullet, by the list in which the bullet stands."""
+    shown_: list[Any] = findings.split()
     for device in ("cpu", "cuda"):
-        rows = [shown("torch.a", finding, device) for finding in findings]
+        rows = [shown("torch.a", finding, device) for finding in shown_]
 
         assert agreements(f"torch.a when called on a {device.upper()} tensor", rows) == [acting, raising]
         assert agreements("torch.a in some cases", rows)[1] == vague
     # The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically.
     listed = f"Sets.\n\n{CUBLAS}\n        * :func:`torch.a`\n"
-    assert only(docs_of(listed, [shown("torch.a", finding) for finding in findings])).agreement == acting
+    assert only(docs_of(listed, [shown("torch.a", finding) for finding in shown_])).agreement == acting
 
 
 def test_untrusted_runs_are_no_evidence() -> None:
     """A run whose controls misbehaved decides nothing beside one that can be trusted."""
     claims = parse_claims(docstring([f"torch.a {CUDA}"]))
-    bad = run_of(claims, [shown("torch.a", "silent")], name="bad.jsonl", distrust=("a control drifted",))
-    good = run_of(claims, [shown("torch.a", "fixed_by_mode")], name="good.jsonl")
+    bad = run_of(shown("torch.a", "silent"), claims=claims, name="bad", distrust=("a control drifted",))
+    good = run_of(shown("torch.a", "fixed_by_mode"), claims=claims, name="good")
     judged = only(join([bad, good]))
 
     assert judged.agreement == "confirmed"
@@ -144,39 +131,10 @@ def test_over_broad_bullets_say_what_decides(
     )
 
 
-@pytest.mark.parametrize(
-    ("bullet", "fields", "expected"),
-    [
-        ("torch.a", {}, True),
-        ("torch.b", {}, False),
-        ("torch.b", {"documented": ("torch.c", "torch.b")}, True),
-        # Its documented names replace its own: a functional may be listed as a module.
-        ("torch.a", {"documented": ("torch.b",)}, False),
-        ("torch.a when called on a CUDA tensor", {"device": "cpu"}, False),
-        ("torch.a when called on a CUDA tensor", {"device": "cuda:1"}, True),
-        ("torch.a when attempting to differentiate a CPU tensor", {}, False),
-        ("torch.a when attempting to differentiate a CPU tensor", {"direction": "backward"}, True),
-        ("torch.a when called on a CPU tensor that requires grad", {"direction": "backward"}, True),
-        ("torch.a when called on a CPU tensor that requires grad", {}, False),
-        ("torch.a with integer dtype", {}, False),
-        ("torch.a with integer dtype", {"dtype": "uint8"}, True),
-        ("torch.a with floating or complex dtype", {"dtype": "bfloat16"}, True),
-        ("torch.a with floating or complex dtype", {"dtype": "bool"}, False),
-        ("torch.a with ``accumulate=True``", {}, False),
-        ("torch.a with ``accumulate=True``", {"traits": {"accumulate": "False"}}, False),
-        ("torch.a with ``accumulate=True``", {"traits": {"accumulate": "True", "x": "y"}}, True),
-        ("torch.a when ``reduce='sum'`` or ``reduce='mean'``", {"traits": {"reduce": "mean"}}, True),
-        ("torch.a when ``reduce='sum'`` and ``mode='max'``", {"traits": {"reduce": "sum"}}, False),
-        ("torch.a and the index is a list of tensors", {"traits": {"index": "list of tensors"}}, True),
-        ("torch.a with indices output", {"traits": {"output": "indices"}}, True),
-        ("torch.a when called with a quantized tensor", {"traits": {"quantized": "True"}}, True),
-        ("torch.a in some cases", {}, True),
-        ("torch.a on Tuesdays", {}, False),
-    ],
-)
-def test_a_row_speaks_to_a_claim(bullet: str, fields: dict[str, Any], expected: bool) -> None:
+@pytest.mark.parametrize(("bullet", "fields", "speaks"), table("claims.txt", "speaks"))
+def test_a_row_speaks_to_a_claim(bullet: str, fields: str, speaks: str) -> None:
     """Name, device, direction and every condition must fit; a condition unstated does not hold."""
-    assert expected == matches(row("torch.a", **fields), claim_of(bullet))
+    assert matches(row("torch.a", **json.loads(fields)), claim_of(bullet)) is (speaks == "yes")
 
 
 # --- What a simulated GPU shows
@@ -263,44 +221,13 @@ def test_a_fault_keeps_an_op_from_being_said_to_act(
     assert told in " ".join(found.notes)
 
 
-# A new bullet carries the conditions of its evidence, or there is none and it is said why.
+# A new bullet carries the conditions of its evidence; tests/data/lists.txt has more.
 
 TEXT = docstring(["torch.z"], ["torch.y"])
 
 
 def drawn(finding: Finding, case: str, **fields: Any) -> Planned:
     return shown("torch.new_", finding, case=case, often=40, **fields)
-
-
-@pytest.mark.parametrize(
-    ("differ", "still", "said"),
-    [
-        # A dtype of the same kind, and one of another.
-        ({"dtype": "float32"}, [{"dtype": "float64"}], "and dtype is float32"),
-        ({"dtype": "float32"}, [{"dtype": "int64"}], "and dtype is floating point"),
-        ({"traits": {"reduce": "sum"}}, [{"traits": {"reduce": "amax"}}], "with ``reduce='sum'`` when"),
-        # None, several, and what a row does not state, which is no value that a bullet can name.
-        ({}, [{}], ""),
-        ({"traits": {"a": "True", "b": "True"}}, [{"traits": {"a": "False", "b": "False"}}], ""),
-        ({}, [{"traits": {"driver": "gels"}}], ""),
-        ({"traits": {"reduce": "sum"}}, [{"traits": {"reduce": "amax"}}, {"traits": {"reduce": "sum"}}], ""),
-    ],
-)
-def test_what_separates_goes_into_the_bullet(
-    differ: dict[str, Any], still: list[dict[str, Any]], said: str
-) -> None:
-    """Rows that could have differed and did not are what the bullet leaves out; without one condition there is none."""
-    rows = [drawn("deterministic", f"still{place}", **fields) for place, fields in enumerate(still)]
-    rows.append(drawn("fixed_by_mode", "differs", **differ))
-    found = RegeneratedLists(docs_of(TEXT, rows))
-    added, text = bullets(found.regenerated)[0][1:], found.added["torch.new_", "cuda"]
-
-    assert bool(added) == bool(said)
-    assert said in "".join(added)
-    assert (f"1 row differed and {len(still)} did not (torch.new_:still0:" in text) == (not said)
-    # Written again with the bullet there, nothing more is added, and it is contradicted by none of the rows.
-    again = RegeneratedLists(docs_of(docstring(["torch.z", *added], ["torch.y"]), rows))
-    assert again.documented == again.regenerated
 
 
 def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import json
 import re
 import shutil
 import subprocess
 import textwrap
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,14 @@ from detmatrix.reports.docs.view import RENDERERS
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions, parse_claims
 from detmatrix.scanner.observations.records import Claim
-from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
+from detmatrix.scanner.verdicts.vocabulary import FINDINGS
 from tests.commands import Command
 from tests.compared import shows
 from tests.conftest import one_line
-from tests.documented import CPU, CUBLAS, CUDA, bullets, docs_of, docstring, regenerated, shown
+from tests.documented import CPU, CUBLAS, CUDA, bullets, docs_of, docstring, shown
 from tests.runs import SETTINGS, Planned, row, write_run
+
+LISTS = (Path(__file__).parent / "data" / "lists.txt").read_text(encoding="utf-8")
 
 
 def test_without_evidence_nothing_changes() -> None:
@@ -55,180 +57,26 @@ def test_every_documented_bullet_can_be_written(version: str) -> None:
         assert (write(claim, claim.text) is None) == fills
 
 
-A, PUT = ":func:`torch.a`", ":func:`torch.Tensor.put_`"
-REDUCE, BOTH = ":func:`torch.Tensor.scatter_reduce`", "``reduce='sum'`` or ``reduce='mean'``"
-SUM, MEAN, PROD = (f"with ``reduce='{it}'``" for it in ("sum", "mean", "prod"))
+@pytest.mark.parametrize("block", LISTS.split("\n\n")[1:], ids=lambda block: " ".join(block.split())[:90])
+def test_what_the_lists_become(block: str) -> None:
+    """Bullets appear, move, split and narrow as rows show, say no more than rows do, and written a second time stay as they are."""
+    acting, raising, measured, acting_then, raising_then, told = (
+        [line.replace("\\n", "\n") for line in re.findall(rf"^{mark} (.*)$", block, re.MULTILINE)]
+        for mark in ("acts", "raises", r"\+", "=> acts", "=> raises", "told")
+    )
+    rows = []
+    for finding, _, fields in (line.partition(" ") for line in measured):
+        named = {"op": "torch.a", "finding": finding, **json.loads(fields or "{}")}
+        rows.append(shown(**named))
+    found = RegeneratedLists(docs_of(docstring(["torch.y", *acting], ["torch.x", *raising]), rows))
+
+    assert bullets(found.regenerated) == (["torch.y", *acting_then], ["torch.x", *raising_then])
+    assert all(text in " ".join(found.notes) for text in told)
+    assert RegeneratedLists(docs_of(found.regenerated, rows)).regenerated == found.regenerated
+
+
+BOTH = "``reduce='sum'`` or ``reduce='mean'``"
 BACKWARD = "when attempting to differentiate a CUDA tensor"
-MODES = f"{BACKWARD} and one of the following modes is used:"
-
-
-def _of(finding: Finding, case: str = "", op: str = "torch.a", **fields: Any) -> Planned:
-    """Return a row, whose traits are the fields that a row does not have."""
-    known = {name: fields.pop(name) for name in ("direction", "dtype", "documented") if name in fields}
-    return shown(op, finding, case=case or finding, traits=fields, **known)
-
-
-RAISES, ACTS, SILENT, QUIET = (
-    partial(_of, finding) for finding in ("raises", "fixed_by_mode", "silent", "deterministic")
-)
-
-
-@pytest.mark.parametrize(
-    ("acting", "raising", "rows", "acting_then", "raising_then"),
-    [
-        # What no bullet is about appears, with no more said of it than its rows all show.
-        ([], [], [RAISES()], [], [f"{A} {CUDA}"]),
-        ([], [], [ACTS()], [f"{A} {CUDA}"], []),
-        ([], [], [_of("over_alert"), RAISES(direction="backward")], [], [f"{A} {CUDA}"]),
-        ([], [], [RAISES(direction="backward"), QUIET()], [], [f"{A} {BACKWARD}"]),
-        ([], [], [SILENT()], [], []),
-        ([], [], [RAISES(), QUIET()], [], []),
-        ([], [], [RAISES(reduce="prod"), ACTS(reduce="sum")], [f"{A} {SUM} {CUDA}"], [f"{A} {PROD} {CUDA}"]),
-        # A new bullet stands behind the others of its op, with a condition that keeps it off the other list's.
-        (
-            [f"torch.Tensor.put_ with ``accumulate=True`` {CUDA}"], ["torch.Tensor.put_ with ``accumulate=True``", "torch.z"],
-            [RAISES(op="torch.Tensor.put_", accumulate="False")], [f"torch.Tensor.put_ with ``accumulate=True`` {CUDA}"],
-            ["torch.Tensor.put_ with ``accumulate=True``", f"{PUT} with ``accumulate=False`` {CUDA}", "torch.z"],
-        ),
-        # Beside a standing one it says what its rows share, or is not written.
-        (
-            [], [f"torch.a {SUM} {CUDA}"], [RAISES("s", reduce="sum"), RAISES("p", reduce="prod")],
-            [], [f"torch.a {SUM} {CUDA}", f"{A} {PROD} {CUDA}"],
-        ),
-        ([], [f"torch.a {SUM} {CUDA}"], [RAISES("p", reduce="prod"), RAISES("bare")], [], [f"torch.a {SUM} {CUDA}"]),
-        # Of what all rows share it says the one condition that does alone, and both where either would do.
-        (
-            [], [f"torch.a {PROD} {CUDA}"], [RAISES("s", reduce="sum", half="True"), RAISES("p", reduce="prod", half="True")],
-            [], [f"torch.a {PROD} {CUDA}", f"{A} {SUM} {CUDA}"],
-        ),
-        (
-            [], [f"torch.a {PROD} {CUDA}"], [RAISES("s", reduce="sum", half="True"), RAISES("p", reduce="prod", half="False")],
-            [], [f"torch.a {PROD} {CUDA}", f"{A} with ``half=True`` and ``reduce='sum'`` {CUDA}"],
-        ),
-        # What differs with the flag on keeps its op from being said to act, in either list.
-        ([], [], [ACTS(reduce="sum"), SILENT(reduce="prod")], [], []),
-        ([], [f"torch.a {SUM} {CUDA}"], [ACTS(reduce="sum"), SILENT(reduce="prod")], [], [f"torch.a {SUM} {CUDA}"]),
-        # A bullet that was not understood may say what a new one would.
-        (["torch.a on Tuesdays"], [], [RAISES()], ["torch.a on Tuesdays"], []),
-        # Both lists of 2.15 speak of scatter_reduce: it raises for what it raises for.
-        (
-            [f"{REDUCE} when {BOTH} and called on CUDA tensor"], [f"{REDUCE} when called on CUDA or MPS tensor"],
-            [*(ACTS(it, "torch.Tensor.scatter_reduce", reduce=it) for it in ("sum", "mean")),
-             RAISES(op="torch.Tensor.scatter_reduce", reduce="prod")],
-            [f"{REDUCE} when {BOTH} and called on CUDA tensor"],
-            [f"{REDUCE} {PROD} {CUDA}", f"{REDUCE} when called on an MPS tensor"],
-        ),
-        # The condition that decides narrows a bullet, and what it leaves out is said in the other list.
-        (
-            [f"torch.a {CUDA}"], [], [ACTS(accumulate="True"), RAISES(accumulate="False")],
-            [f"{A} with ``accumulate=True`` {CUDA}"], [f"{A} with ``accumulate=False`` {CUDA}"],
-        ),
-        (
-            [f"torch.a {CUDA}"], [], [ACTS(dtype="float16"), RAISES(dtype="int64")],
-            [f"{A} {CUDA} and dtype is floating point"], [f"{A} {CUDA} and dtype is integer"],
-        ),
-        # Its own condition decides first, though another would do; what was not measured of it stays.
-        (
-            [f"torch.a with {BOTH} {CUDA}"], [], [ACTS(reduce="mean"), RAISES(reduce="sum", dtype="int64")],
-            [f"{A} {MEAN} {CUDA}"], [f"{A} {SUM} {CUDA}"],
-        ),
-        ([], [f"{A} with {BOTH} {CUDA}"], [ACTS(reduce="sum")], [f"{A} {SUM} {CUDA}"], [f"{A} {MEAN} {CUDA}"]),
-        (
-            [f"torch.a {MODES}\n\n    - ``p``\n    - ``q``\n    - ``r``\n    - ``s``"], [],
-            [ACTS(mode="p", direction="backward"), RAISES(mode="q", direction="backward")],
-            [f"{A} {MODES} - ``p`` - ``r`` - ``s``"], [f"{A} with ``mode='q'`` {BACKWARD}"],
-        ),
-        (
-            ["torch.nn.A, torch.b, and torch.c when called on a CPU, CUDA or MPS tensor"], [],
-            [ACTS(documented=("torch.c",)), RAISES(documented=("torch.nn.A", "torch.b"))],
-            [":class:`torch.nn.A` and :func:`torch.b` when called on a CPU or MPS tensor",
-             ":func:`torch.c` when called on a CPU, CUDA or MPS tensor"],
-            [f":class:`torch.nn.A` and :func:`torch.b` {CUDA}"],
-        ),
-        # Where nothing was seen to differ and nothing is raised a raising bullet says less, and the other list no more.
-        ([], [f"{A} {CUDA}"], [RAISES(weights="given"), QUIET()], [], [f"{A} {CUDA} and ``weights`` tensor is given"]),
-    ],
-)  # fmt: skip
-def test_what_the_lists_become(
-    acting: list[str],
-    raising: list[str],
-    rows: list[Planned],
-    acting_then: list[str],
-    raising_then: list[str],
-) -> None:
-    """Bullets appear, move, split and narrow as rows show, and say no more than rows do."""
-    text = docstring(["torch.y", *acting], ["torch.x", *raising])
-
-    assert regenerated(text, rows) == (["torch.y", *acting_then], ["torch.x", *raising_then])
-
-
-STAYS = (True, False), (False, True)
-
-
-@pytest.mark.parametrize(
-    ("bullet", "findings", "then"),
-    [
-        ("torch.a {}", ["fixed_by_mode"], [(True, False)] * 2),
-        ("torch.a {}", ["mode_dependent", "deterministic"], [(True, False)] * 2),
-        ("torch.a {}", ["raises", "over_alert", "inconclusive"], [(False, True)] * 2),
-        ("torch.a {}", ["silent"], [(False, False)] * 2),
-        # No condition tells these rows apart.
-        ("torch.a {}", ["raises", "fixed_by_mode"], STAYS),
-        ("torch.a {}", ["silent", "deterministic"], STAYS),
-        ("torch.a {}", ["inconclusive"], STAYS),
-        ("torch.a {} on Tuesdays", ["raises", "silent"], STAYS),
-        ("torch.a {} in some cases", ["silent"], STAYS),
-    ],
-)
-def test_a_bullet_stands_where_the_evidence_puts_it(
-    bullet: str, findings: list[Finding], then: list[tuple[bool, bool]]
-) -> None:
-    """From either list a bullet contradicted whole moves with its own words, or goes; one without decisive evidence stays."""
-    said, rows = [bullet.format(CUDA)], [shown("torch.a", finding) for finding in findings]
-
-    for text, (acts, raises) in zip((docstring(said), docstring([], said)), then, strict=True):
-        assert regenerated(text, rows) == (said * acts, said * raises)
-
-
-@pytest.mark.parametrize(
-    ("keeps", "fails"),
-    [
-        # Two conditions might decide.
-        ({"traits": {"a": "True"}, "dtype": "int64"}, {"traits": {"a": "False"}}),
-        # No list has words for "forward alone", nor for what no row states.
-        ({"direction": "forward"}, {"direction": "backward"}),
-        ({}, {"traits": {"accumulate": "True"}}),
-        # A description is no argument, and for what is not given there are no words.
-        ({"traits": {"weights": "given"}}, {"traits": {"weights": "none"}}),
-        ({"traits": {"dim": "1-D"}}, {"traits": {"dim": "2-D"}}),
-    ],
-)
-def test_what_cannot_be_said_is_left(keeps: dict[str, Any], fails: dict[str, Any]) -> None:
-    """An over-broad bullet stays as it is where the evidence or the words are not clear, and that is told."""
-    text = docstring([f"torch.a {CUDA}"])
-    docs = docs_of(text, [shown("torch.a", "fixed_by_mode", **keeps), shown("torch.a", "raises", **fails)])
-    found = RegeneratedLists(docs)
-
-    assert found.documented == found.regenerated
-    assert "is left as it is" in found.changes[0]
-
-
-@pytest.mark.parametrize(
-    ("provokes", "left", "told"),
-    [
-        ("", [f"torch.a {CUDA}"], "is left as it is: nothing was raised, but no input provokes a difference"),
-        ("collisions", [], "goes: it never differed, in either mode, and nothing is raised"),
-    ],
-)
-def test_nothing_seen_moves_no_bullet(provokes: str, left: list[str], told: str) -> None:
-    """0 of n in both modes and no alert never makes a bullet act; it goes if the inputs could have shown more."""
-    quiet = [shown("torch.a", "deterministic", case=f"case {it}", provokes=it) for it in (provokes, "")]
-    found = RegeneratedLists(docs_of(docstring([], [f"torch.a {CUDA}", "torch.z"]), quiet))
-
-    assert bullets(found.regenerated) == ([], [*left, "torch.z"])
-    assert found.changes[0] == f"torch.a on cuda {told}"
-
-
 # A busy machine draws examples slowly.
 PATIENT = settings(max_examples=50)
 OPS = st.sampled_from(["torch.a", "torch.nn.B", "torch.Tensor.c_"])

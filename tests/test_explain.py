@@ -18,7 +18,7 @@ from detmatrix.reports.site import FRONT, site
 from detmatrix.scanner.observations.runfile import read_run
 from tests.commands import Command
 from tests.compared import shows
-from tests.conftest import refused
+from tests.conftest import refused, table
 from tests.runs import ENVIRONMENT, drifting, every_finding, ran, row, stable, write_run
 
 ROOT = Path(__file__).parent.parent
@@ -106,23 +106,11 @@ def test_what_libraries_document_has_its_place() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["torch.nn.functional.grid_sample"], ["cuDNN on cuda"]),
-        (["torch.nn.Conv2d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
-        (["torch.einsum"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
-        (["torch.nn.MultiheadAttention"], ["cuBLAS on cuda", "MKL on cpu", "oneDNN on cpu"]),
-        (["torch.nn.LazyConvTranspose3d"], ["cuDNN on cuda", "MIOpen on rocm", "oneDNN on cpu"]),
-        (["torch.sparse.mm"], ["cuSPARSE on cuda", "rocSPARSE on rocm"]),
-        (["torch.fft.rfftn"], ["cuFFT on cuda", "MKL on cpu"]),
-        (["torch.fft.fftshift"], []),
-        (["torch.take"], []),
-    ],
-)
-def test_libraries_that_an_op_calls(names: list[str], expected: list[str]) -> None:
+@pytest.mark.parametrize(("op", "expected"), table("reports.txt", "libraries"))
+def test_libraries_that_an_op_calls(op: str, expected: str) -> None:
     """By its dotted names, each with its device."""
-    assert [one.title.partition(" (")[0] for one in libraries.libraries_of(names)] == expected
+    titles = [one.title.partition(" (")[0] for one in libraries.libraries_of([op])]
+    assert ", ".join(titles) == expected.replace("none", "")
 
 
 # The site: a folder of pages whose links lead somewhere, from a disk as from a server.
@@ -159,20 +147,6 @@ def test_all_links_lead_somewhere(detmatrix: Command, tmp_path: Path) -> None:
     (out / FRONT).unlink()
     assert detmatrix("site", "new.jsonl", "-o", "out").returncode == 0
     assert (out / FRONT).is_file()
-
-
-@pytest.mark.parametrize("place", ["mine", "file"])
-def test_a_folder_of_somebody_is_left_alone(detmatrix: Command, tmp_path: Path, place: str) -> None:
-    """Whatever is in it."""
-    write_run(tmp_path / "run.jsonl")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").touch()
-    (tmp_path / "file").touch()
-
-    assert f"{place}: is there, and no site of ours" in refused(detmatrix("site", "run.jsonl", "-o", place))
-    write_run(tmp_path / "mine" / "run.jsonl")
-    twice = refused(detmatrix("site", "run.jsonl", "mine/run.jsonl", "-o", "out"))
-    assert "run.jsonl: 2 runs have this name" in twice
 
 
 def test_the_front_of_the_recorded_runs_is_small() -> None:

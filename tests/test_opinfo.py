@@ -26,7 +26,7 @@ from detmatrix.scanner.worker import databases
 from detmatrix.scanner.worker.execution import DRAWS, Execution
 from detmatrix.scanner.worker.threads import working_threads
 from tests.commands import Command, command_in
-from tests.conftest import refused
+from tests.conftest import refused, table
 
 # PyTorch's databases need it, and the other tests do not.
 pytest.importorskip("expecttest")
@@ -335,29 +335,12 @@ def test_work_that_grows_too_fast_is_not_waited_for(
     assert (found is not None, len(seconds) - len(left)) == (accepted, executed)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "expected"),
-    [
-        ("opinfo:put", "float32", [{"accumulate": "False"}, {"accumulate": "True"}]),
-        ("opinfo:index_put_", "float32", [{"accumulate": "False"}, {"accumulate": "True"}]),
-        ("opinfo:scatter", "float32", [{"src": "Tensor"}, {"src": "number"}]),
-        ("opinfo:scatter_reduce.amax", "float32", [{"reduce": "amax"}]),
-        ("opinfo:bincount", "int64", [{"weights": "given"}, {"weights": "none"}]),
-        ("opinfo:median", "float32", [{"output": "indices"}, {"output": "value"}]),
-        ("opinfo:nn.functional.interpolate.bilinear", "float32", [{"mode": "bilinear"}]),
-        ("opinfo:empty", "float32", [{"fill": "floating:NaN"}]),
-        ("opinfo:empty", "int64", [{"fill": "integer:maximum"}]),
-        ("opinfo:empty", "complex64", [{"fill": "complex:NaN"}]),
-        ("opinfo:resize_", "float32", [{"fill": "floating:NaN", "quantized": "False"}]),
-        ("opinfo:nn.functional.embedding_bag", "float32", [{"mode": "mean"}, {"mode": "sum"}]),
-        ("opinfo:sin", "float32", [{}]),
-    ],
-)
-def test_traits_are_those_of_the_lists(name: str, dtype: str, expected: list[dict[str, str]]) -> None:
+@pytest.mark.parametrize(("name", "dtype", "expected"), table("databases.txt", "traits"))
+def test_traits_are_those_of_the_lists(name: str, dtype: str, expected: str) -> None:
     """What a bullet makes its condition is told of each sample of the op, whether it stands by name, by place or nowhere."""
     found = {tuple(sorted(row["traits"].items())) for row in _entry_rows(name, dtype)}
 
-    assert sorted(found) == [tuple(sorted(traits.items())) for traits in expected]
+    assert sorted(found) == [tuple(sorted(traits.items())) for traits in json.loads(expected)]
 
 
 @pytest.mark.parametrize("name", ["opinfo:repeat_interleave", "opinfo:__getitem__", "opinfo:index_put"])

@@ -9,33 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from detmatrix.reports.checks import render_github
 from detmatrix.reports.cli.report import RENDERERS
-from detmatrix.reports.compare.judge import CHANGES
 from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
-from detmatrix.reports.compare.page import failures
-from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.matrix.model import load
 from detmatrix.reports.render import write_whole
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES
-from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, rendered_by_process
-from tests.compared import run_of, shows
+from tests.compared import shows
 from tests.conftest import one_line
 from tests.documented import docstring
-from tests.runs import Planned, ran, row, stable, write_run
+from tests.runs import ran, row, stable, write_run
 from tests.stand_in import StandIn
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run file that shows every finding and every verdict."""
-    return write_run(tmp_path / "run.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -87,30 +76,6 @@ def test_a_page_is_opened(
     assert asked == [address]
 
 
-@pytest.mark.parametrize(
-    ("command", "place", "code", "message"),
-    [
-        *((command, "run.jsonl", 2, "run.jsonl: is one of the run files reported on; choose another place with -o")
-          for command in ("report", "compare", "docs")),
-        ("report", "run.jsonl/a.md", 2, "run.jsonl/a.md: cannot be written (Not a directory); choose another place with -o"),
-        *((command, "gone.jsonl", 3, "gone.jsonl: cannot be read (No such file or directory)") for command in ("compare", "docs")),
-        ("compare", "\x1b]0;title\x07.jsonl", 3, "\\x1b]0;title\\x07.jsonl: cannot be read (No such file or directory)"),
-    ],
-)  # fmt: skip
-def test_run_files_are_read_and_never_written(
-    detmatrix: Command, run: Path, command: str, place: str, code: int, message: str
-) -> None:
-    """One line says what cannot be read, or that what is reported on is no place to write to."""
-    before = run.read_bytes()
-    runs = [run.name] * (2 if command == "compare" else 1)
-    words = [*runs, "-o", place] if code == 2 else [run.name, place]
-    done = detmatrix(command, *words)
-
-    assert (done.returncode, done.stdout) == (code, "")
-    assert one_line(done.stderr).startswith(f"detmatrix: {message}")
-    assert before == run.read_bytes()
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("form", ["text", "html"])
 def test_full_disk(detmatrix: Command, detmatrix_process: Command, run: Path, form: str) -> None:
@@ -149,14 +114,6 @@ def test_failed_write_loses_nothing(tmp_path: Path) -> None:
 # What CI is told: exit codes of checks and the line that says why, annotations of GitHub, JUnit XML.
 
 
-@pytest.fixture
-def checked_run(tmp_path: Path) -> Path:
-    """Return a run of one op that is silent, one that raises and one that is deterministic."""
-    findings: tuple[Finding, ...] = ("silent", "raises", "deterministic")
-    rows = [shows(finding, row(f"torch.{finding}")) for finding in findings]
-    return write_run(tmp_path / "checked_run.jsonl", rows)
-
-
 @pytest.mark.parametrize(("asked", "code"), [("silent", 1), ("raises", 0)])
 def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str, code: int) -> None:
     """The scan is whole, its file is kept, and the last line says what failed."""
@@ -171,54 +128,12 @@ def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str
     assert ("silent: torch.bmm (" in last) is bool(code)
 
 
-def test_every_annotation_of_a_function_stands_at_its_line(checked_run: Path) -> None:
+def test_every_annotation_of_a_function_stands_at_its_line(tmp_path: Path) -> None:
     """Of `check`, whose run file is thrown away; what is untrusted or serial too."""
     planned = row("torch.cumsum", "few")
     serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
-    path = write_run(
-        checked_run.with_name("serial.jsonl"), [shows("silent", row("torch.bmm")), (planned, serial)]
-    )
+    path = write_run(tmp_path / "run.jsonl", [shows("silent", row("torch.bmm")), (planned, serial)])
     notes = list(render_github(load([str(path)]), at=("my.py", 3)))
 
     assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}
     assert all(" file=my.py,line=3,title=" in note for note in notes)
-
-
-# --- Comparisons
-
-
-def _seldom(op: str, case: str, differing: int) -> Planned:
-    """Return a sample of which so few of twenty executions in each mode off differ that chance may have done it."""
-    planned = replace(row(op, case), spec=f"opinfo:{op}", op=op, source="opinfo", provoked="samples")
-    off = [{"a": 20 - differing, **{f"b{place}": 1 for place in range(differing)}}]
-    return planned, [*ran(planned, "off", *off), *ran(planned, "on", {"a": 20})]
-
-
-def _samples(op: str, *cases: str) -> list[Planned]:
-    return [_seldom(op, case, 0) for case in cases]
-
-
-def test_rows_of_one_op_count_together_and_samples_count_once() -> None:
-    """Four rows, each of which may be chance, are no chance together; what is likely stands above other samples."""
-    old = [_seldom("torch.linalg.lstsq", f"sample_{place}", 4) for place in range(4)]
-    new = [_seldom("torch.linalg.lstsq", f"sample_{place}", 0) for place in range(4)]
-    pair = [
-        run_of(*old, *_samples("torch.qr", "same", "a", "b"), name="old"),
-        run_of(*new, *_samples("torch.qr", "same", "c"), *_samples("torch.cdist", "d"), name="new"),
-    ]
-    lines = [*map(str, failures(compare(pair), CHANGES))]
-
-    assert [line.partition(":")[0] for line in lines] == ["improved (likely)", "other samples"]
-    assert lines[0].startswith(
-        "improved (likely): torch.linalg.lstsq: 4 rows together: off: 16 of 76 → 0 of 76 further executions differed"
-    )
-    assert lines[1].startswith("other samples: 2 rows added, 2 rows removed, of 2 entries")
-    assert not list(failures(compare(pair), ("regressed",)))
-
-
-def test_rows_of_several_ops_do_not_count_together() -> None:
-    """Each of four ops may have changed by chance; nothing joins them."""
-    old = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 4) for place in range(4))]
-    new = [*_samples("torch.qr", "same"), *(_seldom(f"torch.op{place}", "sample_0", 0) for place in range(4))]
-
-    assert not list(failures(compare([run_of(*old, name="old"), run_of(*new, name="new")]), CHANGES))

@@ -9,19 +9,21 @@ import pytest
 from msgspec.structs import replace
 from selenium.webdriver.common.keys import Keys
 
+from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.compare.page import render
 from detmatrix.reports.compare.runs import compare
 from detmatrix.reports.docs.judge import join
 from detmatrix.reports.docs.view import page_of
-from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import MODES, Row
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page
 from tests.compared import run_of, shows
+from tests.conftest import table
 from tests.documented import docstring
 from tests.evidence_runs import controls, cost, evidence_run, overloads_run
-from tests.runs import ENVIRONMENT, Planned, drifting, ended, every_finding, ran, row, stable, write_run
+from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
 
 pytestmark = NEEDS_BROWSER
 Opener = Callable[..., Page]
@@ -208,41 +210,6 @@ def test_tables_are_tables_to_a_screen_reader(page: Page) -> None:
     assert page.run("return document.activeElement.id") == "matrix"
 
 
-def _readable(page: Page, *shown: str) -> None:
-    """Nothing is wider than the screen, and the contrast of whatever is *shown* is at least 4.5."""
-    worst: dict[str, float] = page.run(CONTRAST)
-    assert page.too_wide() == []
-    assert worst
-    assert {*shown} <= {*worst}
-    assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 768, 1090, 1360])
-def test_everything_can_be_read(open_page: Opener, tmp_path: Path, scheme: str, width: int) -> None:
-    """With long names, open panels and three runs nothing is wider than the screen, and every contrast is at least 4.5."""
-    long = row("torch.nn.functional." + "a_long_name_" * 8, "c" * 80, dtype="d" * 40, family="f" * 60)
-    rows = [
-        *every_finding(),
-        (long, [*ended(long, "off", "crash", "x" * 300), *ran(long, "on", *drifting())]),
-    ]
-    runs = (
-        evidence_run(tmp_path / "evidence.jsonl", controls=controls("blind"), closing=None),
-        write_run(tmp_path / "one.jsonl", rows),
-        write_run(tmp_path / ("n" * 90 + ".jsonl"), rows, closing=None),
-    )
-    page = open_page(*runs)
-    page.resize(width)
-    page.scheme(scheme)
-    page.select("clean", "shown")
-    for button in page.unfold()[::4]:
-        page.run("arguments[0].click()", button)
-    _readable(page, "B f silent", "B f deterministic", "TD raises", "A weak", "SPAN untrusted", "B slower")
-    dark = page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(16, 19, 23)"
-    assert dark == (scheme == "dark")
-
-
 def test_hostile_text_stays_text(open_page: Opener, tmp_path: Path) -> None:
     """Markup in any text of a run file is shown as it is, in the page, in the panel, and runs nothing."""
     bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
@@ -268,56 +235,7 @@ def test_hostile_text_stays_text(open_page: Opener, tmp_path: Path) -> None:
     assert page.errors() == []
 
 
-# Filters: what they show, and the address they make.
-
-
-def _threads(path: Path) -> Path:
-    """Write a run of rows that one thread did, that several did, and of which nobody counted the threads."""
-    rows = [
-        (one, [seen for mode in MODES for seen in ran(one, mode, *stable(), threads=threads)])
-        for one, threads in ((row("torch.cumsum"), 1), (row("torch.sum"), 2), (row("torch.abs"), None))
-    ]
-    return write_run(path, rows)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("write", "of", "name", "value", "ops"),
-    [
-        (write_run, 9, "verdict", "raises", "put_ MaxUnpool2d"),
-        (write_run, 9, "verdict", "nondeterministic", "index_put_ put_ scatter_add_"),
-        (write_run, 9, "verdict", "off:nondeterministic", "put_ scatter_add_"),
-        (write_run, 9, "verdict", "on:nondeterministic", "index_put_"),
-        (write_run, 9, "verdict", "on:timeout", ""),
-        (write_run, 9, "verdict", "crash", "cumsum"),
-        (evidence_run, 6, "power", "low", "Conv2d cumsum"),
-        (evidence_run, 6, "power", "other", "put_ scatter_add_ topk empty"),
-        (evidence_run, 6, "slower", "2", "scatter_add_ empty"),
-        (evidence_run, 6, "slower", "timed", "scatter_add_ topk empty"),
-        (evidence_run, 6, "slower", "untimed", "put_ Conv2d cumsum"),
-        (evidence_run, 6, "verdict", "warn_only:nondeterministic", "put_"),
-        (evidence_run, 6, "verdict", "nondeterministic", "scatter_add_ topk Conv2d"),
-        (_threads, 3, "power", "serial", "cumsum"),
-        (_threads, 3, "power", "unknown", "abs"),
-        (_threads, 3, "power", "low", ""),
-        (_threads, 3, "power", "other", "sum"),
-    ],
-)
-def test_lists_filter_rows(
-    open_page: Opener, tmp_path: Path, write: Callable[[Path], Path], of: int, name: str, value: str, ops: str
-) -> None:
-    """Verdicts of either mode or of one, power, threads and costs choose ops and of them rows; the address remembers it."""
-    page = open_page(write(tmp_path / "run.jsonl"))
-    page.select(name, value)
-    page.shows(f"{len(ops.split())} of {of} ops")
-    assert page.shown() == ops.split()
-    assert len(page.unfold()) == len(ops.split())
-
-    address = page.driver.current_url
-    page.driver.get("about:blank")
-    page.driver.get(address)
-    page.shows(f"{len(ops.split())} of {of} ops")
-    assert page.errors() == []
+# The address that filters make, and the overloads, which have filters of their own.
 
 
 @pytest.mark.nightly
@@ -397,75 +315,24 @@ HISTORY: list[tuple[Row, tuple[Finding, ...]]] = [
 
 def versions() -> list[Matrix]:
     """Return the runs of three versions; the sums of the last one have other bits, and its lists another bullet."""
-    runs = []
-    for place, version in enumerate(VERSIONS):
-        rows: list[Planned] = [
-            shows(findings[place], planned, often=3 if planned is TAKE else 20)
-            for planned, findings in HISTORY
-        ]
-        bits = stable("b" if version == "2.15.0" else "a")
-        rows.append((SUM, [one for mode in ("off", "on") for one in ran(SUM, mode, *bits)]))
-        raising = [":func:`torch.add`", *([":func:`torch.sort`"] if version == "2.15.0" else [])]
-        runs.append(
-            run_of(
-                *rows,
-                name=f"torch-{version}.jsonl",
-                torch=version,
-                claims=parse_claims(docstring([], raising)),
-                costs=[cost(SUM, 1e-5, 4e-5 if version == "2.15.0" else 1e-5)],
-                python=f"3.{10 + place}.0",
-            )
+    return [
+        run_of(
+            *(shows(found[place], one, often=3 if one is TAKE else 20) for one, found in HISTORY),
+            (SUM, [seen for mode in MODES for seen in ran(SUM, mode, *stable("b" if last else "a"))]),
+            name=f"torch-{version}.jsonl",
+            torch=version,
+            claims=parse_claims(docstring([], [":func:`torch.add`", *[":func:`torch.sort`"] * last])),
+            costs=[cost(SUM, 1e-5, 4e-5 if last else 1e-5)],
         )
-    return runs
+        for place, version in enumerate(VERSIONS)
+        for last in [version == VERSIONS[-1]]
+    ]
 
 
 @pytest.fixture
 def compared(open_page: Opener) -> Page:
     """Return the open comparison of three versions."""
     return open_page(pieces=render(compare(versions())))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("filters", "ops"),
-    [
-        ({"class": "regressed"}, ["add", "put"]),
-        ({"class": "improved"}, ["add"]),
-        ({"class": "not_comparable"}, ["take"]),
-        ({"class": "same"}, ["sort", "sum"]),
-        ({"class": "other_bits"}, ["sum"]),
-        ({"class": "documented"}, ["sort"]),
-        ({"class": "all"}, ["add", "put", "take", "sort", "sum"]),
-        ({"step": "1:1"}, ["add", "take"]),
-        ({"step": "1:2"}, ["add", "put"]),
-        ({"step": "1:1", "class": "regressed"}, []),
-        ({"finding": "raises"}, ["add"]),
-        ({"family": "indexing"}, ["put", "take"]),
-        ({"direction": "backward"}, []),
-        ({"verdict": "on:raises"}, ["add"]),
-        ({"verdict": "nondeterministic"}, ["add", "put", "take"]),
-        ({"verdict": "on:raises", "finding": "silent"}, []),  # in one run it raised, in another it was silent
-        ({"class": "all", "slower": "2"}, ["sum"]),
-        # 1 of 100 differed in one run with the flag off, 0 of 100 with it on.
-        ({"class": "all", "power": "low"}, ["take"]),
-        ({"class": "all", "power": "other", "family": "sorting"}, ["sort"]),
-        ({"class": "all", "sort": "name"}, ["add", "put", "sort", "sum", "take"]),
-        ({"class": "all", "sort": "family"}, ["put", "take", "sum", "add", "sort"]),
-    ],
-)
-def test_filters_and_orders(compared: Page, filters: dict[str, str], ops: list[str]) -> None:
-    """Rows can be had by step, by what one run shows, and in three orders; the address remembers it."""
-    for name, value in filters.items():
-        compared.select(name, value)
-    compared.shows(f"{len(ops)} of 5 rows")
-    assert compared.rows() == ops
-
-    address = compared.driver.current_url
-    compared.driver.get("about:blank")
-    compared.driver.get(address)
-    compared.shows(f"{len(ops)} of 5 rows")
-    assert compared.rows() == ops
-    assert compared.errors() == []
 
 
 def test_rows_are_found(compared: Page) -> None:
@@ -540,23 +407,98 @@ def _docs() -> Iterator[str]:
     return page_of(join([run_of(*rows, claims=parse_claims(text))]))
 
 
+# What is asked of several pages: filters and orders, and that everything can be read.
+
+
+def _threads(path: Path) -> Path:
+    """Write a run of rows that one thread did, that several did, and of which nobody counted the threads."""
+    rows = [
+        (one, [seen for mode in MODES for seen in ran(one, mode, *stable(), threads=threads)])
+        for one, threads in ((row("torch.cumsum"), 1), (row("torch.sum"), 2), (row("torch.abs"), None))
+    ]
+    return write_run(path, rows)
+
+
+def _long(path: Path) -> Iterator[str]:
+    """Return the report of three runs with long names, the last two of which show every finding."""
+    long = row("torch.nn.functional." + "a_long_name_" * 8, "c" * 80, dtype="d" * 40, family="f" * 60)
+    crashed = long, [*ended(long, "off", "crash", "x" * 300), *ran(long, "on", *drifting())]
+    runs = (
+        evidence_run(path, controls=controls("blind"), closing=None),
+        write_run(path.with_name("one.jsonl"), [*every_finding(), crashed]),
+        write_run(path.with_name("n" * 90 + ".jsonl"), [*every_finding(), crashed], closing=None),
+    )
+    return RENDERERS["html"](load([str(run) for run in runs]))
+
+
+def _report(write: Callable[[Path], Path]) -> Callable[[Path], Iterator[str]]:
+    return lambda path: RENDERERS["html"](load([str(write(path))]))
+
+
+PAGES: dict[str, Callable[[Path], Iterator[str]]] = {
+    "of 9 ops, run": _report(write_run),
+    "of 6 ops, evidence": _report(evidence_run),
+    "of 3 ops, threads": _report(_threads),
+    "of 5 rows, versions": lambda _: render(compare(versions())),
+}
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("docs", [False, True])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1360])
-def test_pages_of_comparisons_and_docs_can_be_read(
-    open_page: Opener, scheme: str, width: int, *, docs: bool
+@pytest.mark.parametrize(("shown", "filters", "ops"), table("pages.txt", "filters"))
+def test_filters_choose_and_order(
+    open_page: Opener, tmp_path: Path, shown: str, filters: str, ops: str
 ) -> None:
-    """With nine versions, long names and open panels nothing is wider than the screen, contrast is 4.5, controls have names."""
-    page = open_page(pieces=_docs() if docs else render(compare(_nine_versions())))
-    page.resize(width, mobile=width < 500)
+    """Ops and of them rows by what one run or mode shows, by step, power, threads and costs; the address remembers it."""
+    page = open_page(pieces=PAGES[shown](tmp_path / "run.jsonl"))
+    found, rows = [*filter("none".__ne__, ops.split())], page.rows if "rows" in shown else page.shown
+    told = f"{len(found)} {shown.partition(',')[0]}"
+    for one in filters.split():
+        page.select(*one.split("="))
+    page.shows(told)
+    assert rows() == found
+    assert "rows" in shown or len(page.unfold()) == len(found)
+
+    address = page.driver.current_url
+    page.driver.get("about:blank")
+    page.driver.get(address)
+    page.shows(told)
+    assert rows() == found
+    assert page.errors() == []
+
+
+# Of each page what is among that which can be read.
+READ: dict[str, tuple[Callable[[Path], Iterator[str]], tuple[str, ...]]] = {
+    "report": (_long, ("B f silent", "B f deterministic", "TD raises", "A weak", "SPAN untrusted", "B slower")),
+    "compare": (lambda _: render(compare(_nine_versions())), ("B became regressed doubted", "SPAN doc redone", "SPAN doc")),
+    "docs": (lambda _: _docs(), ()),
+}  # fmt: skip
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 768, 1090, 1360])
+def test_everything_can_be_read(
+    open_page: Opener, tmp_path: Path, name: str, scheme: str, width: int
+) -> None:
+    """With long names, open panels and many runs nothing is wider than the screen, contrast is 4.5, controls have names."""
+    made, shown = READ[name]
+    page = open_page(pieces=made(tmp_path / "run.jsonl"))
+    page.resize(width)
     page.scheme(scheme)
-    if not docs:
-        page.select("class", "all")
-        for button in page.all(".open"):
+    if name != "docs":
+        page.select(*(("clean", "shown") if name == "report" else ("class", "all")))
+        for button in page.unfold()[::4] if name == "report" else page.all(".open"):
             page.run("arguments[0].click()", button)
+    if name == "compare":
         page.run("for (const step of document.querySelectorAll('details')) step.open = true")
-    _readable(page, *(() if docs else ("B became regressed doubted", "SPAN doc redone", "SPAN doc")))
+    worst: dict[str, float] = page.run(CONTRAST)
+
+    assert page.too_wide() == []
+    assert {*shown} <= {*worst} != set()
+    assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
+    dark = page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(16, 19, 23)"
+    assert dark == (scheme == "dark")
     assert all(one.accessible_name for one in page.all("input, select, button, a") if one.is_displayed())
     assert page.errors() == []
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
+import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
@@ -29,42 +31,21 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import MODES, WORKER_MODES, Mode
 from detmatrix.scanner.observations.records import Closing, Cost, Group, Output, Timing
 from detmatrix.scanner.verdicts.cells import row_cell
-from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
+from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
 from tests import tied
 from tests.compared import OFTEN, run_of, shows
+from tests.conftest import table
 from tests.evidence_runs import FORCING, ONE, SEVERITY, controls, cost, only, quiet_row, text, under
 from tests.runs import CLOSING, RUNS, Planned, drifting, ended, raised, ran, row, stable, write_run
 
 HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Return a run file that shows every finding and every verdict."""
-    return write_run(tmp_path / "run.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("escape", "given", "shown"),
-    [
-        (code, "put_", "`put_`"),
-        (code, "a|b", "`a\\|b`"),
-        (code, "a`b", "`` a`b ``"),
-        (code, "``", "``` `` ```"),
-        (code, "`` a ` b", "``` `` a ` b ```"),
-        (code, "a\nb\x1b[0m", "`a b\\x1b[0m`"),
-        (code, "", "none"),
-        (plain, "2.10", "2.10"),
-        (plain, "scatter_add_forward", "scatter_add_forward"),
-        (plain, "_x_", "\\_x\\_"),
-        (plain, "a & <b>", "a &amp; &lt;b&gt;"),
-        (plain, "a|b\\c", "a\\|b\\\\c"),
-        (plain, "~~a~~", "\\~\\~a\\~\\~"),
-    ],
-)
-def test_text_in_cells(escape: Callable[[str], str], given: str, shown: str) -> None:
+@pytest.mark.parametrize(("escape", "given", "shown"), table("reports.txt", "cells"))
+def test_text_in_cells(escape: str, given: str, shown: str) -> None:
     """A code span holds whatever it is given, on one line; plain text keeps its look and loses its markup."""
-    assert escape(given) == shown
+    text, cell = (codecs.decode(it, "unicode_escape") for it in (given, shown))
+    assert {"code": code, "plain": plain}[escape]("" if text == "none" else text) == cell
 
 
 def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
@@ -161,47 +142,30 @@ MD = "# Title\n\n<!-- detmatrix docs:begin -->\nold\n<!-- detmatrix docs:end -->
 COMMAND = "detmatrix docs run.jsonl"
 
 
-def file_of(folder: Path, text: str, name: str = "README.md") -> Path:
-    path = folder / name
-    path.write_bytes(text.encode())
-    return path
-
-
-def test_the_block_is_replaced(tmp_path: Path) -> None:
-    """What stands between the markers is new, the begin marker names the command, and the rest is untouched."""
-    path = file_of(tmp_path, MD)
-
-    assert Block(path, "docs").update(COMMAND, "new\n\ntext\n") == 0
-    assert path.read_text() == (
-        "# Title\n\n<!-- detmatrix docs:begin detmatrix docs run.jsonl -->\n\nnew\n\ntext\n\n"
-        "<!-- detmatrix docs:end -->\n\nend"
-    )
-
-
-def test_rst_blocks_take_their_markers_indentation(tmp_path: Path) -> None:
-    """A block can stand in a docstring: it is indented like its marker, whatever its own indentation."""
-    path = file_of(
-        tmp_path, '"""Doc.\n\n    .. detmatrix docs:begin\n    .. detmatrix docs:end\n    """\n', "a.py"
-    )
-    Block(path, "docs").update(COMMAND, "    Heading:\n\n        * a\n")
-
-    assert path.read_text() == (
-        f'"""Doc.\n\n    .. detmatrix docs:begin {COMMAND}\n\n    Heading:\n\n        * a\n\n'
-        '    .. detmatrix docs:end\n    """\n'
-    )
-
-
-def test_line_ends_and_permissions_stay(tmp_path: Path) -> None:
-    """A file with CRLF line ends keeps them, and the file its mode."""
-    path = file_of(tmp_path, MD.replace("\n", "\r\n"))
-    path.chmod(0o640)
-    Block(path, "docs").update(COMMAND, "new\ntext")
-
-    assert path.read_bytes().count(b"\r\n") == path.read_bytes().count(b"\n") == 9
-    assert path.stat().st_mode & 0o777 == 0o640
-
-
 BEGIN, END = "<!-- detmatrix docs:begin -->", "<!-- detmatrix docs:end -->"
+MADE = MD.replace(f"{BEGIN}\nold\n", f"<!-- detmatrix docs:begin {COMMAND} -->\n\nnew\n\ntext\n\n")
+DOCSTRING = '"""Doc.\n\n    .. detmatrix docs:begin{}\n{}    .. detmatrix docs:end\n    """\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "body", "made"),
+    [
+        ("README.md", MD, "new\n\ntext\n", MADE),
+        ("README.md", MD.replace("\n", "\r\n"), "new\n\ntext", MADE.replace("\n", "\r\n")),
+        # A block can stand in a docstring: it is indented like its marker, whatever its own indentation.
+        ("a.py", DOCSTRING.format("", ""), "  Heading:\n\n      * a\n",
+         DOCSTRING.format(f" {COMMAND}", "\n    Heading:\n\n        * a\n\n")),
+    ],
+)  # fmt: skip
+def test_the_block_is_replaced(tmp_path: Path, name: str, text: str, body: str, made: str) -> None:
+    """What stands between the markers is new, the begin marker names the command, the rest, line ends and mode stay."""
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    path.chmod(0o640)
+
+    assert Block(path, "docs").update(COMMAND, body) == 0
+    assert path.read_bytes().decode() == made
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize(
@@ -214,28 +178,22 @@ BEGIN, END = "<!-- detmatrix docs:begin -->", "<!-- detmatrix docs:end -->"
         (f"{MD}\n{MD}", "line 3, line 10; end: line 5, line 12"),
         (f"{MD}\n{END}", "line 3; end: line 5, line 8"),
         (f"text {BEGIN}\n{END}", "none; end: line 2"),
+        # A text with a marker in it would make a file that cannot be regenerated again.
+        (MD, None),
     ],
 )  # fmt: skip
-def test_markers_that_make_no_block(tmp_path: Path, text: str, found: str) -> None:
+def test_markers_that_make_no_block(tmp_path: Path, text: str, found: str | None) -> None:
     """Missing, unbalanced and repeated markers are one line that names file and lines, and nothing is written."""
-    path = file_of(tmp_path, text)
+    path = tmp_path / "README.md"
+    path.write_text(text)
 
     with pytest.raises(UsageError) as raised:
-        Block(path, "docs").update(COMMAND, "new")
-
-    needed = f"the block 'docs' needs one line {BEGIN!r} and below it one line {END!r}"
-    assert str(raised.value) == f"{path}: {needed}; found begin: {found}"
-    assert path.read_text() == text
-
-
-def test_a_block_holds_no_marker(tmp_path: Path) -> None:
-    """A text with a marker in it would make a file that cannot be regenerated again."""
-    path = file_of(tmp_path, MD)
-
-    with pytest.raises(UsageError, match="marker of its own"):
         Block(path, "docs").update(COMMAND, f"new\n{END}\n")
 
-    assert path.read_text() == MD
+    needed = f"needs one line {BEGIN!r} and below it one line {END!r}; found begin: {found}"
+    told = needed if found else "would hold a marker of its own; name the run files otherwise"
+    assert str(raised.value) == f"{path}: the block 'docs' {told}"
+    assert path.read_text() == text
 
 
 def test_commands_name_no_machine() -> None:
@@ -454,39 +412,6 @@ def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> View:
     return op
 
 
-def test_worst_first() -> None:
-    """Ops stand in the order in which a user must act on them; one that was not settled before those that did not differ."""
-    further: dict[Finding, Mode] = {"over_alert": "warn_only", "fixed_by_mode": "unfilled"}
-    rows = [shows(finding, row(f"torch.{finding}")) for finding in reversed(FINDINGS)]
-    rows = [
-        (one, [*seen, *(ran(one, mode, *stable()) if (mode := further.get(finding)) else [])])
-        for finding, (one, seen) in zip(reversed(FINDINGS), rows, strict=True)
-    ]
-    ops = view(run_of(*rows))
-
-    assert [op.finding for op in ops.ops] == list(WORST_FIRST)
-    assert set(WORST_FIRST) == set(FINDINGS)
-    assert [op.finding for op in ops.clean] == ["deterministic"]
-    assert ops.counts == dict.fromkeys(FINDINGS, 1)
-
-
-@pytest.mark.parametrize("finding", FINDINGS)
-def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
-    """One bad case among good ones decides finding, marks and action; of a direction without it nothing is said."""
-    bad = shows(finding, row("torch.some", "bad", "backward"))
-    good = [shows("deterministic", row("torch.some", name, "forward")) for name in ("a", "b")]
-    op = op_of(*good, bad)
-    marks = {"silent": "=/≠", "raises": "≠/!", "over_alert": "=/!", "fixed_by_mode": "≠/=", "uninitialized": "≠/=",
-             "mode_dependent": "=/~", "deterministic": "=/=", "order_dependent": "=/=", "inconclusive": "?/="}  # fmt: skip
-    (cell,) = op.cells
-
-    assert (op.finding, cell.forward.glyphs, cell.backward.glyphs) == (finding, "=/=", marks[finding])
-    assert op.action.startswith(FINDING[finding].action)
-    assert sum(op.counts.values()) == 3
-    assert len(op.rows) == 3
-    assert op_of(bad).cells[0].forward.glyphs == "·"
-
-
 def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() -> None:
     """0 of n is told with the smallest n, and a direction whose rows are all serial is no reason to be at ease."""
     few, many = row("torch.cumsum", "few"), row("torch.cumsum", "many")
@@ -546,25 +471,12 @@ def test_an_op_is_sent_to_a_column_that_shows_worse(
     assert op.cost_words.startswith("fill") == (finding == "uninitialized")
 
 
-@pytest.mark.parametrize(
-    ("finding", "times", "shown"),
-    [
-        ("fixed_by_mode", [(1.0, 3.0, None)], "3.00×"),
-        ("fixed_by_mode", [(1.0, 1.5, None), (1.0, 0.5, None)], "0.50–1.50×"),
-        ("fixed_by_mode", [(1.0, 1.05, None)], "≈1.00×"),
-        ("fixed_by_mode", [(1.0, 1.05, None), (1.0, 1.5, None)], "≈1.00–1.50×"),
-        ("fixed_by_mode", [(1.0, 3.0, 1.5)], "1.50×+fill"),
-        ("fixed_by_mode", [(1.0, 1.8, 1.5)], "1.50×"),
-        ("uninitialized", [(1.0, 3.0, 1.0)], "fill 3.00×"),
-        ("uninitialized", [(1.0, 1.0, 1.0)], "fill ≈1.00×"),
-        ("uninitialized", [], "–"),
-        ("fixed_by_mode", [], "–"),
-    ],
-)
-def test_cost_of_an_op(finding: Finding, times: list[tuple[float, float, float | None]], shown: str) -> None:
+@pytest.mark.parametrize(("finding", "times", "shown"), table("reports.txt", "costs"))
+def test_cost_of_an_op(finding: Finding, times: str, shown: str) -> None:
     """A ratio whose quartiles overlap counts as 1, and what the fill takes is not the cost of the flag."""
-    planned = [row("torch.some", f"c{place}") for place in range(max(len(times), 1))]
-    costs = tuple(cost(one, *seconds) for one, seconds in zip(planned, times, strict=False))
+    taken = json.loads(times)
+    planned = [row("torch.some", f"c{place}") for place in range(max(len(taken), 1))]
+    costs = tuple(cost(one, *seconds) for one, seconds in zip(planned, taken, strict=False))
     op = op_of(*(shows(finding, one) for one in planned), costs=costs)
 
     assert op.cost_words == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import sys
@@ -17,12 +18,11 @@ from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Case, OpSpec
 from detmatrix.opspecs.user import SpecFileError, load_specs
 from tests.commands import Command
-from tests.conftest import lines, refused
+from tests.conftest import lines, refused, table
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
 _HEAD = "from detmatrix.opspecs.model import Case, OpSpec, call\n\n"
-_DTYPES = "dtypes must be a tuple of names such as 'float32', and is "
 
 
 @pytest.fixture(autouse=True)
@@ -42,98 +42,33 @@ def _refused(path: Path) -> str:
     return str(caught.value).removeprefix(f"{path.parent}/")
 
 
-def _spec(fields: str = "", case: str = "", name: str = "'m.x'") -> str:
+def _spec(spec: str = "", case: str = "", name: str = "'m.x'") -> str:
     """Return a file with one spec, whose name stands in line 4."""
-    fields = (
-        fields if "cases=" in fields else f"cases={{'c': Case(inputs=lambda t: call(), {case})}}, {fields}"
-    )
-    why = "" if "why=" in fields else "why='', "
-    op = "" if "op=" in fields else "op='torch.neg', "
-    return f"{_HEAD}SPECS = (OpSpec(\n    name={name}, {op}{why}{fields}),)\n"
+    if "cases=" not in spec:
+        spec = f"cases={{'c': Case(inputs=lambda t: call(), {case})}}, {spec}"
+    why = "" if "why=" in f"{name} {spec}" else "why='', "
+    op = "" if "op=" in spec else "op='torch.neg', "
+    return f"{_HEAD}SPECS = (OpSpec(\n    name={name}, {op}{why}{spec}),)\n"
 
 
-_NAME = "must be a text of one line without ':'"
-_AMONG = "must be a tuple of names among forward, backward, such as ('forward',), and is"
-_CASES = "cases must map names to Case(inputs=lambda t: call(...))"
-_OP = "op must be a dotted path below torch, or a function, and is"
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ("op=5", f"{_OP} 5"),
-        ("op='torch neg'", f"{_OP} 'torch neg'"),
-        ("op=''", "op is missing: a function, or a dotted path below torch"),
-        ("why=None", "why must be a text, and is None"),
-        ("why='\\ud800'", "why must be a text, and is '\\ud800'"),
-        ("family=1", "family must be a text, and is 1"),
-        ("in_place='no'", "in_place must be True or False, and is 'no'"),
-        ("directions=5", f"directions {_AMONG} 5"),
-        ("directions=()", f"directions {_AMONG} ()"),
-        ("dtypes=None", f"{_DTYPES}None"),
-        ("dtypes='float32'", f"{_DTYPES}'float32'"),
-        ("dtypes={'float32'}", f"{_DTYPES}{{'float32'}}"),
-        ("dtypes=()", f"{_DTYPES}()"),
-        ("cuda_dtypes='float16'", f"cuda_{_DTYPES}'float16'"),
-        ("documented='torch.put'",
-         "documented must be a tuple of names, such as ('torch.Tensor.put_',), and is 'torch.put'"),
-        ("cases=(('c', Case(inputs=lambda t: call())),)", _CASES),
-        ("cases={'c': lambda t: t}", _CASES),
-        ("cases={}", _CASES),
-        ("cases={'a:b': Case(inputs=lambda t: call())}", f"the name of a case {_NAME}"),
-        ({"case": "provokes=None"}, "case 'c': provokes must be a text, and is None"),
-        *(({"case": f"traits={value}"},
-           f"case 'c': traits must map texts to texts, such as {{'accumulate': 'True'}}, and is {value}")
-          for value in ("{'dim': 1}", "None")),
-        *(({"case": f"devices={value}"},
-           f"case 'c': devices must be a tuple of names among cpu, cuda, such as ('cpu',), and is {value}")
-          for value in ("'cpu'", "()")),
-        ({"case": "dtypes=()"}, f"case 'c': {_DTYPES}()"),
-        *(({"case": f"directions={value}"}, f"case 'c': directions {_AMONG} {value}")
-          for value in ("'backward'", "['sideways']")),
-        ({"name": "5"}, f"name {_NAME}, which separates the parts of a row id"),
-        # No line of the file holds it.
-        ({"name": "f'm.{1}'", "fields": "why=None"}, "why must be a text, and is None"),
-        *(({"name": repr(name)}, "names that begin with control. or sentinel. are those of our own; give the spec another name")
-          for name in ("control.constant", "control.mine", "sentinel.index_put")),
-    ],
-)  # fmt: skip
-def test_fields_of_a_spec(tmp_path: Path, fields: str | dict[str, str], expected: str) -> None:
+@pytest.mark.parametrize(("of", "declared", "expected"), table("specs.txt", "fields"))
+def test_fields_of_a_spec(tmp_path: Path, of: str, declared: str, expected: str) -> None:
     """Each field of it and of its cases is checked, and told with file, line, spec and what to declare."""
-    words = fields if isinstance(fields, dict) else {"fields": fields}
-    (tmp_path / "own.py").write_text(_spec(**words))
+    (tmp_path / "own.py").write_text(_spec(**{of: codecs.decode(declared, "unicode_escape")}))
 
-    name = words.get("name", "'m.x'")
+    name = declared if of == "name" else "'m.x'"
+    # No line of the file holds a name that is made.
     line, shown = (3, "'m.1'") if name.startswith("f") else (4, name)
     assert _refused(tmp_path / "own.py") == f"own.py, line {line}: {shown}: {expected}"
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, "own.py: no such file"),
-        ("SPECS = (\n", "own.py, line 1: SyntaxError: '(' was never closed (own.py, line 1)"),
-        ("\n\nSPECS = [1 / 0]\n", "own.py, line 3: ZeroDivisionError: division by zero"),
-        ("raise ValueError('a\\nb')\n", "own.py, line 1: ValueError: a b"),
-        ("x = 1\n", "own.py: declares no SPECS; assign a tuple of OpSpec to it"),
-        ("x = 1\nSPECS = ()\n", "own.py, line 2: SPECS is empty; put an OpSpec into it"),
-        ("SPECS = [1]\n", "own.py, line 1: declares no SPECS; assign a tuple of OpSpec to it"),
-        *((f"import os, sys\n{ends}(0)\n",
-           "own.py: exits when it is loaded; let it declare SPECS and do nothing else") for ends in ("sys.exit", "os._exit")),
-        ("x = 1\nraise GeneratorExit('why')\n", "own.py, line 2: GeneratorExit: why"),
-        ("from detmatrix.opspecs.registry import SPECS as OURS\nSPECS = OURS[:1]\n",
-         "own.py: the name torch.nn.Conv1d is taken; give the spec a name of its own"),
-        # The spec file is there; its line that opens the other one is told.
-        ("\nopen('missing.csv')\n",
-         "own.py, line 2: FileNotFoundError: [Errno 2] No such file or directory: 'missing.csv'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("content", "expected"), table("specs.txt", "files"))
 def test_spec_file_that_cannot_be_used(
-    detmatrix: Command, tmp_path: Path, content: str | None, expected: str
+    detmatrix: Command, tmp_path: Path, content: str, expected: str
 ) -> None:
     """The file, the line and what is wrong with it; nothing is scanned."""
-    if content is not None:
-        (tmp_path / "own.py").write_text(content)
+    if content != "none":
+        (tmp_path / "own.py").write_text(codecs.decode(content, "unicode_escape"))
 
     assert refused(detmatrix("scan", "--specs", "own.py", "-o", "run.jsonl")) == expected
     assert not (tmp_path / "run.jsonl").exists()
@@ -256,26 +191,17 @@ def evil(tmp_path: Path) -> Path:
 ADVICE = "specs are Python, which runs only where the command line names it: if you trust it, add --specs "
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(("report", "new.jsonl", "--format", form) for form in ("md", "html", "csv", "json")),
-        ("docs", "new.jsonl"),
-        ("coverage", "new.jsonl"),
-        ("compare", "old.jsonl", "new.jsonl"),
-    ],
-)
-def test_reports_run_nothing(detmatrix: Command, tmp_path: Path, evil: Path, words: tuple[str, ...]) -> None:
-    """What reads run files neither loads nor looks for what they name."""
-    done = detmatrix(*words)
-
-    assert evil.exists()
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "mark").exists()
-
-
 def test_nothing_runs_specs_that_nobody_named(detmatrix: Command, tmp_path: Path, evil: Path) -> None:
-    """Neither a script is written nor does a scan go on: one line says which file would run, and the option that lets it."""
+    """No report loads them, no script is written nor does a scan go on: one line says what would run, and the option that lets it."""
+    reports = (
+        "report",
+        "report --format html",
+        "report --format json",
+        "docs",
+        "coverage",
+        "compare old.jsonl",
+    )
+    assert [detmatrix(*words.split(), "new.jsonl").returncode for words in reports] == [0] * len(reports)
     path = tmp_path / "begun.jsonl"
     before, them = path.read_bytes(), f"{ADVICE}{evil} --specs 'also evil.py'"
     resume = ("scan", "--resume", "--python", StandIn(tmp_path).python, "-o", path.name)

@@ -1,13 +1,5 @@
-"""A cuDNN of a few lines of C: three engines, of which it refuses number 1 and calls number 2 nondeterministic."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-from detmatrix.scanner.gpu.build import SharedLibrary, built
-
-# FAKE_CUDNN chooses what it does otherwise.
-_SOURCE = r"""
+/* A cuDNN of three engines, of which it refuses number 1 and calls number 2 nondeterministic; FAKE_CUDNN chooses what it does
+   otherwise. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +38,3 @@ int cudnnBackendGetAttribute(void *of, int name, int type, int64_t most, int64_t
   if (name == 1301) { *count = 1; *(int64_t *)into = one->index; }
   return 0;
 }
-"""
-
-
-def library() -> Path:
-    """Return it, compiled now or by an earlier test."""
-    return (
-        built("fake-cudnn", {"cudnn.c": _SOURCE}, [SharedLibrary("libcudnn.so.9", ("cudnn.c",))])
-        / "libcudnn.so.9"
-    )
