@@ -30,8 +30,8 @@ from detmatrix.scanner.worker.threads import thread_count, working_threads
 _INSTRUCTIONS_A_SECOND, _MOST_SIMULATED = 100_000_000, 20.0
 # Elements of outputs that take a second to compare, in as many executions as a row gets.
 _ELEMENTS_A_SECOND = 10_000_000
-# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes: each size is this
-# factor of the one before, and a trial that should take so many times what it may, as the last ones grew, is not made.
+# A recipe is tried at these parts of the size first, so that work which grows too fast shows before it takes minutes. The next step
+# is left out if it would take _TOO_FAST times what it may, should the time grow by the same factor again.
 _STEP = 8
 _TRIED_FIRST = (_STEP**2, _STEP)
 _TOO_FAST = 4
@@ -67,7 +67,7 @@ class NothingToCompareError(Exception):
 
 
 class TooSlowError(Exception):
-    """An execution of what is enlarged takes, or would take, too long."""
+    """An op takes too long with enlarged inputs, or would with the full ones."""
 
 
 class Enlargement(NamedTuple):
@@ -204,7 +204,7 @@ class EntryPlanner:
         return "; ".join(text for text, holds in told.items() if holds)
 
     def _accepted(self, case: str, recipes: Sequence[str]) -> list[str]:
-        """Return the directions in which the op takes the inputs of the last recipe, tried after smaller ones; none if it refuses one.
+        """Return the directions in which the op takes the inputs of the last recipe, if it takes those of the smaller ones before it.
 
         Raises:
             TooSlowError: It takes them, and too long.
@@ -213,7 +213,7 @@ class EntryPlanner:
         before = math.inf
         for recipe in recipes:
             directions, seconds = self._tried(case, recipe)
-            # Once more, for it may have loaded or compiled something.
+            # Once more: the first time it may have loaded or compiled something.
             if directions and recipe != recipes[-1] and _grows_too_fast(before, seconds):
                 seconds = min(seconds, self._tried(case, recipe)[1])
                 if _grows_too_fast(before, seconds):
@@ -224,7 +224,7 @@ class EntryPlanner:
         return directions
 
     def _tried(self, case: str, recipe: str) -> tuple[list[str], float]:
-        """Execute a recipe's inputs in both directions; return those in which the op takes them, none if it does not, and the seconds."""
+        """Return the directions in which the op takes a recipe's inputs, and the seconds: backward, which includes forward, is tried first."""
         for direction in ("backward", "forward") if self.differentiable else ("forward",):
             try:
                 with _bounded_memory(self._options["device"]):
