@@ -312,6 +312,8 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
         ((0.001, 0.06, 0.06), False, 3),  # of cubes, which would take 3.6 s in the next step; asked once more
         ((0.001, 0.06, 0.004, 0.03), True, 4),  # something was loaded
         ((0.001, 0.02, 0.2), False, 3),
+        ((0.0, 0.06, 0.06), True, 3),
+        ((1e-7, 0.001, 0.06), True, 3),  # nothing grows so fast for long
         ((0.16,), False, 1),
         ((0.04, 0.14, 0.14), True, 3),
         ((0.04, 0.14, 0.16), False, 3),

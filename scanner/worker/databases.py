@@ -314,8 +314,8 @@ class EntryPlanner:
 
 
 def _grows_too_fast(before: float, seconds: float) -> bool:
-    """Tell whether the next step would take far too long, if the work grows as it did."""
-    return seconds * seconds > _TOO_FAST * _MOST_SECONDS * before
+    """Tell whether the next step would take far too long, if the work grows by the same factor, or by that of a cube."""
+    return seconds * min(seconds, _STEP**3 * before) > _TOO_FAST * _MOST_SECONDS * before
 
 
 def sharing(execution: Execution) -> int | None:
