@@ -67,24 +67,6 @@ def fault(name: str, *parameters: Any, **options: Any) -> LaunchError:
 # ---- memory ----
 
 
-def test_windows_of_generic_addresses() -> None:
-    """A generic address tells where it leads."""
-    found = np.zeros(32, np.uint32)
-
-    run(PROGRAMS, "spaces", found, found)
-
-    assert found.tolist() == [(1, 0, 2)[lane % 3] for lane in LANES]
-
-
-def test_copies_that_end_later() -> None:
-    """cp.async copies, or writes zeros where its source is to be ignored."""
-    given = words((32, 8))
-    expected = given.copy()
-    expected[:7, :4], expected[:, 7] = 0, M32
-
-    gives(expected, "copies", given)
-
-
 def test_counts_in_shared_memory() -> None:
     """What ptxas makes of additions of 1: each lane counts at its place; barriers order them with what reads and clears it."""
     given = words(64, 0, 20)

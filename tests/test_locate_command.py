@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from detmatrix.reports import locate as command
-from detmatrix.reports.locate import OverloadIndex, matrix_words, recorded_run, suspects_of
+from detmatrix.reports.locate import OverloadIndex, matrix_words, recorded_run
 from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.locate import program
 from detmatrix.scanner.locate.mode import LocateSettings
@@ -25,7 +25,7 @@ from detmatrix.scanner.programs.process import Program, program_of
 from tests import tied
 from tests.commands import Command
 from tests.conftest import refused
-from tests.found import FOUND, LINE, PROGRAMS, SITE, SUSPECTS
+from tests.found import FOUND, LINE, SITE
 from tests.locating import marked
 from tests.programs import behind, transformer, unseeded
 from tests.programs.planted import planted
@@ -194,15 +194,6 @@ def test_words_name_a_script_a_module_or_a_function(tmp_path: Path, monkeypatch:
     assert program_of(("a.py", "-x", "1"), module=False, calls=None) == Program("script", "a.py", ("-x", "1"))
     assert program_of(("a.b", "-m"), module=True, calls=None) == Program("module", "a.b", ("-m",))
     assert program_of(("a.py:step",), module=False, calls=3) == Program("function", "a.py", (), "step", 3)
-
-
-def test_suspects_stand_beside_what_a_simulated_gpu_showed() -> None:
-    """Without an execution more; a row of another op that reaches one is no verdict on it."""
-    found = suspects_of(PROGRAMS["suspects.py"][1])
-
-    verdicts = {(one["site"]["op"], one["site"]["phase"]): one["verdict"] for one in found["called"]}
-    assert {op: verdicts[op][: len(verdict)] for op, verdict in SUSPECTS.items()} == SUSPECTS
-    assert found.summary.startswith("5 of 11 call sites hang")
 
 
 def test_ops_that_are_only_counted_are_executed_once() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from detmatrix.reports.render import grouped
+from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.schedules import SCHEDULES
 from detmatrix.scanner.verdicts.cells import Cell
@@ -36,8 +37,8 @@ def recorded(torch: str, device: str) -> dict[str, MatrixRow]:
 
 
 def cells(
-    runs: Sequence[tuple[str, str]], flags: Iterable[str] = ("off", "on")
-) -> Iterator[tuple[str, str, list[Cell]]]:
+    runs: Sequence[tuple[str, str]], flags: Iterable[Mode] = ("off", "on")
+) -> Iterator[tuple[str, Mode, list[Cell]]]:
     """Yield the cells of rows that all of these runs have: the row, the flag, and what each shows."""
     rows = [recorded(*one) for one in runs]
     for row in rows[0]:

@@ -1,4 +1,4 @@
-"""Training steps in which nothing differs where nothing races: mixed precision, checkpointing, loaders, convolutions."""
+"""Training steps in which nothing differs where nothing races: mixed precision, checkpointing, convolutions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
 
 from tests.programs.transformer import Training
 
@@ -47,32 +46,6 @@ def checkpointing() -> tuple[float, float]:
     loss.backward()
     norm = sum(float(one.grad.square().sum()) for one in layers.parameters())
     return float(loss.detach()), norm
-
-
-class Squares(Dataset[Any]):
-    """Each item is made by ops, in another process."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, place: int) -> Any:
-        x = torch.arange(8, dtype=torch.float32) + place
-        return x, (x * x).sum()
-
-
-def loader() -> list[float]:
-    """Train an epoch on batches that worker processes of a data loader make."""
-    torch.manual_seed(0)
-    net = nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(net.parameters(), 1e-5)
-    losses = []
-    for x, y in DataLoader(Squares(), batch_size=4, shuffle=True, num_workers=2):
-        loss = (net(x)[:, 0] - y).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    return losses
 
 
 class Residual(nn.Module):
