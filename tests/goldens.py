@@ -341,24 +341,7 @@ def _releases(folder: Path) -> None:
 
 def _drift(folder: Path) -> None:
     """Write runs on two devices after which of the lists one entry moves, one is split, one narrows, one appears and one goes."""
-    text = docstring(
-        [
-            ":class:`torch.nn.Conv2d` when called on CUDA tensor",
-            ":func:`torch.Tensor.index_put` with ``accumulate=True`` when called on a CPU\n  tensor",
-            ":func:`torch.Tensor.index_copy` when called on a CPU or CUDA tensor",
-            ":func:`torch.silent_op` when called on a CUDA tensor",
-        ],
-        [
-            ":class:`torch.nn.AvgPool3d` when attempting to differentiate a CUDA tensor",
-            (
-                ":func:`torch.nn.functional.interpolate` when attempting to differentiate a CUDA tensor\n"
-                "  and one of the following modes is used:\n\n  - ``linear``\n  - ``bilinear``\n  - ``bicubic``\n"
-                "  - ``trilinear``\n"
-            ),
-            ":func:`torch.cumsum` when called on a CUDA tensor when dtype is floating point or complex",
-            "an unparsed bullet about ``torch.thing``",
-        ],
-    )
+    text = (ROOT / "tests" / "data" / "drift.rst").read_text(encoding="utf-8")
     cpu = [shown("torch.Tensor.index_copy", "fixed_by_mode", "cpu"), shown("torch.take", "fixed_by_mode", "cpu", direction="backward")]  # fmt: skip
     interpolate = "torch.nn.functional.interpolate"
     cuda = [

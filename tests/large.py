@@ -76,7 +76,7 @@ def write_shard(path: Path, observations: int, shard: int, shards: int) -> Path:
     """Write one shard of a run of so many observations whose rows are those of a database."""
     specs = observations // PER_ROW // _PER_SPEC
     own = [range(spec * _PER_SPEC, (spec + 1) * _PER_SPEC) for spec in range(shard - 1, specs, shards)]
-    sampled = {"source": "opinfo", "samples": _PER_SPEC, "taken": _PER_SPEC, "enlarged": 0, "refused": 0}
+    sampled: Any = {"source": "opinfo", "samples": _PER_SPEC, "taken": _PER_SPEC, "enlarged": 0, "refused": 0}
     entries = [
         EnumeratedEntry(spec=rows[0].spec, rows=rows, **sampled)
         for rows in (tuple(map(planned_row, its)) for its in own)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from detmatrix.reports.compare.comparable import Reason
 from detmatrix.reports.compare.judge import Kind
 from detmatrix.reports.compare.page import failures
-from detmatrix.reports.compare.runs import Measured, compare, compare_claims, open_to_doubt
+from detmatrix.reports.compare.runs import compare, compare_claims, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Part
@@ -143,74 +143,49 @@ def test_rows_of_one_run_alone(
 
 # The documented lists of two releases, held against what was measured to change.
 
-TAKE = ":func:`torch.take` when attempting to differentiate a CPU tensor"
+
+def claims(lists: str) -> tuple[Claim, ...]:
+    """Return the claims of lists such as "acts BULLET; raises BULLET"."""
+    bullets = [one.partition(" ")[::2] for one in lists.split("; ")]
+    sides = ([text for at, text in bullets if at == it] for it in ("acts", "raises"))
+    # A run without any bullet has those of its release.
+    return parse_claims(docstring(*(["torch.z", *side] for side in sides)))
 
 
-def claims(acting: Sequence[str] = (), raising: Sequence[str] = ()) -> tuple[Claim, ...]:
-    return parse_claims(docstring(acting, raising))
-
-
-TRUE, FALSE = (f"{PUT} with ``accumulate={it}``" for it in (True, False))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "kinds"),
-    [
-        (claims([], [PUT]), claims([PUT], []), "moved:raises>deterministic"),
-        (claims([PUT], []), claims([], [PUT]), "moved:deterministic>raises"),
-        (claims([], []), claims([], [PUT]), "added:none>raises"),
-        (claims([], [PUT]), claims([], []), "dropped:raises>none"),
-        # Another device is another claim, though the op is the same.
-        (claims([], [TAKE]), claims([], [TAKE.replace("CPU", "CUDA")]), "added:none>raises dropped:raises>none"),
-        # The same words, said of a subset: other conditions. The same meaning in other words. Both at once.
-        (claims([], [PUT]), claims([], [TRUE]), "reworded:raises>raises"),
-        (claims([], [TRUE]), claims([], [TRUE.replace("with", "when")]), "reworded:raises>raises"),
-        (claims([], [PUT]), claims([TRUE], []), "moved:raises>deterministic"),
-        # What was not understood is compared by its words.
-        (claims([], [f"{PUT} at full moon"]), claims([f"{PUT} at full moon"], []), "moved:raises>deterministic"),
-        # Where a bullet could have become any of two, it went and they came.
-        (claims([], [PUT]), claims([], [TRUE, FALSE]), "added:none>raises added:none>raises dropped:raises>none"),
-        # The lists of a release, and the same in another order.
-        (documented_claims("2.13"), documented_claims("2.13")[::-1], ""),
-    ],
-)  # fmt: skip
-def test_what_became_of_bullets(old: tuple[Claim, ...], new: tuple[Claim, ...], kinds: str) -> None:
+@pytest.mark.parametrize(("old", "new", "kinds"), table("comparisons.txt", "bullets"))
+def test_what_became_of_bullets(old: str, new: str, kinds: str) -> None:
     """Bullets are moved, added, dropped or reworded; each once, and none is paired where several could be meant."""
     found = [
         f"{one.change}:{'>'.join(one[side]['section'] if one[side] else 'none' for side in ('from', 'to'))}"
-        for one in compare_claims(old, new, ())
+        for one in compare_claims(claims(old), claims(new), ())
     ]
 
     assert found == kinds.split()
 
 
-CPU = ":func:`torch.Tensor.put_` when called on a CPU tensor"
-CUDA = CPU.replace("CPU", "CUDA")
-PLANNED = row("torch.Tensor.put_")
-RAISES, ACTS, SILENT = (shows(finding, PLANNED) for finding in ("raises", "fixed_by_mode", "silent"))
+def test_order_is_no_change_of_the_lists() -> None:
+    """Those of a release, and the same in another order."""
+    assert compare_claims(documented_claims("2.13"), documented_claims("2.13")[::-1], ()) == []
 
 
 @pytest.mark.parametrize(
-    ("bullet", "before", "after", "measured", "unmeasured"),
-    [
-        (CPU, RAISES, ACTS, "changed", False),
-        (CPU, RAISES, SILENT, "otherwise", True),
-        (CPU, ACTS, RAISES, "otherwise", True),
-        (CPU, RAISES, RAISES, "same", True),
-        (CPU, shows("fixed_by_mode", PLANNED, often=3), shows("deterministic", PLANNED), "not_comparable", False),
-        (CUDA, RAISES, RAISES, "other_device", False),
-        (":func:`torch.kthvalue`", RAISES, RAISES, "not_covered", False),
-    ],
-)  # fmt: skip
+    ("old", "new", "before", "after", "measured", "undocumented"), table("comparisons.txt", "measured")
+)
 def test_documented_beside_measured(
-    bullet: str, before: object, after: object, measured: Measured, *, unmeasured: bool
+    old: str, new: str, before: str, after: Finding, measured: str, undocumented: str
 ) -> None:
-    """A bullet that moved stands beside what became of the rows that speak to it; without any change it is a finding."""
-    old = run_of(before, name="a", claims=claims([], [bullet]))  # type: ignore[arg-type]
-    new = run_of(after, name="b", claims=claims([bullet], []))  # type: ignore[arg-type]
-    (one,) = pair_of(old, new).claims
+    """A bullet stands beside what became of its rows, and only one that changed as a row did documents what that did."""
+    rows = row("torch.Tensor.put_"), row("my.own_op")
+    finding: Any = before.partition(" ")
+    often = int(finding[2] or OFTEN)
+    pair = pair_of(
+        run_of(*(shows(finding[0], one, often=often) for one in rows), name="a", claims=claims(old)),
+        run_of(*(shows(after, one) for one in rows), name="b", claims=claims(new)),
+    )
 
-    assert ("moved", measured, unmeasured) == (one.change, one.measured, one.unmeasured)
+    told = (f"{one.change}:{one.measured}{'!' * one.unmeasured}" for one in pair.claims)
+    assert (" ".join(told) or "none") == measured
+    assert [one.row.spec for one in pair.undocumented] == ["torch.Tensor.put_"] * (undocumented == "yes")
 
 
 def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
@@ -230,41 +205,3 @@ def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
 
     assert (pair.counts["improved"], moved.measured, moved.unmeasured) == (1, "same", True)
     assert pair.undocumented == ()
-
-
-LISTED = claims([CPU, ":func:`torch.take`"], [])
-
-
-def _in_other_words(listed: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    return tuple(replace(one, text=f"{one.text}, as ever") for one in listed)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "after", "documented_too"),
-    [
-        # Into a list and out of one, as the row did.
-        (claims(), claims([], [CPU]), "raises", True),
-        (LISTED, claims([":func:`torch.take`"], [CPU]), "raises", True),
-        (claims([CPU]), claims(), "silent", True),
-        # Lists that stay; the other way round, or something else.
-        (LISTED, LISTED, "raises", False),
-        (claims([], [CPU]), claims([CPU]), "raises", False),
-        (claims([], [CPU]), claims(), "raises", False),
-        (claims([CPU]), claims([], [CPU]), "silent", False),
-        (claims(), claims([CPU]), "silent", False),
-        # Other words say nothing.
-        (claims([], [CPU]), _in_other_words(claims([], [CPU])), "raises", False),
-        (claims([CPU]), _in_other_words(claims([CPU])), "silent", False),
-    ],
-)
-def test_a_documented_change_is_one_in_the_same_direction(
-    old: tuple[Claim, ...], new: tuple[Claim, ...], after: Finding, *, documented_too: bool
-) -> None:
-    """Only a bullet that changed as the row did documents what the row did; an op of one's own needs none."""
-    rows = row("torch.Tensor.put_"), row("my.own_op")
-    pair = pair_of(
-        run_of(*(shows("fixed_by_mode", one) for one in rows), name="a", claims=old),
-        run_of(*(shows(after, one) for one in rows), name="b", claims=new),
-    )
-
-    assert [one.row.spec for one in pair.undocumented] == ([] if documented_too else ["torch.Tensor.put_"])

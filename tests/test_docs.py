@@ -103,26 +103,11 @@ def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
     assert docs.rows[0].row.finding == "inconclusive"
 
 
-KINDS = "dtype (fails for integer, not for floating)"
-REDUCE = "reduce (fails for prod, not for sum)"
-ROWS = "fails in raises forward float32; holds in fixed_by_mode forward float32"
-
-
-@pytest.mark.parametrize(
-    ("failing", "holding", "text"),
-    [
-        ({"dtype": "int64"}, {}, f"What decides: {KINDS}"),
-        ({"traits": {"reduce": "prod"}}, {"traits": {"reduce": "sum"}}, f"What decides: {REDUCE}"),
-        ({"direction": "backward"}, {}, "What decides: direction (fails for backward, not for forward)"),
-        ({"traits": {"reduce": "prod"}, "dtype": "int64"}, {"traits": {"reduce": "sum"}}, f"What may decide: {REDUCE} or {KINDS}"),
-        ({}, {}, f"No single condition decides: {ROWS}"),
-    ],
-)  # fmt: skip
-def test_over_broad_bullets_say_what_decides(
-    failing: dict[str, Any], holding: dict[str, Any], text: str
-) -> None:
+@pytest.mark.parametrize(("failing", "holding", "text"), table("claims.txt", "broad"))
+def test_over_broad_bullets_say_what_decides(failing: str, holding: str, text: str) -> None:
     """A bullet that holds in some rows and fails in others says which condition tells them apart."""
-    rows = [shown("torch.a", "raises", **failing), shown("torch.a", "fixed_by_mode", **holding)]
+    sides = {"raises": json.loads(failing), "fixed_by_mode": json.loads(holding)}.items()
+    rows = [shown("torch.a", finding, **fields) for finding, fields in sides]  # type: ignore[arg-type]
     judged = only(docs_of(docstring([f"torch.a {CUDA}"]), rows))
 
     assert judged.agreement == "contradicted"

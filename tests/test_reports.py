@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pytest
@@ -234,23 +235,10 @@ def test_colour_is_for_terminals_that_want_it(run: Path) -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
-@pytest.mark.parametrize(
-    ("names", "shown"),
-    [
-        (("torch.take", "torch.nn.Conv2d"), ["torch.take", "…nn.Conv2d"]),
-        (("Tensor.index_put", "torch.index_put"), ["Tensor.index_put", "torch.index_put"]),
-        (("a.scatter_add", "torch.scatter_add_"), ["…scatter_add", "…scatter_add_"]),
-        (("torch.fractional_max_pool2d",), ["…fractional_max_pool2d"]),
-        (("torch." + "long" * 40,), ["…" + "longlonglonglonglonglonglonglonglong"[-33:]]),
-        (("torch.nn.functional.scaled_dot_product_attention_math", "torch.other.scaled_dot_product_attention_math"),
-         ["…functional.scaled_dot_product_attention_math", "…other.scaled_dot_product_attention_math"]),
-        (("a.chebyshev_polynomial_of_the_first_kind_t", "b.shifted_chebyshev_polynomial_of_the_first_kind_t"),
-         ["…chebyshev_polynomial_of_the_first_kind_t", "…shifted_chebyshev_polynomial_of_the_first_kind_t"]),
-    ],
-)  # fmt: skip
-def test_names_are_cut_at_dots_and_never_read_the_same(names: tuple[str, ...], shown: list[str]) -> None:
-    """What would read like another name is longer; only a part beyond the limit is cut within."""
-    assert [*fitted(names, 12, 22, 34).values()] == shown
+@pytest.mark.parametrize(("names", "shown"), table("reports.txt", "names"))
+def test_names_are_cut_at_dots_and_never_read_the_same(names: str, shown: str) -> None:
+    """What would read like another name is longer."""
+    assert ", ".join(fitted(names.split(", "), 12, 22, 34).values()) == shown
 
 
 def test_a_wide_terminal_is_used(run: Path) -> None:
@@ -425,46 +413,23 @@ def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() 
     assert serial.cells[0].forward.text == "off: 0 of 100 differed; on: 0 of 100 differed (serial)"
 
 
-@pytest.mark.parametrize(
-    ("findings", "action"),
-    [
-        (("raises", "over_alert", "over_alert"), "no fix: raises"),
-        (("raises",), "no fix: raises"),
-        # Where the flag fixes others, both are counted; to set it is no advice where an unsettled row then raises.
-        (("raises", "over_alert", "over_alert", "fixed_by_mode"), "raises in 3 rows; flag fixes 1"),
-        (("unsettled", "fixed_by_mode"), "set the flag; raises in 1 row"),
-    ],
-)
-def test_an_op_that_raises_says_how_often(findings: tuple[str, ...], action: str) -> None:
+@pytest.mark.parametrize(("findings", "action"), table("reports.txt", "raising"))
+def test_an_op_that_raises_says_how_often(findings: str, action: str) -> None:
     """Some rows raise, with or without a difference."""
-    rows = [row("torch.some", f"c{place}") for place in range(len(findings))]
+    found: Any = [(row("torch.some", f"c{place}"), it) for place, it in enumerate(findings.split())]
     # Of a row that is not settled the mode off was not run.
-    shown = [
-        (one, raised(one, "on", "some")) if finding == "unsettled" else shows(finding, one)  # type: ignore[arg-type]
-        for finding, one in zip(findings, rows, strict=True)
-    ]
+    rows = [(one, raised(one, "on", "some")) if it == "unsettled" else shows(it, one) for one, it in found]
 
-    assert op_of(*shown).action == action
+    assert op_of(*rows).action == action
 
 
-@pytest.mark.parametrize(
-    ("finding", "compiled", "action"),
-    [
-        ("silent", drifting(OFTEN), "no fix: differs silently"),
-        ("raises", drifting(OFTEN), "no fix: raises; see compile_on"),
-        ("fixed_by_mode", drifting(OFTEN), "set the flag; see compile_on"),
-        ("fixed_by_mode", stable(), "set the flag"),
-        ("uninitialized", drifting(OFTEN), "set the flag: it fills memory; see compile_on"),
-        ("deterministic", drifting(OFTEN), "see compile_on"),
-    ],
-)
-def test_an_op_is_sent_to_a_column_that_shows_worse(
-    finding: Finding, compiled: list[dict[str, int]], action: str
-) -> None:
+@pytest.mark.parametrize(("finding", "compiled", "action"), table("reports.txt", "further"))
+def test_an_op_is_sent_to_a_column_that_shows_worse(finding: Finding, compiled: str, action: str) -> None:
     """To set the flag is no advice where compiled code differs all the same; what is no worse stands in its column alone."""
     planned, seen = shows(finding, row("torch.some"))
+    outputs = {"stable": stable(), "drifting": drifting(OFTEN)}[compiled]
     unfilled = ran(planned, "unfilled", *stable()) if finding == "fixed_by_mode" else []
-    further = [*unfilled, *ran(planned, "compile_on", *compiled)]
+    further = [*unfilled, *ran(planned, "compile_on", *outputs)]
     op = op_of((planned, [*seen, *further]), costs=(cost(planned, 1.0, 3.0, 1.0),))
 
     assert (op.finding, op.action) == (finding, action)

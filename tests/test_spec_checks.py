@@ -22,6 +22,7 @@ from tests.conftest import lines, refused, table
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
+DATA = Path(__file__).parent / "data"
 _HEAD = "from detmatrix.opspecs.model import Case, OpSpec, call\n\n"
 
 
@@ -114,43 +115,12 @@ def test_file_in_a_package_imports_what_lies_beside_it(tmp_path: Path) -> None:
     assert spec.op_name == "own_package.inner.ops.op"
 
 
-_BROKEN = """\
-from detmatrix.opspecs.model import Case, OpSpec, call
-
-from .helper import helped
-
-
-def broken(x):
-    return x + absent
-
-
-def alerting(x):
-    raise RuntimeError(
-        "mine does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'"
-    )
-
-
-def undrawn(t):
-    return call(t.absent(8))
-
-
-DRAWN = {"c": Case(inputs=lambda t: call(t.normal(8)))}
-SPECS = (
-    OpSpec(name="m.broken", op=broken, why="", cases=DRAWN),
-    OpSpec(name="m.helped", op=helped, why="", cases=DRAWN),
-    OpSpec(name="m.alerting", op=alerting, why="", cases=DRAWN),
-    OpSpec(name="m.undrawn", op="torch.neg", why="", cases={"c": Case(inputs=undrawn)}),
-    OpSpec(name="m.outside", op="torch.mm", why="", cases=DRAWN),
-)
-"""
-
-
 def test_errors_say_where(tmp_path: Path) -> None:
     """The innermost line of the user's, also where inputs are drawn; an alert and errors inside torch stay as they are."""
     pytest.importorskip("torch")
     from tests.observed import observed  # noqa: PLC0415 - needs torch
 
-    path = _package(tmp_path, _BROKEN)
+    path = _package(tmp_path, (DATA / "broken-specs.py.txt").read_text(encoding="utf-8"))
     (path.parent / "helper.py").write_text("def helped(x):\n    return x.absent\n")
     messages = {spec.name: observed(spec)["message"] for spec in load_specs(path)}
 
