@@ -14,9 +14,9 @@ from pathlib import PurePath
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from detmatrix.reports.matrix.columns import Column, all_columns
+from detmatrix.reports.matrix.chosen_columns import Column, all_columns
 from detmatrix.reports.matrix.model import Matrix
-from detmatrix.reports.matrix.words import GLOSSARY, serial_words, states
+from detmatrix.reports.matrix.run_words import GLOSSARY, serial_words, states
 from detmatrix.reports.render import grouped
 from detmatrix.scanner.errors import one_line
 from detmatrix.scanner.plurals import first_of, several

@@ -13,7 +13,7 @@ import click
 
 from detmatrix.reports.commands import Place, writes
 from detmatrix.reports.matrix.model import Matrix, load
-from detmatrix.reports.matrix.words import states
+from detmatrix.reports.matrix.run_words import states
 from detmatrix.reports.render import View, grouped, markdown_pieces, object_pieces
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cli.options import runs_argument

@@ -14,12 +14,25 @@ from msgspec.structs import replace
 
 from detmatrix.reports.commands import DEFAULT_RUN, Place, writes
 from detmatrix.reports.libraries import documented_libraries, libraries_of
-from detmatrix.reports.matrix.columns import NOTHING, Column, PropertyColumn, all_columns, cell_of, outranking
+from detmatrix.reports.matrix.chosen_columns import (
+    NOTHING,
+    Column,
+    PropertyColumn,
+    all_columns,
+    cell_of,
+    outranking,
+)
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, hands_out, is_about, narrowed, recorded
 from detmatrix.reports.matrix.ops import UNSCANNED, RunRow, ops_view
 from detmatrix.reports.matrix.rows import engines_of, times
-from detmatrix.reports.matrix.words import bullet_words, machine_of_row, named_machines, percent, proof_words
-from detmatrix.reports.matrix.words import span as span_of
+from detmatrix.reports.matrix.run_words import (
+    bullet_words,
+    machine_of_row,
+    named_machines,
+    percent,
+    proof_words,
+)
+from detmatrix.reports.matrix.run_words import span as span_of
 from detmatrix.reports.render import View, grouped, json_of, markdown_pieces, page_pieces, text_pieces
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.cases.known import KnownOp, op_called, spellings_of

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from detmatrix.reports.commands import Place, writes
 from detmatrix.reports.matrix.model import Matrix, load, recorded
-from detmatrix.reports.matrix.words import bullet_words
+from detmatrix.reports.matrix.run_words import bullet_words
 from detmatrix.reports.render import View, check_place, grouped, json_of, markdown_pieces, page_pieces
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.cli.options import ParamType, Whole, python_option

@@ -22,7 +22,7 @@ from detmatrix.reports.docs.judge import join
 from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.explain import explained, known_op, lists_by_release
 from detmatrix.reports.matrix.model import RECORDED, Matrix, matrix_of, narrowed, recorded
-from detmatrix.reports.matrix.words import machine_words
+from detmatrix.reports.matrix.run_words import machine_words
 from detmatrix.reports.render import grouped, page_pieces, write_whole
 from detmatrix.reports.report import page as matrix_page
 from detmatrix.reports.report.view import report_view, squares

@@ -208,7 +208,7 @@ def test_a_compressed_merged_file_may_be_large(
     in_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it holds is held against its own size: it is no file that unpacks to a thousand times of it."""
-    monkeypatch.setattr("detmatrix.scanner.observations.files.MOST_UNPACKED", 1)
+    monkeypatch.setattr("detmatrix.scanner.observations.opening.MOST_UNPACKED", 1)
     run, merged = command_in(in_shards), tmp_path / "all.jsonl.gz"
     run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", merged)
     assert run("report", merged).returncode == 0

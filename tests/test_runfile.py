@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detmatrix.scanner.errors import RunFileError, UsageError
-from detmatrix.scanner.observations import files, runfile
+from detmatrix.scanner.observations import runfile
 from detmatrix.scanner.observations.merge import merge
 from detmatrix.scanner.observations.records import (
     FORMAT,
@@ -143,7 +143,7 @@ def test_counts_are_held_against_the_settings(place: Path, tmp_path: Path) -> No
 
 def test_what_unpacks_to_too_much_is_not_unpacked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading stops at the limit, and the line says what to do with a file that one trusts."""
-    monkeypatch.setattr(files, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(opening, "MOST_UNPACKED", 1 << 20)
     place.write_bytes(gzip.compress(bytes(8 << 20)))
 
     with mock.patch.object(gzip.GzipFile, "read", autospec=True, side_effect=gzip.GzipFile.read) as read:

@@ -12,7 +12,7 @@ from detmatrix.reports.docs.evidence import Evidence
 from detmatrix.reports.docs.judge import Docs, join
 from detmatrix.reports.docs.view import PATH, RENDERERS, drift_lines, patch_lines, pull_requests, read_source
 from detmatrix.reports.matrix.model import load, recorded
-from detmatrix.reports.matrix.words import states
+from detmatrix.reports.matrix.run_words import states
 from detmatrix.reports.render import literal, write_to_stdout
 from detmatrix.scanner.cli.options import form_of, format_option, into_option, output_option, python_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError, one_line

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import UNLIKE, NotComparable, RateTest, Reason, moved, rate_test
-from detmatrix.reports.matrix.columns import dependence_change
+from detmatrix.reports.matrix.chosen_columns import dependence_change
 from detmatrix.reports.render import View
 from detmatrix.scanner.observations.records import MODES, WORKER_MODES, Mode, Row, digest_kind
 from detmatrix.scanner.verdicts.cells import COMPARED, Cell

@@ -23,7 +23,7 @@ from detmatrix.reports.compare.comparable import arrow
 from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair, compare, measure_again
 from detmatrix.reports.compare.view import build_notes, finding_notes, finding_words, view_of
-from detmatrix.reports.matrix import words
+from detmatrix.reports.matrix import run_words
 from detmatrix.reports.matrix.model import Matrix, RunLists, documented, load
 from detmatrix.reports.matrix.ops import direction_of
 from detmatrix.reports.matrix.rows import TIMES, cost_words, timed
@@ -176,10 +176,12 @@ def render(comparison: Comparison) -> Iterator[str]:
         name = re.sub(r"\s+", "_", row.id)
         known[name] += 1
         anchors[row.key, row.device] = name if known[name] == 1 else f"{name}@{known[name]}"
-    phrases = [dict([*words.environment_words(it), *words.settings_words(it)]) for it in comparison.matrices]
+    phrases = [
+        dict([*run_words.environment_words(it), *run_words.settings_words(it)]) for it in comparison.matrices
+    ]
     return page_pieces(
         "compare",
-        words=words,
+        words=run_words,
         styles=("ops",),
         report=report,
         page=View(
@@ -257,7 +259,7 @@ def _moment(one: View, facts: Tables) -> int:
             off=one.cells[0],
             on=one.cells[1],
             verdicts=tuple(row.cell(mode).verdict for mode in DEFAULT_MODES),
-            serial=words.serial_word(row.serial),
+            serial=run_words.serial_word(row.serial),
         )
     if change is not None:
         became = facts.place(

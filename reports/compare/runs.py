@@ -29,7 +29,7 @@ from detmatrix.reports.compare.comparable import (
 from detmatrix.reports.compare.judge import CLASS, MOVES, Change, Kind, blocked, few_processes, judge
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
-from detmatrix.reports.matrix.words import bullet_words
+from detmatrix.reports.matrix.run_words import bullet_words
 from detmatrix.reports.render import NONE, View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import matches, names_of

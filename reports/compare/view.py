@@ -8,10 +8,10 @@ from typing import Any
 from detmatrix.reports.compare.comparable import CAVEAT, LEVEL, REASON_MEANING, Reason, arrow, hardware
 from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from detmatrix.reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, Comparison, Pair
-from detmatrix.reports.matrix import words
+from detmatrix.reports.matrix import run_words
 from detmatrix.reports.matrix.model import Matrix, documented
 from detmatrix.reports.matrix.rows import flag_cells
-from detmatrix.reports.matrix.words import named_machines, states
+from detmatrix.reports.matrix.run_words import named_machines, states
 from detmatrix.reports.render import NONE, View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE
@@ -166,8 +166,8 @@ def _run(one: Matrix) -> View:
         one,
         device=one.device,
         n=f"up to {one.executions} schedules" if one.simulated else f"n = {one.executions} executions",
-        machine=words.machine_words(one),
-        python=words.named_machines(part.environment.python for part in parts_of(header)),
+        machine=run_words.machine_words(one),
+        python=run_words.named_machines(part.environment.python for part in parts_of(header)),
     )
 
 

@@ -30,10 +30,10 @@ from detmatrix.reports.docs.judge import (
     strongest,
 )
 from detmatrix.reports.docs.regenerate import SIMULATED, RegeneratedLists, entries_of
-from detmatrix.reports.matrix import words
+from detmatrix.reports.matrix import run_words
 from detmatrix.reports.matrix.model import Matrix, hands_out, input_elements
 from detmatrix.reports.matrix.rows import flag_cells
-from detmatrix.reports.matrix.words import states
+from detmatrix.reports.matrix.run_words import states
 from detmatrix.reports.render import (
     NONE,
     Markdown,
@@ -105,7 +105,7 @@ def view_of(docs: Docs) -> View:
         ],
         filled_told=_filled(docs, wanted=True),
         unwritten_told=_filled(docs, wanted=False),
-        n_words=list(dict.fromkeys(map(words.n_words, docs.matrices))),
+        n_words=list(dict.fromkeys(map(run_words.n_words, docs.matrices))),
         kinds=KIND_MEANING,
         verdicts=VERDICT_MEANING,
         findings=FINDING_MEANING,
@@ -144,7 +144,7 @@ def _run(one: Matrix) -> View:
         },
         device=one.device,
         n=f"up to {one.executions} schedules" if one.simulated else f"n = {one.executions} executions",
-        machine=words.machine_words(one),
+        machine=run_words.machine_words(one),
         state="not trustworthy, no evidence" if one.distrust else state,
         states=[text for _, text in states(one)],
     )
@@ -289,7 +289,7 @@ def page_of(docs: Docs) -> Iterator[str]:
         diff = "".join(render_diff(docs)).splitlines()
     return page_pieces(
         "docs",
-        words=words,
+        words=run_words,
         report=report,
         diff=diff,
         tiles=[one for one in report.count_lines if one[0] in _MARKS and one[1]],

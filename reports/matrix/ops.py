@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from detmatrix.reports.matrix.columns import Column, all_columns, cell_of, outranking, pointer, telling
+from detmatrix.reports.matrix.chosen_columns import Column, all_columns, cell_of, outranking, pointer, telling
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, beside_counts, is_filled, sections
 from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, times
 from detmatrix.reports.render import View, fields_of, grouped

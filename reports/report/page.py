@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from detmatrix.reports.coverage import coverages
 from detmatrix.reports.explain import instead_of
 from detmatrix.reports.libraries import libraries_told
-from detmatrix.reports.matrix.columns import Column
+from detmatrix.reports.matrix.chosen_columns import Column
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.ops import LISTED_MEANING, RunRow
 from detmatrix.reports.matrix.rows import cost_words, differences, duration, engines_of, memory, timed, times
-from detmatrix.reports.matrix.words import bound_words, percent, serial_word
+from detmatrix.reports.matrix.run_words import bound_words, percent, serial_word
 from detmatrix.reports.render import Tables, View, fields_of, grouped, page_pieces
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import claimed_kind

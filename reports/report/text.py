@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import click
 
-from detmatrix.reports.matrix.columns import NOTHING, Column
+from detmatrix.reports.matrix.chosen_columns import NOTHING, Column
 from detmatrix.reports.matrix.ops import MISSING
 from detmatrix.reports.matrix.rows import timed
 from detmatrix.reports.render import NARROW, View, fitted, wrapped

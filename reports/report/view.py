@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from detmatrix.reports.libraries import library_names
-from detmatrix.reports.matrix import words
-from detmatrix.reports.matrix.columns import COLUMN_FIELDS, all_columns, idle_words, telling
+from detmatrix.reports.matrix import run_words
+from detmatrix.reports.matrix.chosen_columns import COLUMN_FIELDS, all_columns, idle_words, telling
 from detmatrix.reports.matrix.model import NOT_LISTED, Matrix
 from detmatrix.reports.matrix.ops import ops_view
 from detmatrix.reports.matrix.rows import cost_words, costs_words, differences, row_view
-from detmatrix.reports.matrix.words import machine_of_row, machine_words
+from detmatrix.reports.matrix.run_words import machine_of_row, machine_words
 from detmatrix.reports.render import View, fields_of, grouped, json_of, markdown_pieces, object_pieces
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.errors import one_line
@@ -50,7 +50,7 @@ def report_view(matrices: Sequence[Matrix]) -> View:
     ]
     rows = several(sum(one.planned for one in matrices), "row")
     places = ", ".join(column.title for column in ops["columns"])
-    bounds = ", ".join(dict.fromkeys(words.bound_words(one) for one in matrices))
+    bounds = ", ".join(dict.fromkeys(run_words.bound_words(one) for one in matrices))
     told = {name: f"{word.meaning} {word.advice}" for name, word in BESIDE.items()} | CONFLICT_MEANING
     return View(
         {"runs": runs, **ops},
@@ -68,7 +68,7 @@ def report_view(matrices: Sequence[Matrix]) -> View:
         findings=FINDING_MEANING,
         # What a simulated GPU shows beside findings, and what to do about it.
         beside_meanings=told if any(one.simulated for one in matrices) else {},
-        glossary=words.GLOSSARY,
+        glossary=run_words.GLOSSARY,
         further_findings={
             name: meaning for column in ops.further for name, meaning in column.findings.items()
         },
@@ -110,7 +110,7 @@ def _run(number: int, one: Matrix) -> View:
             "controls": [asdict(it) | {"ok": it.ok} for it in check_controls(header, one.run.controls)],
             "sentinels": one.run.sentinels,
             "low_power": one.weak,
-            "perturbations": {name: words.meaning_of(name) for name in header.settings.perturb},
+            "perturbations": {name: run_words.meaning_of(name) for name in header.settings.perturb},
             "seconds": closing.seconds if closing else None,
             "load_after": closing.load if closing else None,
             "upper_bound": one.upper_bound,
@@ -127,20 +127,20 @@ def _run(number: int, one: Matrix) -> View:
         header=header,
         trusted=not one.distrust,
         rows=rows,
-        machine=words.machine_words(one),
-        states=words.states(one),  # what a reader must know before believing anything
+        machine=run_words.machine_words(one),
+        states=run_words.states(one),  # what a reader must know before believing anything
         further=further,  # columns beside off and on, that say something of its rows
         idle=idle,  # why others that were asked for say nothing
-        n=words.n_words(one),
-        shown=words.shown_words(one),  # which rows are left out, if any are
-        serial=words.serial_words(one),
-        libraries_called=words.library_words(one),
-        controls=words.controls_words(one),
+        n=run_words.n_words(one),
+        shown=run_words.shown_words(one),  # which rows are left out, if any are
+        serial=run_words.serial_words(one),
+        libraries_called=run_words.library_words(one),
+        controls=run_words.controls_words(one),
         witnesses=[(row.row.id, text) for row in rows for text in row.witnesses],
         costs=costs_words(rows),
         cost_words=cost_words,
-        lists={"Environment": words.environment_words(one), "Scan": words.settings_words(one)},
-        options=words.rerun_options(header.settings),
+        lists={"Environment": run_words.environment_words(one), "Scan": run_words.settings_words(one)},
+        options=run_words.rerun_options(header.settings),
         # Op by op, in order of first appearance.
         families=grouped((family, row) for (family, _), some in by_op.items() for row in some),
         far=[(row.row.id, *it) for row in rows for it in differences(row)],

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from detmatrix.scanner.cudnn.problems import Description, Operation, Problem
 from detmatrix.scanner.errors import BuildError
-from detmatrix.scanner.observations.files import RecordKind, read_record
+from detmatrix.scanner.observations.opening import RecordKind, read_record
 from detmatrix.scanner.observations.records import Count, Record
 
 # Format history:

@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr, replace
 
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.observations.consistency import COUNTED
-from detmatrix.scanner.observations.files import opening_of
+from detmatrix.scanner.observations.opening import opening_of
 from detmatrix.scanner.observations.parts import BUILD, common_settings, missing_words, part_name, parts_of
 from detmatrix.scanner.observations.records import (
     BuildOverloads,

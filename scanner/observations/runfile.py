@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr, replace
 
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.consistency import Check, check_counts
-from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
+from detmatrix.scanner.observations.opening import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
 from detmatrix.scanner.observations.records import (
     FORMAT,
     MOST_NAMES,

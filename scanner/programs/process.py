@@ -23,7 +23,7 @@ import msgspec
 from detmatrix.scanner.errors import RunFileError, UntrustedScanError, UsageError, signal_name
 from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns
 from detmatrix.scanner.located import PLACES, Cause, Located, OpSite, Root
-from detmatrix.scanner.observations.files import UNDECODABLE
+from detmatrix.scanner.observations.opening import UNDECODABLE
 from detmatrix.scanner.perturbations import INTERPRET
 from detmatrix.scanner.programs.runs import RecordedRun, judge
 

@@ -29,7 +29,7 @@ from detmatrix.scanner.located import (
     Parting,
     Root,
 )
-from detmatrix.scanner.observations.files import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
+from detmatrix.scanner.observations.opening import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
 
 # The kind and the format of records; 1 is the first. An extra field of a line is no new format.
 KIND, FORMAT = "ops", 1
