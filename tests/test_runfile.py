@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detmatrix.scanner.errors import RunFileError, UsageError
-from detmatrix.scanner.observations import runfile
+from detmatrix.scanner.observations import opening, runfile
 from detmatrix.scanner.observations.merge import merge
 from detmatrix.scanner.observations.records import (
     FORMAT,
