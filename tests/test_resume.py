@@ -250,6 +250,28 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     assert left(standing) == []
 
 
+def test_interrupted_while_several_workers_are_asked(detmatrix: Command, tmp_path: Path) -> None:
+    """Nobody waits for what they were asked last, no worker is left, and the scan goes on with what was recorded."""
+    wait, path = tmp_path / "wait", tmp_path / "run.jsonl"
+    wait.touch()
+    standing = StandIn(tmp_path, {"do": "dispatch", "spec": "quick.put_", "wait": str(wait), "then": {}})
+
+    text = _interrupted(
+        tmp_path,
+        standing,
+        path.name,
+        lambda: ("on", "quick.put_:one:forward:float32") in standing.asked("dispatch"),
+    )
+
+    assert "go on with: detmatrix scan --resume" in text
+    assert left(standing) == []
+    assert {one.spec for one in read_run(path).dispatches} <= {"quick.cumsum"}
+    wait.unlink()
+    assert detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path, "--resume").returncode == 0
+    run = read_run(path)
+    assert [one.key for one in run.dispatches] == [row.key for row in run.header.planned]
+
+
 def test_interrupted_at_every_request(requests: Requests, whole: Path) -> None:
     """Whatever a worker is doing when Ctrl-C comes: the file is valid, and going on gives the same run."""
     expected = measured(whole)

@@ -85,7 +85,6 @@ def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
             yield f"size=all by={factor} values=picked ints=1"
         return
     seen = set()
-    bare = mapped(tree, lambda _: None)
     for which in _dimensions(growing):
         factor = _factor(growing, which, target)
         shapes = tuple(_shape(tensor, which, factor, growing) for tensor in growing) if factor else ()
@@ -93,7 +92,7 @@ def enlargements(tree: Any, name: str, target: int) -> Iterator[str]:
             continue
         seen.add(shapes)
         yield from (f"{which} by={factor} values={value}" for value in values)
-        if which.startswith("size=") and _with_integers(bare, _sizes(growing, which), 2) != bare:
+        if which.startswith("size=") and _with_integers(tree, _sizes(growing, which), 2) != tree:
             yield f"{which} by={factor} values={values[0]} ints=1"
 
 

@@ -288,8 +288,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--max-time",
             metavar="S",
             limits=Meta(gt=0, le=_DAY),
-            help="Seconds of executions a case gets in one process; the n it reached is recorded. A simulated one has no limit, "
-            "one of a whole database 0.5.",
+            help="Seconds of executions a case gets in one process; the n it reached is recorded. Where whole databases are "
+            "scanned 0.5, on a simulated GPU no limit. Rows that need more executions, and --invariance, get 5 at least.",
             reruns=True,
             unit="s",
         ),

@@ -350,6 +350,7 @@ class WorkerSupervisor:
     _worker: WorkerProcess | None = field(default=None, init=False)
     _mode: Mode | None = field(default=None, init=False)
     _used: bool = field(default=False, init=False)
+    _killed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Let a worker find what is named: it lives in another folder."""
@@ -384,7 +385,12 @@ class WorkerSupervisor:
 
     def ask(self, mode: Mode, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Send a request to the worker in service, or to a fresh one, and return its answer; without one it is retired."""
-        worker = self._worker or self.start(mode)
+        worker = self._worker
+        if worker is None and not self._killed:
+            worker = self.start(mode)
+        if worker is None or self._killed:  # perhaps while it started
+            self.retire()
+            raise WorkerEndedError("was stopped with the scan")
         self._used = True
         try:
             reply = worker.ask(request, timeout)
@@ -437,8 +443,13 @@ class WorkerSupervisor:
 
         try:
             with ThreadPoolExecutor(count) as pool:
-                # After an interruption or a failure nobody asks for another one.
-                yield from pool.map(answer, asked)
+                try:
+                    # After an interruption or a failure nobody asks for another one.
+                    yield from pool.map(answer, asked)
+                except BaseException:
+                    for one in (self, *others):
+                        one.kill()
+                    raise
         finally:
             for one in others:
                 one.retire()
@@ -449,7 +460,8 @@ class WorkerSupervisor:
         return self.started if self._worker is not None else None
 
     def kill(self) -> None:
-        """End the worker in service while another thread waits for its answer, which gets none."""
+        """End the worker in service while another thread waits for its answer, which gets none, nor of a later worker."""
+        self._killed = True
         if (worker := self._worker) is not None:
             worker.kill()
 

@@ -33,6 +33,7 @@ from detmatrix.scanner.observations.records import (
     Settings,
 )
 from detmatrix.scanner.observations.runfile import Line
+from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
 from detmatrix.scanner.processes.environment import load
 from detmatrix.scanner.processes.process import SENSELESS, WorkerEndedError, WorkerSupervisor
@@ -89,6 +90,11 @@ def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool 
     """Return what a row is executed under on which so many threads work, *stressed* often enough or not."""
     left_out = OF_SEVERAL_THREADS if threads == 1 else ("stress",) * stressed
     return [name for name in settings.perturb if name not in left_out] or list(settings.perturb)
+
+
+def time_to_settle(settings: Settings) -> float:
+    """Return the seconds of what is asked of few rows, where a finding or an answer rests on it: five at least."""
+    return min(settings.timeout / 2, max(settings.max_time or math.inf, SETTINGS["max_time"].default))
 
 
 # Controls and a sentinel run after so many rows, or after so many seconds. On a simulated GPU, where time means nothing, controls are all
@@ -315,7 +321,7 @@ class PassRunner:
             # Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the
             # row what is known of it.
             perturb = [name for name in perturb if not PERTURBATIONS[name].apart]
-            more["max_time"] = min(settings.timeout / 2, settings.max_time or math.inf)
+            more["max_time"] = time_to_settle(settings)
         return self._observe(row, perturb, settings.timeout, **more)
 
     def _threads(self, row: Row, mode: Mode) -> int | None:

@@ -9,6 +9,7 @@ last, in a process that switches the flag itself.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -60,7 +61,7 @@ from detmatrix.scanner.processes.process import (
     WorkerProcess,
     WorkerSupervisor,
 )
-from detmatrix.scanner.run.passes import PATIENCE, Seen, ask, place_of, request_for
+from detmatrix.scanner.run.passes import PATIENCE, Seen, ask, place_of, request_for, time_to_settle
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.run.resume import begun, check_header, observations_made
 from detmatrix.scanner.run.shares import Shares
@@ -286,13 +287,15 @@ class _Scan:
         return [row for row in self._header.planned if row.key not in done]
 
     def _overloads_pass(self) -> None:
-        """Record which overloads each row reaches; that hangs on no time, so that workers may be load to one another."""
+        """Record which overloads each row reaches; on the CPU several workers do, which may be load to one another here."""
 
         def ask(supervisor: WorkerSupervisor, row: Row) -> Dispatch:
             self._progress.at(row, "overloads")
             return self._aside(supervisor, row, "dispatch", Dispatch)
 
-        for dispatch in self._supervisor.side_by_side(ask, self._not_yet(Dispatch), _WORTH_A_WORKER):
+        # Nobody has shared a GPU's memory out among them.
+        worth = _WORTH_A_WORKER if self._header.settings.device == "cpu" else sys.maxsize
+        for dispatch in self._supervisor.side_by_side(ask, self._not_yet(Dispatch), worth):
             self._write(dispatch)
             self._progress.saw(None)
 
@@ -355,8 +358,7 @@ class _Scan:
     def _ask_invariance(self, row: Row, what: Property) -> Invariance:
         settings = self._header.settings
         # It stops by itself before it costs the row what is known of it.
-        limit = min(settings.timeout / 2, settings.max_time or settings.timeout)
-        more = {"property": what, "max_time": limit}
+        more = {"property": what, "max_time": time_to_settle(settings)}
         return self._aside(self._supervisor, row, "invariance", Invariance, MODES[0], **more)
 
     def _aside(

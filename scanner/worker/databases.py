@@ -30,11 +30,9 @@ from detmatrix.scanner.worker.threads import thread_count, working_threads
 _INSTRUCTIONS_A_SECOND, _MOST_SIMULATED = 100_000_000, 20.0
 # Elements of outputs that take a second to compare, in as many executions as a row gets.
 _ELEMENTS_A_SECOND = 10_000_000
-# A recipe is tried at these parts of the size first, so that work which grows too fast shows before it takes minutes. The next step
-# is left out if it would take _TOO_FAST times what it may, should the time grow by the same factor again.
-_STEP = 8
-_TRIED_FIRST = (_STEP**2, _STEP)
-_TOO_FAST = 4
+# Parts of the size that a recipe is tried in first, so that what grows too fast shows before it takes minutes: of a cube the first
+# one takes a second.
+_TRIED_FIRST = (64, 8)
 # An enlarged case is left out if one execution of it, backward included, takes longer, or more memory. On the CPU
 # these are seconds of one thread, without those that it waits for a core.
 _MOST_SECONDS = 0.15
@@ -67,7 +65,7 @@ class NothingToCompareError(Exception):
 
 
 class TooSlowError(Exception):
-    """An op takes too long with enlarged inputs, or would with the full ones."""
+    """An op takes too long with enlarged inputs."""
 
 
 class Enlargement(NamedTuple):
@@ -147,7 +145,7 @@ class EntryPlanner:
         for recipe in islice(enlarge.enlargements(tree, name, target), _MOST_ENLARGEMENTS):
             if len(found) == _MOST_COMPARED or time.process_time() - started > _PATIENCE:
                 break
-            # What stands in the inputs makes no difference to who does the work, and how much there is of it.
+            # What stands in the inputs makes no difference to who does the work, and hardly any to how much there is of it.
             grown = tuple(part for part in enlarge.kind_of(recipe) if not part.startswith("values="))
             if grown in found or grown in slow:
                 continue
@@ -210,17 +208,15 @@ class EntryPlanner:
             TooSlowError: It takes them, and too long.
         """
         directions: list[str] = []
-        before = math.inf
         for recipe in recipes:
             directions, seconds = self._tried(case, recipe)
             # Once more: the first time it may have loaded or compiled something.
-            if directions and recipe != recipes[-1] and _grows_too_fast(before, seconds):
-                seconds = min(seconds, self._tried(case, recipe)[1])
-                if _grows_too_fast(before, seconds):
-                    raise TooSlowError
+            if seconds > _MOST_SECONDS and recipe != recipes[-1]:
+                directions, seconds = self._tried(case, recipe)
+            if seconds > _MOST_SECONDS:
+                raise TooSlowError
             if not directions:
                 break
-            before = seconds
         return directions
 
     def _tried(self, case: str, recipe: str) -> tuple[list[str], float]:
@@ -233,8 +229,6 @@ class EntryPlanner:
                 continue
             except Exception:  # noqa: BLE001 - an op may refuse in any way it likes
                 break
-            if seconds > _MOST_SECONDS:
-                raise TooSlowError
             return ["forward", "backward"][: 1 + (direction == "backward")], seconds
         return [], 0.0
 
@@ -311,11 +305,6 @@ class EntryPlanner:
             return
         for direction in best.directions:
             self._add(case, direction, "enlarged", best.recipe, best.provokes)
-
-
-def _grows_too_fast(before: float, seconds: float) -> bool:
-    """Tell whether the next step would take far too long, if the work grows by the same factor, or by that of a cube."""
-    return seconds * min(seconds, _STEP**3 * before) > _TOO_FAST * _MOST_SECONDS * before
 
 
 def sharing(execution: Execution) -> int | None:
