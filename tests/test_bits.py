@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detmatrix.scanner.worker import bits
-from tests.raw_bits import raw, same_bits
+from tests.observed import raw, same_bits
 
 pytestmark = pytest.mark.usefixtures("quiet_torch")
 

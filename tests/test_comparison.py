@@ -21,8 +21,7 @@ from detmatrix.scanner.worker.agreement import CpuReference
 from detmatrix.scanner.worker.comparison import OutputComparison
 from detmatrix.scanner.worker.difference import SeverityAccumulator
 from detmatrix.scanner.worker.execution import Execution
-from tests.observed import observed, spec_of
-from tests.raw_bits import raw
+from tests.observed import observed, raw, spec_of
 
 ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 DEVICES = ["cpu", pytest.param("cuda:0", marks=ON_CUDA)]
