@@ -377,27 +377,16 @@ def test_the_largest_of_each_measure_is_kept() -> None:
     """Each measure is that of the part in which it was largest; None is smaller than any."""
     first = torch.tensor([1.0, 2.0, 0.0, 4.0])
     others = [
-        torch.tensor([_INF, _INF, _INF, _INF]),
-        torch.tensor([1.0, 2.0, 9.0, 4.0]),
-        torch.tensor([2.0, 2.0, 0.0, 4.0]),
+        torch.full((4,), _INF),
+        *map(torch.tensor, ([1.0, 2.0, 9.0, 4.0], [2.0, 2.0, 0.0, 4.0])),
         first.clone(),
     ]
     result = _measured(first, *others)
 
-    assert result == {
-        "examined": 4,
-        "elements": 4,
-        "differing_elements": 4,
-        "v_c": 1.0,
-        "v_ermv": 1 / 3,
-        "max_abs": 9.0,
-        "max_rel": 1.0,
-        "max_ulp": _ulp(0, struct.unpack("<I", struct.pack("<f", 9.0))[0], 32),
-        "not_finite": 4,
-    }
     alone = [_measured(first, other) for other in others]
-    for name in result.keys() - {"examined"}:
-        assert result[name] == max(one[name] for one in alone if one[name] is not None)
+    assert result.pop("examined") == 4
+    assert result == {name: max(one[name] for one in alone if one[name] is not None) for name in result}
+    assert (result["max_abs"], result["max_rel"], result["not_finite"]) == (9.0, 1.0, 4)
     # A part that never differed has no severity.
     assert SeverityAccumulator(first).result() is None
 
