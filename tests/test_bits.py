@@ -198,6 +198,12 @@ def _sparse(layout: str, dense: Any) -> Any:
     return getattr(dense, f"to_sparse_{layout}")(**size)
 
 
+def _image(last: float = 119.0) -> Any:
+    image = torch.arange(120.0).reshape(2, 3, 4, 5)
+    image[1, 2, 3, 4] = last
+    return image
+
+
 _Sub = type("Sub", (torch.Tensor,), {})
 _ROWS, _COLUMNS = (
     ("crow_indices", "col_indices", "values of (4, 4)"),
@@ -242,6 +248,9 @@ PARTS: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]], tuple[str, ..
     # The zeros of forward-mode gradients lie nowhere in memory; reading them would end the process.
     "zeros": (lambda: torch._efficientzerotensor((3,)), [lambda: torch.ones(3)], ("",)),
     "subclass": (lambda: torch.ones(3).as_subclass(_Sub), [lambda: torch.zeros(3)], ("",)),
+    # The same elements laid out otherwise are the same.
+    "channels last": (lambda: _image().contiguous(memory_format=torch.channels_last),
+                      [lambda: _image(9.0), lambda: _image(9.0).contiguous(memory_format=torch.channels_last)], ("",)),
     "differentiable": (lambda: torch.ones(3).requires_grad_() * 1, [lambda: torch.zeros(3).requires_grad_() * 1], ("",)),
     "parameter": (lambda: torch.nn.Parameter(torch.ones(3)), [lambda: torch.nn.Parameter(torch.zeros(3))], ("",)),
     "computed in inference mode": (lambda: torch.inference_mode()(torch.ones)(3), [lambda: torch.zeros(3)], ("",)),
@@ -256,7 +265,7 @@ def test_tensors_of_other_layouts_are_compared_by_their_parts(kind: str) -> None
     make, others, names = PARTS[kind]
 
     assert [name for name, _ in bits.parts(make(), "output")] == [f"output{name}" for name in names]
-    plain = {"hybrid": _coo(torch.ones(2, 3), [0, 2], 3), "zeros": torch.zeros(3)}
+    plain = {"hybrid": _coo(torch.ones(2, 3), [0, 2], 3), "zeros": torch.zeros(3), "channels last": _image()}
     plain |= dict.fromkeys(
         ("subclass", "differentiable", "parameter", "computed in inference mode"), torch.ones(3)
     )
