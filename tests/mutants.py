@@ -206,7 +206,7 @@ class Mutants:
 
     def _change(self, record: Any) -> None:
         draw = self._random
-        outer, key = draw.choice(list(_places(record)))
+        outer, key = draw.choice(list(places(record)))
         # What is like the value there gets past the reader more often.
         like = [one for one in _VALUES if type(one) is type(outer[key])]
         match draw.randrange(10):
@@ -227,21 +227,21 @@ class Mutants:
         """Make numbers of one kind extreme together, so that they do not contradict one another."""
         draw = self._random
         inner = draw.choice(
-            [record, *(one[key] for one, key in _places(record) if isinstance(one[key], dict))]
+            [record, *(one[key] for one, key in places(record) if isinstance(one[key], dict))]
         )
         kind = draw.choice((int, float))
         value = draw.choice([one for one in _VALUES if type(one) is kind])
-        for outer, key in list(_places(inner)):
+        for outer, key in list(places(inner)):
             if type(outer[key]) is kind and draw.randrange(4):
                 outer[key] = value
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every place in nested records, as what it is in and the key there."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for key in keys:
         yield value, key
-        yield from _places(value[key])
+        yield from places(value[key])
 
 
 def _scripts(one: Matrix) -> Iterator[str]:
