@@ -110,7 +110,7 @@ def test_variants_take_turns_and_none_always_goes_first() -> None:
         (spec_of(_raises), "raised", "ValueError: no"),
         (spec_of(lambda _: sys.exit(3)), "raised", "SystemExit: 3"),
         (spec_of("torch.no_such_op"), "not_run", f"torch {torch.__version__} has no torch.no_such_op"),
-        (spec_of("torch.add", lambda t: call(t.no_such)), "invalid", "its inputs could not be drawn (AttributeError: "),
+        (spec_of("torch.add", lambda t: call(t.no_such)), "invalid", "its inputs could not be drawn (AttributeError: "),  # type: ignore[attr-defined]
     ],
     ids=["alert", "error", "exit", "missing", "no inputs"],
 )  # fmt: skip
