@@ -110,14 +110,14 @@ def _compiled(observations: Sequence[Observation], graphs: int = 1, breaks: int 
     return [replace(one, compiled=Compiled(graphs=graphs, breaks=breaks, kernels=2)) for one in observations]
 
 
-def base_run(path: Path, further: Sequence[Planned] = (), **header: Any) -> Path:
+def base_run(path: Path, further: Sequence[Planned], **header: Any) -> Path:
     """Write a run that has every kind of record, and return its path; *further* rows come last, *header* as ``write_run``."""
     launches = row("mine.launches")
     orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
     planned = [*evidence(), (launches, orders), *_in_chosen_modes()]
     least = len(planned)
     planned += further
-    modes: tuple[Mode, ...] = ("off", "on", "warn_only", *(("unfilled",) if further else ()), *CHOSEN_MODES)
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only", "unfilled", *CHOSEN_MODES)
     last = len(planned)
     rows = [one for one, _ in planned]
     not_asked = [
