@@ -309,20 +309,11 @@ def test_a_copy_of_a_part_of_the_input_is_told() -> None:
     )
 
 
-def _stored(*values: float) -> Any:
-    return torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor(values), (4,), check_invariants=False)
-
-
-def _csr(*values: float) -> Any:
+def _quietly(make: Callable[..., Any], *args: Any) -> Any:
+    """Make a tensor of a kind that is in beta, or will be removed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.tensor([values, values]).to_sparse_csr()
-
-
-def _in_integers(*values: float, zero_point: int) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.quantize_per_tensor(torch.tensor(values), 0.5, zero_point, torch.qint8)
+        return make(*args)
 
 
 INPUT = torch.arange(1.0, 7.0)
@@ -348,12 +339,12 @@ INPUT = torch.arange(1.0, 7.0)
         pytest.param(INPUT.view(2, 3)[:, :2], ("input", None), id="a view of columns"),
         pytest.param(torch.cat([INPUT[4:], INPUT[:2]]), (None, None), id="numbers of the input, elsewhere"),
         pytest.param(INPUT.flip(0), (None, None), id="the input in another order"),
-        pytest.param(_stored(0.0, 0.0), ("zeros", None), id="sparse zeros"),
-        pytest.param(_stored(0.0, 1.0), (None, None), id="sparse values"),
-        pytest.param(_csr(0.0, 0.0), ("zeros", None), id="nothing stored"),
-        pytest.param(_csr(1.0, 2.0), (None, None), id="stored by rows"),
-        pytest.param(_in_integers(0.0, 0.0, zero_point=5), ("zeros", None), id="quantized zeros"),
-        pytest.param(_in_integers(0.0, 1.0, zero_point=5), (None, None), id="quantized values"),
+        pytest.param(_coo([0.0, 0.0], [0, 2]), ("zeros", None), id="sparse zeros"),
+        pytest.param(_coo([0.0, 1.0], [0, 2]), (None, None), id="sparse values"),
+        pytest.param(_quietly(_sparse, "csr", torch.zeros(2, 2)), ("zeros", None), id="nothing stored"),
+        pytest.param(_quietly(_sparse, "csr", torch.tensor([[1.0, 2.0]] * 2)), (None, None), id="stored by rows"),
+        pytest.param(_quietly(_quantized, "qint8", 0.0, 0.5, 5), ("zeros", None), id="quantized zeros"),
+        pytest.param(_quietly(torch.quantize_per_tensor, torch.tensor([0.0, 1.0]), 0.5, 5, torch.qint8), (None, None), id="quantized values"),
         pytest.param((torch.zeros(2), torch.arange(2)), ("zeros", "output[0]"), id="zeros beside indices"),
         pytest.param((torch.tensor([1.0, 2.0]), torch.zeros(2, dtype=torch.int64)), (None, None), id="indices of zero"),
         pytest.param((torch.tensor([1.0, 2.0]), torch.zeros(2)), ("zeros", "output[1]"), id="one gradient of zeros"),
