@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in, process_in
-from tests.runs import raised, ran, row, stable, write_run
+from tests.runs import write_run
 
 # The same examples everywhere, however slow the machine is at the moment.
 settings.register_profile(
@@ -109,14 +109,6 @@ def run(tmp_path: Path) -> Path:
     from tests.evidence_runs import evidence_run  # noqa: PLC0415 - loads jinja2
 
     return evidence_run(tmp_path / "run.jsonl")
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return a complete run of one row: a header, three observations, a closing line."""
-    one = row("torch.cumsum")
-    observed = [*ran(one, "off", *stable()), *raised(one, "on", "put_")[:1]]
-    return write_run(tmp_path_factory.mktemp("small") / "run.jsonl", [(one, observed)]).read_bytes()
 
 
 @pytest.fixture
