@@ -291,12 +291,6 @@ def run_of(path: Path, varies: Varies, controls: list[Invariance] = ASKED_CONTRO
     )
 
 
-@pytest.fixture
-def varying(tmp_path: Path) -> Path:
-    """Return a run in which one row varies with its batch."""
-    return run_of(tmp_path / "run.jsonl", {"batch": ("1 first", "8 last"), "layout": ()})
-
-
 def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> None:
     """Whoever takes them out of a run file does not make it look right."""
     path = run_of(tmp_path / "run.jsonl", {"batch": ()}, controls=[])
@@ -399,10 +393,13 @@ def test_no_text_of_a_run_file_becomes_code(tmp_path: Path) -> None:
         invariance_script(INPUT_SOURCE, shown, run.header, "layout")
 
 
-def test_a_script_of_what_was_not_tried_is_refused_in_a_line(detmatrix: Command, varying: Path) -> None:
+def test_a_script_of_what_was_not_tried_is_refused_in_a_line(detmatrix: Command, tmp_path: Path) -> None:
     """With the reason that the run file has."""
-    unasked = detmatrix("repro", varying, "torch.take:batch", "--invariance", "threads")
-    differs = detmatrix("repro", varying, "torch.take:batch", "--invariance", "batch")
+    path = run_of(tmp_path / "run.jsonl", {"batch": ("1 first", "8 last"), "layout": ()})
+    told = {
+        what: refused(detmatrix("repro", path, "torch.take:batch", "--invariance", what))
+        for what in ("threads", "batch")
+    }
 
-    assert refused(unasked).endswith("the scan did not ask for threads; scan with --invariance threads")
-    assert "no value of batch was tried (2 of 100 executions differed run to run)" in refused(differs)
+    assert told["threads"].endswith("the scan did not ask for threads; scan with --invariance threads")
+    assert "no value of batch was tried (2 of 100 executions differed run to run)" in told["batch"]
