@@ -144,10 +144,10 @@ def one_line(text: str, progress: tuple[str, ...] = PROGRESS) -> str:
     return line
 
 
-def approved_lines(name: str) -> list[tuple[str, str]]:
-    """Return a table of ``tests/data``: the words behind ``$ detmatrix`` of each command line, and the line below it."""
+def approved_lines(name: str, asked: str = r"\$ detmatrix (.*)") -> list[tuple[str, ...]]:
+    """Return a table of ``tests/data``: the groups of each line that asks something, and the line below it."""
     text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
-    return re.findall(r"^\$ detmatrix (.*)\n(.*)$", text, re.MULTILINE)
+    return re.findall(rf"^{asked}\n(.*)$", text, re.MULTILINE)
 
 
 def is_approved(told: str, approved: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Callable
 from functools import reduce
 from itertools import product
@@ -31,7 +30,7 @@ from detmatrix.scanner.observations.records import (
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.verdicts.findings import matrix
-from tests.conftest import ADVICE, RECORDED, is_approved, refusal, write_lines
+from tests.conftest import ADVICE, RECORDED, approved_lines, is_approved, refusal, write_lines
 from tests.evidence_runs import asked_of, cost, reached, sentinel
 from tests.large import write_shard
 from tests.runs import ENVIRONMENT, SETTINGS, raised, ran, row, stable, write_run
@@ -250,11 +249,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-# Each change stands above what is told of it.
-DAMAGES = (Path(__file__).parent / "data" / "damages.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("change", "expected"), re.findall(r"^(\d.*)\n(.*)$", DAMAGES, re.MULTILINE))
+@pytest.mark.parametrize(("change", "expected"), approved_lines("damages.txt", r"(\d.*)"))
 def test_what_cannot_be_is_refused(whole: bytes, place: Path, change: str, expected: str) -> None:
     """The line, the field, what was expected of it and what to do; a later format says which it has; counts add up."""
     change, expected = (text.replace("NEWER", str(FORMAT + 1)) for text in (change, expected))
