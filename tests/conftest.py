@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from detmatrix.scanner.errors import RunFileError
 from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in, process_in
-from tests.runs import raised, ran, row, stable, write_run
+from tests.runs import write_run
 
 # The same examples everywhere, however slow the machine is at the moment.
 settings.register_profile(
@@ -109,14 +109,6 @@ def page(open_page: Any, run: Path) -> Any:
     return open_page(run)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return a complete run of one row: a header, three observations, a closing line."""
-    one = row("torch.cumsum")
-    observed = [*ran(one, "off", *stable()), *raised(one, "on", "put_")[:1]]
-    return write_run(tmp_path_factory.mktemp("small") / "run.jsonl", [(one, observed)]).read_bytes()
-
-
 @pytest.fixture
 def quiet_torch() -> Iterator[None]:
     """Leave torch its warnings about betas (CSR, complex32) and deprecations (quantized): the bits matter here."""
@@ -159,10 +151,10 @@ def one_line(text: str, progress: tuple[str, ...] = PROGRESS) -> str:
     return line
 
 
-def approved_lines(name: str) -> list[tuple[str, str]]:
-    """Return a table of ``tests/data``: the words behind ``$ detmatrix`` of each command line, and the line below it."""
+def approved_lines(name: str, asked: str = r"\$ detmatrix (.*)") -> list[tuple[str, ...]]:
+    """Return a table of ``tests/data``: the groups of each line that asks something, and the line below it."""
     text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
-    return re.findall(r"^\$ detmatrix (.*)\n(.*)$", text, re.MULTILINE)
+    return re.findall(rf"^{asked}\n(.*)$", text, re.MULTILINE)
 
 
 def is_approved(told: str, approved: str) -> bool:

@@ -1,38 +1,19 @@
-"""Run files in which one thing or a few are another, and every command over them: what is read must be rendered."""
+"""Run files in which one thing or a few are another: what is read of them must be rendered."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from detmatrix.reports.checks import failing_line
-from detmatrix.reports.cli.report import LONG
-from detmatrix.reports.cli.report import RENDERERS as REPORTS
-from detmatrix.reports.compare.page import FAILS, failures
-from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
-from detmatrix.reports.compare.runs import compare as compare_runs
-from detmatrix.reports.coverage import RENDERERS as COVERAGES
-from detmatrix.reports.coverage import coverages
-from detmatrix.reports.docs.judge import join
-from detmatrix.reports.docs.view import RENDERERS as DOCS
-from detmatrix.reports.docs.view import drift_lines
-from detmatrix.reports.explain import RENDERERS as EXPLAINED
-from detmatrix.reports.explain import explained
-from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.scanner.alerts import REFUSAL
-from detmatrix.scanner.cases.known import KnownOp, op_called
 from detmatrix.scanner.claims.tables import parse_claims
-from detmatrix.scanner.errors import DetmatrixError
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import CHOSEN_MODES, Mode
-from detmatrix.scanner.observations.merge import merge
 from detmatrix.scanner.observations.records import (
     MODES,
     BuildOverloads,
@@ -44,8 +25,7 @@ from detmatrix.scanner.observations.records import (
     Part,
     Reached,
 )
-from detmatrix.scanner.repro.script import InputSource, invariance_script, script
-from detmatrix.scanner.verdicts.vocabulary import FINDINGS
+from detmatrix.scanner.repro.script import InputSource
 from tests.evidence_runs import ASKED_CONTROLS, SEVERITY, asked_of, controls, cost, evidence, failed, sentinel
 from tests.runs import (
     CLOSING,
@@ -130,14 +110,14 @@ def _compiled(observations: Sequence[Observation], graphs: int = 1, breaks: int 
     return [replace(one, compiled=Compiled(graphs=graphs, breaks=breaks, kernels=2)) for one in observations]
 
 
-def base_run(path: Path, further: Sequence[Planned] = (), **header: Any) -> Path:
+def base_run(path: Path, further: Sequence[Planned], **header: Any) -> Path:
     """Write a run that has every kind of record, and return its path; *further* rows come last, *header* as ``write_run``."""
     launches = row("mine.launches")
     orders = [one for mode in MODES for one in launching(ran(launches, mode, *stable()), 3)]
     planned = [*evidence(), (launches, orders), *_in_chosen_modes()]
     least = len(planned)
     planned += further
-    modes: tuple[Mode, ...] = ("off", "on", "warn_only", *(("unfilled",) if further else ()), *CHOSEN_MODES)
+    modes: tuple[Mode, ...] = ("off", "on", "warn_only", "unfilled", *CHOSEN_MODES)
     last = len(planned)
     rows = [one for one, _ in planned]
     not_asked = [
@@ -206,7 +186,7 @@ class Mutants:
 
     def _change(self, record: Any) -> None:
         draw = self._random
-        outer, key = draw.choice(list(_places(record)))
+        outer, key = draw.choice(list(places(record)))
         # What is like the value there gets past the reader more often.
         like = [one for one in _VALUES if type(one) is type(outer[key])]
         match draw.randrange(10):
@@ -227,96 +207,18 @@ class Mutants:
         """Make numbers of one kind extreme together, so that they do not contradict one another."""
         draw = self._random
         inner = draw.choice(
-            [record, *(one[key] for one, key in _places(record) if isinstance(one[key], dict))]
+            [record, *(one[key] for one, key in places(record) if isinstance(one[key], dict))]
         )
         kind = draw.choice((int, float))
         value = draw.choice([one for one in _VALUES if type(one) is kind])
-        for outer, key in list(_places(inner)):
+        for outer, key in list(places(inner)):
             if type(outer[key]) is kind and draw.randrange(4):
                 outer[key] = value
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield every place in nested records, as what it is in and the key there."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for key in keys:
         yield value, key
-        yield from _places(value[key])
-
-
-def _scripts(one: Matrix) -> Iterator[str]:
-    for planned in one.rows:
-        yield script(INPUT_SOURCE, planned, one.run.header)
-        for what in planned.invariance:
-            # One that was not tried is refused in a line.
-            with contextlib.suppress(DetmatrixError):
-                yield invariance_script(INPUT_SOURCE, planned, one.run.header, what)
-
-
-def _explained(form: str, one: Matrix, _: Matrix) -> Iterator[str]:
-    lists = {"2.13.0": list(one.run.header.claims)}
-    for name in {planned.row.spec: None for planned in one.rows}:
-        about = replace(one, rows=tuple(planned for planned in one.rows if planned.row.spec == name))
-        yield from EXPLAINED[form](explained(KnownOp(name, (name,), (name,), ()), lists, [about]))
-
-
-Action = Callable[[Matrix, Matrix], Iterable[str]]
-
-
-def actions() -> dict[str, Action]:
-    """Return what commands do with a run, given it and the run it was before it was changed."""
-    shown: dict[str, tuple[Mapping[str, Callable[[Any], Iterable[str]]], Callable[[Matrix, Matrix], Any]]] = {
-        "report": (REPORTS | LONG, lambda one, _: [one]),
-        "docs": (DOCS, lambda one, _: join([one])),
-        "coverage": (COVERAGES, lambda one, _: coverages([one])),
-        "compare": (COMPARISONS, lambda one, base: compare_runs([base, one])),
-        "compare back": (COMPARISONS, lambda one, base: compare_runs([one, base])),
-    }
-    return {
-        **{
-            f"{command} {form}": partial(lambda render, of, *runs: render(of(*runs)), render, of)
-            for command, (renderers, of) in shown.items()
-            for form, render in renderers.items()
-        },
-        **{f"explain {form}": partial(_explained, form) for form in EXPLAINED},
-        "explain, whose op": _known,
-        "repro": lambda one, _: _scripts(one),
-        "merge": lambda one, _: _merged(Path(one.run.path)),
-        "report --fail-on": lambda one, _: failing_line([one], FINDINGS) or "",
-        "compare --fail-on": lambda one, base: (
-            [*map(str, failures(compare_runs([base, one]), FAILS["change"]))] or "nothing"
-        ),
-        "docs --check": lambda one, _: drift_lines(join([one])),
-    }
-
-
-def _known(one: Matrix, _: Matrix) -> str:
-    rows = [planned.row for planned in one.rows]
-    return repr(
-        op_called(rows[0].spec, rows, [name for claim in one.run.header.claims for name in claim.targets])
-    )
-
-
-def _merged(path: Path) -> Iterator[str]:
-    """Merge a run as the only shard of its plan: a merged one is refused."""
-    header, _, rest = path.read_text(encoding="utf-8", errors="surrogateescape").partition("\n")
-    shard = path.with_name("shard.jsonl")
-    alone = json.dumps(json.loads(header) | {"parts": [], "shards": 1, "shard": 1})
-    shard.write_text(f"{alone}\n{rest}", encoding="utf-8", errors="surrogateescape")
-    return map(repr, merge([shard])[2])
-
-
-def read(path: Path) -> Matrix | None:
-    """Return a run as reports read it; ``None`` if it is refused, as it should be."""
-    try:
-        return load([str(path)])[0]
-    except DetmatrixError:
-        return None
-
-
-def act(action: Action, one: Matrix, base: Matrix) -> str:
-    """Render, whatever comes out; what is refused in a line is refused."""
-    try:
-        return "".join(action(one, base))
-    except DetmatrixError:
-        return ""
+        yield from places(value[key])

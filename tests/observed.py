@@ -1,4 +1,4 @@
-"""Ops and cases observed in this process, as a worker does; loading this takes a torch."""
+"""Ops and cases observed in this process, as a worker does, and tensors of given bytes; loading this takes a torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, OpSpec, call
 from detmatrix.scanner.modes import MODE_TABLE, Mode
+from detmatrix.scanner.worker import bits
 from detmatrix.scanner.worker.observe import observe
 
 
@@ -34,3 +35,25 @@ def observed(spec: OpSpec, case: str = "", mode: Mode = "off", **options: Any) -
         return observe(spec, case or next(iter(spec.cases)), execution=it.execution, **usual | options)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def raw(data: bytes, dtype: str, shape: tuple[int, ...] | None = None) -> Any:
+    """Return a tensor of any dtype with exactly these bytes."""
+    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(getattr(torch, dtype))
+    return tensor if shape is None else tensor.reshape(shape)
+
+
+def same_bits(left: Any, right: Any) -> bool:
+    """Compare in all three ways, which must agree, and return what they say."""
+    one, other = bits.parts(left, "output"), bits.parts(right, "output")
+    if not bits.same_structure(one, other):
+        assert bits.digest(one) != bits.digest(other)
+        return False
+    pairs = [(a, b) for (_, a), (_, b) in zip(one, other, strict=True)]
+    answers = {
+        all(bits.equal_on_cpu(a, b) for a, b in pairs),
+        not any(bits.differ_on_device(a, b).item() for a, b in pairs),
+        bits.digest(one) == bits.digest(other),
+    }
+    (answer,) = answers
+    return answer

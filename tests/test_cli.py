@@ -286,10 +286,7 @@ def test_scan_takes_them(detmatrix: Command, tmp_path: Path) -> None:
     assert settings_of("--resume")[0].seed == 0
 
 
-WRONG = (ROOT / "tests" / "data" / "refusals-pyproject.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("default", "expected"), re.findall(r"^(tool\..*)\n(.*)$", WRONG, re.MULTILINE))
+@pytest.mark.parametrize(("default", "expected"), approved_lines("refusals-pyproject.txt", r"(tool\..*)"))
 def test_what_is_wrong_with_them(detmatrix: Command, tmp_path: Path, default: str, expected: str) -> None:
     """One line that names the file, before anything runs."""
     path = tmp_path / "pyproject.toml"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -33,18 +33,12 @@ RAISES, DIFFERS, NOISE, STILL = (
 )
 
 
-class Planted(NamedTuple):
-    """Two scans, the second of a torch in which one op raises and one differs, with the interpreters of both."""
-
-    folder: Path
-    old: Path
-    new: Path
-    pythons: tuple[str, str]
-
-
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """Scan twice, and make an op that differs each time look in the file of the second scan as if it had not."""
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scan twice, by interpreters in the folders ``old`` and ``new``, the second of a torch that has changed; return where the files are.
+
+    An op that differs each time looks in the file of the second scan as if it had not.
+    """
     folder = tmp_path_factory.mktemp("planted")
     noise = {"do": "observe", **NOISE, "then": "vary"}
     alert = {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("cumsum_planted")}
@@ -64,13 +58,13 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
         "--no-cost",
         "--no-overloads",
     )
-    pythons = []
     for name, rules in (("old", (noise,)), ("new", (noise, *changes))):
         (folder / name).mkdir()
-        pythons.append(str(StandIn(folder / name, *rules).python))
-        done = command_in(folder)("scan", *options, "--python", pythons[-1], "-o", f"{name}.jsonl")
+        python = StandIn(folder / name, *rules).python
+        done = command_in(folder)("scan", *options, "--python", python, "-o", f"{name}.jsonl")
         assert done.returncode == 0, done.stderr
-    return Planted(folder, folder / "old.jsonl", _still(folder / "new.jsonl"), (pythons[0], pythons[1]))
+    _still(folder / "new.jsonl")
+    return folder
 
 
 def _still(path: Path) -> Path:
@@ -85,12 +79,12 @@ def _still(path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def confirmed(planted: Planted) -> tuple[dict[str, Any], str]:
+def confirmed(planted: Path) -> tuple[dict[str, Any], str]:
     """Return the comparison as JSON after measuring again, and what was printed meanwhile."""
-    done = command_in(planted.folder)(
-        *("compare", planted.old, planted.new, "--confirm", "--format", "json", "--runs", 30),
+    done = command_in(planted)(
+        *("compare", "old.jsonl", "new.jsonl", "--confirm", "--format", "json", "--runs", 30),
         *SPECS,
-        *(word for python in planted.pythons for word in ("--python", python)),
+        *(word for name in ("old", "new") for word in ("--python", planted / name / "python")),
     )
     assert done.returncode == 0, done.stderr
     (pair,) = json.loads(done.stdout)["pairs"]
@@ -132,20 +126,20 @@ def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], 
     assert text.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 7 rounds\ncompare: ")
 
 
-def _confirm(planted: Planted, *pythons: object, runs: Sequence[Path] = ()) -> str:
+def _confirm(planted: Path, *pythons: object, runs: Sequence[object] = ()) -> str:
     options = [part for python in pythons for part in ("--python", python)]
-    runs = runs or (planted.old, planted.new)
-    return refused(command_in(planted.folder)("compare", *runs, "--confirm", *options))
+    runs = runs or ("old.jsonl", "new.jsonl")
+    return refused(command_in(planted)("compare", *runs, "--confirm", *options))
 
 
-def _edited(planted: Planted, name: str, environment: dict[str, Any], device: str = "cpu") -> Path:
+def _edited(planted: Path, name: str, environment: dict[str, Any], device: str = "cpu") -> Path:
     """Return the earlier run as one of another machine or build."""
-    header, *rest = lines(planted.old)
+    header, *rest = lines(planted / "old.jsonl")
     header["environment"] |= environment
     header["settings"]["device"] = device
     for planned in (*header["planned"], *header["controls"]):
         planned["device"] = device
-    return write_lines(planted.folder / f"{name}.jsonl", (header, *rest))
+    return write_lines(planted / f"{name}.jsonl", (header, *rest))
 
 
 @pytest.mark.parametrize(
@@ -160,16 +154,16 @@ def _edited(planted: Planted, name: str, environment: dict[str, Any], device: st
     ],
 )  # fmt: skip
 def test_only_its_own_torch_and_machine_measure_a_run_again(
-    planted: Planted, environment: dict[str, Any], device: str, begins: str, ends: str
+    planted: Path, environment: dict[str, Any], device: str, begins: str, ends: str
 ) -> None:
     """What another build or processor does says nothing of a run; it is compared all the same."""
     other = _edited(planted, "other", environment, device)
-    python = planted.pythons[0]
+    python = planted / "old" / "python"
     text = _confirm(planted, python, python, runs=(other, other))
 
     assert text.startswith(begins.format(python=python, run=other))
     assert text.endswith(ends)
-    assert command_in(planted.folder)("compare", other, other).returncode == 0
+    assert command_in(planted)("compare", other, other).returncode == 0
 
 
 # Of a shell script, or of a python that is none: what follows its name.
@@ -188,7 +182,7 @@ WILL_NOT_DO = {
 
 @pytest.mark.parametrize("command", ["scan", "compare"])
 @pytest.mark.parametrize("broken", WILL_NOT_DO)
-def test_interpreters_that_will_not_do(planted: Planted, tmp_path: Path, command: str, broken: str) -> None:
+def test_interpreters_that_will_not_do(planted: Path, tmp_path: Path, command: str, broken: str) -> None:
     """Both commands say the same of an interpreter, in one line, and exit with 2."""
     (script, expected), python = WILL_NOT_DO[broken], tmp_path / "python"
     if script is not None:

@@ -11,20 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.model import OpSpec, call
 from detmatrix.scanner.observations import records
 
 torch = pytest.importorskip("torch")
 
 from detmatrix.scanner.worker import cost  # noqa: E402 - it needs torch
 from detmatrix.scanner.worker.cost import measure  # noqa: E402
+from tests.observed import spec_of  # noqa: E402
 
 _FLOATS = 1 << 22
 _FILLS = pytest.mark.skipif(not cost._FILLS, reason="this torch never fills memory")
-
-
-def _spec(op: Any, inputs: Any = lambda t: call(t.leaf(t.normal(64))), **fields: Any) -> OpSpec:
-    return OpSpec(name="planted.cost", op=op, why="Planted.", cases={"only": Case(inputs=inputs)}, **fields)
 
 
 def _measure(spec: OpSpec, direction: str = "forward", **options: Any) -> dict[str, Any]:
@@ -43,7 +40,7 @@ def _flags() -> tuple[Any, ...]:
 
 def _record(measured: dict[str, Any]) -> records.Cost:
     """Return the record of a run file that *measured* becomes."""
-    row = {"spec": "planted.cost", "case": "only", "direction": "forward", "dtype": "float32"}
+    row = {"spec": "planted.op", "case": "one", "direction": "forward", "dtype": "float32"}
     return msgspec.convert(json.loads(json.dumps({**row, **measured}, allow_nan=False)), records.Cost)
 
 
@@ -59,7 +56,7 @@ def _raises(*_: Any) -> Any:
 
 def test_an_op_that_the_flag_slows_down_costs_more() -> None:
     """Each variant is timed under its own setting: only the two with the flag on sleep."""
-    measured = _measure(_spec(_sleeps_when_on))
+    measured = _measure(spec_of(_sleeps_when_on))
 
     assert _record(measured).outcome == "ran"
     assert measured["on"]["median"] / measured["off"]["median"] > 1.5
@@ -73,14 +70,14 @@ def test_a_fill_that_was_off_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs are measured where a file of specs has changed the setting, which is then as it was."""
     monkeypatch.setattr("torch.utils.deterministic.fill_uninitialized_memory", False)
 
-    assert _measure(_spec(torch.sin))["outcome"] == "ran"
+    assert _measure(spec_of(torch.sin))["outcome"] == "ran"
     assert not torch.utils.deterministic.fill_uninitialized_memory
 
 
 @_FILLS
 def test_filling_memory_is_told_apart_from_the_rest() -> None:
     """Memory that is only allocated is filled with the flag on, unless the setting says not to."""
-    spec = _spec("torch.empty", lambda t: call(_FLOATS, dtype=t.dtype, device=t.device))
+    spec = spec_of("torch.empty", lambda t: call(_FLOATS, dtype=t.dtype, device=t.device))
     measured = _measure(spec)
 
     assert measured["on"]["median"] > 4 * measured["unfilled"]["median"]
@@ -97,7 +94,7 @@ def test_variants_take_turns_and_none_always_goes_first() -> None:
         time.sleep(0.0005)
         return x
 
-    measured = _measure(_spec(watches), max_seconds=10.0)
+    measured = _measure(spec_of(watches), max_seconds=10.0)
     each = 3 if cost._FILLS else 2
 
     assert (measured["calls"], measured["samples"]) == (1, 9)
@@ -109,11 +106,11 @@ def test_variants_take_turns_and_none_always_goes_first() -> None:
 @pytest.mark.parametrize(
     ("spec", "outcome", "message"),
     [
-        (_spec(lambda x: x.clone().put_(torch.zeros(2, dtype=torch.int64), x[:2])), "raised", "RuntimeError: put_ does not have a deterministic implementation, but you set"),
-        (_spec(_raises), "raised", "ValueError: no"),
-        (_spec(lambda _: sys.exit(3)), "raised", "SystemExit: 3"),
-        (_spec("torch.no_such_op"), "not_run", f"torch {torch.__version__} has no torch.no_such_op"),
-        (_spec("torch.add", lambda t: call(t.no_such)), "invalid", "its inputs could not be drawn (AttributeError: "),
+        (spec_of(lambda x: x.clone().put_(torch.zeros(2, dtype=torch.int64), x[:2])), "raised", "RuntimeError: put_ does not have a deterministic implementation, but you set"),
+        (spec_of(_raises), "raised", "ValueError: no"),
+        (spec_of(lambda _: sys.exit(3)), "raised", "SystemExit: 3"),
+        (spec_of("torch.no_such_op"), "not_run", f"torch {torch.__version__} has no torch.no_such_op"),
+        (spec_of("torch.add", lambda t: call(t.no_such)), "invalid", "its inputs could not be drawn (AttributeError: "),  # type: ignore[attr-defined]
     ],
     ids=["alert", "error", "exit", "missing", "no inputs"],
 )  # fmt: skip
@@ -149,7 +146,7 @@ def test_an_op_that_changes_the_process_taints_it(op: Any, changed: str) -> None
     """The worker is told in the words by which it knows to end; so too of the very flags that are put back."""
     before = _flags()
     try:
-        measured = _measure(_spec(op))
+        measured = _measure(spec_of(op))
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -179,23 +179,20 @@ def test_controls_show_what_they_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "other", "told"),
     [
-        ("_with_threads", "by_threads (forward) should show other bits at 2, 3, 4, 8"),
-        ("picked", "by_place (forward) should show other bits at"),
-        ("_relaid", "by_layout (forward) should show other bits at"),
+        ("_with_threads", lambda _: contextlib.nullcontext(), "by_threads (forward) should show other bits at 2, 3, 4, 8"),
+        ("picked", lambda tensor, axis, places: tensor.detach().narrow(axis, 0, len(places)).clone(),
+         "by_place (forward) should show other bits at"),
+        ("_relaid", lambda tensor, layout: tensor.detach().clone() if layout == "sliced" else None,
+         "by_layout (forward) should show other bits at"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_measurement_misleads_a_control(
-    monkeypatch: pytest.MonkeyPatch, broken: str, told: str
+    monkeypatch: pytest.MonkeyPatch, broken: str, other: Any, told: str
 ) -> None:
     """Threads that do not change, items that are always the first, layouts that are one: the controls notice."""
-    others: dict[str, Any] = {
-        "_with_threads": lambda _: contextlib.nullcontext(),
-        "picked": lambda tensor, axis, places: tensor.detach().narrow(axis, 0, len(places)).clone(),
-        "_relaid": lambda tensor, layout: tensor.detach().clone() if layout == "sliced" else None,
-    }
-    monkeypatch.setattr(variants, broken, others[broken])
+    monkeypatch.setattr(variants, broken, other)
 
     assert any(told in text for text in misled(controls()))
 
@@ -238,24 +235,22 @@ def test_what_is_not_repeatable_does_not_vary() -> None:
     assert at(measured, "varies") == []
 
 
-def test_every_floating_point_input_is_laid_out_by_itself() -> None:
+@pytest.mark.parametrize(
+    ("op", "inputs", "values"),
+    [
+        ("torch.nn.functional.conv2d", lambda t: call(t.normal(2, 3, 8, 8), t.normal(4, 3, 3, 3)),
+         [f"{layout} args[{place}]" for place in (0, 1) for layout in ("transposed", "channels_last", "sliced")]),
+        ("torch.Tensor.index_add_", lambda t: call(t.normal(4, 6), 0, t.index(5, high=4), t.normal(5, 6)),
+         ["transposed args[3]", "sliced args[3]"]),
+        ("torch.relu", lambda t: call(t.channels_last(t.normal(2, 3, 8, 8))),
+         ["contiguous args[0]", "transposed args[0]", "sliced args[0]"]),
+    ],
+)  # fmt: skip
+def test_every_floating_point_input_is_laid_out_by_itself(op: str, inputs: Any, values: list[str]) -> None:
     """Each in the layouts that it can have and has not; indices, and what is written into, stay."""
-    image = asked(
-        "torch.nn.functional.conv2d", lambda t: call(t.normal(2, 3, 8, 8), t.normal(4, 3, 3, 3)), "layout"
-    )
-    written = asked(
-        "torch.Tensor.index_add_",
-        lambda t: call(t.normal(4, 6), 0, t.index(5, high=4), t.normal(5, 6)),
-        "layout",
-        in_place=True,
-    )
-    last = asked("torch.relu", lambda t: call(t.channels_last(t.normal(2, 3, 8, 8))), "layout")
+    measured = asked(op, inputs, "layout", in_place=op.endswith("_"))
 
-    assert [one["value"] for one in image["trials"]] == [
-        f"{layout} args[{place}]" for place in (0, 1) for layout in ("transposed", "channels_last", "sliced")
-    ]
-    assert [one["value"] for one in written["trials"]] == ["transposed args[3]", "sliced args[3]"]
-    assert last["trials"][0]["value"] == "contiguous args[0]"
+    assert [one["value"] for one in measured["trials"]] == values
 
 
 @pytest.mark.parametrize(
@@ -294,12 +289,6 @@ def run_of(path: Path, varies: Varies, controls: list[Invariance] = ASKED_CONTRO
         settings=ASKED_SETTINGS,
         invariances=[*varying_of(MM, varies), *controls],
     )
-
-
-@pytest.fixture
-def varying(tmp_path: Path) -> Path:
-    """Return a run in which one row varies with its batch."""
-    return run_of(tmp_path / "run.jsonl", {"batch": ("1 first", "8 last"), "layout": ()})
 
 
 def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> None:
@@ -404,10 +393,13 @@ def test_no_text_of_a_run_file_becomes_code(tmp_path: Path) -> None:
         invariance_script(INPUT_SOURCE, shown, run.header, "layout")
 
 
-def test_a_script_of_what_was_not_tried_is_refused_in_a_line(detmatrix: Command, varying: Path) -> None:
+def test_a_script_of_what_was_not_tried_is_refused_in_a_line(detmatrix: Command, tmp_path: Path) -> None:
     """With the reason that the run file has."""
-    unasked = detmatrix("repro", varying, "torch.take:batch", "--invariance", "threads")
-    differs = detmatrix("repro", varying, "torch.take:batch", "--invariance", "batch")
+    path = run_of(tmp_path / "run.jsonl", {"batch": ("1 first", "8 last"), "layout": ()})
+    told = {
+        what: refused(detmatrix("repro", path, "torch.take:batch", "--invariance", what))
+        for what in ("threads", "batch")
+    }
 
-    assert refused(unasked).endswith("the scan did not ask for threads; scan with --invariance threads")
-    assert "no value of batch was tried (2 of 100 executions differed run to run)" in refused(differs)
+    assert told["threads"].endswith("the scan did not ask for threads; scan with --invariance threads")
+    assert "no value of batch was tried (2 of 100 executions differed run to run)" in told["batch"]

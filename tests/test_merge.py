@@ -22,7 +22,7 @@ from tests.stand_in import StandIn
 
 OPS = ("torch.Tensor.put_", "take", "cumsum", "cumprod", "index_add", "kthvalue", "histc", "bincount", "NLLLoss", "gather")  # fmt: skip
 OPTIONS = (*OPS, "--device", "cpu", "--runs", 8, "--processes", 1)
-SHARDS = 8
+SHARDS = [f"detmatrix-{number}-of-8.jsonl" for number in range(1, 9)]
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +32,11 @@ def in_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     standing = StandIn(folder)
     run = command_in(folder)
     assert run("scan", *OPTIONS, "--python", standing.python, "-o", "whole.jsonl").returncode == 0
-    for number in range(1, SHARDS + 1):
-        done = run("scan", *OPTIONS, "--python", standing.python, "--shard", f"{number}/{SHARDS}")
+    for number, name in enumerate(SHARDS, start=1):
+        done = run("scan", *OPTIONS, "--python", standing.python, "--shard", f"{number}/8")
         assert done.returncode == 0, done.stderr
-        path = folder / f"detmatrix-{number}-of-{SHARDS}.jsonl"
         if number > 5:
-            changed(path, environment={"cpu": "Another CPU", "threads": 16})
+            changed(folder / name, environment={"cpu": "Another CPU", "threads": 16})
     return folder
 
 
@@ -47,11 +46,6 @@ def changed(path: Path, **fields: Any) -> None:
     for name, value in fields.items():
         records[0][name] = {**records[0][name], **value} if isinstance(value, dict) else value
     write_lines(path, records)
-
-
-def shard_name(number: int) -> str:
-    """Return the name of the file of a shard."""
-    return f"detmatrix-{number}-of-{SHARDS}.jsonl"
 
 
 def cells(path: Path) -> dict[str, tuple[object, ...]]:
@@ -75,7 +69,7 @@ def _observed(run: Run) -> Counter[tuple[object, ...]]:
 def test_eight_shards_are_one_scan(in_shards: Path, tmp_path: Path) -> None:
     """Every cell is that of one scan, every row is observed once, and each names the machine it was observed on."""
     merged = tmp_path / "all.jsonl"
-    done = command_in(in_shards)("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", merged)
+    done = command_in(in_shards)("merge", *SHARDS, "-o", merged)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     one, other = read_run(in_shards / "whole.jsonl"), read_run(merged)
@@ -93,27 +87,20 @@ def test_eight_shards_are_one_scan(in_shards: Path, tmp_path: Path) -> None:
 
 def test_the_bytes_depend_on_what_is_joined_alone(in_shards: Path, tmp_path: Path) -> None:
     """Any order gives the same bytes, plain and compressed; a merged file is no shard."""
-    run, shards = command_in(in_shards), [*map(shard_name, range(1, SHARDS + 1))]
+    run = command_in(in_shards)
 
     def merged(name: str, *paths: object) -> bytes:
         assert run("merge", *paths, "-o", tmp_path / name).returncode == 0
         return (tmp_path / name).read_bytes()
 
-    expected = merged("all.jsonl", *shards)
+    expected = merged("all.jsonl", *SHARDS)
 
-    assert merged("backwards.jsonl", *reversed(shards)) == expected
-    packed = merged("a.jsonl.gz", *shards)
-    assert packed == merged("b.jsonl.gz", *reversed(shards))
+    assert merged("backwards.jsonl", *reversed(SHARDS)) == expected
+    packed = merged("a.jsonl.gz", *SHARDS)
+    assert packed == merged("b.jsonl.gz", *reversed(SHARDS))
     assert gzip.decompress(packed) == expected
     line = refused(run("merge", tmp_path / "all.jsonl", "-o", tmp_path / "again.jsonl"))
     assert line == f"{tmp_path / 'all.jsonl'}: is a merged file; give the files that it was made of"
-
-
-def _other(in_shards: Path, tmp_path: Path, **fields: Any) -> Path:
-    """Return a copy of the second shard whose header has other fields."""
-    other = Path(shutil.copy(in_shards / shard_name(2), tmp_path / "other.jsonl"))
-    changed(other, **fields)
-    return other
 
 
 RECORDED = str(Path(__file__).parent.parent / "reports" / "runs" / "torch-2.1.2-cpu.jsonl.gz")
@@ -122,7 +109,7 @@ RECORDED = str(Path(__file__).parent.parent / "reports" / "runs" / "torch-2.1.2-
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        *((fields, 2, f"is of another plan than {shard_name(1)}: {text}") for fields, text in (
+        *((fields, 2, f"is of another plan than {SHARDS[0]}: {text}") for fields, text in (
             ({"settings": {"runs": 9}}, "--runs is 9, not 8"),
             ({"environment": {"torch": "2.15.0"}}, "torch is 2.15.0, not 2.13.0+standin"),
             ({"environment": {"triton": "3.4.0"}}, "triton is 3.4.0, not none"),
@@ -132,7 +119,7 @@ RECORDED = str(Path(__file__).parent.parent / "reports" / "runs" / "torch-2.1.2-
         )),
         # A file that says it is another shard than its rows are of is damaged.
         ({"shard": 3}, 3, "is in shard 2 of the plan, not in 3"),
-        (shard_name(1), 2, f"has shard 1 of 8, and so has {shard_name(1)}; give one of them"),
+        (SHARDS[0], 2, f"has shard 1 of 8, and so has {SHARDS[0]}; give one of them"),
         (RECORDED, 2, "names no plan, an earlier detmatrix wrote it; scan again to merge"),
     ],
 )  # fmt: skip
@@ -140,9 +127,13 @@ def test_what_is_not_joined(
     in_shards: Path, tmp_path: Path, fields: dict[str, Any] | str, code: int, text: str
 ) -> None:
     """The first thing that differs is named, in one line, and nothing is written."""
-    other = fields if isinstance(fields, str) else _other(in_shards, tmp_path, **fields)
+    other: str | Path = tmp_path / "other.jsonl"
+    if isinstance(fields, str):
+        other = fields
+    else:
+        changed(Path(shutil.copy(in_shards / SHARDS[1], other)), **fields)
 
-    line = refused(command_in(in_shards)("merge", shard_name(1), other, "-o", tmp_path / "all.jsonl"), code)
+    line = refused(command_in(in_shards)("merge", SHARDS[0], other, "-o", tmp_path / "all.jsonl"), code)
 
     assert line.startswith(str(other))
     assert text in line
@@ -153,7 +144,7 @@ def test_what_is_not_joined(
 def test_a_row_that_no_file_observed(in_shards: Path, tmp_path: Path) -> None:
     """What is joined of all shards is not called complete without it, and nothing is written."""
     # The first row of the plan.
-    other = Path(shutil.copy(in_shards / shard_name(1), tmp_path / "other.jsonl"))
+    other = Path(shutil.copy(in_shards / SHARDS[0], tmp_path / "other.jsonl"))
     records = lines(other)
     lost = next(one for one in records if one["kind"] == "observation" and "control" not in one["spec"])
     ours = {name: lost[name] for name in ("spec", "case", "direction", "dtype")}
@@ -166,8 +157,7 @@ def test_a_row_that_no_file_observed(in_shards: Path, tmp_path: Path) -> None:
     }
     write_lines(other, kept)
 
-    rest = [shard_name(number) for number in range(1, SHARDS + 1) if number != 1]
-    line = refused(command_in(in_shards)("merge", other, *rest, "-o", tmp_path / "all.jsonl"), 3)
+    line = refused(command_in(in_shards)("merge", other, *SHARDS[1:], "-o", tmp_path / "all.jsonl"), 3)
 
     assert line == f"{other}: has no observation of {':'.join(ours.values())}; scan with --resume"
     assert not (tmp_path / "all.jsonl").exists()
@@ -178,11 +168,9 @@ def test_nothing_is_overwritten_unasked(in_shards: Path, tmp_path: Path) -> None
     run, merged = command_in(in_shards), tmp_path / "all.jsonl"
     merged.write_text("precious")
 
-    assert "is there already" in run("merge", shard_name(1), "-o", merged).stderr
-    assert (
-        "is one of the files to merge" in run("merge", shard_name(1), "-o", shard_name(1), "--force").stderr
-    )
-    assert run("merge", shard_name(1), "-o", merged, "--force").returncode == 0
+    assert "is there already" in run("merge", SHARDS[0], "-o", merged).stderr
+    assert "is one of the files to merge" in run("merge", SHARDS[0], "-o", SHARDS[0], "--force").stderr
+    assert run("merge", SHARDS[0], "-o", merged, "--force").returncode == 0
     assert read_run(merged).header.parts
 
 
@@ -210,7 +198,7 @@ def test_a_compressed_merged_file_may_be_large(
     """What it holds is held against its own size: it is no file that unpacks to a thousand times of it."""
     monkeypatch.setattr("detmatrix.scanner.observations.opening.MOST_UNPACKED", 1)
     run, merged = command_in(in_shards), tmp_path / "all.jsonl.gz"
-    run("merge", *map(shard_name, range(1, SHARDS + 1)), "-o", merged)
+    run("merge", *SHARDS, "-o", merged)
     assert run("report", merged).returncode == 0
 
     merged.write_bytes(gzip.compress(gzip.decompress(merged.read_bytes()) + b" " * (10 << 20)))
@@ -235,7 +223,7 @@ def test_more_shards_than_ops(detmatrix: Command, tmp_path: Path) -> None:
 def test_a_shard_goes_on_as_the_shard_that_it_is(in_shards: Path, tmp_path: Path, detmatrix: Command) -> None:
     """--resume needs no --shard, takes the same one, and refuses another; without a file it starts."""
     python = StandIn(tmp_path).python
-    whole = (in_shards / shard_name(3)).read_text().splitlines(keepends=True)
+    whole = (in_shards / SHARDS[2]).read_text().splitlines(keepends=True)
     path = tmp_path / "shard.jsonl"
     path.write_text("".join(whole[: len(whole) // 2]))
     again = ("scan", "--resume", "--python", python, "-o", path)
@@ -243,7 +231,7 @@ def test_a_shard_goes_on_as_the_shard_that_it_is(in_shards: Path, tmp_path: Path
     line = refused(detmatrix(*again, "--shard", "2/8"))
     assert "--shard is not the one it began with (2/8, it has 3/8)" in line
     assert detmatrix(*again, "--shard", "3/8", *OPTIONS).returncode == 0
-    assert cells(path) == cells(in_shards / shard_name(3))
+    assert cells(path) == cells(in_shards / SHARDS[2])
     started = tmp_path / "new.jsonl"
     done = detmatrix("scan", *OPTIONS, "--shard", "3/8", "--resume", "--python", python, "-o", started)
     assert done.returncode == 0

@@ -11,6 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.conftest import approved_lines
+
 ROOT = Path(__file__).parent.parent
 LISTED = (
     "torch (2.15.0)\nAvailable versions: 2.16.0rc1, 2.15.0+cpu, 2.15.0, 2.14.1+cpu, 2.14.1, 2.14.0, 2.13.0\n"
@@ -52,7 +54,6 @@ def linux(noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     return tmp_path
 
 
-SESSIONS = (ROOT / "tests" / "data" / "sessions.txt").read_text(encoding="utf-8")
 LAST_LINES = {
     "a complete run is there": '{"kind":"closing"}',
     "an interrupted run is there": '{"kind":"observation"}',
@@ -61,7 +62,7 @@ LAST_LINES = {
 
 @pytest.mark.parametrize(
     ("name", "posargs", "where", "expected"),
-    re.findall(r"^\$ nox -s (\w+)(?: -- (.*?))?(?: # (.*))?\n(.*)$", SESSIONS, re.MULTILINE),
+    approved_lines("sessions.txt", r"\$ nox -s (\w+)(?: -- (.*?))?(?: # (.*))?"),
 )
 def test_sessions_pass_on_what_is_not_their_own_or_refuse_it(
     noxfile: ModuleType, monkeypatch: pytest.MonkeyPatch, linux: Path, name: str, posargs: str, where: str, expected: str

@@ -24,8 +24,8 @@ from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix, r
 from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, RaceRate, has_power
 from detmatrix.scanner.verdicts.vocabulary import Finding, Verdict
 from tests.benchmarks import dependence
-from tests.evidence_runs import only, sentinel, under
-from tests.runs import ALERT, HEADER, SETTINGS, ran, row, write_run
+from tests.evidence_runs import sentinel, under
+from tests.runs import ALERT, HEADER, SETTINGS, ran, row
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 ROW = row("torch.cumsum")
@@ -36,12 +36,10 @@ def _seen(mode: Mode, process: int, **fields: Any) -> Observation:
     return Observation(**place_of(ROW), mode=mode, process=process, **fields)
 
 
-def _found(path: Path, *observed: Observation, **settings: Any) -> MatrixRow:
-    """Return the row of a run file that holds what was observed of it."""
-    (found,) = only(
-        write_run(path / "r.jsonl", [(ROW, observed)], settings=replace(SETTINGS, **settings))
-    ).rows
-    (path / "r.jsonl").unlink()
+def _found(*observed: Observation, **settings: Any) -> MatrixRow:
+    """Return the row of a run, with what was observed of it."""
+    header = replace(HEADER, planned=(ROW,), settings=replace(SETTINGS, **settings))
+    (found,) = matrix(header, observed, closed=True)
     return found
 
 
@@ -53,7 +51,7 @@ def test_unequal_inputs_prove_nothing() -> None:
     )
     mixed = [*off[:1], *on[1:]]
 
-    (found,) = _matrix([*off, *on])
+    found = _found(*off, *on)
 
     assert row_cell(mixed, "", ROW).verdict == "error"
     assert row_cell(mixed, "", ROW).reason == "the inputs differed between processes"
@@ -145,10 +143,6 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     assert cell.reason == f"processes disagree (process 0: {said[0]}; process 1: {said[1]})"
 
 
-def _matrix(observations: Sequence[Observation]) -> list[MatrixRow]:
-    return list(matrix(replace(HEADER, planned=(ROW,)), observations, closed=True))
-
-
 _DIGESTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
 
 
@@ -175,13 +169,13 @@ def test_verdicts_do_not_depend_on_the_order_of_observations(
     """A resumed scan writes its lines in another order, and gives the same matrix."""
     shuffled = data.draw(st.permutations(observed))
 
-    assert _matrix(shuffled) == _matrix(observed)
+    assert _found(*shuffled) == _found(*observed)
 
 
 @given(observed=_observed())
 def test_counts_of_a_cell_agree_with_its_verdict(observed: list[Observation]) -> None:
     """The k, the n and the distinct outputs are possible numbers, and say the same as the verdict."""
-    (found,) = _matrix(observed)
+    found = _found(*observed)
     for mode, cell in (("off", found.off), ("on", found.on)):
         own = [observation for observation in observed if observation.mode == mode]
         assert 0 <= cell.differing < max(cell.runs, 1)
@@ -241,14 +235,12 @@ def test_half_of_what_could_differ_is_power_and_all_of_it_needs_one_more() -> No
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
-def test_a_row_without_a_mark_would_have_shown_a_race_as_frequent_as_the_sentinels(
-    tmp_path: Path, processes: int
-) -> None:
+def test_a_row_without_a_mark_would_have_shown_a_race_as_frequent_as_the_sentinels(processes: int) -> None:
     """Rows and sentinels are held against one limit, so that a race of its rate is missed by 5 % of the unmarked at most."""
     marked = []
     for runs in range(2, 21):
         seen = [one for mode in MODES for one in ran(ROW, mode, *[{"a": runs}] * processes)]
-        found = _found(tmp_path, *seen, runs=runs, processes=processes)
+        found = _found(*seen, runs=runs, processes=processes)
         assert (found.weak is None) == (chance_unseen(POWER_SHARE, (runs,) * processes) <= 0.05)
         marked.append(found.weak is not None)
 
@@ -257,14 +249,12 @@ def test_a_row_without_a_mark_would_have_shown_a_race_as_frequent_as_the_sentine
 
 
 @pytest.mark.parametrize(("differing", "needed"), [(1, 299), (2, 149), (3, 99), (40, 6)])
-def test_a_cure_shows_in_more_executions_the_rarer_the_race(
-    tmp_path: Path, differing: int, needed: int
-) -> None:
+def test_a_cure_shows_in_more_executions_the_rarer_the_race(differing: int, needed: int) -> None:
     """What says it was cured is of low power if, at the rate of mode off, as many executions show nothing in one scan of twenty."""
     raced = ran(ROW, "off", {"a": 50 - differing, "b": differing}, {"a": 50})
     for further in (0, needed - 101, needed - 100):
         still = [{"a": count} for count in (50, 50, further) if count > 0]
-        found = _found(tmp_path, *raced, *ran(ROW, "on", *still))
+        found = _found(*raced, *ran(ROW, "on", *still))
         runs = found.on.runs
         assert found.finding == "fixed_by_mode"
         assert (found.weak is None) == ((1 - differing / 100) ** runs <= 0.05) == (runs >= needed)
@@ -311,10 +301,10 @@ ALONE = "it differed in mode off under other thread counts alone"
     ],
 )  # fmt: skip
 def test_what_a_cure_rests_on(
-    tmp_path: Path, off: list[Observation], on: dict[str, int], differing: int, weak: str, further: bool
+    off: list[Observation], on: dict[str, int], differing: int, weak: str, further: bool
 ) -> None:
     """It is told how rare the race was that the flag is thanked for, and whether further executions would tell more."""
-    found = _found(tmp_path, *off, *ran(ROW, "on", *[on] * len(off)), processes=len(off))
+    found = _found(*off, *ran(ROW, "on", *[on] * len(off)), processes=len(off))
 
     assert (found.finding, found.off.differing) == ("fixed_by_mode", differing)
     assert str(found.weak).startswith(weak)
