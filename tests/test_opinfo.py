@@ -23,7 +23,7 @@ from detmatrix.scanner.cases import discovery
 from detmatrix.scanner.errors import UntrustedScanError
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.worker import databases
-from detmatrix.scanner.worker.execution import DRAWS, Execution
+from detmatrix.scanner.worker.execution import DRAWS, Execution, InvalidCaseError
 from detmatrix.scanner.worker.threads import working_threads
 from tests.commands import Command, command_in
 from tests.conftest import refused, table
@@ -306,32 +306,42 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "accepted", "executed"),
+    ("seconds", "directions", "executed"),
     [
-        ((0.001, 0.004, 0.03), True, 3),
-        ((0.3, 0.3), False, 2),  # asked once more
-        ((0.3, 0.001, 0.02, 0.1), True, 4),  # something was loaded
-        ((0.001, 0.2, 0.02, 0.1), True, 4),
-        ((0.001, 0.02, 0.2), False, 3),
-        ((0.04, 0.14, 0.14), True, 3),
+        ((0.001, 0.02, 0.14), ["forward", "backward"], 3),
+        ((0.001, 0.02, 0.2), None, 3),
+        ((0.3, 0.3), None, 2),  # asked once more
+        ((0.3, 0.001, 0.02, 0.1), ["forward", "backward"], 4),  # something was loaded
+        ((0.001, 0.2, 0.02, 0.1), ["forward", "backward"], 4),
+        ((None, 0.001, None, 0.02, None, 0.1), ["forward"], 6),  # nothing to differentiate
+        ((0.001, ValueError), None, 2),
     ],
 )
-def test_work_that_grows_too_fast_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], accepted: bool, executed: int
+def test_a_sample_is_enlarged_if_the_op_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: tuple[float | type[Exception] | None, ...],
+    directions: list[str] | None,
+    executed: int,
 ) -> None:
-    """An op is given an enlarged sample if it takes 0.15 s at most, tried at 1/64 and 1/8 of the size first."""
+    """Within 0.15 s, tried at 1/64 and 1/8 of the size first, so that what grows too fast shows early."""
     entry = database.entries("opinfo")["opinfo:sin"]
     planner = databases.EntryPlanner(entry, "float32", "cpu", 0, {})
     left = list(seconds)
-    monkeypatch.setattr(databases.EntryPlanner, "execute", lambda *_: left.pop(0))
+
+    def execute(*_: object) -> float:
+        answer = left.pop(0)
+        if isinstance(answer, float):
+            return answer
+        raise InvalidCaseError("nothing to differentiate") if answer is None else answer("refused")
+
+    monkeypatch.setattr(databases.EntryPlanner, "execute", execute)
     monkeypatch.setattr(databases.EntryPlanner, "_provokes", lambda *_: databases.COLLIDES)
     monkeypatch.setattr(databases.EntryPlanner, "_is_shared", lambda *_: True)
     monkeypatch.setattr(databases, "_MOST_ENLARGEMENTS", 1)
-    sample = database.Sample((torch.rand(5, 5),), {})
 
-    found = planner.enlarged("enlarged_0", sample, "")
+    found = planner.enlarged("enlarged_0", database.Sample((torch.rand(5, 5),), {}), "")
 
-    assert (found is not None, len(seconds) - len(left)) == (accepted, executed)
+    assert (found and found.directions, len(seconds) - len(left)) == (directions, executed)
 
 
 @pytest.mark.parametrize(("name", "dtype", "expected"), table("databases.txt", "traits"))

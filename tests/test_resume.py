@@ -54,7 +54,7 @@ class Requests:
             self.before(len(self.asked) - 1)
             return {"answer": answer(self.asked[-1]), "tainted": False}
 
-        return SimpleNamespace(build=BUILD, ask=ask, stop=lambda: None)
+        return SimpleNamespace(build=BUILD, ask=ask, stop=lambda: None, kill=lambda: None)
 
 
 @pytest.fixture

@@ -94,7 +94,8 @@ def perturbations_of(settings: Settings, threads: int | None, *, stressed: bool 
 
 def time_to_settle(settings: Settings) -> float:
     """Return the seconds of what is asked of few rows, where a finding or an answer rests on it: five at least."""
-    return min(settings.timeout / 2, max(settings.max_time or math.inf, SETTINGS["max_time"].default))
+    least: float = SETTINGS["max_time"].default
+    return min(settings.timeout / 2, max(settings.max_time or math.inf, least))
 
 
 # Controls and a sentinel run after so many rows, or after so many seconds. On a simulated GPU, where time means nothing, controls are all
