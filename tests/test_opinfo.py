@@ -311,6 +311,7 @@ def test_what_threads_share_is_taken_rather_than_what_one_does(
         ((0.001, 0.02, 0.14), ["forward", "backward"], 3),
         ((0.001, 0.02, 0.2), None, 3),
         ((0.3, 0.3), None, 2),  # asked once more
+        ((1.1,), None, 1),
         ((0.3, 0.001, 0.02, 0.1), ["forward", "backward"], 4),  # something was loaded
         ((0.001, 0.2, 0.02, 0.1), ["forward", "backward"], 4),
         ((None, 0.001, None, 0.02, None, 0.1), ["forward"], 6),  # nothing to differentiate

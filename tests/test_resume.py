@@ -200,9 +200,12 @@ def test_a_scan_goes_on_with_what_it_began_with(
 # Interrupted
 
 
-def _interrupted(folder: Path, standing: StandIn, output: str, happened: Callable[[], bool]) -> str:
+def _interrupted(
+    folder: Path, standing: StandIn, output: str, happened: Callable[[], bool], *more: str
+) -> str:
     """Start a scan, interrupt it when something has happened, and return what it said."""
     command = [sys.executable, "-m", "detmatrix", "scan", *OPTIONS, "--python", standing.python, "-o", output]
+    command = [*map(str, command), *more]
     process = tied.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     tied.wait_until(happened)
     process.send_signal(signal.SIGINT)
@@ -250,26 +253,23 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     assert left(standing) == []
 
 
-def test_interrupted_while_several_workers_are_asked(detmatrix: Command, tmp_path: Path) -> None:
-    """Nobody waits for what they were asked last, no worker is left, and the scan goes on with what was recorded."""
+def test_interrupted_while_databases_are_enumerated(tmp_path: Path) -> None:
+    """Nobody waits for what several workers were asked last, and none of them is left."""
     wait, path = tmp_path / "wait", tmp_path / "run.jsonl"
     wait.touch()
-    standing = StandIn(tmp_path, {"do": "dispatch", "spec": "quick.put_", "wait": str(wait), "then": {}})
-
-    text = _interrupted(
-        tmp_path,
-        standing,
-        path.name,
-        lambda: ("on", "quick.put_:one:forward:float32") in standing.asked("dispatch"),
+    entries = {"do": "entries", "then": {"entries": [f"opinfo:op{number}" for number in range(60)]}}
+    standing = StandIn(
+        tmp_path, entries, {"do": "enumerate", "name": "opinfo:op2", "wait": str(wait), "then": {}}
     )
+
+    def happened() -> bool:
+        return len([one for one in standing.noted if one["do"] == "enumerate"]) > 10  # others go on meanwhile
+
+    text = _interrupted(tmp_path, standing, path.name, happened, "opinfo:*", "--source", "all")
 
     assert "go on with: detmatrix scan --resume" in text
     assert left(standing) == []
-    assert {one.spec for one in read_run(path).dispatches} <= {"quick.cumsum"}
-    wait.unlink()
-    assert detmatrix("scan", *OPTIONS, "--python", standing.python, "-o", path, "--resume").returncode == 0
-    run = read_run(path)
-    assert [one.key for one in run.dispatches] == [row.key for row in run.header.planned]
+    assert read_run(path).entries == {"opinfo:op0", "opinfo:op1"}
 
 
 def test_interrupted_at_every_request(requests: Requests, whole: Path) -> None:

@@ -252,21 +252,3 @@ def test_workers_get_the_allowed_variables_alone(tmp_path: Path, monkeypatch: py
     assert "CUBLAS_WORKSPACE_CONFIG" in seen["on"]
     assert "CUBLAS_WORKSPACE_CONFIG" not in seen["off"]
     assert run.header.environment.cores == os.cpu_count()
-
-
-@pytest.mark.parametrize("fault", [None, "die"])
-def test_overloads_are_asked_of_several_workers(
-    tmp_path: Path, healthy: tuple[Run, StandIn], monkeypatch: pytest.MonkeyPatch, fault: str | None
-) -> None:
-    """As many as the cores allow if there are rows enough; records stand in planned order, and a worker that ends costs its own."""
-    monkeypatch.setattr("detmatrix.scanner.run.scan._WORTH_A_WORKER", 1)
-    monkeypatch.setattr("detmatrix.scanner.processes.process.os.cpu_count", lambda: 3)
-    rules = [{"do": "dispatch", **ROW, "then": fault}] if fault else []
-    run, standing = _scan(tmp_path, *rules, {"do": "dispatch", "then": {}, "seconds": 0.1})
-
-    whole, usual = healthy
-    assert [one.key for one in run.dispatches] == [row.key for row in run.header.planned]
-    unlike = [one for one, other in zip(run.dispatches, whole.dispatches, strict=True) if one != other]
-    assert [(one.key, one.outcome) for one in unlike] == ([(KEY, "crash")] if fault else [])
-    assert standing.started == usual.started + 2 + len(rules)
-    assert sys.platform != "linux" or left(standing) == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any
 
 from msgspec import Struct, convert
@@ -34,7 +37,9 @@ from detmatrix.scanner.observations.records import (
 from detmatrix.scanner.processes.environment import resolve_device
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerEndedError, WorkerSupervisor
 
-# Entries that are worth the seconds which another worker takes to start.
+# Workers that try samples at the same time, each with a torch of its own in memory; and how many entries are worth the
+# seconds that another one takes to start.
+_MOST_WORKERS = 4
 _WORTH_A_WORKER = 50
 # Importing a database takes seconds; an entry that takes longer is planned without trying its samples.
 _SECONDS = 120.0
@@ -157,13 +162,35 @@ class Planner:
         """
         options = {name: getattr(self._settings, name) for name in ("device", "seed", "samples")}
         options["dtypes"] = list(self._settings.dtypes) or None
+        count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(names) // _WORTH_A_WORKER)
+        workers = [self._supervisor]
+        if count > 1:
+            self._supervisor.retire()
+            workers = [replace(self._supervisor, beside=True) for _ in range(count)]
+        idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()
+        for one in workers:
+            idle.put(one)
 
-        def ask(supervisor: WorkerSupervisor, numbered: tuple[int, str]) -> _Entry:
-            number, name = numbered
+        def ask(number: int, name: str) -> _Entry:
             tell(name, number, len(names))
-            return _entry(supervisor, name, options)
+            one = idle.get()
+            try:
+                return _entry(one, name, options)
+            finally:
+                idle.put(one)
 
-        yield from self._supervisor.side_by_side(ask, [*enumerate(names)], _WORTH_A_WORKER)
+        try:
+            with ThreadPoolExecutor(count) as pool:
+                try:
+                    # After an interruption or a failure nobody begins another entry, and none is waited for.
+                    yield from pool.map(ask, range(len(names)), names)
+                except BaseException:
+                    for one in workers:
+                        one.kill()
+                    raise
+        finally:
+            for one in workers[count == 1 :]:
+                one.retire()
 
     def check(self, *, whole: bool) -> None:
         """Refuse patterns of which one has selected nothing; if not the *whole* was enumerated, an op that it could mean will do."""

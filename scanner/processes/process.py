@@ -22,11 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypedDict, TypeVar
 
 import msgspec
@@ -142,7 +140,10 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, of.device, of.perturb) | packages_for(python) | caches,
+                env=worker_environment(mode, of.device, of.perturb)
+                | packages_for(python)
+                | caches
+                | ({"OMP_WAIT_POLICY": "passive"} if of.beside else {}),
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -329,10 +330,6 @@ def _refuse_old(python: str) -> None:
 
 
 _Kind = TypeVar("_Kind")
-_Asked = TypeVar("_Asked")
-_Answer = TypeVar("_Answer")
-# Workers side by side, each with a torch of its own in memory.
-_MOST_WORKERS = 4
 
 
 @dataclass(eq=False)
@@ -346,6 +343,9 @@ class WorkerSupervisor:
     perturb: Sequence[str] = ()
     simulation: StandIns | None = None
     as_simulated: bool = field(default=False, kw_only=True)
+    beside: bool = field(
+        default=False, kw_only=True
+    )  # others, which threads that spin would keep from working
     started: int = field(default=0, init=False)  # workers so far; tells one from the next
     _worker: WorkerProcess | None = field(default=None, init=False)
     _mode: Mode | None = field(default=None, init=False)
@@ -420,39 +420,6 @@ class WorkerSupervisor:
         except msgspec.ValidationError as error:
             self.retire()
             raise WorkerEndedError(f"{SENSELESS} ({error})") from error
-
-    def side_by_side(
-        self, ask: Callable[[WorkerSupervisor, _Asked], _Answer], asked: Sequence[_Asked], worth: int
-    ) -> Iterator[_Answer]:
-        """Yield what *ask* returns of each thing that is *asked*, in order; there is one worker more for every *worth* of them.
-
-        Workers are load to one another, and none but this one's is left in service.
-        """
-        count = min(os.cpu_count() or 1, _MOST_WORKERS, 1 + len(asked) // worth)
-        others = [self.another() for _ in range(count - 1)]
-        idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()
-        for one in (self, *others):
-            idle.put(one)
-
-        def answer(thing: _Asked) -> _Answer:
-            one = idle.get()
-            try:
-                return ask(one, thing)
-            finally:
-                idle.put(one)
-
-        try:
-            with ThreadPoolExecutor(count) as pool:
-                try:
-                    # After an interruption or a failure nobody asks for another one.
-                    yield from pool.map(answer, asked)
-                except BaseException:
-                    for one in (self, *others):
-                        one.kill()
-                    raise
-        finally:
-            for one in others:
-                one.retire()
 
     @property
     def serving(self) -> int | None:

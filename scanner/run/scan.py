@@ -9,7 +9,6 @@ last, in a process that switches the flag itself.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -71,8 +70,6 @@ from detmatrix.scanner.verdicts.invariance import is_control, misled
 
 # Timing stops then, however few samples there are.
 _COST_SECONDS = 0.15
-# Rows whose overloads are worth the seconds which another worker takes to start.
-_WORTH_A_WORKER = 500
 
 _Kind = TypeVar("_Kind")
 
@@ -166,14 +163,11 @@ class _Scan:
             self._passes.retire()
             self._supervisor.renew("on")
             if settings.cost:
-                for row in self._not_yet(Cost):
-                    self._progress.at(row, "cost")
-                    self._write(self._aside(self._supervisor, row, "cost", Cost, max_seconds=_COST_SECONDS))
-                    self._progress.saw(None)
+                self._pass_aside("cost", Cost, "cost", max_seconds=_COST_SECONDS)
             if settings.overloads or settings.simulate:
                 self._build_pass()
             if settings.overloads:
-                self._overloads_pass()
+                self._pass_aside("dispatch", Dispatch, "overloads")
             if settings.invariance:
                 self._supervisor.renew(MODES[0])
                 self._invariance_pass()
@@ -281,23 +275,14 @@ class _Scan:
     def _rows_seen(self) -> Iterator[MatrixRow]:
         return matrix(self._header, self._seen().observations, closed=False)
 
-    def _not_yet(self, kind: type[Cost | Dispatch]) -> list[Row]:
-        """Return the rows that have no record of a kind."""
+    def _pass_aside(self, do: str, kind: type[Seen], what: str, **more: Any) -> None:
+        """Ask of each row what is not yet known of it, in a process that may switch the flag to either mode."""
         done = {one.key for one in self._all_of(kind)}
-        return [row for row in self._header.planned if row.key not in done]
-
-    def _overloads_pass(self) -> None:
-        """Record which overloads each row reaches; on the CPU several workers do, which may be load to one another here."""
-
-        def ask(supervisor: WorkerSupervisor, row: Row) -> Dispatch:
-            self._progress.at(row, "overloads")
-            return self._aside(supervisor, row, "dispatch", Dispatch)
-
-        # Nobody has shared a GPU's memory out among them.
-        worth = _WORTH_A_WORKER if self._header.settings.device == "cpu" else sys.maxsize
-        for dispatch in self._supervisor.side_by_side(ask, self._not_yet(Dispatch), worth):
-            self._write(dispatch)
-            self._progress.saw(None)
+        for row in self._header.planned:
+            if row.key not in done:
+                self._progress.at(row, what)
+                self._write(self._aside(row, do, kind, **more))
+                self._progress.saw(None)
 
     def _build_pass(self) -> None:
         """Record what overloads there are, and the alerts that are compiled into the build."""
@@ -359,12 +344,10 @@ class _Scan:
         settings = self._header.settings
         # It stops by itself before it costs the row what is known of it.
         more = {"property": what, "max_time": time_to_settle(settings)}
-        return self._aside(self._supervisor, row, "invariance", Invariance, MODES[0], **more)
+        return self._aside(row, "invariance", Invariance, mode=MODES[0], **more)
 
-    def _aside(
-        self, worker: WorkerSupervisor, row: Row, do: str, kind: type[Seen], mode: Mode = "on", **more: Any
-    ) -> Seen:
-        """Have a row executed in a process beside those that observe, which may switch the flag; its failure is its own."""
+    def _aside(self, row: Row, do: str, kind: type[Seen], mode: Mode = "on", **more: Any) -> Seen:
+        """Have a row executed in a process beside those that observe; its failure is its own."""
         place = place_of(row) | ({"property": more["property"]} if "property" in more else {})
         if row.key in self._passes.unwell:
             # What cost a worker would cost another one.
@@ -372,7 +355,7 @@ class _Scan:
             return msgspec.convert(place | {"outcome": "not_run", "message": text}, kind)
         settings = self._header.settings
         request = request_for(do, row, settings) | more
-        return ask(worker, kind, place, mode, request, settings.timeout, settings)
+        return ask(self._supervisor, kind, place, mode, request, settings.timeout, settings)
 
 
 def _compile_first(header: Header, supervisor: WorkerSupervisor, progress: Progress) -> None:

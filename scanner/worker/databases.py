@@ -37,6 +37,8 @@ _TRIED_FIRST = (64, 8)
 # these are seconds of one thread, without those that it waits for a core.
 _MOST_SECONDS = 0.15
 _MOST_BYTES = 1 << 30
+# Seconds that it takes at most to load or compile what is called for the first time.
+_LOADING = 1.0
 # Recipes that are tried for one sample, and seconds after which no further one is.
 _MOST_ENLARGEMENTS = 24
 _PATIENCE = 2.0
@@ -211,7 +213,7 @@ class EntryPlanner:
         for recipe in recipes:
             directions, seconds = self._tried(case, recipe)
             # Once more: the first time it may have loaded or compiled something.
-            if seconds > _MOST_SECONDS and recipe != recipes[-1]:
+            if _MOST_SECONDS < seconds < _LOADING and recipe != recipes[-1]:
                 directions, seconds = self._tried(case, recipe)
             if seconds > _MOST_SECONDS:
                 raise TooSlowError

@@ -28,7 +28,6 @@ from detmatrix.opspecs.model import OpSpec
 from detmatrix.scanner.accelerators import ACCELERATORS, kind_of
 from detmatrix.scanner.alerts import caller_in
 from detmatrix.scanner.elf import MAGIC, Section, sections
-from detmatrix.scanner.worker import perturb
 from detmatrix.scanner.worker.execution import Execution, InvalidCaseError, attempt, first_line
 
 # What stands before the key of a device in the dispatch keys of other layouts.
@@ -106,8 +105,6 @@ class Overloads(TorchDispatchMode):  # type: ignore[misc] # torch is not there w
 
 def record(spec: OpSpec, case: str, **drawn: Any) -> dict[str, Any]:
     """Execute a case once in each mode, in ``warn_only`` if it raises the alert, and return fields of ``records.Dispatch``."""
-    # OpenMP has bound this thread to the core that those of other workers beside it are bound to.
-    perturb.unbind()
     return attempt(
         lambda execution: {"outcome": "ran", "modes": dict(_modes(execution))}, spec, case, **drawn
     )
