@@ -32,7 +32,7 @@ from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import MODES, WORKER_MODES, Mode
 from detmatrix.scanner.observations.records import Closing, Cost, Group, Output, Timing
 from detmatrix.scanner.verdicts.cells import row_cell
-from detmatrix.scanner.verdicts.vocabulary import FINDINGS, Finding
+from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
 from tests import tied
 from tests.compared import OFTEN, run_of, shows
 from tests.conftest import table
@@ -398,6 +398,39 @@ def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> View:
     op: View
     (op,) = view(run_of(*planned, costs=costs)).ops
     return op
+
+
+def test_worst_first() -> None:
+    """Ops stand in the order in which a user must act on them; one that was not settled before those that did not differ."""
+    further: dict[Finding, Mode] = {"over_alert": "warn_only", "fixed_by_mode": "unfilled"}
+    rows = [shows(finding, row(f"torch.{finding}")) for finding in reversed(FINDINGS)]
+    rows = [
+        (one, [*seen, *(ran(one, mode, *stable()) if (mode := further.get(finding)) else [])])
+        for finding, (one, seen) in zip(reversed(FINDINGS), rows, strict=True)
+    ]
+    ops = view(run_of(*rows))
+
+    assert [op.finding for op in ops.ops] == list(WORST_FIRST)
+    assert set(WORST_FIRST) == set(FINDINGS)
+    assert [op.finding for op in ops.clean] == ["deterministic"]
+    assert ops.counts == dict.fromkeys(FINDINGS, 1)
+
+
+@pytest.mark.parametrize("finding", FINDINGS)
+def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
+    """One bad case among good ones decides finding, marks and action; of a direction without it nothing is said."""
+    bad = shows(finding, row("torch.some", "bad", "backward"))
+    good = [shows("deterministic", row("torch.some", name, "forward")) for name in ("a", "b")]
+    op = op_of(*good, bad)
+    marks = {"silent": "=/≠", "raises": "≠/!", "over_alert": "=/!", "fixed_by_mode": "≠/=", "uninitialized": "≠/=",
+             "mode_dependent": "=/~", "deterministic": "=/=", "order_dependent": "=/=", "inconclusive": "?/="}  # fmt: skip
+    (cell,) = op.cells
+
+    assert (op.finding, cell.forward.glyphs, cell.backward.glyphs) == (finding, "=/=", marks[finding])
+    assert op.action.startswith(FINDING[finding].action)
+    assert sum(op.counts.values()) == 3
+    assert len(op.rows) == 3
+    assert op_of(bad).cells[0].forward.glyphs == "·"
 
 
 def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() -> None:

@@ -378,7 +378,11 @@ def test_the_first_format_says_what_it_always_said(small: bytes, place: Path) ->
     assert (found.cost, found.off.groups, found.off.verdict) == (None, (), "deterministic")
     assert "sentinel" not in str(found.weak)
     assert not {"controls", "plan", "parts"} & records[0].keys()
-    assert not {"perturb", "cost", "overloads"} & records[0]["settings"].keys()
+    settings = {"perturb", "cost", "overloads", "confidence", "max_rate", "max_time"}
+    assert not settings & records[0]["settings"].keys()
+    assert not any({"groups", "blank", "alerts", "threads"} & one.keys() for one in records[1:-1])
+    assert not {"sentinels", "costs", "dispatches"} & records[-1].keys()
+    assert not any("constant" in one for one in records[0]["planned"])
 
 
 def test_recorded_runs_of_any_format_are_readable() -> None:

@@ -37,6 +37,7 @@ from detmatrix.scanner.verdicts.simulated import recall
 from detmatrix.scanner.worker import simulated
 from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.observe import observe, settled
+from detmatrix.scanner.worker.threads import thread_count
 from tests.commands import Command, scanned_in
 from tests.conftest import refused
 from tests.runs import ENVIRONMENT, ran, row
@@ -94,9 +95,9 @@ class Gpu:
 
     def observe(self, op: Callable[..., Any], runs: int = 8) -> dict[str, Any]:
         """Observe an op on it."""
-        torch.set_num_threads(2)
         spec = OpSpec(name="own", op=op, why="", cases={"one": Case(inputs=lambda t: call(t.normal(64)))})
-        return observe(spec, "one", **WHERE, runs=runs)
+        with thread_count(2):
+            return observe(spec, "one", **WHERE, runs=runs)
 
 
 ASKED = asked_for(simulate="sm_80", workers=1)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from detmatrix.scanner.alerts import CUBLAS_ALERT
 from detmatrix.scanner.modes import FURTHER_MODES, LEAST_RUNS
 from detmatrix.scanner.observations.records import MODES, Group, Mode, Observation, Output
+from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
@@ -141,6 +142,20 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     expected = first if first in {"timeout", "crash"} else "error"
     assert (cell.verdict, cell.alert, cell.runs) == (expected, None, 0)
     assert cell.reason == f"processes disagree (process 0: {said[0]}; process 1: {said[1]})"
+
+
+def test_matrix_has_every_planned_row_in_planned_order() -> None:
+    """Rows stand in planned order, whatever came first and whatever never came."""
+    rows = [row("b"), row("a"), row("c"), row("a", "other"), row("a", dtype="float64")]
+    observations = [*ran(rows[4], "on", {"x": 9}), *ran(rows[0], "off", {"y": 9})]
+
+    found = [*matrix(replace(HEADER, planned=tuple(rows)), observations, closed=True)]
+
+    assert [one.row for one in found] == rows
+    not_run = ("not_run", "not_run")
+    assert [(one.off.verdict, one.on.verdict) for one in found] == [
+        ("deterministic", "not_run"), *[not_run] * 3, ("not_run", "deterministic"),
+    ]  # fmt: skip
 
 
 _DIGESTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1)
@@ -309,6 +324,16 @@ def test_what_a_cure_rests_on(
     assert (found.finding, found.off.differing) == ("fixed_by_mode", differing)
     assert str(found.weak).startswith(weak)
     assert any(runs_missing(found, mode) for mode in FURTHER_MODES) == further
+
+
+def test_recorded_races_that_five_executions_hide_are_marked() -> None:
+    """Of rows that race, what a scan of one process and five executions calls deterministic it also calls of low power."""
+    runs = [read_run(RECORDED / f"torch-{version}-cpu.jsonl.gz") for version in ("2.11.0", "2.13.0")]
+    processes, still, unmarked, beyond = dependence.false_comfort(runs, 5)
+
+    assert processes > 100
+    assert still > 0
+    assert (unmarked, beyond) == (0, 0)
 
 
 @pytest.mark.nightly
