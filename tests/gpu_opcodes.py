@@ -20,6 +20,7 @@ from tests.gpu_numbers import TABLE, THREADS, TYPES
 
 BLOCK = 256
 _PER_KERNEL = 10
+SHARING, PLACES = 64, 3  # threads of a block, and the places that they update
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Case:
         expected: From Python's numbers that of the result, or None where anything goes; of packed types once for each half.
         error: By how much a result may differ, relative to it.
         since: The architecture from which on PTX has it.
+        atomic: The instruction, of one that threads execute at places that they share, too: ``"atom.global.add.u32"``.
     """
 
     ptx: str
@@ -41,6 +43,7 @@ class Case:
     expected: Callable[..., Any]
     error: float = 0
     since: int = 80
+    atomic: str = ""
 
 
 def _rows() -> Iterator[tuple[str, int]]:
@@ -76,13 +79,14 @@ def _case(row: str, since: int) -> Case:
     ptx, signature, formula, *error = re.split(r"\s{2,}", row)
     taken, _, result = signature.partition(" > ")
     inputs = tuple(taken.split())
-    if ptx.startswith(("atom.", "red.")):
+    atomic = ptx if ptx.startswith(("atom.", "red.")) else ""
+    if atomic:
         ptx = _atomic(ptx, inputs)
     if "$" not in ptx:
         ptx = f"{ptx} $r, {', '.join(f'${k}' for k in range(len(inputs)))};"
     expected = eval(f"lambda {', '.join('abc'[: len(inputs)])}: {formula}", vars(math) | vars(gpu_numbers))
     relative = 2.0 ** int(error[0].removeprefix("2**")) if error else 0
-    return Case(ptx, inputs, result, expected, relative, since)
+    return Case(ptx, inputs, result, expected, relative, since, "" if ".generic." in atomic else atomic)
 
 
 CASES = [_case(*row) for row in _rows()]
@@ -102,6 +106,11 @@ def groups(architecture: int = 80) -> list[tuple[tuple[str, ...], list[Case]]]:
     ]
 
 
+def atomics(architecture: int = 80) -> list[Case]:
+    """Return those that threads execute at places that they share, in the order of their kernels."""
+    return [one for one in CASES if one.atomic and one.since <= architecture]
+
+
 def _register(kind: str) -> str:
     return {"f32": "f32", "f64": "f64"}.get(kind, f"b{max(16, 8 * TYPES[kind].itemsize)}")
 
@@ -114,7 +123,10 @@ def _access(kind: str) -> str:
 def ptx(architecture: int = 80) -> str:
     """Return the module of all cases of an architecture."""
     given = {"threads": THREADS, "block": BLOCK, "table": TABLE, "register": _register, "access": _access}
-    return head(architecture) + written("opcodes", groups=groups(architecture), **given)
+    given["shared_places"] = {"threads": SHARING, "places": PLACES}
+    return head(architecture) + written(
+        "opcodes", groups=groups(architecture), atomics=atomics(architecture), **given
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests.gpu_machine import (
     run,
 )
 from tests.gpu_numbers import FORMATS, THREADS, TYPES, Array, decoded, encoded, inputs
-from tests.gpu_opcodes import BLOCK, CASES, Case, groups
+from tests.gpu_opcodes import BLOCK, CASES, PLACES, SHARING, Case, atomics, groups
 
 # What ptxas does not emit for small kernels; kernels of PyTorch have it.
 UNSEEN = {
@@ -99,6 +99,54 @@ def test_the_recorded_opcodes_are_those_of_the_table() -> None:
 def test_an_operation_gives_what_python_says(of: Case, architecture: int) -> None:
     """On edges and on random numbers."""
     assert wrong(of, results(recorded("opcodes", architecture)[1])[of])[:5] == []
+
+
+@pytest.mark.parametrize(
+    ("number", "architecture"),
+    [
+        pytest.param(number, one, id=f"{of.atomic} sm_{one}")
+        for one in ARCHITECTURES
+        for number, of in enumerate(atomics(one))
+    ],
+)
+def test_threads_update_a_place_one_after_the_other(number: int, architecture: int) -> None:
+    """Lanes and warps ascending, and each is given what the one before left."""
+    of = atomics(architecture)[number]
+    how, space, operation, *_ = of.atomic.split(".")
+    drawn, size = np.random.default_rng(number), TYPES[of.result].itemsize
+    packed, whole = of.result.endswith("x2"), "f" in of.result or operation in {"inc", "dec", "cas"}
+    # Of a sum of whole numbers the order is nothing.
+    most = 4 if whole else (1 << 8 * size) - 1
+    given = drawn.integers(0, most, (len(of.inputs) - 1, SHARING), np.uint64, endpoint=True)
+    numbers = [
+        [(float(it), float(it)) if packed else float(it) if "f" in of.result else int(it) for it in one]
+        for one in given
+    ]
+    # Of those that ptxas makes loops of, in which lanes do not come in their order.
+    loops = space == "shared" and (
+        "f" in of.result or size == 2 or (size == 8 and operation not in {"exch", "cas"})
+    )
+    threads = PLACES if loops and operation == "cas" else SHARING
+    at: list[Any] = [(0.0, 0.0) if packed else 0.0 if "f" in of.result else 0] * PLACES
+    values = np.array([[encoded(it, of.result) for it in one] for one in numbers], np.uint64)
+    numbers = [decoded(one.astype(f"u{size}"), of.result) for one in values]
+    before = []
+    for thread in range(threads):
+        place, more = thread % PLACES, [one[thread] for one in numbers]
+        before.append(encoded(at[place], of.result))
+        updated = (
+            tuple(of.expected(*half) for half in zip(at[place], *more, strict=True))
+            if packed
+            else of.expected(at[place], *more)
+        )
+        at[place] = decoded(np.array([encoded(updated, of.result)], f"u{size}"), of.result)[0]
+    memory, found = np.zeros(PLACES, np.uint64), np.zeros(SHARING, np.uint64)
+
+    run(recorded("opcodes", architecture)[1], f"a{number}", values, found, memory, block=threads)
+
+    assert memory.tolist() == [encoded(one, of.result) for one in at]
+    if how == "atom" and (not loops or threads == PLACES):
+        assert found[:threads].tolist() == before
 
 
 def test_approximations_have_another_last_bit_where_it_is_asked_for() -> None:
