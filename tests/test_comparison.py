@@ -384,6 +384,7 @@ def test_the_largest_of_each_measure_is_kept() -> None:
     assert result.pop("examined") == 4
     assert result == {name: max(one[name] for one in alone if one[name] is not None) for name in result}
     assert (result["max_abs"], result["max_rel"], result["not_finite"]) == (9.0, 1.0, 4)
+    assert (result["v_c"], result["v_ermv"], result["max_ulp"]) == (1.0, 1 / 3, 0x41100000)
     # A part that never differed has no severity.
     assert SeverityAccumulator(first).result() is None
 

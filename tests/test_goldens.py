@@ -52,14 +52,17 @@ def goldens(folder: Path) -> Goldens:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_output_is_approved(goldens: Goldens, name: str) -> None:
-    """A command prints exactly the approved text."""
+def test_output_is_approved(goldens: Goldens, folder: Path, name: str) -> None:
+    """A command prints exactly the approved text, and writes into no run."""
     path = APPROVED / name
     approved = path.read_text(encoding="utf-8") if path.exists() else ""
+    before = {path: path.read_bytes() for path in folder.glob("*.jsonl*")}
     shown = goldens.render(name)
+    after = {path: path.read_bytes() for path in before}
     differing = unified_diff(approved.splitlines(), shown.splitlines(), "approved", "shown", n=1, lineterm="")
 
     assert shown == approved, "\n".join(["nox -s goldens approves:", *islice(differing, 40)])
+    assert after == before
 
 
 def test_no_line_of_a_report_is_wider_than_a_terminal() -> None:

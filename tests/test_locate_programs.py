@@ -20,7 +20,7 @@ from detmatrix.scanner.locate.fixture import detmatrix_locate  # noqa: F401 - a 
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
 from detmatrix.scanner.locate.overloads import known, tensors
 from tests.locating import line, marked
-from tests.programs import behind, collective, nothing, planted, steady, unseeded
+from tests.programs import behind, collective, nothing, planted, steady, transformer, unseeded
 
 OPS = planted.planted
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
@@ -286,6 +286,21 @@ def test_communication_is_not_executed_again() -> None:
     assert total == collective.step()
     assert (found.roots, found.processes) == ((), 1)
     assert "take part in communication: c10d::allgather_, c10d::allreduce_." in str(found)
+
+
+@pytest.mark.nightly
+def test_no_root_in_a_hundred_thousand_ops() -> None:
+    """Of programs of all kinds, executed again and again."""
+    training = transformer.Training(width=16)
+    steps = [training.step, nothing.step, steady.amp, steady.checkpointing, steady.resnet]
+    with locate(replays=2) as found:
+        for step in itertools.cycle(steps):
+            step()
+            if found.ops >= 100_000:
+                break
+
+    assert found.replayed > 80_000
+    assert found.roots == (), str(found)
 
 
 def test_a_fork_of_a_program_tells_what_was_found_before_it() -> None:

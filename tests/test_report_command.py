@@ -92,6 +92,14 @@ def test_full_disk(detmatrix: Command, detmatrix_process: Command, run: Path, fo
     assert Path("/dev/full").is_char_device()
 
 
+def test_a_name_does_not_speak_to_the_terminal(detmatrix: Command) -> None:
+    """What a file is called is told without control characters."""
+    done = detmatrix("docs", "\x1b]0;title\x07.jsonl")
+
+    expected = r"detmatrix: \x1b]0;title\x07.jsonl: cannot be read (No such file or directory)"
+    assert (done.returncode, one_line(done.stderr).startswith(expected)) == (3, True)
+
+
 def test_failed_write_loses_nothing(tmp_path: Path) -> None:
     """When writing ends in the middle the report of before is still whole, and no part file stays."""
     path = tmp_path / "report.md"
