@@ -203,7 +203,7 @@ OBSERVED: dict[str, tuple[Callable[[Any, Gpu], Any], dict[str, Any], dict[str, A
         {"outcome": "ran", "schedule": {"name": "warps", "number": 0, "seed": 5}, "cpu.agrees": True, "value_race": False,
          "classes": {"canonical", "memory", "resident-blocks"} | WARPS},
     ),
-    "a value race": (differing(1, "resident-blocks"), {}, {"value_race": True}),
+    "a value race": (differing(1, "resident-blocks"), {}, {"outcome": "ran", "value_race": True}),
     "two canonical executions": (
         lambda x, gpu: x + (gpu.now == ("canonical", 1)), {}, {"outcome": "invalid", "message": "the simulation itself is not reproducible"},
     ),
@@ -281,6 +281,13 @@ def test_what_is_found_of_a_row(monkeypatch: pytest.MonkeyPatch, name: str) -> N
         seen = found[path] if path in found else attrgetter(path)(known)
         seen = msgspec.to_builtins(seen) if isinstance(value, dict) else seen
         assert value in seen if value and isinstance(value, str) else seen == value, (path, found)
+    if name.startswith("exact"):
+        assert known.witness is not None
+        assert bool(known.contradiction) == (name == "exact, stores")
+        assert known.exact_why == expected.get("exact_why", "")
+    if name == "the third pair":
+        assert known.witness is not None
+        assert known.witness.canonical != known.witness.swapped
 
 
 def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
