@@ -124,7 +124,7 @@ torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-3, atol=1e-3)
 """
 LAUNCHES = """\
 import sys
-sys.path.append(FOLDER)
+sys.path += FOLDERS
 import triton_specs as kernels
 kernels.atomic(), kernels.products(), kernels.rows()
 """
@@ -159,7 +159,7 @@ def test_a_program_on_the_simulated_gpu(tmp_path: Path) -> None:
 
 def test_launches_of_triton_are_located(tmp_path: Path, kernels: Path) -> None:
     """That of the atomic additions alone, with the weakest class; what it gave is as the program goes on with it."""
-    told = located(tmp_path, LAUNCHES.replace("FOLDER", repr(str(kernels.parent))))
+    told = located(tmp_path, LAUNCHES.replace("FOLDERS", repr([str(HERE), str(HERE.parent)])))
 
     assert (told["roots"][0]["site"]["op"], told["launches"]) == ("triton::add_up", 3)
 
