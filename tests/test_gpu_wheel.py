@@ -159,7 +159,7 @@ def test_a_program_on_the_simulated_gpu(tmp_path: Path) -> None:
 
 def test_launches_of_triton_are_located(tmp_path: Path, kernels: Path) -> None:
     """That of the atomic additions alone, with the weakest class; what it gave is as the program goes on with it."""
-    told = located(tmp_path, LAUNCHES.replace("FOLDERS", repr([str(HERE), str(HERE.parent)])))
+    told = located(tmp_path, LAUNCHES.replace("FOLDERS", repr([str(kernels.parent), str(HERE.parent)])))
 
     assert (told["roots"][0]["site"]["op"], told["launches"]) == ("triton::add_up", 3)
 
