@@ -320,21 +320,53 @@ _UNSEEDED = "draws other numbers in each run unless it was seeded"
 _TIMES = "the compiler times kernels, and may choose another one in each run"
 # What is set -> the values that let bits repeat, what others do, what to write.
 _SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "torch.use_deterministic_algorithms": (("True",), "ops may choose kernels that race; with warn_only those that have no other only warn", "torch.use_deterministic_algorithms(True)"),
-    "CUBLAS_WORKSPACE_CONFIG": ((":4096:8", ":16:8"), "cuBLAS may give other bits on several streams", "CUBLAS_WORKSPACE_CONFIG=:4096:8 before Python starts"),
-    "torch.backends.cudnn.benchmark": (("False",), "cuDNN times its algorithms, and may choose another one in each run", "torch.backends.cudnn.benchmark = False"),
-    "torch.backends.cudnn.deterministic": (("True",), "without the flag cuDNN may choose algorithms that race", "torch.backends.cudnn.deterministic = True"),
+    "torch.use_deterministic_algorithms": (
+        ("True",),
+        "ops may choose kernels that race; with warn_only those that have no other only warn",
+        "torch.use_deterministic_algorithms(True)",
+    ),
+    "CUBLAS_WORKSPACE_CONFIG": (
+        (":4096:8", ":16:8"),
+        "cuBLAS may give other bits on several streams",
+        "CUBLAS_WORKSPACE_CONFIG=:4096:8 before Python starts",
+    ),
+    "torch.backends.cudnn.benchmark": (
+        ("False",),
+        "cuDNN times its algorithms, and may choose another one in each run",
+        "torch.backends.cudnn.benchmark = False",
+    ),
+    "torch.backends.cudnn.deterministic": (
+        ("True",),
+        "without the flag cuDNN may choose algorithms that race",
+        "torch.backends.cudnn.deterministic = True",
+    ),
     "TORCHINDUCTOR_MAX_AUTOTUNE": (("not set", "0"), _TIMES, "unset TORCHINDUCTOR_MAX_AUTOTUNE"),
     "torch.compile": (("not used", "no autotuning"), _TIMES, "torch.compile without max-autotune"),
     "torch.manual_seed": (("called",), _OTHER_STATE, "torch.manual_seed(0) at the start"),
     "torch.Generator": (("not used", "seeded"), _OTHER_STATE, "generator.manual_seed(0)"),
     "random": (("not drawn from",), _UNSEEDED, "random.seed(0) at the start"),
     "numpy.random": (("not drawn from",), _UNSEEDED, "numpy.random.seed(0) at the start"),
-    "torch.utils.data.DataLoader": (("not used", "all with a generator"), "order and seeds of workers hang on all that was drawn before", "DataLoader(..., generator=torch.Generator().manual_seed(0))"),
-    "PYTHONHASHSEED": (("0",), "sets of texts have another order in each run", "PYTHONHASHSEED=0 before Python starts"),
-    "scaled_dot_product_attention": (("math",), "the backward phases of flash and memory-efficient attention may add in any order without the flag", "the flag, or torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"),
-    "NCCL_ALGO": (("Ring", "Tree"), "NCCL may add in another order where sizes, machines or releases are others", "NCCL_ALGO=Ring before Python starts"),
-}  # fmt: skip
+    "torch.utils.data.DataLoader": (
+        ("not used", "all with a generator"),
+        "order and seeds of workers hang on all that was drawn before",
+        "DataLoader(..., generator=torch.Generator().manual_seed(0))",
+    ),
+    "PYTHONHASHSEED": (
+        ("0",),
+        "sets of texts have another order in each run",
+        "PYTHONHASHSEED=0 before Python starts",
+    ),
+    "scaled_dot_product_attention": (
+        ("math",),
+        "the backward phases of flash and memory-efficient attention may add in any order without the flag",
+        "the flag, or torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
+    ),
+    "NCCL_ALGO": (
+        ("Ring", "Tree"),
+        "NCCL may add in another order where sizes, machines or releases are others",
+        "NCCL_ALGO=Ring before Python starts",
+    ),
+}
 # Values of the flag that do the same.
 _BY_FLAG = {
     "torch.backends.cudnn.deterministic": {"True", "True, warn_only"},

@@ -154,7 +154,9 @@ def one_line(text: str, progress: tuple[str, ...] = PROGRESS) -> str:
 def approved_lines(name: str, asked: str = r"\$ detmatrix (.*)") -> list[tuple[str, ...]]:
     """Return a table of ``tests/data``: the groups of each line that asks something, and the line below it."""
     text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
-    return re.findall(rf"^{asked}\n(.*)$", text, re.MULTILINE)
+    found = re.findall(rf"^{asked}\n(.*)$", text, re.MULTILINE)
+    assert 2 * len(found) == sum(not line.startswith("#") for line in text.splitlines() if line), name
+    return found
 
 
 def is_approved(told: str, approved: str) -> bool:

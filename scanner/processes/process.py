@@ -343,9 +343,8 @@ class WorkerSupervisor:
     perturb: Sequence[str] = ()
     simulation: StandIns | None = None
     as_simulated: bool = field(default=False, kw_only=True)
-    beside: bool = field(
-        default=False, kw_only=True
-    )  # others, which threads that spin would keep from working
+    # Works beside others, which threads that spin while they wait would keep from working.
+    beside: bool = field(default=False, kw_only=True)
     started: int = field(default=0, init=False)  # workers so far; tells one from the next
     _worker: WorkerProcess | None = field(default=None, init=False)
     _mode: Mode | None = field(default=None, init=False)
