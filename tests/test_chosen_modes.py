@@ -107,6 +107,8 @@ def test_only_modes_that_ask_for_it_have_the_workspace(mode: Mode, monkeypatch: 
 
     without = mode == "no_workspace" or not (it.flag_in("forward") or it.flag_in("backward"))
     assert found == (None if without else ":4096:8")
+    waits = [worker_environment(mode, "cpu", beside=one).get("OMP_WAIT_POLICY") for one in (False, True)]
+    assert waits == [None, "passive"]  # threads that spin would keep workers beside it from working
 
 
 def test_no_cublas_no_mode_without_its_workspace() -> None:

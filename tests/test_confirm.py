@@ -55,6 +55,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         20,
         "--processes",
         2,
+        "--max-time",
+        0.5,
         "--no-cost",
         "--no-overloads",
     )
@@ -112,8 +114,8 @@ def test_a_seeming_change_is_dropped(confirmed: tuple[dict[str, Any], str]) -> N
     assert found["detail"].startswith("the scans suggest improved; measured again in turns")
 
 
-def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], str]) -> None:
-    """Proof needs no confirmation, and what is the same no second look; the report says how often it looked."""
+def test_only_what_seems_to_differ_is_measured(planted: Path, confirmed: tuple[dict[str, Any], str]) -> None:
+    """Proof needs no confirmation, and what is the same no second look, which has its time; the report says how often it looked."""
     pair, text = confirmed
     raises = _found(pair, RAISES)
 
@@ -123,6 +125,8 @@ def test_only_what_seems_to_differ_is_measured(confirmed: tuple[dict[str, Any], 
         "again"
     ].items()
     assert pair["again"]["outcome"] == {"confirmed": 1, "same": 1, "undecided": 0, "left": 0}
+    asked = [json.loads(line) for line in (planted / "old" / "stand_in.log").read_text().splitlines()]
+    assert {one["max_time"] for one in asked if one.get("runs") == 30} == {5.0}
     assert text.startswith("compare: old.jsonl → new.jsonl: 2 rows to measure again, in 7 rounds\ncompare: ")
 
 

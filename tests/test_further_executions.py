@@ -49,6 +49,16 @@ def _further(standing: StandIn) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def test_what_settles_a_finding_has_five_seconds(tmp_path: Path) -> None:
+    """However few a row has, as where whole databases are scanned; invariance, too, is asked of few."""
+    _, standing = _scan(tmp_path, more=("--max-time", 0.5, "--invariance", "layout"))
+
+    first = [one for one in standing.noted if one["do"] == "observe" and one["runs"] == RUNS]
+    invariance = [one for one in standing.noted if one["do"] == "invariance"]
+    asked = [{one["max_time"] for one in some} for some in (first, _further(standing), invariance)]
+    assert asked == [{0.5}, {5}, {5}]
+
+
 def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
     """The one row whose modes give other bits, in both, until it has as many executions as any of the catalog."""
     run, standing = _scan(tmp_path)

@@ -18,7 +18,6 @@ from detmatrix.opspecs.spellings import SPELLINGS, code_of
 from detmatrix.reports.explain import recorded_runs
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("expecttest")  # PyTorch's database needs it
 
 from detmatrix.scanner.worker.cost import measure  # noqa: E402 - it needs torch
 from detmatrix.scanner.worker.execution import resolve  # noqa: E402
@@ -48,6 +47,22 @@ def _with_a_nan(tensor: Any) -> Any:
 CHANGES: tuple[Callable[[Any], Any], ...] = (lambda it: it.detach().clone(), _with_a_nan)
 
 
+# Refused less clearly: a tensor without dims, repeats that are an int.
+ROUGH: dict[str, tuple[type[Exception], ...]] = {
+    "instead:torch.repeat_interleave.repeat_by_indexing": (AttributeError, ZeroDivisionError),
+} | {
+    f"instead:torch.{name}": (ZeroDivisionError,)
+    for name in (
+        *("index_add.accumulate_along_dim", "index_select.select_by_indexing"),
+        *(
+            "cumsum.cumsum_of_two_rows",
+            "cumprod.cumprod_of_two_rows",
+            "logcumsumexp.logcumsumexp_of_two_rows",
+        ),
+    )
+}
+
+
 def _calls(of: OpSpec) -> Iterator[Call]:
     """Yield what the op is called with in all of its cases, and in the samples that PyTorch's database has of it."""
     for case in of.cases.values():
@@ -66,6 +81,7 @@ def _calls(of: OpSpec) -> Iterator[Call]:
 @pytest.mark.parametrize("spec", SPELLINGS, ids=lambda one: one.name)
 def test_whatever_the_op_is_called_with_it_gives_its_values_or_refuses(spec: OpSpec) -> None:
     """Other dims, NaN, narrow indices, further arguments: what it does not do it refuses."""
+    pytest.importorskip("expecttest")  # PyTorch's database needs it
     of = spec.instead_of
     assert of
     same = 0
@@ -78,13 +94,12 @@ def test_whatever_the_op_is_called_with_it_gives_its_values_or_refuses(spec: OpS
             try:
                 found = written(*copy.deepcopy(args), **named)
             except (
-                ArithmeticError,
                 AssertionError,
-                AttributeError,
-                LookupError,
+                IndexError,
                 RuntimeError,
                 TypeError,
                 ValueError,
+                *ROUGH.get(spec.name, ()),
             ):
                 continue
             expected = op(*copy.deepcopy(args), **named)

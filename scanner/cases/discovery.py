@@ -166,7 +166,7 @@ class Planner:
         workers = [self._supervisor]
         if count > 1:
             self._supervisor.retire()
-            workers = [replace(self._supervisor, beside=True) for _ in range(count)]
+            workers = [self._supervisor.another(beside=True) for _ in range(count)]
         idle: SimpleQueue[WorkerSupervisor] = SimpleQueue()
         for one in workers:
             idle.put(one)

@@ -140,10 +140,9 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, of.device, of.perturb)
+                env=worker_environment(mode, of.device, of.perturb, beside=of.beside)
                 | packages_for(python)
-                | caches
-                | ({"OMP_WAIT_POLICY": "passive"} if of.beside else {}),
+                | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -343,8 +342,7 @@ class WorkerSupervisor:
     perturb: Sequence[str] = ()
     simulation: StandIns | None = None
     as_simulated: bool = field(default=False, kw_only=True)
-    # Works beside others, which threads that spin while they wait would keep from working.
-    beside: bool = field(default=False, kw_only=True)
+    beside: bool = field(default=False, kw_only=True)  # others, which work at the same time
     started: int = field(default=0, init=False)  # workers so far; tells one from the next
     _worker: WorkerProcess | None = field(default=None, init=False)
     _mode: Mode | None = field(default=None, init=False)
@@ -356,9 +354,9 @@ class WorkerSupervisor:
         self.python = os.path.abspath(self.python) if os.sep in self.python else self.python  # noqa: PTH100 - links stay
         self.spec_files = tuple(map(resolved, self.spec_files))
 
-    def another(self) -> WorkerSupervisor:
-        """Return a supervisor like this one, with workers of its own."""
-        return replace(self)
+    def another(self, *, beside: bool = False) -> WorkerSupervisor:
+        """Return a supervisor like this one, with workers of its own, perhaps *beside* others that work at the same time."""
+        return replace(self, beside=beside)
 
     def start(self, mode: Mode) -> WorkerProcess:
         """Start a worker."""
@@ -455,11 +453,17 @@ _PACKAGES = "PYTHONPATH"
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 
 
-def worker_environment(mode: Mode, device: str, perturb: Sequence[str] = ()) -> dict[str, str]:
-    """Return the whole environment of a worker: the allow-list, what mode and perturbations set, and where threads run."""
+def worker_environment(
+    mode: Mode, device: str, perturb: Sequence[str] = (), *, beside: bool = False
+) -> dict[str, str]:
+    """Return the whole environment of a worker: the allow-list, what mode and perturbations set, and where threads run.
+
+    Threads that spin while they wait would keep workers *beside* this one from working.
+    """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     asked = {**MODE_TABLE[mode].variables} | variables_of(perturb)
-    return inherited | _SAME_ORDER | asked | _pinning(inherited, device)
+    waiting = {"OMP_WAIT_POLICY": "passive"} if beside else {}
+    return inherited | _SAME_ORDER | asked | _pinning(inherited, device) | waiting
 
 
 def packages_for(python: str) -> dict[str, str]:

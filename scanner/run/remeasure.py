@@ -35,6 +35,7 @@ from detmatrix.scanner.observations.records import (
     Settings,
 )
 from detmatrix.scanner.observations.runfile import Line, Run, run_of
+from detmatrix.scanner.observations.settings import SETTINGS
 from detmatrix.scanner.processes.environment import environment, load, missing_device, tool_version
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor
 from detmatrix.scanner.run.passes import PassRunner
@@ -154,7 +155,7 @@ def measure(
         "runs": runs,
         "processes": rounds,
         "timeout": max(old.timeout, new.timeout),
-        "max_time": None if None in times else max(time for time in times if time is not None),
+        "max_time": None if None in times else max(*filter(None, times), SETTINGS["max_time"].default),
         "modes": modes,
         "workers": 1,
         "cost": False,

@@ -213,7 +213,7 @@ class EntryPlanner:
         for recipe in recipes:
             directions, seconds = self._tried(case, recipe)
             # Once more: the first time it may have loaded or compiled something.
-            if _MOST_SECONDS < seconds < _LOADING and recipe != recipes[-1]:
+            if _MOST_SECONDS < seconds < _LOADING and (recipe != recipes[-1] or len(recipes) == 1):
                 directions, seconds = self._tried(case, recipe)
             if seconds > _MOST_SECONDS:
                 raise TooSlowError
