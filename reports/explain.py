@@ -39,7 +39,7 @@ from detmatrix.scanner.cases.known import KnownOp, op_called, spellings_of
 from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions
 from detmatrix.scanner.cli.options import complete_op
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.plurals import several
@@ -70,7 +70,7 @@ Lists = Mapping[str, Sequence[Claim]]  # by release, the oldest first
 
 def lists_by_release() -> Lists:
     """Return the documented lists, the oldest release first."""
-    return {it: documented_claims(it) for it in sorted(documented_versions(), key=versions.key)}
+    return {it: documented_claims(it) for it in sorted(documented_versions(), key=torch_versions.key)}
 
 
 def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
@@ -135,7 +135,7 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
         actions=actions,
         releases_words=span(list(lists), list(lists)),
         history=history,
-        history_releases=sorted({column.torch for column in by_op.columns}, key=versions.key),
+        history_releases=sorted({column.torch for column in by_op.columns}, key=torch_versions.key),
     )
 
 
@@ -274,7 +274,9 @@ def _measured(matrices: Sequence[Matrix]) -> Iterator[View]:
     together: dict[object, list[Matrix]] = {}
     # Of one release those that are complete go before the others.
     for one in sorted(
-        matrices, key=lambda it: (not it.simulated, versions.key(it.torch), not it.missing), reverse=True
+        matrices,
+        key=lambda it: (not it.simulated, torch_versions.key(it.torch), not it.missing),
+        reverse=True,
     ):
         if one.rows:
             columns = all_columns([one])
@@ -380,7 +382,7 @@ def _commands(name: str, by_op: View, cells: Sequence[View], matrices: Sequence[
 
 def _command(rows: Sequence[RunRow], options: Sequence[str], matrices: Sequence[Matrix]) -> str:
     """Return the command for the row that differs most of those of the latest release."""
-    latest = max((run for run, _ in rows), key=lambda run: versions.key(matrices[run].torch))
+    latest = max((run for run, _ in rows), key=lambda run: torch_versions.key(matrices[run].torch))
     row = max((row for run, row in rows if run == latest), key=_differing)
     own = ["--specs", "FILE.py"] if row.row.source == "own" else []
     if row.finding == "order_dependent":

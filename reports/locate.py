@@ -19,7 +19,7 @@ from detmatrix.reports.matrix.run_words import bullet_words
 from detmatrix.reports.render import View, check_place, grouped, json_of, markdown_pieces, page_pieces
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.cli.options import ParamType, Whole, python_option
-from detmatrix.scanner.cli.settings import architecture
+from detmatrix.scanner.cli.setting_options import architecture
 from detmatrix.scanner.errors import (
     EXIT_CHECK_FAILED,
     EXIT_DONE,
@@ -48,7 +48,7 @@ from detmatrix.scanner.located import (
     table,
     text,
 )
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.programs.process import ProgramSettings, observe_program, of_all_ranks, program_of
 from detmatrix.scanner.programs.runs import hold
@@ -160,9 +160,11 @@ def _simulated(
 ) -> tuple[list[Matrix], dict[str, list[MatrixRow]], dict[str, list[MatrixRow]]]:
     """Return runs of a simulated GPU, and by overload the rows of its op and those of other ops that tell something of it."""
     # Those recorded of the release, or else of the newest that is not newer, or of the oldest.
-    release = versions.release(located.torch)
+    release = torch_versions.release(located.torch)
     known = [Path(path).name.split("-")[1] for path in recorded(what="simulated-*")]
-    release = [*known[:1], *(one for one in known if versions.key(one) <= versions.key(release))][-1]
+    release = [*known[:1], *(one for one in known if torch_versions.key(one) <= torch_versions.key(release))][
+        -1
+    ]
     # On the GPU that was used, or on all there are.
     recordings = recorded(release, f"simulated-{located.device}") or recorded(release, "simulated-*")
     simulated = [one for one in load(runs or recordings) if one.simulated]

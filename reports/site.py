@@ -28,7 +28,7 @@ from detmatrix.reports.report import page as matrix_page
 from detmatrix.reports.report.view import report_view, squares
 from detmatrix.scanner.claims.matching import names_of
 from detmatrix.scanner.errors import EXIT_DONE, UsageError, one_line
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.observations.writer import cannot_write
 from detmatrix.scanner.plurals import several
@@ -47,7 +47,7 @@ _BRAND = '<p class="brand">detmatrix</p>'
 def site(runs: Iterable[Run], texts: Mapping[str, str]) -> Iterator[Page]:
     """Yield the pages of a site of runs, whose files have different names; *texts* are reports to show beside them, by name."""
     made = sorted(
-        (matrix_of(Path(run.path).name, run) for run in runs), key=lambda it: versions.key(it.release)
+        (matrix_of(Path(run.path).name, run) for run in runs), key=lambda it: torch_versions.key(it.release)
     )
     # The ops of all databases are told on a page of their own: most are no op of the lists.
     matrices = grouped(

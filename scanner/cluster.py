@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from detmatrix.scanner.cases.settings import Plan
+from detmatrix.scanner.cases.plan import Plan
 from detmatrix.scanner.errors import (
     EXIT_RUN_FILE,
     EXIT_UNTRUSTED,

@@ -293,7 +293,7 @@ def in_order(located: Located) -> list[Root]:
 
 
 def line_words(line: CodeLine | None) -> str:
-    """Return ``train.py:12 (forward)``, the path from the current folder if it lies below."""
+    """Return ``train.py:12``, the path from the current folder if it lies below."""
     if line is None:
         return "unknown"
     path = Path(line.file)

@@ -53,7 +53,7 @@ class Perturbation:
     share: float = 1.0
 
 
-# By the names of `--perturb`; `threads`, the last, stands for one group for each thread count.
+# By the names of `--perturb`; `threads` stands for one group for each thread count.
 PERTURBATIONS: dict[str, Perturbation] = {
     "quiet": Perturbation("nothing is done"),
     # An execution takes longer there, and of most rows it shows what a quiet one does.

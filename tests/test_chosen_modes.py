@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.judge import judge
 from detmatrix.scanner.alerts import REFUSAL
-from detmatrix.scanner.cases.settings import asked_for, settings_for
+from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import MODES, Compiled, HeldReference, Observation, Sentinel
 from detmatrix.scanner.observations.runfile import read_run

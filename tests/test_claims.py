@@ -24,7 +24,7 @@ from detmatrix.scanner.claims.tables import (
     parse_claims,
 )
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.records import Claim, Row
 from tests.conftest import table
 from tests.documented import CUBLAS, DETERMINISTIC, RAISES, read
@@ -222,7 +222,7 @@ def test_releases_are_in_order() -> None:
     given = expected.copy()
     random.Random(0).shuffle(given)
 
-    assert sorted(given, key=versions.key) == expected
+    assert sorted(given, key=torch_versions.key) == expected
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_releases_are_in_order() -> None:
 )
 def test_release_and_minor_of_a_build(version: str, release: str, minor: tuple[int, ...]) -> None:
     """A build is of one release; a file may name anything, which is of none that is known."""
-    assert (versions.release(version), versions.minor(version)) == (release, minor)
+    assert (torch_versions.release(version), torch_versions.minor(version)) == (release, minor)
 
 
 # The catalog against the lists: every bullet has rows that speak to it, and no spec names a bullet in vain.

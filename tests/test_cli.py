@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.run_words import rerun_options
-from detmatrix.scanner.cases.settings import Plan, asked_for, settings_for
+from detmatrix.scanner.cases.plan import Plan, asked_for, settings_for
 from detmatrix.scanner.cli import scan as scan_command
 from detmatrix.scanner.cli.main import COMMANDS, _is_harmless, cli, load
 from detmatrix.scanner.errors import UsageError

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from detmatrix.opspecs.families.images import convolution
 from detmatrix.opspecs.model import call
 from detmatrix.scanner.alerts import REFUSAL, alert_caller
-from detmatrix.scanner.cases.settings import asked_for, settings_for
+from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.records import Compiled, Observation, Row

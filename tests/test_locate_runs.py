@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detmatrix.scanner.errors import UntrustedScanError
-from detmatrix.scanner.locate import locate, places, record, recorder, recording
+from detmatrix.scanner.locate import call_sites, locate, record, recorder, recording
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.located import text
@@ -314,7 +314,7 @@ def test_modules_with_random_names_are_known_by_their_text(
         exec(compile(GENERATED, path, "exec"), module)
         OPS.add_count(module["propagate"](torch.ones(3)))
 
-    monkeypatch.setattr(places, "_TEMPORARY", f"{tmp_path}/")
+    monkeypatch.setattr(call_sites, "_TEMPORARY", f"{tmp_path}/")
     found = held(program, program)
 
     assert (found.compared, found.partings) == (found.ops, ())

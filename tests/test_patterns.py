@@ -10,7 +10,7 @@ import torch
 from detmatrix.opspecs.patterns import called, near, ops_of, recorded_names, rows_of
 from detmatrix.opspecs.pytorch.names import function_of
 from detmatrix.opspecs.registry import SPECS, names_of
-from detmatrix.scanner.cases.settings import DTYPES
+from detmatrix.scanner.cases.plan import DTYPES
 from detmatrix.scanner.modes import MODE_TABLE
 from tests.commands import Command
 

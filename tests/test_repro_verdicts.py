@@ -28,6 +28,7 @@ from detmatrix.scanner.errors import DetmatrixError, UsageError
 from detmatrix.scanner.modes import LEAST_RUNS, Mode, with_chosen
 from detmatrix.scanner.observations.records import Compiled, Observation, Output
 from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.perturbations import OFFERED
 from detmatrix.scanner.repro.script import perturbations, script
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import finding_of, matrix
@@ -195,6 +196,22 @@ def test_perturbations_are_those_that_the_row_needs(
     )
 
     assert perturbations(found) == expected
+
+
+@pytest.mark.parametrize("name", sorted({*OFFERED, "threads=1"} - {"quiet", "order", "threads"}))
+def test_a_script_brings_each_perturbation_about(name: str) -> None:
+    """One that the template did not know would be left out, and the script would show nothing."""
+
+    def code(name: str) -> set[str]:
+        planned = row("torch.Tensor.put_")
+        raced = ran(planned, "off", *drifting(3), groups=under(quiet=(10, 0), **{name: (10, 3)}))
+        run = replace(header(), planned=(planned,))
+        (found,) = matrix(run, [*raced, *ran(planned, "on", *stable())], closed=True)
+        return {
+            line for line in script(INPUT_SOURCE, found, run).splitlines() if not line.startswith("import")
+        }
+
+    assert code(name) - code("shift" if name == "stress" else "stress")
 
 
 # Nothing that a run file says becomes code of the script that reproduces a row: whoever runs it trusts the script.

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import pytest
 
 from detmatrix.scanner.cases import catalog
-from detmatrix.scanner.cases.settings import Plan, asked_for
+from detmatrix.scanner.cases.plan import Plan, asked_for
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.observations.runfile import Run, read_run

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from detmatrix.opspecs.inputs import SimulatedInputs
 from detmatrix.opspecs.model import Case, OpSpec, call
 from detmatrix.scanner.accelerators import SIMULATED
+from detmatrix.scanner.cases.plan import asked_for
 from detmatrix.scanner.cases.rows import control_rows
-from detmatrix.scanner.cases.settings import asked_for
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations import records
 from detmatrix.scanner.observations.records import CpuComparison, Observation, Schedule, Simulation

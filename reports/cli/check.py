@@ -19,9 +19,9 @@ from detmatrix.reports.render import View, write_to_stdout
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.cases.catalog import function_named, line_of
 from detmatrix.scanner.cases.known import KnownOp
-from detmatrix.scanner.cases.settings import Plan, asked_for
+from detmatrix.scanner.cases.plan import Plan, asked_for
 from detmatrix.scanner.cli.options import Whole, python_option, refuse_report_name
-from detmatrix.scanner.cli.settings import Device, architecture, fail_on_option
+from detmatrix.scanner.cli.setting_options import Device, architecture, fail_on_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_UNTRUSTED, one_line
 from detmatrix.scanner.observations.settings import MOST_RUNS
 from detmatrix.scanner.run.progress import progress_for

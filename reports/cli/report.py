@@ -24,7 +24,7 @@ from detmatrix.scanner.cli.options import (
     into_option,
     output_option,
 )
-from detmatrix.scanner.cli.settings import FINDINGS_HELP, except_option, fail_on_option
+from detmatrix.scanner.cli.setting_options import FINDINGS_HELP, except_option, fail_on_option
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, one_line
 from detmatrix.scanner.observations.runfile import Run
 

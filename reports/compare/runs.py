@@ -34,7 +34,7 @@ from detmatrix.reports.render import NONE, View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import matches, names_of
 from detmatrix.scanner.errors import UsageError, one_line
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.parts import parts_of
 from detmatrix.scanner.observations.records import MODES, Claim, Environment, Mode, Row
 from detmatrix.scanner.plurals import several
@@ -434,7 +434,7 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
     lists = old.lists, new.lists
     claims = compare_claims(lists[0].claims, lists[1].claims, changes)
     # A build for CUDA is compiled otherwise for the CPU, too.
-    builds = {versions.build_kind(one.torch) for one in (old, new)}
+    builds = {torch_versions.build_kind(one.torch) for one in (old, new)}
     timed_alike = not obstacles and len(builds) == 1
     return Pair(
         old=old,

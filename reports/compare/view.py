@@ -15,7 +15,7 @@ from detmatrix.reports.matrix.run_words import named_machines, states
 from detmatrix.reports.render import NONE, View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.modes import CHOSEN_MODES, MODE_TABLE
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.parts import in_common, parts_of
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.plurals import several
@@ -102,7 +102,7 @@ def build_notes(comparison: Comparison) -> Iterator[str]:
     """Yield a warning wherever the builds of two runs are of different kinds, as those for CPUs and for CUDA are."""
     for pair in comparison.pairs:
         old, new = (one.torch for one in (pair.old, pair.new))
-        if versions.build_kind(old) != versions.build_kind(new):
+        if torch_versions.build_kind(old) != torch_versions.build_kind(new):
             yield (
                 f"{pair.name}: builds of different kinds, {old} and {new}; changes may come from "
                 f"that, not from the release."

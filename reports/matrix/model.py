@@ -23,7 +23,7 @@ from detmatrix.scanner.cases.known import selected_rows
 from detmatrix.scanner.claims.matching import device_kind, matches, names_of
 from detmatrix.scanner.claims.tables import documented_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.parts import missing_words, parts_of
 from detmatrix.scanner.observations.records import Claim, Row, Section
 from detmatrix.scanner.observations.runfile import Run, read_run
@@ -62,7 +62,7 @@ class Matrix(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def release(self) -> str:
         """The release of torch, without the build."""
-        return versions.release(self.torch)
+        return torch_versions.release(self.torch)
 
     @property
     def kind(self) -> str:
@@ -175,7 +175,10 @@ def recorded(release: str = "*", what: str = "*", of: str = "torch") -> list[str
     here, found = Path.cwd(), sorted(RECORDED.glob(f"{of}-{release}-{what}.jsonl.gz"))
     # Of a release the GPUs as they came: sm_80 before sm_100.
     found.sort(
-        key=lambda path: (versions.key(path.name.split("-")[1]), len(path.name) if "-sm_" in path.name else 0)
+        key=lambda path: (
+            torch_versions.key(path.name.split("-")[1]),
+            len(path.name) if "-sm_" in path.name else 0,
+        )
     )
     return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in found]
 

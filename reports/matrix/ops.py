@@ -18,7 +18,7 @@ from detmatrix.reports.matrix.rows import APPROXIMATELY, SLOW, TIMES, timed, tim
 from detmatrix.reports.render import View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
 from detmatrix.scanner.claims.matching import claimed_kind
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.plurals import first_of, several
 from detmatrix.scanner.verdicts.cells import USABLE, Cell
@@ -148,7 +148,7 @@ def _unmeasured(matrices: Sequence[Matrix], lists: Sequence[RunLists], *, narrow
     """Return the kinds of devices that no run is on, and how many claims of the latest lists are about them."""
     if not matrices:
         return {}
-    latest = max(zip(matrices, lists, strict=True), key=lambda it: versions.key(it[0].release))[1]
+    latest = max(zip(matrices, lists, strict=True), key=lambda it: torch_versions.key(it[0].release))[1]
     rows = [row.row for one in matrices for row in one.rows]
     told: Sequence[Claim] = latest.claims
     # Whoever scanned some ops, own ones or second gradients alone, asked about no others.
@@ -199,7 +199,7 @@ def _columns(matrices: Sequence[Matrix]) -> list[View]:
             title=f"{torch} {label_of(device)}",
         )
         for (device, torch), numbers in sorted(
-            runs.items(), key=lambda it: (it[0][0], versions.key(it[0][1]))
+            runs.items(), key=lambda it: (it[0][0], torch_versions.key(it[0][1]))
         )
     ]
 

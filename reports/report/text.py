@@ -19,7 +19,7 @@ from detmatrix.reports.matrix.ops import MISSING
 from detmatrix.reports.matrix.rows import timed
 from detmatrix.reports.render import NARROW, View, fitted, wrapped
 from detmatrix.scanner.errors import one_line, safe_lines
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.simulated import recall_words
@@ -315,7 +315,9 @@ def following(report: View) -> str:
     commands = []
     if first:
         # One run says what to do; all of them are a line that nobody reads.
-        latest = max((matrices[run] for run, _ in first.rows), key=lambda one: versions.key(one.release))
+        latest = max(
+            (matrices[run] for run, _ in first.rows), key=lambda one: torch_versions.key(one.release)
+        )
         commands.append(f"detmatrix explain {shlex.quote(first.short)} {shlex.quote(latest.run.path)}")
     commands.append(f"detmatrix report {runs} --open")
     return safe_lines("Next: " + "\n      ".join(commands))

@@ -20,8 +20,8 @@ from detmatrix.opspecs.pytorch.names import names_for
 from detmatrix.opspecs.pytorch.sources import SOURCES, databases
 from detmatrix.opspecs.registry import names_of, selected
 from detmatrix.scanner.accelerators import kind_of
+from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.cases.rows import EntrySpec, entry_spec, planned_rows, rows_of
-from detmatrix.scanner.cases.settings import asked_for, settings_for
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import (
     MODES,

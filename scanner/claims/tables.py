@@ -22,7 +22,7 @@ import msgspec
 from detmatrix.scanner.claims import grammar
 from detmatrix.scanner.claims.matching import meet
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, UsageError
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.records import (
     Claim,
     ClaimDevice,
@@ -141,14 +141,14 @@ def overlap(one: Claim, other: Claim) -> bool:
 
 def documented_versions() -> tuple[str, ...]:
     """Return the torch releases whose claims are tabled, oldest first."""
-    return tuple(sorted((path.stem for path in DATA.glob("*.json")), key=versions.key))
+    return tuple(sorted((path.stem for path in DATA.glob("*.json")), key=torch_versions.key))
 
 
 def documented_claims(version: str, *, notes: bool = False) -> tuple[Claim, ...]:
     """Return the tabled bullets of a torch release, or its notes; for want of it those of the latest of that minor, or refuse it."""
     known = documented_versions()
-    same = [name for name in known if name == versions.release(version)]
-    same = same or [name for name in known if versions.minor(name) == versions.minor(version)]
+    same = [name for name in known if name == torch_versions.release(version)]
+    same = same or [name for name in known if torch_versions.minor(name) == torch_versions.minor(version)]
     if not same:
         raise UsageError(
             f"no table of the claims of torch {version} in {DATA} (there are: {', '.join(known)}); write it "

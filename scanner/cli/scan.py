@@ -13,10 +13,10 @@ import click
 from click.core import ParameterSource
 
 from detmatrix.opspecs.pytorch.sources import databases
-from detmatrix.scanner.cases.settings import NOT_SIMULATED, Plan, Shard, asked_for
+from detmatrix.scanner.cases.plan import NOT_SIMULATED, Plan, Shard, asked_for
 from detmatrix.scanner.cli.main import SUMMARY, load
 from detmatrix.scanner.cli.options import DEFAULTS, Whole, patterns_argument, refuse_report_name
-from detmatrix.scanner.cli.settings import except_option, fail_on_option, settings_options
+from detmatrix.scanner.cli.setting_options import except_option, fail_on_option, settings_options
 from detmatrix.scanner.cluster import how_to_go_on, scan_on_cluster
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNTRUSTED, one_line
 from detmatrix.scanner.modes import MODE_TABLE

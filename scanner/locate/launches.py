@@ -93,7 +93,7 @@ class LaunchReplay:
     def _look(self, name: str, launch: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         """Run a launch as the program asked, and again in other orders."""
         mode = self._mode
-        key = mode.places.of(name)
+        key = mode.call_sites.of(name)
         mode.count(key)
         mode.launching = True
         try:

@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import sampler
 
 from detmatrix.scanner.locate import overloads, replay
+from detmatrix.scanner.locate.call_sites import CallPlaces, SiteKey, call_site
 from detmatrix.scanner.locate.memory import Downstream, OutsideWrites
-from detmatrix.scanner.locate.places import CallPlaces, SiteKey, call_site
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import Noted
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp
@@ -84,7 +84,7 @@ class LocateMode(TorchDispatchMode):
         super().__init__()
         self.settings = settings
         self.replays = FEW_REPLAYS if settings.replays is None else settings.replays
-        self.places = CallPlaces()
+        self.call_sites = CallPlaces()
         self.unwritten = UnwrittenMemory()
         self.downstream = Downstream()
         self.outside = OutsideWrites()
@@ -147,12 +147,12 @@ class LocateMode(TorchDispatchMode):
         if self._counts:
             # Nothing is waited for, copied or captured.
             if not op.empty:
-                self.count(self.places.of(op.name))
+                self.count(self.call_sites.of(op.name))
             own = kwargs.get("generator")
             if own is not None and not _samples():
                 self.noted.seeds.add(own.initial_seed())
             return func(*args, **kwargs)
-        key = self.places.of(op.name)
+        key = self.call_sites.of(op.name)
         self.count(key)
         call = replay.RepeatedCall(op, func, args, kwargs)
         # Asked ahead of the call: what an op itself makes different in its arguments has not reached it.
@@ -279,7 +279,7 @@ class LocateMode(TorchDispatchMode):
         return run
 
     def _run_region(self, recorder: RunRecorder, call: replay.RepeatedCall, written: Any) -> Any:
-        key = self.places.of(call.op.name)
+        key = self.call_sites.of(call.op.name)
         self.count(key)
         with _python_dispatch._disable_current_modes():  # noqa: SLF001 - has no public name
             with torch.no_grad():
@@ -288,7 +288,7 @@ class LocateMode(TorchDispatchMode):
                 self.unwritten.reads(call, region=True)
                 recorder.begin(call, key, used)
                 blank = [(one, one.clone()) for one in used.tensors if id(one) in self.unwritten.given_open]
-            with self.places.unfollowed(key), recorder.drawing():
+            with self.call_sites.unfollowed(key), recorder.drawing():
                 result = call.once()
             with torch.no_grad():
                 for one, before in blank:

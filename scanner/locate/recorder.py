@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import torch
 
+from detmatrix.scanner.locate.call_sites import SiteKey, call_site
 from detmatrix.scanner.locate.memory import COMPOUND, CPU, NOTHING, StorageTable, covers, digest, sort_of
 from detmatrix.scanner.locate.overloads import scalars, tensor_names, words
-from detmatrix.scanner.locate.places import SiteKey, call_site
 from detmatrix.scanner.locate.replay import RepeatedCall, states
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse

@@ -24,9 +24,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, RandomSampler
 
 from detmatrix.scanner.errors import ending, one_line
+from detmatrix.scanner.locate.call_sites import call_site, original
 from detmatrix.scanner.locate.launches import LaunchReplay
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings, not_compiled
-from detmatrix.scanner.locate.places import call_site, original
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
 from detmatrix.scanner.located import PLACES, Located, SentinelSeen, of_rank, replays_for
@@ -80,8 +80,8 @@ class Session:
             self._undo.append(launches.stop)
         self._enter_step()
         self._began = time.perf_counter()
-        self.mode.places.start()
-        self._undo.append(self.mode.places.stop)
+        self.mode.call_sites.start()
+        self._undo.append(self.mode.call_sites.stop)
         self.mode.__enter__()
 
     def step(self) -> None:

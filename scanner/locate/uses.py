@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from detmatrix.scanner.locate.places import OURS, TORCH
+from detmatrix.scanner.locate.call_sites import OURS, TORCH
 
 # Things that are looked at, more than a model and its settings have, and numbers that are told.
 _MOST, _MOST_NUMBERS = 1 << 16, 256

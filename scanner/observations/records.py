@@ -66,10 +66,11 @@ Sample = Annotated[str, Meta(pattern=r"^([0-9a-f]{2,16}( [0-9a-f]{2,16})*)?\Z", 
 # Names that stand in a script that is run: run files come from anywhere, so what is no such name is refused where they are
 # read.
 Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}\Z")]
-# The last perturbation is recorded with its count.
 # A class of schedules of a simulated GPU.
 ScheduleClass = Annotated[str, Meta(pattern=f"^({'|'.join(SCHEDULES)})\\Z")]
-Perturbed = Annotated[str, Meta(pattern=f"^({'|'.join(PERTURBATIONS)}=[1-9][0-9]{{0,3}})\\Z")]
+# A perturbation, `threads` with its count.
+_PLAIN = "|".join(name for name in PERTURBATIONS if name != "threads")
+Perturbed = Annotated[str, Meta(pattern=f"^({_PLAIN}|threads=[1-9][0-9]{{0,3}})\\Z")]
 
 # ran      every execution returned
 # raised   an execution raised; `exception` and `message` hold what

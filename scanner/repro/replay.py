@@ -15,7 +15,7 @@ from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.opspecs.registry import SPECS
 from detmatrix.opspecs.user import resolved
 from detmatrix.scanner.cases.catalog import named_files
-from detmatrix.scanner.cases.settings import asked_for
+from detmatrix.scanner.cases.plan import asked_for
 from detmatrix.scanner.errors import EXIT_CHECK_FAILED, EXIT_DONE, DetmatrixError, UsageError, one_line
 from detmatrix.scanner.observations.records import Header, Mode, Observation, Record, Row, Schedule, Settings
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from detmatrix.scanner.cases.settings import Plan, Shard
+from detmatrix.scanner.cases.plan import Plan, Shard
 from detmatrix.scanner.errors import RunFileError, UsageError
 from detmatrix.scanner.observations.merge import difference, value_words
 from detmatrix.scanner.observations.records import FORMAT, MODES, Environment, Header, Settings

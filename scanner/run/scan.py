@@ -23,8 +23,8 @@ from detmatrix.opspecs.pytorch.sources import databases
 from detmatrix.scanner.accelerators import lacking
 from detmatrix.scanner.cases.catalog import choose, load_catalog, named_files, with_installed
 from detmatrix.scanner.cases.discovery import Planner, with_databases
+from detmatrix.scanner.cases.plan import Plan, Shard, settings_for
 from detmatrix.scanner.cases.rows import control_rows, divided, known_rows, plan_digest
-from detmatrix.scanner.cases.settings import Plan, Shard, settings_for
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UntrustedScanError, UsageError
 from detmatrix.scanner.invariance import THREADS, Property
@@ -45,7 +45,7 @@ from detmatrix.scanner.observations.records import (
     Row,
 )
 from detmatrix.scanner.observations.runfile import Line, Run, RunReader, run_of
-from detmatrix.scanner.observations.versions import minor
+from detmatrix.scanner.observations.torch_versions import minor
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.processes.environment import (
     environment,

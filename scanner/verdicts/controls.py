@@ -11,7 +11,7 @@ from msgspec import Struct
 from detmatrix.opspecs.controls import schedule
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.modes import MODE_TABLE
-from detmatrix.scanner.observations import versions
+from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.parts import part_by_worker
 from detmatrix.scanner.observations.records import AS_ON_CPU, Header, Mode, Observation
 from detmatrix.scanner.observations.runfile import Run
@@ -149,7 +149,7 @@ def _simulated(name: str, observation: Observation) -> tuple[str, str]:
 def _uninitialised(header: Header, observation: Observation, differing: str) -> tuple[str, str]:
     """Memory that nobody wrote must show where it is poisoned, and must not where the flag has it filled."""
     mode = MODE_TABLE[observation.mode]
-    release = versions.minor(header.environment.torch)
+    release = torch_versions.minor(header.environment.torch)
     if mode.deterministic and release >= _FILLS_SINCE and (mode.fill or release < _SPARES_SINCE):
         filled = "filled with NaN" if observation.blank == "nan" else "not filled"
         return f"{_described(0, observation.executions)}, filled with NaN", f"{differing}, {filled}"

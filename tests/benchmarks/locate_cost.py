@@ -64,10 +64,10 @@ def _observed(mode: LocateMode | None) -> Iterator[None]:
     if mode is None:
         yield
         return
-    mode.places.start()
+    mode.call_sites.start()
     with mode:
         yield
-    mode.places.stop()
+    mode.call_sites.stop()
     if mode.recorder is not None:
         mode.recorder.flush()
 

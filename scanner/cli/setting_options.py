@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_type_hints
 import click
 
 from detmatrix.scanner.accelerators import MEASURED
-from detmatrix.scanner.cases.settings import DTYPES, ordered
+from detmatrix.scanner.cases.plan import DTYPES, ordered
 from detmatrix.scanner.cli.options import Names, ParamType, Whole, source_names
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
