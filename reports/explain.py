@@ -39,6 +39,7 @@ from detmatrix.scanner.cases.known import KnownOp, op_called, spellings_of
 from detmatrix.scanner.claims.matching import claimed_kind
 from detmatrix.scanner.claims.tables import documented_claims, documented_versions
 from detmatrix.scanner.cli.options import complete_op
+from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.records import Claim
 from detmatrix.scanner.observations.runfile import Run, read_run
@@ -83,10 +84,17 @@ def known_op(op: str, runs: Sequence[Run], lists: Lists) -> KnownOp:
     return op_called(op, rows, [*targets, *named])
 
 
-def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Sequence[Matrix] = ()) -> View:
+def explained(
+    op: KnownOp,
+    lists: Lists,
+    matrices: Sequence[Matrix],
+    spelled: Sequence[Matrix] = (),
+    *,
+    own: bool = False,
+) -> View:
     """Return what is known of one op, of which the matrices have the rows alone; *spelled* have those of its spellings.
 
-    Without names of lists and libraries neither is asked of it.
+    Without names of lists and libraries neither is asked of it. Where runs of the user's *own* end, those that are recorded are named.
     """
     about = {it: [one for one in claims if is_about(one, op.names)] for it, claims in lists.items()}
     instead = instead_of(op.specs, spelled)
@@ -96,18 +104,24 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
     # The worst finding of each release on each kind of device, and the runs of the latest that there is anything of.
     history: dict[str, dict[str, Finding | None]] = {}
     runs: dict[str, tuple[int, ...]] = {}
+    releases: dict[str, str] = {}
     for place, column in enumerate(by_op.columns):
         findings = [it.cells[place].finding for it in ops if it.cells[place].finding]
         found = history.setdefault(label_of(column["device"]), defaultdict(lambda: None))
         found[column["torch"]] = min(findings, key=WORST_FIRST.index, default=None)
         if findings:
             runs[column.device] = column.runs
+            releases[label_of(column["device"])] = column["torch"]
     latest = [row for it in ops for run, row in it.rows if any(run in some for some in runs.values())]
     cells = [cell_of(column, latest) for column in by_op.further]
     engines = (engines_of(row, one.torch) for one in matrices for row in one.rows)
     whys = op.why or [row.row.why for one in matrices for row in one.rows if row.row.why]
     worst = ops[0].finding if ops else None
-    actions = list(_advices(by_op, latest, cells, libraries) if worst else _documented_advice(libraries))
+    actions = list(
+        _advices(by_op, latest, releases, cells, libraries, own=own)
+        if worst
+        else _documented_advice(libraries)
+    )
     if instead and worst not in {None, "deterministic"}:
         actions.append("Or write it as shown below, under what to write instead.")
     where = {one.kind for one in matrices if one.rows}
@@ -140,9 +154,18 @@ def explained(op: KnownOp, lists: Lists, matrices: Sequence[Matrix], spelled: Se
 
 
 def _advices(
-    by_op: View, latest: Sequence[MatrixRow], cells: Sequence[View], libraries: Sequence[View]
+    by_op: View,
+    latest: Sequence[MatrixRow],
+    releases: Mapping[str, str],
+    cells: Sequence[View],
+    libraries: Sequence[View],
+    *,
+    own: bool,
 ) -> Iterator[str]:
-    """Yield what to do on each kind of device, by what off and on show, and by further columns where they were asked for."""
+    """Yield what to do on each kind of device, by what off and on show, and by further columns where they were asked for.
+
+    *releases* are those of the latest rows by the name of the device, said where they are several.
+    """
     op = by_op.ops[0]
     devices = grouped((label_of(row.row.device), row) for row in latest)
     kinds = dict.fromkeys(label_of(column["device"]) for column in by_op.columns)
@@ -150,9 +173,15 @@ def _advices(
     if [*kinds] == ["CPU"] and any(row.row.source != "own" for row in latest):
         kinds["CUDA"] = None
     for label in kinds:
-        where = "" if [*kinds] == ["CPU"] else f"On {label}"
+        of = f" (torch {releases[label]})" if label in releases and len({*releases.values()}) > 1 else ""
+        where = "" if [*kinds] == ["CPU"] else f"On {label}{of}"
         told = " ".join(_documented_advice(libraries)) or "Unknown here: no run has it."
-        unscanned = f"{where}: {told} Scan on a GPU." if label != "CPU" else f"{where}: {UNSCANNED}."
+        recorded_ones = (
+            f", or read the recorded runs: detmatrix explain {by_op.ops[0].name} --recorded" if own else ""
+        )
+        unscanned = (
+            f"{where}: {told} Scan on a GPU{recorded_ones}." if label != "CPU" else f"{where}: {UNSCANNED}."
+        )
         yield from _advices_on(where, op, devices[label], libraries) if label in devices else [unscanned]
     yield from further_advice(by_op.further, cells)
 
@@ -189,6 +218,11 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequ
             f"The op may differ with larger inputs, or where it was not measured."
         )
     calls = _calls(rows)
+    if any(_seems_cured(row) for row in rows) and worst == "inconclusive":
+        return (
+            "It differs with the flag off, and no difference was seen with it on, but too little ran to say what cures it: "
+            "set the flag, and scan again."
+        )
     if worst == "inconclusive" and calls:
         return f"Unknown, as libraries are not simulated ({', '.join(calls)}).{_settings(libraries)} Scan on a GPU."
     reads = worst == "uninitialized" and all(
@@ -206,6 +240,14 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequ
     if worst in CURED and raising:
         return f"{advice} Cases that raise with it: {raising}."
     return advice
+
+
+def _seems_cured(row: MatrixRow) -> bool:
+    return (row.finding, row.off.verdict, row.on.verdict) == (
+        "inconclusive",
+        "nondeterministic",
+        "deterministic",
+    )
 
 
 def _calls(rows: Iterable[MatrixRow]) -> list[str]:
@@ -462,14 +504,23 @@ RENDERERS: dict[str, Callable[[View], Iterable[str]]] = {
 @click.command()
 @click.argument("op", metavar="OP", shell_complete=complete_op)
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--recorded",
+    "from_recorded",
+    is_flag=True,
+    help="Read the runs that are recorded with detmatrix, in place of RUN.",
+)
 @writes(RENDERERS, "Text for a terminal, Markdown, a web page, or JSON.", default="text")
-def explain(op: str, runs: tuple[str, ...], to: Place) -> int:
+def explain(op: str, runs: tuple[str, ...], from_recorded: bool, to: Place) -> int:
     """Say all that is known of one op: documented, measured, simulated, why, what to do, what it costs.
 
     OP is a name as you type it: conv2d, torch.nn.functional.conv2d, nn.Conv2d, Dropout. RUN is a file that scan wrote; by
     default detmatrix.jsonl, or without one the runs that are recorded with detmatrix, which the text names.
     """
-    view, paths = view_of(op, runs or ((str(DEFAULT_RUN),) if DEFAULT_RUN.exists() else ()))
+    if runs and from_recorded:
+        raise UsageError("--recorded names runs, and so does RUN; give one of them")
+    own = (str(DEFAULT_RUN),) if DEFAULT_RUN.exists() and not from_recorded else ()
+    view, paths = view_of(op, runs or own)
     return to.write(view, paths)
 
 
@@ -480,7 +531,8 @@ def view_of(op: str, paths: tuple[str, ...]) -> tuple[View, tuple[str, ...]]:
     known = known_op(op, given, lists)
     matrices = narrowed(given, known.is_about) if paths else _recorded(known)
     spelled = narrowed(given, lambda row: row.source == "instead")
-    return explained(known, lists, matrices, spelled), tuple(one.run.path for one in matrices)
+    view = explained(known, lists, matrices, spelled, own=bool(paths))
+    return view, tuple(one.run.path for one in matrices)
 
 
 def _recorded(known: KnownOp) -> list[Matrix]:

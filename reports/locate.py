@@ -122,14 +122,14 @@ def suspects_of(located: Located, runs: Sequence[str] = ()) -> View:
             details=f"{row.row.id}: {row.off.reason or row.row.why}" if row else "no row reaches it",
             hangs=rank < len(_HANGS),
             place=None,
-            to_do=_TO_DO.get(verdict, "nothing"),
+            to_do=_to_do(verdict, row),
         )
         ranked.append((rank, -calls, view))
     roots = [one for *_, one in sorted(ranked, key=lambda one: one[:2])]
     hanging = [one for one in roots if one.hangs]
     gpus = ((one.name, one.run.header.environment.simulated) for one in simulated)
     where = ", ".join(f"{name} ({gpu.name})" for name, gpu in gpus if gpu)
-    said = f"{len(hanging)} of {several(len(roots), 'call site')} hang on the order of execution where CUDA was simulated"
+    said = f"Of {several(len(roots), 'call site')}, {several(len(hanging), 'may depend', '')} on the order of execution where CUDA was simulated"
     summary = f"{said}: {several(located.ops, 'op')}, each executed once (torch {one_line(located.torch)})."
     notes = [
         f"The verdicts are of {where}; simulated, with other inputs than the program's, and nothing of them was measured on a GPU."
@@ -213,8 +213,12 @@ def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int
         judged = [one for one in rows if one.off.verdict not in {"not_run", "error"}]
         for one in [*hangs, *judged][:1]:
             part = "" if rows is own else f"part of {one.row.spec}: "
-            rank = len(_HANGS) + 3 if not hangs else len(_HANGS) if part else _HANGS.index(one.finding)
-            return rank, f"{part}{one.finding}", one
+            if not hangs:
+                return len(_HANGS) + 3, f"{part}{one.finding}", one
+            if part:
+                return len(_HANGS), f"no row of its own; reached by {one.row.spec} ({one.finding})", one
+            some = "" if len(hangs) == len(judged) else f" in {len(hangs)} of {len(judged)} rows"
+            return _HANGS.index(one.finding), f"{one.finding}{some}", one
     if not own and not others:
         return len(_HANGS) + 2, "no row", None
     row = (own or others)[0]
@@ -223,6 +227,14 @@ def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int
     libraries += re.findall(r"\((cu[A-Z]\w+)\)", reasons)
     why = (", ".join(dict.fromkeys(libraries)) or "error") + ("" if own else f", part of {row.row.spec}")
     return len(_HANGS) + 1, f"not judged: {why}", row
+
+
+def _to_do(verdict: str, row: MatrixRow | None) -> str:
+    if row is None or row.finding not in _TO_DO:
+        return "nothing"
+    some = verdict.partition(" in ")[2]
+    alike = f"that is {some} of this op: compare the arguments; if yours are like it, " if some else ""
+    return alike + _TO_DO[row.finding]
 
 
 def _plain(name: str) -> str:
@@ -500,6 +512,7 @@ def locate(
         if Path(record).exists() and not Path(record).is_file():
             raise UsageError(f"{record}: is no file; choose another place with --record")
     program = program_of(words, module=module, calls=calls)
+    _note_swallowed(words)
     settings = ProgramSettings(
         gpu=simulated_gpu(simulate, python) if simulate else None,
         python=python,
@@ -560,6 +573,19 @@ def _check_choices() -> None:
             raise UsageError(f"{beside[0]} and {options[name]}: choose one; {why.format(options[name])}")
     if "first_step" in given and "record" not in given:
         raise UsageError("--first-step: is of a record; give --record FILE, too")
+
+
+def _note_swallowed(words: tuple[str, ...]) -> None:
+    """Say which options of ours stand behind PROGRAM, which is given them."""
+    ours = {
+        name for one in click.get_current_context().command.params for name in one.opts if name[:2] == "--"
+    }
+    if swallowed := [word for word in words[1:] if word.partition("=")[0] in ours]:
+        are = "are" if len(swallowed) > 1 else "is"
+        click.echo(
+            f"detmatrix: {', '.join(swallowed)} {are} given to {words[0]}; options of locate stand before it",
+            err=True,
+        )
 
 
 def _recorded(located: Located, record: str) -> int:

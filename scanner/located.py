@@ -413,7 +413,7 @@ def summary(located: Located) -> str:
             if located.simulated
             else f"{located.replays} more times"
         )
-        done = f"{located.ops} ops, {located.replayed} of them executed {times}"
+        done = f"{several(located.ops, 'op')}, {located.replayed} of them executed {times}"
     return f"{sites}: {done} (torch {one_line(located.torch)}, {several(located.threads, 'thread')})."
 
 
@@ -471,6 +471,11 @@ def notes(located: Located) -> list[str]:
             f"{several(located.race_free, 'op')} had no two accesses in conflict there: no order changes their bits, given these inputs."
         )
     found += sentinel_words(located)
+    if located.runs == 1 and located.judged and not (located.roots or located.simulated):
+        found.append(
+            "Each op was executed again on the same inputs. If two runs of the program differ all the same, their inputs do: "
+            "detmatrix locate --runs 2 PROGRAM finds unseeded generators and data in another order."
+        )
     if located.launches and not located.simulated:
         found.append(
             f"{several(located.launches, 'launch', 'es')} of Triton kernels ran in Triton's interpreter, with their "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -84,6 +85,16 @@ def test_threads_that_spin_are_not_taken_for_work() -> None:
     for _ in range(20):
         large.sum()
         assert threads.working_threads(small.sum)[1] == 1
+
+
+def test_nothing_is_said_where_other_processes_have_worked() -> None:
+    """An op may have children do its work, side by side."""
+
+    def op(x: Any) -> Any:
+        subprocess.run([sys.executable, "-S", "-c", "sum(range(100_000))"], check=True)
+        return x * 2
+
+    assert _observed(op, lambda t: call(t.normal(64)))["threads"] is None
 
 
 def test_nothing_is_said_where_another_thread_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:

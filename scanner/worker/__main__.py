@@ -74,18 +74,9 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     try:
         if launch_orders.asked():
             launch_orders.launch_orders()
-        import torch  # noqa: PLC0415 - its absence is an answer, not a traceback
     except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
-    # Setting the flag loads PyTorch's compiler, which takes as long as torch itself. Off is how torch starts, unless
-    # something in this environment turns the flag on.
-    if mode.deterministic or torch.are_deterministic_algorithms_enabled():
-        torch.use_deterministic_algorithms(mode.deterministic, warn_only=mode.warn_only)
-    # A torch before 2.1 fills nothing in any mode.
-    if not mode.fill and hasattr(torch.utils, "deterministic"):
-        torch.utils.deterministic.fill_uninitialized_memory = False
-    for switch in mode.cudnn:
-        setattr(torch.backends.cudnn, switch, True)
+    _set(mode)
     if mode.compiles:
         from detmatrix.scanner.worker.execution import failure  # noqa: PLC0415 - needs torch
 
@@ -98,7 +89,24 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
             specs += load_specs(path)
     except SpecFileError as error:
         return {"failed": str(error)}
+    # A program of the user's sets the flag where it begins.
+    _set(mode)
     return {"specs": {spec.name: spec for spec in specs}, "build": _build()}
+
+
+def _set(mode: WorkerMode) -> None:
+    """Set what a mode sets for the whole process."""
+    import torch  # noqa: PLC0415
+
+    # Setting the flag loads PyTorch's compiler, which takes as long as torch itself. Off is how torch starts, unless
+    # something in this environment turns the flag on.
+    if mode.deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(mode.deterministic, warn_only=mode.warn_only)
+    # A torch before 2.1 fills nothing in any mode.
+    if hasattr(torch.utils, "deterministic"):
+        torch.utils.deterministic.fill_uninitialized_memory = mode.fill
+    for switch in mode.cudnn:
+        setattr(torch.backends.cudnn, switch, True)
 
 
 def _build() -> dict[str, Any]:

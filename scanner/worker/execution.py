@@ -23,6 +23,7 @@ from detmatrix.opspecs.user import place_of
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.modes import ExecutionKind
 from detmatrix.scanner.worker import accelerator, bits, global_state, simulated
+from detmatrix.scanner.worker.held import HeldState, held
 
 # Calls one phase of an execution.
 Around = Callable[[Callable[[], Any]], Any]
@@ -113,6 +114,9 @@ class Execution:
         )
         self._grad_outputs: list[torch.Tensor] | None = None
         self._seed = seed
+        # The catalog's arguments are tensors and numbers, whose digests are recorded.
+        self._of_user = bool(spec.file)
+        self._held = HeldState((self.call.args, dict(self.call.kwargs))) if self._of_user else None
 
     @cached_property
     def _generators(self) -> list[torch.Generator]:
@@ -120,11 +124,10 @@ class Execution:
         return accelerator.generators(self.device)
 
     def inputs(self) -> list[bits.Part]:
-        """Return the tensors among the arguments, named ``args[0]``, ``kwargs['weight']``."""
-        return [
-            *bits.parts(on_host(self.call.args), "args", skip_others=True),
-            *bits.parts(on_host(dict(self.call.kwargs)), "kwargs", skip_others=True),
-        ]
+        """Return the tensors and numbers among the arguments, named ``args[0]``, ``kwargs['weight']``, and what a user's hold."""
+        named: tuple[tuple[Any, str], ...] = (self.call.args, "args"), (dict(self.call.kwargs), "kwargs")
+        found = [part for value, name in named for part in bits.parts(on_host(value), name, skip_others=True)]
+        return found + [part for value, name in named for part in held(value, name) if self._of_user]
 
     def said(self) -> list[str]:
         """Return the other arguments in words, where they are drawn; those of hand-written specs stand in the spec."""
@@ -182,9 +185,11 @@ class Execution:
         return other
 
     def reseed(self) -> None:
-        """Put the random generators back to the seed; an op that draws from them does so equally each time."""
+        """Put back what an execution may change: the random generators, so that an op draws equally each time, and what arguments hold."""
         for generator in self._generators:
             generator.manual_seed(self._seed)
+        if self._held is not None:
+            self._held.put_back()
 
     def random_state(self) -> list[torch.Tensor]:
         """Return the state of the generators that ``reseed`` resets."""

@@ -246,6 +246,7 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
     observed.update(_held_to_op(execution, execution.of_op() if asked.sample else None))
     if times := global_state.times_set() - times_set:
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
+    execution.reseed()
     if bits.digest(execution.inputs(), said) != inputs_digest:
         raise InvalidCaseError("the op changed its inputs")
     if execution.changed_gradients_given():
@@ -327,7 +328,9 @@ class _Repetition:
         )
         if not sum(tensor.numel() for _, tensor in judged):
             raise InvalidCaseError("there is nothing to compare: no output has elements")
-        observed["blank"], observed["blank_output"] = bits.blank(judged, execution.inputs())
+        # A number that the op computed may be equal to one that it was given.
+        given = [part for name, one in execution.named_arguments() for part in bits.parts(on_host(one), name)]
+        observed["blank"], observed["blank_output"] = bits.blank(judged, given)
         self.main = OutputComparison(judged, self._budget.runs)
         self._forward = OutputComparison(forward, self._budget.runs) if forward else None
         self._site = CaseContext(

@@ -34,11 +34,13 @@ _in_vain: list[float] = []
 def working_threads(execute: Callable[[], T]) -> tuple[T, int | None]:
     """Call *execute*; return what it returns, and how many threads worked meanwhile, the calling one included.
 
-    ``None`` where that cannot be told: the system has no such clocks, or other threads of the process were busy before.
+    ``None`` where that cannot be told: the system has no such clocks, other threads of the process were busy before, or processes that it
+    started have worked.
     """
     before = _asleep()
     if before is None:
         return execute(), None
+    children = _of_children()
     # The thread's clock is read around the process's, so that what is left belongs to other threads: also to those
     # that have begun and ended in between.
     outer = time.thread_time_ns()
@@ -47,6 +49,8 @@ def working_threads(execute: Callable[[], T]) -> tuple[T, int | None]:
     whole = time.process_time_ns() - whole
     outer = time.thread_time_ns() - outer
     after = _clocks(_others())
+    if _of_children() != children:
+        return result, None
     worked = sum(spent != before.get(thread) for thread, spent in after.items())
     return result, 1 + max(worked, whole > outer)
 
@@ -102,6 +106,15 @@ def _fine() -> bool:
     asked.release()
     helper.join()
     return all(moved)
+
+
+def _of_children() -> tuple[float, list[str]]:
+    """Return the processor time of processes that have ended, and those that this process has started and still has."""
+    import resource  # noqa: PLC0415 - Windows has none, nor the clocks
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    alive = [path.read_text() for path in _TASKS.glob("*/children")]
+    return used.ru_utime + used.ru_stime, alive
 
 
 def _others() -> list[int]:

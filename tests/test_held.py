@@ -1,0 +1,126 @@
+"""What arguments of a user's spec hold beside tensors: it is the same for each execution, or an input that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detmatrix.opspecs.model import Call, call
+from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.worker.__main__ import _start
+from tests.observed import observed, spec_of
+
+
+def _step(x: Any, weight: Any) -> Any:
+    with torch.enable_grad():
+        (x @ weight).square().sum().backward()
+    return weight.grad.clone()
+
+
+def _trained(module: Any, x: Any) -> Any:
+    module(x)
+    return module.eval()(x)
+
+
+def _grown(module: Any) -> Any:
+    module.register_buffer(f"more_{len(list(module.buffers()))}", torch.ones(1))
+    return sum(module.buffers()) * 1.0
+
+
+def _seeded(make: Callable[[], Any]) -> Any:
+    torch.manual_seed(0)
+    return make()
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        pytest.param(
+            lambda x, generator: torch.bernoulli(x, generator=generator) + x,
+            lambda t: call(t.uniform(64), generator=torch.Generator().manual_seed(7)),
+            id="generator",
+        ),
+        pytest.param(
+            _trained,
+            lambda t: call(_seeded(lambda: torch.nn.BatchNorm1d(16)), t.normal(4, 16)),
+            id="running statistics, training",
+        ),
+        pytest.param(
+            lambda module, x: module(x),
+            lambda t: call(
+                _seeded(lambda: torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(16, 16))),
+                t.normal(4, 16),
+            ),
+            id="spectral norm",
+        ),
+        pytest.param(
+            _step,
+            lambda t: call(t.normal(4, 8), t.normal(8, 2).requires_grad_()),
+            id="gradient that adds up",
+        ),
+    ],
+)
+def test_what_arguments_hold_is_put_back_before_each_execution(
+    op: Any, inputs: Callable[[Any], Call]
+) -> None:
+    """An op that draws, learns or adds up is no nondeterministic one."""
+    seen = observed(spec_of(op, inputs, file="mine.py"), runs=6)
+
+    assert seen["outcome"] == "ran"
+    assert [*seen["digests"].values()] == [6]
+
+
+def test_what_cannot_be_put_back_is_an_input_that_changed() -> None:
+    """A module that is another one behind the executions was another one in between."""
+    seen = observed(spec_of(_grown, lambda _: call(torch.nn.BatchNorm1d(1)), file="mine.py"), runs=3)
+
+    assert (seen["outcome"], seen["message"]) == ("invalid", "the op changed its inputs")
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        lambda scale: np.arange(4.0) * scale,
+        lambda scale: (
+            torch.nn.Linear(4, 1)
+            .apply(lambda it: torch.nn.init.constant_(it.weight, scale))
+            .apply(lambda it: torch.nn.init.zeros_(it.bias))
+        ),
+    ],
+    ids=["array", "module"],
+)
+def test_inputs_are_told_apart_by_what_arguments_hold(argument: Callable[[float], Any]) -> None:
+    """Numbers of an array and parameters of a module, which a user draws anew in each process, enter the digest of the inputs."""
+
+    def digest(scale: float) -> str:
+        def inputs(t: Any) -> Call:
+            return call(t.normal(4), argument(scale))
+
+        seen = observed(spec_of(lambda x, _: x * 2, inputs, file="mine.py"))
+        return str(seen["inputs_digest"])
+
+    assert digest(1.0) == digest(1.0) != digest(2.0)
+
+
+def test_a_file_that_sets_the_flag_where_it_begins_does_not_decide_the_mode(tmp_path: Path) -> None:
+    """Programs of users do; a worker of the mode off is one all the same."""
+    path = tmp_path / "mine.py"
+    path.write_text("import torch\ntorch.use_deterministic_algorithms(True)\nfn = torch.sum\n")
+    try:
+        assert "failed" not in _start(MODE_TABLE["off"], [f"{path}:fn"])
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dim", [1, -1])
+def test_a_number_that_was_computed_is_no_input_given_back(dim: int) -> None:
+    """Whatever numbers the op was given: 1 is where the largest is."""
+    seen = observed(spec_of(torch.argmax, lambda _: call(torch.tensor([[1.0, 3.0, 2.0]]), dim)))
+
+    assert (seen["outcome"], seen["blank"]) == ("ran", None)
