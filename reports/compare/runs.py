@@ -20,6 +20,7 @@ from detmatrix.reports.compare.comparable import (
     Reason,
     arrow,
     of_absence,
+    of_draws,
     of_environments,
     of_machines,
     of_rows,
@@ -419,7 +420,8 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
             if known is not None and (absence := of_absence(one, other, known.row)) is not None:
                 return Change(kind="not_comparable", reason=absence.reason, detail=absence.detail)
             return Change(kind="added" if was is None else "removed")
-        obstacle = next(iter(obstacles), None) or of_machines(old, new, was, row) or of_rows(was, row)
+        sides = old, new, was, row
+        obstacle = next(iter(obstacles), None) or of_machines(*sides) or of_rows(was, row) or of_draws(*sides)
         if obstacle is not None:
             return blocked(was, row, obstacle)
         return settle(judge(was, row), was, row, again)
