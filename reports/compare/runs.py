@@ -27,7 +27,16 @@ from detmatrix.reports.compare.comparable import (
     of_runs,
     together,
 )
-from detmatrix.reports.compare.judge import CLASS, MOVES, Change, Kind, blocked, few_processes, judge
+from detmatrix.reports.compare.judge import (
+    CLASS,
+    MOVES,
+    Change,
+    Kind,
+    blocked,
+    few_processes,
+    judge,
+    with_dependence,
+)
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.run_words import bullet_words
@@ -245,7 +254,10 @@ def settle(first: Change, before: MatrixRow, after: MatrixRow, again: Again | No
         vain = _unproven(first.carried, (before, after), measured)
     elif vain is None and found.confirmed is False:
         vain = few_processes(*measured)
-    return _unsettled(first, f"measured again without result, {vain}") if vain else confirm(first, found)
+    if vain:
+        return _unsettled(first, f"measured again without result, {vain}")
+    # What bits depend on was not measured again, and need not be.
+    return with_dependence(confirm(first, found), before, after)
 
 
 def confirm(first: Change, again: Change) -> Change:
