@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -410,7 +411,9 @@ def _function_file(function: Callable[..., Any]) -> str:
         raise UsageError(f"{function.__name__}: its source is not known; write it into a file") from error
     future = "from __future__ import annotations"  # annotations are not executed, and need not be known
     used = sorted(_used(symtable(f"{future}\n{source}", "cell", "exec")) - {function.__name__})
-    lines = [_defined(name, function.__globals__[name]) for name in used if name in function.__globals__]
+    lines = [
+        _defined(name, function.__globals__[name], source) for name in used if name in function.__globals__
+    ]
     path = _folder() / f"{function.__name__}.py"
     path.write_text("\n".join([future, *lines, source]), encoding="utf-8")
     return f"{path}:{function.__name__}"
@@ -422,10 +425,19 @@ def _used(table: SymbolTable) -> set[str]:
     return own.union(*(_used(one) for one in table.get_children() if one.get_type() != "annotation"))
 
 
-def _defined(name: str, value: object) -> str:
-    """Return the line that gives a name its value in another process; a value that no line gives is refused."""
+def _defined(name: str, value: object, source: str) -> str:
+    """Return the lines that give a name its value in another process; a value that no line gives is refused."""
     if isinstance(value, ModuleType):
-        return f"import {value.__name__} as {name}"
+        # Of a package also the modules that the source names; each import binds the name, the last one for good.
+        named = [f"{value.__name__}{path}." for path in re.findall(rf"\b{name}((?:\.\w+)+)", source)]
+        below = [
+            path
+            for path, module in sorted(sys.modules.items())
+            if path.startswith(f"{value.__name__}.")
+            and getattr(module, "__spec__", None)
+            and any(one.startswith(f"{path}.") for one in named)
+        ]
+        return "\n".join(f"import {path} as {name}" for path in (*below, value.__name__))
     if type(value) is float:  # what is not finite has no literal
         return f"{name} = float({str(value)!r})"
     if value is None or type(value) in {bool, int, str}:

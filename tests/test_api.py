@@ -97,9 +97,11 @@ def test_what_a_cell_has_of_the_same_names_does_not_matter(tmp_path: Path) -> No
     kept.write_text("of an earlier scan")
     space: dict[str, Any] = {"__name__": "__main__"}
     code = """import torch
+import wsgiref.util as _, wsgiref
 LIMIT, x, y = float("inf"), [8], [9]
 def step(x: "Nothing", most=LIMIT) -> None:
     y = [x[z] for z in range(4)]
+    x = wsgiref.util.guess_scheme({"HTTPS": "on"}) and torch.ones(4)
     return torch.stack(y).clamp(max=most) + 1 if y else step(x)
 x = torch.ones(4)
 """

@@ -15,13 +15,13 @@ from detmatrix.reports.compare.comparable import Rate, fisher, rate_test
 from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of, few_processes, judge
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare
-from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.observations.records import Cost, Group, Row
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import in_turns, pair_of, run_of, seen, shows
 from tests.conftest import table
-from tests.evidence_runs import cost, sentinels
+from tests.evidence_runs import ASKED_CONTROLS, asked_of, cost, sentinels
 from tests.runs import RUNS, SETTINGS, Planned, ran, row
 
 KINDS: tuple[Kind, ...] = ("same", "improved", "regressed", "changed", "not_comparable")
@@ -181,6 +181,48 @@ def test_what_measuring_again_makes_of_a_change(
     assert (judged.reason == "not_reproduced") is (kind == "not_comparable")
     assert detail in judged.detail
     assert (VAIN in judged.detail) == detail.startswith(VAIN) or "processes" in detail
+
+
+CAME, WENT = "batch: invariant → varies at 1 (first)", "batch: varies at 1 (first) → invariant"
+
+
+@pytest.mark.parametrize(
+    ("at", "again", "kind", "confirmed", "detail"),
+    [
+        # The flag seems to change a row, too, and that alone is measured again.
+        (((), ("1 first",)), ("deterministic", "deterministic"), "regressed", True, CAME),
+        (((), ("1 first",)), ("deterministic", "silent"), "regressed", True, CAME),
+        (((), ("1 first",)), ("silent", "deterministic"), "regressed", False, CAME),
+        ((("1 first",), ()), ("deterministic", "deterministic"), "improved", True, WENT),
+        ((("1 first",), ()), ("deterministic", "silent"), "regressed", True, WENT),
+        (((), ()), ("deterministic", "deterministic"), "same", None, "both show the same"),
+    ],
+)
+def test_measuring_again_undoes_no_dependence(
+    at: tuple[Any, Any],
+    again: tuple[Finding, Finding],
+    kind: Kind,
+    confirmed: bool | None,
+    detail: str,
+) -> None:
+    """Whether bits depend on the batch is proof by itself, and is told once whatever becomes of the rest."""
+    first = [
+        matrix_of(
+            name,
+            replace(
+                run_of(one, name=name, settings=replace(SETTINGS, invariance=("batch",))).run,
+                invariances=(*asked_of(PLANNED, {"batch": varies}), *ASKED_CONTROLS),
+            ),
+        )
+        for name, one, varies in zip("ab", WORSE, at, strict=True)
+    ]
+    old, new = (run_of(in_turns(it), sentinels=sentinels(10, 0, 1)) for it in again)
+    ((judged,),) = (
+        pair.changes for pair in compare(first, {("a", "b"): Again(old=old, new=new, left={})}).pairs
+    )
+
+    assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    assert judged.detail.count(detail) == 1
 
 
 def _seldom(differing: int, *rows: str) -> list[Planned]:

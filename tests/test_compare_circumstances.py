@@ -13,6 +13,7 @@ from detmatrix.reports.compare.judge import Kind
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import compare, compare_claims, open_to_doubt
 from detmatrix.reports.matrix.model import Matrix
+from detmatrix.reports.matrix.run_words import states
 from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Part
 from detmatrix.scanner.verdicts.vocabulary import Finding
@@ -20,7 +21,7 @@ from tests.compared import OFTEN, pair_of, run_of, shows
 from tests.conftest import table
 from tests.documented import docstring
 from tests.evidence_runs import sentinels
-from tests.runs import ENVIRONMENT, SETTINGS, Planned, drifting, ran, row, stable
+from tests.runs import CLOSING, ENVIRONMENT, SETTINGS, Planned, drifting, ran, row, stable
 
 PUT = ":func:`torch.Tensor.put_`"
 OTHER = shows("deterministic", row("torch.cumsum"))
@@ -71,6 +72,9 @@ CIRCUMSTANCES: dict[str, tuple[Reason | None, dict[str, Any], dict[str, Any], di
     "perturb": ("other_perturbations", {"settings": replace(SETTINGS, perturb=("quiet", "stress"))}, {}, {}),
     "inputs": ("other_inputs", {}, {}, {"inputs_digest": "other"}),
     "op": ("other_inputs", {}, {"op": "torch.scatter"}, {}),
+    # Of the same inputs an op draws other numbers after another seed.
+    "drawn": ("other_inputs", {"settings": replace(SETTINGS, seed=1)}, {}, {"seeded": True}),
+    "seed": (None, {"settings": replace(SETTINGS, seed=1)}, {}, {}),
     # What an older file holds of the bits of inputs says nothing of what a newer one does.
     "older digests": (None, {}, {}, {"inputs_digest": "2:i"}),
     "older shapes": ("other_inputs", {}, {}, {"inputs_digest": "2:i", "inputs": ("args[0]: float32 (3,)",)}),
@@ -100,9 +104,10 @@ def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: b
 PUT_ROW = shows("raises", row("torch.Tensor.put_"))
 GROUPS = {"groups": {PUT_ROW[0].spec: 1, OTHER[0].spec: 2}, "shards": 3}
 PARTS = tuple(
-    Part(shard=it, started="", environment=ENVIRONMENT, workers=1, closing=None) for it in (1, 2, 3)
+    Part(shard=it, started="", environment=ENVIRONMENT, workers=1, closing=CLOSING) for it in (1, 2, 3)
 )
 LACKS = "few lacks shard 1 of 3, where the row would be"
+ENDED = f"few ended before it had enumerated {PUT_ROW[0].spec}"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +130,9 @@ LACKS = "few lacks shard 1 of 3, where the row would be"
         ({}, {}, GROUPS | {"parts": PARTS[1:]}, LACKS),
         ({}, {}, GROUPS | {"shard": 1}, ""),
         ({}, {}, GROUPS | {"parts": PARTS[:2]}, ""),
+        # Nor does one that ended before it had enumerated the op.
+        ({}, {}, GROUPS | {"parts": (replace(PARTS[0], closing=None), PARTS[1])}, ENDED),
+        ({}, {}, GROUPS | {"parts": (PARTS[0], replace(PARTS[1], closing=None))}, ""),
     ],
 )  # fmt: skip
 def test_rows_of_one_run_alone(
@@ -135,6 +143,7 @@ def test_rows_of_one_run_alone(
     less = replace(less, run=replace(less.run, header=replace(less.run.header, **plan)))
     more = run_of(OTHER, PUT_ROW, name="many", settings=replace(SETTINGS, **many))
 
+    assert ("not enumerated: 1 op" in str(states(less))) is (detail == ENDED)
     for pair, kind in ((pair_of(less, more), "added"), (pair_of(more, less), "removed")):
         judged = pair.changes[1]
         assert judged.kind == ("not_comparable" if detail else kind)

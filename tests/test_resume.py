@@ -273,6 +273,49 @@ def test_interrupted_while_databases_are_enumerated(tmp_path: Path) -> None:
     assert read_run(path).entries == {"opinfo:op0", "opinfo:op1"}
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_scan_that_cannot_begin_loses_no_earlier_run(
+    detmatrix: Command, tmp_path: Path, *, force: bool
+) -> None:
+    """What lies there is put aside until all rows are planned, said to be, and there again if one is not to be had."""
+    wait, path, kept = tmp_path / "wait", tmp_path / "run.jsonl", tmp_path / "run.jsonl.1"
+    entries = {"do": "entries", "then": {"entries": ["opinfo:op0", "opinfo:op1"]}}
+    standing = StandIn(
+        tmp_path, entries, {"do": "enumerate", "name": "opinfo:op1", "wait": str(wait), "then": {}}
+    )
+    options = (*OPTIONS, "--python", standing.python, "-o", path)
+    detmatrix("scan", *options)
+    earlier, more = path.read_bytes(), ("--source", "documented,opinfo", *["--force"] * force)
+
+    refused = detmatrix("scan", *options, "opinfo:op0:nosuchcase", *more)
+
+    assert refused.returncode == 2
+    assert f"the earlier run is kept as {kept.name}" in refused.stderr
+    assert "holds the earlier run again" in refused.stderr
+    assert path.read_bytes() == earlier
+    assert not kept.exists()
+    wait.touch()
+
+    _interrupted(
+        tmp_path,
+        standing,
+        path.name,
+        lambda: path.read_bytes().count(b'"kind":"entry"') == 1,
+        "opinfo:*",
+        *more,
+    )
+
+    assert kept.read_bytes() == earlier
+    assert read_run(path).entries == {"opinfo:op0"}
+    wait.unlink()
+    path.write_bytes(earlier)
+    kept.unlink()
+
+    assert detmatrix("scan", *options, "opinfo:*", *more).returncode == 0
+    assert kept.exists() != force
+    assert path.read_bytes() != earlier
+
+
 def test_interrupted_at_every_request(requests: Requests, whole: Path) -> None:
     """Whatever a worker is doing when Ctrl-C comes: the file is valid, and going on gives the same run."""
     expected = measured(whole)

@@ -127,10 +127,20 @@ def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
     return None
 
 
+def of_draws(old: Matrix, new: Matrix, before: MatrixRow, after: MatrixRow) -> NotComparable | None:
+    """Return that an op which draws numbers itself drew others: the inputs are the same, and the seed is not."""
+    seeds = [one.run.header.settings.seed for one in (old, new)]
+    if seeds[0] != seeds[1] and any(one.seeded for row in (before, after) for one in row.observations):
+        return NotComparable("other_inputs", f"the op draws numbers, seed {seeds[0]} → {seeds[1]}")
+    return None
+
+
 def of_absence(absent: Matrix, present: Matrix, row: Row) -> NotComparable | None:
     """Return why it says nothing that one run did not plan a row and the other did."""
     if (part := part_without(absent.run.header, row)) is not None:
         return NotComparable("not_asked_for", f"{absent.name} lacks {part}, where the row would be")
+    if row.spec in absent.unreached:
+        return NotComparable("not_asked_for", f"{absent.name} ended before it had enumerated {row.spec}")
     settings, others = absent.run.header.settings, present.run.header.settings
     if settings.patterns:
         return NotComparable("not_asked_for", f"{absent.name} is a scan of {' '.join(settings.patterns)}")

@@ -229,10 +229,18 @@ def judge(old: MatrixRow, new: MatrixRow) -> Change:
     simulated = all(any(row.cell(mode).simulated for mode in MODES) for row in (old, new))
     if judged.confirmed is False and simulated:
         judged = replace(judged, confirmed=True)  # the schedules are the same again
+    return with_dependence(judged, old, new)
+
+
+def with_dependence(judged: Change, old: MatrixRow, new: MatrixRow) -> Change:
+    """Add to what became of a row what its bits depend on otherwise: proof, which stands before any doubt if it is for the worse."""
     kind, texts = dependence_change(old, new)
-    if texts and judged.seeming not in MOVES and judged.kind in {"same", "not_comparable"}:
-        judged = replace(judged, kind=kind, confirmed=True, detail="", reason=None)
-    return replace(judged, detail="; ".join(filter(None, (judged.detail, *texts)))) if texts else judged
+    over = judged.seeming not in MOVES or kind == "regressed"
+    if texts and over and judged.kind in {"same", "not_comparable"}:
+        detail = judged.detail if judged.kind == "same" or judged.apparent else ""
+        judged = replace(judged, kind=kind, confirmed=True, detail=detail, reason=None, apparent=None)
+    untold = (text for text in texts if text not in judged.detail)
+    return replace(judged, detail="; ".join(filter(None, (judged.detail, *untold))))
 
 
 def _moved(old: MatrixRow, new: MatrixRow) -> Iterator[tuple[Mode, Cell, Cell]]:

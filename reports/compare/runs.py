@@ -20,13 +20,23 @@ from detmatrix.reports.compare.comparable import (
     Reason,
     arrow,
     of_absence,
+    of_draws,
     of_environments,
     of_machines,
     of_rows,
     of_runs,
     together,
 )
-from detmatrix.reports.compare.judge import CLASS, MOVES, Change, Kind, blocked, few_processes, judge
+from detmatrix.reports.compare.judge import (
+    CLASS,
+    MOVES,
+    Change,
+    Kind,
+    blocked,
+    few_processes,
+    judge,
+    with_dependence,
+)
 from detmatrix.reports.matrix.model import SECTION_WORDS, Matrix, RunLists, matrix_of
 from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.run_words import bullet_words
@@ -244,7 +254,10 @@ def settle(first: Change, before: MatrixRow, after: MatrixRow, again: Again | No
         vain = _unproven(first.carried, (before, after), measured)
     elif vain is None and found.confirmed is False:
         vain = few_processes(*measured)
-    return _unsettled(first, f"measured again without result, {vain}") if vain else confirm(first, found)
+    if vain:
+        return _unsettled(first, f"measured again without result, {vain}")
+    # What bits depend on was not measured again, and need not be.
+    return with_dependence(confirm(first, found), before, after)
 
 
 def confirm(first: Change, again: Change) -> Change:
@@ -419,7 +432,8 @@ def compare_pair(old: Matrix, new: Matrix, again: Again | None = None) -> Pair:
             if known is not None and (absence := of_absence(one, other, known.row)) is not None:
                 return Change(kind="not_comparable", reason=absence.reason, detail=absence.detail)
             return Change(kind="added" if was is None else "removed")
-        obstacle = next(iter(obstacles), None) or of_machines(old, new, was, row) or of_rows(was, row)
+        sides = old, new, was, row
+        obstacle = next(iter(obstacles), None) or of_machines(*sides) or of_rows(was, row) or of_draws(*sides)
         if obstacle is not None:
             return blocked(was, row, obstacle)
         return settle(judge(was, row), was, row, again)

@@ -81,6 +81,14 @@ class Matrix(Struct, frozen=True, kw_only=True, dict=True):
         cut = "" if closing else "the file is cut short"
         return missing_words(header, parts_of(header, closing)) or cut
 
+    @cached_property
+    def unreached(self) -> frozenset[str]:
+        """The ops of its plan that were not enumerated when it ended, of which no row is known."""
+        header, closing = self.run.header, self.run.closing
+        cut = {part.shard for part in parts_of(header, closing) if part.closing is None}
+        known = self.run.entries | {row.spec for row in header.planned}
+        return frozenset(op for op, shard in header.groups.items() if shard in cut and op not in known)
+
     @property
     def executions(self) -> int:
         """The n of a cell whose processes all finished."""

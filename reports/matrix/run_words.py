@@ -304,7 +304,9 @@ def states(one: Matrix) -> list[tuple[State, str]]:
         if shard_words(header):
             rows = "rows of this file"
             finish = "Finish each scan with scan --resume, then combine all files with detmatrix merge"
-        text = f"{one.missing}; {seen} of {one.planned} {rows} were observed at least once. {finish}"
+        ops = len(one.unreached)
+        left = f"; not enumerated: {several(ops, 'op')}, of which no row is known" if ops else ""
+        text = f"{one.missing}; {seen} of {one.planned} {rows} were observed at least once{left}. {finish}"
         found.append(("incomplete", f"Incomplete: {text}"))
     settings, machines = one.run.header.settings, [part.environment for part in parts_of(one.run.header)]
     if settings.device == "cpu" and all(min(it.threads, len(it.affinity)) == 1 for it in machines):

@@ -239,9 +239,13 @@ class _Scan:
 
     def _begin(self) -> Header:
         """Make the file ready to append to, plan what is not yet planned, and note what it has already."""
-        if self._plan.output.stat().st_size and not (self._begun or self._plan.force or self._plan.resume):
+        force, output, kept = self._plan.force, self._plan.output, None
+        # With --force only until databases have said whether they have what was asked for.
+        keeps = not (self._begun or self._plan.resume) and (not force or bool(self._planner.wanted))
+        if keeps and output.stat().st_size:
             kept = self._writer.set_aside()
-            self._progress.note(f"{self._plan.output}: the earlier run is kept as {kept.name}")
+            until = " until all rows are planned" * force
+            self._progress.note(f"{output}: the earlier run is kept as {kept.name}{until}")
         self._writer.begin(self._begun.end if self._begun else 0)
         if self._begun is None:
             self._writer.write(self._header)
@@ -254,9 +258,14 @@ class _Scan:
             try:
                 self._planner.check(whole=self._header.shards == 1)
             except UsageError:
-                # Nothing is kept of a scan that cannot begin.
+                # Nothing is kept of a scan that cannot begin, and nothing lost by it.
                 self._writer.begin(0)
+                if kept is not None:
+                    self._writer.replace(kept)
+                    self._progress.note(f"{output}: holds the earlier run again")
                 raise
+        if kept is not None and force:
+            kept.unlink(missing_ok=True)
         # A plan that cannot be read is told before anything is measured, not behind it.
         reader = RunReader(self._plan.output)
         lines = [*reader.records()]
