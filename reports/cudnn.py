@@ -146,6 +146,7 @@ _DRIVERS = {
     "stub": "No NVIDIA driver was there: a stub of libcuda.so.1, compiled into a temporary folder, stood in for it.",
     "present": "The NVIDIA driver of the machine was there.",
 }
+# Of tables that asked about these, as the recorded ones do.
 _ATTENTION = (
     "Attention is asked about as the one operation that the backend API has for it (forward since 9.13, backward since 9.17), "
     "without a mask. For it and for normalisations cuDNN accepts the same engines whatever the GPU, also where it says "
@@ -164,7 +165,7 @@ def view(table: EngineTable) -> View:
         first_lines=first_lines(layers, gpus),
         limits=LIMITS,
         driver_text=_DRIVERS[table.driver],
-        attention=_ATTENTION,
+        attention=_ATTENTION if any(one.heads for one in table.problems) else "",
         described=list(table.descriptions),
         figure_lines=_figures(table),
         names=gpus,

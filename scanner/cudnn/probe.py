@@ -38,17 +38,12 @@ class Kind(IntEnum):
     OPERATION_CONVOLUTION_BACKWARD_DATA = 12
     OPERATIONGRAPH = 15
     TENSOR = 17
-    OPERATION_NORM_FORWARD = 29
-    OPERATION_NORM_BACKWARD = 30
     DEVICEPROP = 38
-    OPERATION_SDPA_FWD = 41
-    OPERATION_SDPA_BWD = 43
 
 
 # ``cudnnBackendAttributeType_t``: the number of a type, and what its elements are in C.
 _TYPES: dict[str, tuple[int, Any]] = {
     "DATA_TYPE": (1, ctypes.c_int),
-    "BOOLEAN": (2, ctypes.c_bool),
     "INT64": (3, ctypes.c_int64),
     "DOUBLE": (5, ctypes.c_double),
     "CONVOLUTION_MODE": (7, ctypes.c_int),
@@ -57,8 +52,6 @@ _TYPES: dict[str, tuple[int, Any]] = {
     "DESCRIPTOR": (15, ctypes.c_void_p),
     "INT32": (23, ctypes.c_int32),
     "CHAR": (24, ctypes.c_char),
-    "NORM_MODE": (27, ctypes.c_int),
-    "NORM_PHASE": (28, ctypes.c_int),
 }
 # ``cudnnBackendAttributeName_t``.
 # The number of the first, what their names begin with, the type of their elements, and how the names go on: each has the
@@ -83,23 +76,12 @@ _NUMBERED = {
     901: "TENSOR DATA_TYPE DATA_TYPE",
     902: "TENSOR INT64 DIMENSIONS STRIDES",
     906: "TENSOR INT64 UNIQUE_ID",
-    908: "TENSOR BOOLEAN IS_BY_VALUE",
     1300: "ENGINE DESCRIPTOR OPERATION_GRAPH",
     1301: "ENGINE INT64 GLOBAL_INDEX",
     1303: "ENGINE NUMERICAL_NOTE NUMERICAL_NOTE",
     1307: "ENGINE DESCRIPTOR DEVICEPROP",
-    2000: "OPERATION_NORM_FWD NORM_MODE MODE",
-    2001: "OPERATION_NORM_FWD NORM_PHASE PHASE",
-    2002: "OPERATION_NORM_FWD DESCRIPTOR XDESC MEAN_DESC INV_VARIANCE_DESC SCALE_DESC BIAS_DESC EPSILON_DESC",
-    2013: "OPERATION_NORM_FWD DESCRIPTOR YDESC",
-    2100: "OPERATION_NORM_BWD NORM_MODE MODE",
-    2101: "OPERATION_NORM_BWD DESCRIPTOR XDESC MEAN_DESC INV_VARIANCE_DESC DYDESC SCALE_DESC",
-    2107: "OPERATION_NORM_BWD DESCRIPTOR DSCALE_DESC DBIAS_DESC DXDESC",
     2700: "DEVICEPROP INT32 DEVICE_ID",
     2702: "DEVICEPROP CHAR JSON_REPRESENTATION",
-    2800: "OPERATION_SDPA_FWD DESCRIPTOR QDESC KDESC VDESC ODESC STATSDESC SCALEDESC",
-    2851: "OPERATION_SDPA_BWD DESCRIPTOR QDESC KDESC VDESC ODESC STATSDESC SCALEDESC",
-    2859: "OPERATION_SDPA_BWD DESCRIPTOR DQDESC DKDESC DVDESC DODDESC",
 }
 
 
@@ -127,8 +109,6 @@ NOTES = (
 DATA_TYPES = {"float32": 0, "float16": 2, "bfloat16": 9}  # cudnnDataType_t
 CROSS_CORRELATION = 1  # cudnnConvolutionMode_t
 HEUR_MODE_A = 3  # cudnnBackendHeurMode_t
-NORM_MODES = {"layer": 0, "instance": 1, "batch": 2}  # cudnnBackendNormMode_t
-NORM_TRAINING = 1  # cudnnBackendNormFwdPhase_t
 
 
 class CudnnError(Exception):
@@ -234,10 +214,6 @@ _CONVOLUTION = {
     "data gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_DATA, "BWD_DATA", ("DX", "W", "DY")),
     "weight gradient": (Kind.OPERATION_CONVOLUTION_BACKWARD_FILTER, "BWD_FILTER", ("X", "DW", "DY")),
 }
-_ATTENTION = {
-    "FWD": ("QDESC", "KDESC", "VDESC", "ODESC"),
-    "BWD": ("QDESC", "KDESC", "VDESC", "ODESC", "DODDESC", "DQDESC", "DKDESC", "DVDESC"),
-}
 
 
 def strides(dimensions: Sequence[int], layout: str) -> list[int]:
@@ -265,27 +241,17 @@ class GraphBuilder:
 
     def graph(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
         """Return the graph of one operation."""
-        if problem.norm:
-            one = self._norm(operation, problem, dtype, layout)
-        elif problem.heads:
-            one = self._attention(operation, problem, dtype)
-        else:
-            one = self._convolution(operation, problem, dtype, layout)
+        one = self._convolution(operation, problem, dtype, layout)
         graph = self.make(Kind.OPERATIONGRAPH).set("OPERATIONGRAPH_OPS", one.finalize())
         return graph.finalize()
 
-    def _tensor(
-        self, dimensions: Sequence[int], dtype: str, layout: str, *, by_value: bool = False
-    ) -> Descriptor:
-        """Return a tensor; *by_value* is one number in the host's memory."""
+    def _tensor(self, dimensions: Sequence[int], dtype: str, layout: str) -> Descriptor:
         tensor = self.make(Kind.TENSOR)
         tensor.set("TENSOR_DATA_TYPE", DATA_TYPES[dtype])
         tensor.set("TENSOR_DIMENSIONS", *dimensions)
         tensor.set("TENSOR_STRIDES", *strides(dimensions, layout))
         tensor.set("TENSOR_UNIQUE_ID", next(self._ids))
         tensor.set("TENSOR_BYTE_ALIGNMENT", _ALIGNMENT)
-        if by_value:
-            tensor.set("TENSOR_IS_BY_VALUE", True)
         return tensor.finalize()
 
     def _convolution(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
@@ -319,50 +285,6 @@ class GraphBuilder:
         one.set(f"{prefix}CONV_DESC", convolution.finalize())
         for role, shape in zip(roles, dimensions, strict=True):
             one.set(f"{prefix}{role}", self._tensor(shape, dtype, layout))
-        return one
-
-    def _attention(self, operation: Operation, problem: Problem, dtype: str) -> Descriptor:
-        """Return attention in training, scaled and without a mask; its statistics are in float32."""
-        word, kind = (
-            ("FWD", Kind.OPERATION_SDPA_FWD)
-            if operation == "attention forward"
-            else ("BWD", Kind.OPERATION_SDPA_BWD)
-        )
-        one = self.make(kind)
-        rows = [problem.batch, problem.heads, *problem.size]
-        for role, dimensions, of in (
-            *((role, [*rows, problem.channels], dtype) for role in _ATTENTION[word]),
-            ("STATSDESC", [*rows, 1], "float32"),
-            ("SCALEDESC", [1] * 4, "float32"),
-        ):
-            tensor = self._tensor(dimensions, of, "contiguous", by_value=role == "SCALEDESC")
-            one.set(f"OPERATION_SDPA_{word}_{role}", tensor)
-        return one
-
-    def _norm(self, operation: Operation, problem: Problem, dtype: str, layout: str) -> Descriptor:
-        """Return a normalisation in training: statistics and parameters in float32, as PyTorch keeps them."""
-        whole = [problem.batch, problem.channels, *problem.size]
-        ones = [1] * len(problem.size)
-        each = [1, problem.channels, *ones]
-        statistics = {"batch": each, "layer": [problem.batch, 1, *ones], "instance": whole[:2] + ones}[
-            problem.norm
-        ]
-        forward = operation == "norm forward"
-        one = self.make(Kind.OPERATION_NORM_FORWARD if forward else Kind.OPERATION_NORM_BACKWARD)
-        prefix = f"OPERATION_NORM_{'FWD' if forward else 'BWD'}_"
-        one.set(f"{prefix}MODE", NORM_MODES[problem.norm])
-
-        if forward:
-            one.set("OPERATION_NORM_FWD_PHASE", NORM_TRAINING)
-            epsilon = self._tensor([1] * len(whole), "float32", layout, by_value=True)
-            one.set("OPERATION_NORM_FWD_EPSILON_DESC", epsilon)
-        for roles, dimensions, of in (
-            ("XDESC YDESC" if forward else "XDESC DYDESC DXDESC", whole, dtype),
-            ("MEAN_DESC INV_VARIANCE_DESC", statistics, "float32"),
-            ("SCALE_DESC BIAS_DESC" if forward else "SCALE_DESC DSCALE_DESC DBIAS_DESC", each, "float32"),
-        ):
-            for role in roles.split():
-                one.set(f"{prefix}{role}", self._tensor(dimensions, of, layout))
         return one
 
 

@@ -13,14 +13,13 @@ Operation = Literal[
     "forward",
     "data gradient",
     "weight gradient",
+    # Retired: recorded tables have them.
     "norm forward",
     "norm backward",
     "attention forward",
     "attention backward",
 ]
 CONVOLUTIONS: tuple[Operation, ...] = ("forward", "data gradient", "weight gradient")
-NORMALISATIONS: tuple[Operation, ...] = ("norm forward", "norm backward")
-ATTENTIONS: tuple[Operation, ...] = ("attention forward", "attention backward")
 
 # A transposed convolution is the data gradient of the convolution that leads from its output to its input.
 _TRANSPOSED: dict[Operation, Operation] = {"forward": "data gradient", "data gradient": "forward"}
@@ -52,13 +51,13 @@ class LayerKind(NamedTuple):
 
 
 class Problem(Record, frozen=True):
-    """A layer: what a convolution, a normalisation or an attention is given."""
+    """A layer: what a convolution is given."""
 
     network: str
     layer: str
     batch: int
-    channels: int  # of the input; of each head of an attention
-    size: tuple[int, ...]  # of the input, in space; the length of an attention's sequence
+    channels: int  # of the input
+    size: tuple[int, ...]  # of the input, in space
     filters: int = 0  # channels of a convolution's output
     kernel: int = 1
     stride: int = 1
@@ -66,13 +65,8 @@ class Problem(Record, frozen=True):
     dilation: int = 1
     groups: int = 1
     transposed: bool = False
-    norm: str = ""  # "batch", "layer" or "instance"
-    heads: int = 0  # of an attention
-
-    @property
-    def operations(self) -> tuple[Operation, ...]:
-        """What cuDNN is asked about it."""
-        return NORMALISATIONS if self.norm else ATTENTIONS if self.heads else CONVOLUTIONS
+    norm: str = ""  # retired: of a normalisation
+    heads: int = 0  # retired: of an attention
 
     @property
     def kind(self) -> LayerKind:
@@ -140,12 +134,6 @@ PROBLEMS: tuple[Problem, ...] = (
     _conv("wav2vec 2.0", "1-D, layer 1", 8, 512, (3199,), 512, 3, stride=2, padding=0),
     _conv("3D U-Net", "3-D, encoder 1", 1, 32, (96, 96, 96), 64, 3),
     _conv("R3D-18", "3-D, layer2", 4, 64, (8, 56, 56), 128, 3, stride=2),
-    Problem("ResNet-50", "bn1", 32, 64, (112, 112), norm="batch"),
-    Problem("ResNet-50", "layer4 bn3", 32, 2048, (7, 7), norm="batch"),
-    Problem("ViT-B/16", "layer norm", 32 * 197, 768, (1, 1), norm="layer"),
-    Problem("Stylisation", "instance norm", 4, 64, (256, 256), norm="instance"),
-    Problem("GPT-2", "attention", 4, 64, (1024,), heads=12),
-    Problem("ViT-B/16", "attention", 32, 64, (197,), heads=12),
 )
 
 

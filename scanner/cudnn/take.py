@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from detmatrix.scanner.cudnn.problems import ATTENTIONS, GPUS, PRESENT, PROBLEMS, Problem
+from detmatrix.scanner.cudnn.problems import CONVOLUTIONS, GPUS, PRESENT, PROBLEMS, Problem
 from detmatrix.scanner.cudnn.record import EngineCell, EngineTable, Loaded, Place, Request
 from detmatrix.scanner.errors import BuildError, UsageError, signal_name
 from detmatrix.scanner.gpu.build import SharedLibrary, built, of_nvidia
@@ -58,15 +58,14 @@ def driver_is_there() -> bool:
 def places(
     gpus: Sequence[str], problems: Sequence[Problem], dtypes: Sequence[str], layouts: Sequence[str]
 ) -> list[Place]:
-    """Return what cuDNN is to be asked, in order; PyTorch asks it for attention in half precision alone, in one layout."""
+    """Return what cuDNN is to be asked, in order."""
     return [
         (gpu, operation, number, dtype, layout)
         for gpu in gpus
-        for number, problem in enumerate(problems)
-        for operation in problem.operations
+        for number in range(len(problems))
+        for operation in CONVOLUTIONS
         for dtype in dtypes
         for layout in layouts
-        if not problem.heads or (dtype != "float32" and layout == "contiguous")
     ]
 
 
@@ -160,10 +159,7 @@ def _ask(
             return loaded, list(cells.values())
         else:
             at = left[0]
-            # What cuDNN lacks for attention, as cuBLAS, it lacks for all of them.
-            alike = [one for one in wanted if one[:2] == at[:2]] if at[1] in ATTENTIONS else [at]
-            for one in alike:
-                cells.setdefault(one, EngineCell(*one, refused=f"the process of cuDNN ended ({ending})"))
+            cells[at] = EngineCell(*at, refused=f"the process of cuDNN ended ({ending})")
     raise BuildError(f"{library}: its process ended {_MOST_CRASHES} times; {INSTALL}")
 
 
