@@ -57,7 +57,9 @@ AGREEMENT: dict[Agreement, Word] = {
         "○",
         "over_alert",
     ),
-    "not_run": Word("No row gave evidence, and the reason is given.", "·", "inconclusive"),
+    "not_run": Word(
+        "No row gave evidence, or most gave none and the others showed nothing; the reason is given.", "·", "inconclusive"
+    ),
     "not_covered": Word("No row of these runs speaks to the bullet, on any device.", "·", "inconclusive"),
 }
 AGREEMENT_MEANING = meanings(AGREEMENT)
@@ -280,6 +282,8 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
 def _judged(claim: Claim, evidence: tuple[Evidence, ...]) -> JudgedClaim:
     effects = {one.effect for one in evidence}
     agreement = next(name for name in AGREEMENT if name in effects)
+    if agreement == "not_triggered" and hardly_tried(evidence):
+        agreement = "not_run"
     reason = no_evidence(evidence) if agreement == "not_run" else _REASONS_FOR[agreement](claim, evidence)
     beside = beside_counts(one.row.beside for one in evidence)
     reason += "".join(f"; {BESIDE[name].phrase} in {several(count, 'row')}" for name, count in beside.items())
@@ -419,7 +423,7 @@ def confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say what the strongest row that confirms a claim showed."""
     confirming = [one for one in evidence if one.effect == "confirmed"]
     best = strongest(confirming)
-    more = f", the most of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
+    more = f", the strongest of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
     return f"{shown_words(best)}{more}{_where(claim, evidence)}"
 
 
@@ -449,18 +453,28 @@ def over_alerts(evidence: Sequence[Evidence]) -> str:
     return "; ".join(f"{', '.join(dict.fromkeys(some))} ({proof})" for proof, some in cases.items())
 
 
+def hardly_tried(evidence: Sequence[Evidence]) -> bool:
+    """Tell whether most rows are no evidence, and the others neither raise nor differ: that says nothing of all."""
+    shown = [one.behaviour for one in evidence if one.behaviour]
+    return {*shown} <= {"nothing"} and 2 * len(shown) < len(evidence)
+
+
 def no_evidence(evidence: Sequence[Evidence]) -> str:
-    """Say why rows that speak to a claim are no evidence."""
+    """Say why rows that speak to a claim are no evidence, and what others show of which that is known."""
+    none = [one for one in evidence if not one.behaviour]
     # Once where both modes say the same.
     of_rows = [
         one.doubt
         or (one.row.off.reason if one.row.off.reason == one.row.on.reason else None)
         or one.row.reason
-        for one in evidence
+        for one in none
     ]
     reasons = list(dict.fromkeys(it or "no reason was recorded" for it in of_rows))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
-    return f"no evidence in {several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}"
+    of = f"{len(none)} of " if len(none) < len(evidence) else ""
+    others = Counter(one.row.off.counted for one in evidence if one.behaviour)
+    shown = "".join(f"; {count}: {text}" for text, count in others.items())
+    return f"no evidence in {of}{several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}{shown}"
 
 
 def _where(claim: Claim, evidence: Sequence[Evidence]) -> str:

@@ -24,6 +24,7 @@ from detmatrix.reports.docs.judge import (
     JudgedClaim,
     Undocumented,
     count,
+    hardly_tried,
     label,
     no_evidence,
     shown_words,
@@ -157,7 +158,7 @@ def _column(one: Evidence) -> str:
 def _shown(evidence: Sequence[Evidence]) -> str:
     """Name the finding of the row that shows most, and what it showed with the flag off and on."""
     some = [one for one in evidence if one.behaviour]
-    if not some:
+    if hardly_tried(evidence):
         return no_evidence(evidence)
     row = strongest(some).row
     cells = dict.fromkeys(cell.counted or cell.verdict for cell in (row.off, row.on))
