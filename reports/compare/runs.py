@@ -59,23 +59,35 @@ MEASURED_MEANING: dict[Measured, str] = {
     "same": "A documented change that was not measured: with the flag off and on, matching rows show the same in both runs, "
     "whatever they do in chosen modes.",
     "not_comparable": "No matching row can be compared.",
-    "other_device": "The bullet is about another device.",
+    "other_device": "The bullet is about another device; told as *not measured*, with its name.",
     "not_covered": "No row of these runs matches the bullet.",
 }
 MOST = 10  # rows that one bullet names
 
 
+Turn = tuple[Claim | None, Claim | None]  # a claim in two releases
+
+
 def compare_claims(old: Sequence[Claim], new: Sequence[Claim], changes: Sequence[Change]) -> list[View]:
-    """Return the claims that two releases do not share, in the order of the later one, those that went last."""
+    """Return the bullets that two releases do not share, in the order of the later one, those that went last.
+
+    A bullet on several devices holds a claim for each, and is told once.
+    """
     lists = ([one for one in some if one.section != "note"] for some in (old, new))
-    return [
-        _claim(before, after, changes)
+    turned = (
+        (before, after)
         for before, after in _paired(*lists)
         if before is None or after is None or (before.id, before.text) != (after.id, after.text)
-    ]
+    )
+    bullets = grouped(((turn[1] is None, (one := _latest(turn)).order, one.text), turn) for turn in turned)
+    return [_claim(turns, changes) for turns in bullets.values()]
 
 
-def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim | None, Claim | None]]:
+def _latest(turn: Turn) -> Claim:
+    return [claim for claim in turn if claim is not None][-1]
+
+
+def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[Turn]:
     """Pair the claims of two releases: first those that say the same, then those of the same ops, if there is one of each."""
     left, found = list(old), dict[int, Claim]()
     keys: tuple[Callable[[Claim], object], ...] = (
@@ -94,9 +106,11 @@ def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim 
     yield from ((before, None) for before in left)
 
 
-def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> View:
+def _claim(turns: Sequence[Turn], changes: Iterable[Change]) -> View:
     """Return what became of a bullet, and what rows that speak to it show."""
-    claims = [claim for claim in (old, new) if claim is not None]
+    # What both releases have says what became of it.
+    old, new = next((turn for turn in turns if None not in turn), turns[0])
+    claims = [claim for turn in (*turns, (old, new)) for claim in turn if claim is not None]
     kind: ClaimKind = "added" if old is None else "dropped"
     if old is not None and new is not None:
         kind = "reworded" if old.section == new.section else "moved"
@@ -106,18 +120,20 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
     )
     kinds = [change.of_flag for change in rows]
     moved = [change for change in rows if change.of_flag in MOVES]
-    as_listed = [change for change in moved if _as_listed(old, new, change.latest)]
+    as_listed = [change for change in moved if any(_as_listed(*turn, change.latest) for turn in turns)]
     measured: Measured = "not_comparable" if rows else "other_device" if elsewhere else "not_covered"
     if moved:
         measured = "changed" if as_listed or kind == "reworded" else "otherwise"
     elif "same" in kinds:
         measured = "same"
     bullet = ("id", "section", "text", "conditions")
+    devices = list(dict.fromkeys(_latest(turn).device for turn in turns))
     findings = dict.fromkeys(str(change.latest.finding) for change in rows if change.of_flag == "same")
     return View(
         {
             "change": kind,
-            **fields_of(claims[-1], "id", "targets", "device"),
+            **fields_of(claims[-1], "id", "targets"),
+            "device": " and ".join(devices),
             "from": old and fields_of(old, *bullet),
             "to": new and fields_of(new, *bullet),
             "measured": measured,
@@ -127,7 +143,8 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
         },
         as_listed=as_listed,
         bullet=bullet_words(claims[-1]),
-        bullets=arrow(bullet_words(claims[0]), bullet_words(claims[-1])),
+        bullets=arrow(bullet_words(claims[-2]), bullet_words(claims[-1])),
+        measured_words=f"not measured: {' and '.join(map(str.upper, devices))}" if measured == "other_device" else measured,
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS if it in kinds) or NONE,
