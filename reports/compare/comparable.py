@@ -381,7 +381,7 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> View | None:
     words = f"at least {farthest} ULP in {among}" if farthest else f"{unequal} of {among} moved"
     return View(
         {"sampled": len(pairs), "moved": unequal, "at_least_ulp": farthest},
-        words=words if unequal else f"none of the {among} moved, so how far is not known",
+        words=words if unequal else f"none of {among} moved, so how far is not known",
     )
 
 

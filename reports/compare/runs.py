@@ -59,7 +59,7 @@ MEASURED_MEANING: dict[Measured, str] = {
     "same": "A documented change that was not measured: with the flag off and on, matching rows show the same in both runs, "
     "whatever they do in chosen modes.",
     "not_comparable": "No matching row can be compared.",
-    "other_device": "The bullet is about another device; told as *not measured*, with its name.",
+    "other_device": "The bullet is about another device, told as not measured.",
     "not_covered": "No row of these runs matches the bullet.",
 }
 MOST = 10  # rows that one bullet names
@@ -144,7 +144,9 @@ def _claim(turns: Sequence[Turn], changes: Iterable[Change]) -> View:
         as_listed=as_listed,
         bullet=bullet_words(claims[-1]),
         bullets=arrow(bullet_words(claims[-2]), bullet_words(claims[-1])),
-        measured_words=f"not measured: {' and '.join(map(str.upper, devices))}" if measured == "other_device" else measured,
+        measured_words=f"not measured: {' and '.join(map(str.upper, devices))}"
+        if measured == "other_device"
+        else measured,
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS if it in kinds) or NONE,

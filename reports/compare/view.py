@@ -27,9 +27,7 @@ NOT_PLANNED = "not planned"
 # The format of run files that brought digests of another kind.
 _DIGESTS = 5
 _NAMED = 8  # ops in the first sentence
-_SAME_MACHINE = (
-    "; scan both releases on one machine: detmatrix scan --python OLD -o old.jsonl, detmatrix scan --python NEW -o new.jsonl"
-)
+_SAME_MACHINE = "; scan both releases on one machine: detmatrix scan --python OLD -o old.jsonl, detmatrix scan --python NEW -o new.jsonl"
 
 
 def finding_words(row: MatrixRow | None, one: Matrix) -> str:
@@ -65,7 +63,8 @@ def _caveats(comparison: Comparison) -> Iterator[str]:
 def _obstacle_words(pair: Pair) -> str:
     """Say why no row can be compared, and what to do where two machines are the reason; empty if rows can be."""
     why = "; ".join(f"{one.reason}: {one.detail}" for one in pair.obstacles)
-    todo = _SAME_MACHINE if any(one.reason == "other_device" for one in pair.obstacles) else ""
+    elsewhere = any(one.reason == "other_device" for one in pair.obstacles) and not pair.new.simulated
+    todo = _SAME_MACHINE if elsewhere else ""
     return f"no row can be compared, {why}{todo}" if why else ""
 
 
@@ -410,7 +409,13 @@ def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     lists = f"{several(len(pair.claims), 'bullet')} of the documented lists changed" if pair.claims else ""
     ulps = [one.at_least_ulp for it in pair.changes for one in it.moved.values() if one.at_least_ulp]
     moved_bits, alike = pair.bits
-    far = f", by at least {max(ulps)} ULP in one" if ulps else ", how far was not recorded" if moved_bits else ""
+    far = (
+        f", by at least {max(ulps)} ULP in one"
+        if ulps
+        else ", how far was not recorded"
+        if moved_bits
+        else ""
+    )
     other = f"{moved_bits or 'none'} of {several(alike, 'row')} whose bits repeat gave other bits{far}"
     if not moved_bits:
         other = "" if not pair.compared else other if alike else "bits not comparable"

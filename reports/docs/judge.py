@@ -58,7 +58,9 @@ AGREEMENT: dict[Agreement, Word] = {
         "over_alert",
     ),
     "not_run": Word(
-        "No row gave evidence, or most gave none and the others showed nothing; the reason is given.", "·", "inconclusive"
+        "No row gave evidence, or most gave none and the others showed nothing; the reason is given.",
+        "·",
+        "inconclusive",
     ),
     "not_covered": Word("No row of these runs speaks to the bullet, on any device.", "·", "inconclusive"),
 }

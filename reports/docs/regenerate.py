@@ -35,7 +35,9 @@ class RegeneratedLists:
         self.changes: dict[int, str] = {}  # a bullet's place -> what became of it, or why nothing did
         # op and device -> what was added for it, or why nothing was
         self.added: dict[tuple[str, str], str] = {}
-        self.unworded: dict[tuple[str, str], str] = {}  # why nothing was, or not into both lists that it might be in
+        self.unworded: dict[
+            tuple[str, str], str
+        ] = {}  # why nothing was, or not into both lists that it might be in
         self.simulated: list[str] = []  # the ops of bullets that changed or were added on simulation alone
         self._docs = docs
         # Of a row that is held back counts that host code raised nothing.
@@ -89,7 +91,9 @@ class RegeneratedLists:
         if left is None or arriving is None:
             self.changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
             return
-        if named := [part.targets[0] for part, (*_, why) in zip(parts, decided, strict=True) if SIMULATED in why]:
+        if named := [
+            part.targets[0] for part, (*_, why) in zip(parts, decided, strict=True) if SIMULATED in why
+        ]:
             self.simulated.append(" and ".join(dict.fromkeys(named)))
         self._entries[here][place : place + 1] = left
         for one in arriving:

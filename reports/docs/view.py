@@ -433,9 +433,7 @@ def report_of(
     cell = best.row.on if best.behaviour == "differs" else best.row.off
     kind, cpu = kind or str(best.behaviour), best.row.on.simulated and best.row.on.simulated.cpu
     unlisted = {
-        on: ", ".join(
-            f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in some
-        )
+        on: ", ".join(f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in some)
         for on, some in grouped((it.device, it) for it in undocumented).items()
     }
     columns = {it.device: _column(it.evidence[0]) for it in undocumented}
@@ -455,9 +453,13 @@ def report_of(
                 (one.claim.text, lists.changes.get(one.claim.order, "stays"), f"{one.label}: {one.reason}")
                 for one in speaking
             ),
-            *(("(in no list)", text, f"{columns[on]}: {unlisted[on]}") for (_, on), text in lists.added.items()),
+            *(
+                ("(in no list)", text, f"{columns[on]}: {unlisted[on]}")
+                for (_, on), text in lists.added.items()
+            ),
         ],
-        on_gpu="; ".join(filter(None, (_on_gpu(one, _ids(shown)) for one in gpus))) or "not observed on a GPU",
+        on_gpu="; ".join(filter(None, (_on_gpu(one, _ids(shown)) for one in gpus)))
+        or "not observed on a GPU",
         applies=source is not None,
         patch=_fenced("diff", [line for line in patch if not line.startswith("# ")]) if changes else "",
         test=_fenced("python", test),
