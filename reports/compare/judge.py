@@ -5,7 +5,7 @@ The findings say what a change would be, ``class_of``; the evidence says whether
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -114,9 +114,9 @@ class Change(Struct, frozen=True, kw_only=True):
     @property
     def wrong(self) -> str:
         """Say whether the flag newly makes its result wrong, or no longer; empty if neither, or if only one run has the row."""
-        was, now = (row is not None and "wrong_with_flag" in row.beside for row in (self.old, self.new))
-        turned = was != now and self.old is not None and self.new is not None
-        return f"{'newly' if now else 'no longer'} {BESIDE['wrong_with_flag'].phrase}" if turned else ""
+        sides = tuple("wrong_with_flag" in row.beside if row else None for row in (self.old, self.new))
+        turned = "newly" if sides == (False, True) else "no longer" if sides == (True, False) else ""
+        return f"{turned} {BESIDE['wrong_with_flag'].phrase}" if turned else ""
 
     @property
     def differs(self) -> bool:
@@ -166,11 +166,6 @@ class Change(Struct, frozen=True, kw_only=True):
             told = [*texts.values()][:1]
         head = "bits moved: " if any(one["moved"] for one in self.moved.values()) else "bits differ; "
         return ", ".join(self.other_bits) + (f"; {head}{'; '.join(told)}" if told else "")
-
-
-def wrong_first(changes: Iterable[Change]) -> list[Change]:
-    """Sort changes of one class: first those in which a result became wrong with the flag on, or no longer is."""
-    return sorted(changes, key=lambda it: not it.wrong)
 
 
 def doubted(kind: Kind, reason: Reason, detail: str, carried: tuple[Mode, ...] = ()) -> Change:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from detmatrix.reports.checks import NAMED, Case, Level, State, annotation, case_of, errors_first, junit
 from detmatrix.reports.commands import CHECK_WITHOUT_INTO, Block, command_words, deliver, refuse
 from detmatrix.reports.compare.comparable import arrow
-from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind, wrong_first
+from detmatrix.reports.compare.judge import CHANGES, CLASS, CLASS_MEANING, Change, Kind
 from detmatrix.reports.compare.runs import Comparison, Pair, compare, measure_again
 from detmatrix.reports.compare.view import build_notes, finding_notes, finding_words, view_of
 from detmatrix.reports.matrix import run_words
@@ -308,7 +308,7 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
     order = [kind for kind in CHANGES if kind in kinds]
     for kind in order:
         for pair in comparison.pairs:
-            for change in wrong_first(pair.changes):
+            for change in sorted(pair.changes, key=lambda it: not it.wrong):
                 row, seems = change.row, change.apparent == kind and not change.chance
                 if not _is_churn(change) and (change.kind == kind or seems):
                     found = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))

@@ -65,29 +65,15 @@ MEASURED_MEANING: dict[Measured, str] = {
 MOST = 10  # rows that one bullet names
 
 
-Turn = tuple[Claim | None, Claim | None]  # a claim in two releases
-
-
 def compare_claims(old: Sequence[Claim], new: Sequence[Claim], changes: Sequence[Change]) -> list[View]:
-    """Return the bullets that two releases do not share, in the order of the later one, those that went last.
-
-    A bullet on several devices holds a claim for each, and is told once.
-    """
+    """Return the bullets, with a claim for each device, that two releases do not share; in the later one's order."""
     lists = ([one for one in some if one.section != "note"] for some in (old, new))
-    turned = (
-        (before, after)
-        for before, after in _paired(*lists)
-        if before is None or after is None or (before.id, before.text) != (after.id, after.text)
-    )
-    bullets = grouped(((turn[1] is None, (one := _latest(turn)).order, one.text), turn) for turn in turned)
+    turned = [it for it in _paired(*lists) if len({one and (one.id, one.text) for one in it}) > 1]
+    bullets = grouped(((it[1] is None, [*filter(None, it)][-1].order), it) for it in turned)
     return [_claim(turns, changes) for turns in bullets.values()]
 
 
-def _latest(turn: Turn) -> Claim:
-    return [claim for claim in turn if claim is not None][-1]
-
-
-def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[Turn]:
+def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim | None, Claim | None]]:
     """Pair the claims of two releases: first those that say the same, then those of the same ops, if there is one of each."""
     left, found = list(old), dict[int, Claim]()
     keys: tuple[Callable[[Claim], object], ...] = (
@@ -106,9 +92,8 @@ def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[Turn]:
     yield from ((before, None) for before in left)
 
 
-def _claim(turns: Sequence[Turn], changes: Iterable[Change]) -> View:
+def _claim(turns: Sequence[tuple[Claim | None, Claim | None]], changes: Iterable[Change]) -> View:
     """Return what became of a bullet, and what rows that speak to it show."""
-    # What both releases have says what became of it.
     old, new = next((turn for turn in turns if None not in turn), turns[0])
     claims = [claim for turn in (*turns, (old, new)) for claim in turn if claim is not None]
     kind: ClaimKind = "added" if old is None else "dropped"
@@ -127,13 +112,13 @@ def _claim(turns: Sequence[Turn], changes: Iterable[Change]) -> View:
     elif "same" in kinds:
         measured = "same"
     bullet = ("id", "section", "text", "conditions")
-    devices = list(dict.fromkeys(_latest(turn).device for turn in turns))
+    device = ", ".join(dict.fromkeys([*filter(None, turn)][-1].device for turn in turns))
     findings = dict.fromkeys(str(change.latest.finding) for change in rows if change.of_flag == "same")
     return View(
         {
             "change": kind,
             **fields_of(claims[-1], "id", "targets"),
-            "device": " and ".join(devices),
+            "device": device,
             "from": old and fields_of(old, *bullet),
             "to": new and fields_of(new, *bullet),
             "measured": measured,
@@ -144,9 +129,7 @@ def _claim(turns: Sequence[Turn], changes: Iterable[Change]) -> View:
         as_listed=as_listed,
         bullet=bullet_words(claims[-1]),
         bullets=arrow(bullet_words(claims[-2]), bullet_words(claims[-1])),
-        measured_words=f"not measured: {' and '.join(map(str.upper, devices))}"
-        if measured == "other_device"
-        else measured,
+        measured_words=f"not measured: {device.upper()}" if measured == "other_device" else measured,
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS if it in kinds) or NONE,
@@ -389,8 +372,8 @@ class Pair(Struct, frozen=True, kw_only=True):
         return found
 
     def of(self, kind: Kind) -> list[Change]:
-        """Return the rows of one class."""
-        return [change for change in self.changes if change.kind == kind]
+        """Return the rows of one class, first those that are newly or no longer wrong with the flag on."""
+        return sorted((change for change in self.changes if change.kind == kind), key=lambda it: not it.wrong)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):

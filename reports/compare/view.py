@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from detmatrix.reports.compare.comparable import CAVEAT, LEVEL, REASON_MEANING, Reason, arrow, hardware
-from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change, wrong_first
+from detmatrix.reports.compare.judge import CLASS_MEANING, CONFIRMED_MEANING, MOVES, Change
 from detmatrix.reports.compare.runs import CLAIM_MEANING, COST_MEANING, MEASURED_MEANING, Comparison, Pair
 from detmatrix.reports.matrix import run_words
 from detmatrix.reports.matrix.model import Matrix, documented
@@ -55,17 +55,14 @@ def _caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
         yield from (f"{one.name}: {text}" for _, text in states(one))
-    for pair in comparison.pairs:
-        if pair.obstacles:
-            yield f"{pair.name}: {_obstacle_words(pair)}"
+    yield from (f"{pair.name}: {_obstacle_words(pair)}" for pair in comparison.pairs if pair.obstacles)
 
 
 def _obstacle_words(pair: Pair) -> str:
     """Say why no row can be compared, and what to do where two machines are the reason; empty if rows can be."""
     why = "; ".join(f"{one.reason}: {one.detail}" for one in pair.obstacles)
     elsewhere = any(one.reason == "other_device" for one in pair.obstacles) and not pair.new.simulated
-    todo = _SAME_MACHINE if elsewhere else ""
-    return f"no row can be compared, {why}{todo}" if why else ""
+    return f"no row can be compared, {why}{_SAME_MACHINE * elsewhere}" if why else ""
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -238,8 +235,7 @@ def _pair(pair: Pair) -> View:
         told_apart=sum(test.differ for _, test in tests),
         apart=[(it.row.id, [str(test)]) for it, test in tests if test.differ and it.kind == "same"],
         bits=[(change.row.id, change.bits_words) for change in bits],
-        bits_told=f"{several(len(bits), 'row')} whose bits repeat in both runs {'gives' if len(bits) == 1 else 'give'} other bits in "
-        "the later one",
+        bits_told=f"{several(len(bits), 'row')} whose bits repeat in both runs, with other bits in the later one",
         has_lists=any(lists.claims for lists in pair.lists),
         unlisted=(_row(pair, change) for change in pair.undocumented),
         cost_cells=[(one["id"], one.cells) for one in cost.listed] if cost else [],
@@ -368,14 +364,14 @@ def _step(pair: Pair) -> tuple[int | str, ...]:
 def _by_op(pair: Pair) -> list[dict[str, Any]]:
     """Return what changed, the worst first, and then what only seems to have; ten rows of one op once."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    for change in (it for kind in (*MOVES, "not_comparable") for it in wrong_first(pair.of(kind))):
+    for change in (it for kind in (*MOVES, "not_comparable") for it in pair.of(kind)):
         row = change.row
         if change.seeming not in MOVES:
             continue
-        before, after = (_found(one) for one in (change.old, change.new))
+        before, after = (one.finding if one else NOT_PLANNED for one in (change.old, change.new))
         found = arrow(before, after)
         # Of a row that has the same finding in both runs it says what else changed.
-        if before == after or change.apparent is not None:
+        if before == after or change.apparent is not None or change.wrong:
             found = f"{found}: {change.detail}"
         listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
         key = (row.spec, change.words, found, listed, change.wrong)
@@ -384,23 +380,13 @@ def _by_op(pair: Pair) -> list[dict[str, Any]]:
     return [{**dict(zip(names, key, strict=True)), "rows": ids} for key, ids in rows.items()]
 
 
-def _found(row: MatrixRow | None) -> str:
-    return ", ".join([row.finding, *(BESIDE[name].phrase for name in row.beside)]) if row else NOT_PLANNED
-
-
 def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     """Say in a sentence what changed between two runs, and on which device."""
     moved = [one for one in changes if one["kind"] in MOVES]
-    # The worst that can be said of a row, and that it no longer can, stand first.
-    wrong = grouped((one["wrong"], one) for one in moved if one["wrong"])
-    named = [
-        f"{text}: {', '.join(dict.fromkeys(one['op'] for one in some))} ({several(sum(len(one['rows']) for one in some), 'row')})"
-        for text, some in sorted(wrong.items())  # newly, no longer
-    ]
-    others = [one for one in moved if not one["wrong"]]
-    same = grouped((f"{one['kind']}: {one['finding']}", one["op"]) for one in others[:_NAMED])
-    named += [f"{change}: {', '.join(dict.fromkeys(ops))}" for change, ops in same.items()]
-    more = f"; {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    first = sorted(moved, key=lambda one: not one["wrong"])[:_NAMED]
+    same = grouped((one["wrong"] or f"{one['kind']}: {one['finding']}", one["op"]) for one in first)
+    named = [f"{change}: {', '.join(dict.fromkeys(ops))}" for change, ops in same.items()]
+    more = f"; {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
     old, new = (one.release for one in (pair.old, pair.new))
     device = pair.new.device if pair.new.simulated else pair.new.device.upper()
     still = f"no op changed in {several(pair.compared, 'row')}" if pair.compared else "no row can be compared"
@@ -408,16 +394,10 @@ def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     may = f"{several(seeming, 'op')} may have changed" if seeming else ""
     lists = f"{several(len(pair.claims), 'bullet')} of the documented lists changed" if pair.claims else ""
     ulps = [one.at_least_ulp for it in pair.changes for one in it.moved.values() if one.at_least_ulp]
-    moved_bits, alike = pair.bits
-    far = (
-        f", by at least {max(ulps)} ULP in one"
-        if ulps
-        else ", how far was not recorded"
-        if moved_bits
-        else ""
-    )
-    other = f"{moved_bits or 'none'} of {several(alike, 'row')} whose bits repeat gave other bits{far}"
-    if not moved_bits:
+    others, alike = pair.bits
+    far = f", by at least {max(ulps)} ULP in one" if ulps else ", how far was not recorded" if others else ""
+    other = f"{others or 'none'} of {several(alike, 'row')} whose bits repeat gave other bits{far}"
+    if not others:
         other = "" if not pair.compared else other if alike else "bits not comparable"
     costs = pair.cost.listed if pair.cost else []
     dear = f"the flag's cost may have changed in {several(len(costs), 'row')}" if costs else ""

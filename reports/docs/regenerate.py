@@ -24,7 +24,7 @@ from detmatrix.scanner.observations.records import Claim, Section
 from detmatrix.scanner.plurals import first_of, several
 
 SIMULATED = "[simulated: "
-_ADDED = "added to the list"
+ADDED = "added to the list"
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
 
 
@@ -35,9 +35,6 @@ class RegeneratedLists:
         self.changes: dict[int, str] = {}  # a bullet's place -> what became of it, or why nothing did
         # op and device -> what was added for it, or why nothing was
         self.added: dict[tuple[str, str], str] = {}
-        self.unworded: dict[
-            tuple[str, str], str
-        ] = {}  # why nothing was, or not into both lists that it might be in
         self.simulated: list[str] = []  # the ops of bullets that changed or were added on simulation alone
         self._docs = docs
         # Of a row that is held back counts that host code raised nothing.
@@ -52,10 +49,8 @@ class RegeneratedLists:
             rows = [row for one in some for row in one.evidence]
             evidence = [row for row in rows if not row.held]
             held = "; ".join(dict.fromkeys(row.held for row in rows if row.held))
-            added = [*self._add(op, device, evidence)] if evidence else [f"nothing is proposed: {held}"]
+            added = self._add(op, device, evidence) if evidence else [f"nothing is proposed: {held}"]
             self.added[op, device] = "; ".join(added)
-            if left := [text for text in added if not text.startswith(_ADDED)]:
-                self.unworded[op, device] = "; ".join(left)
         self.regenerated = text_of(self._entries)
 
     @property
@@ -91,10 +86,7 @@ class RegeneratedLists:
         if left is None or arriving is None:
             self.changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
             return
-        if named := [
-            part.targets[0] for part, (*_, why) in zip(parts, decided, strict=True) if SIMULATED in why
-        ]:
-            self.simulated.append(" and ".join(dict.fromkeys(named)))
+        self.simulated += [first.targets[0]] * (SIMULATED in "; ".join(lines))
         self._entries[here][place : place + 1] = left
         for one in arriving:
             insert(self._entries, one)
@@ -196,9 +188,8 @@ class RegeneratedLists:
             insert(self._entries, entry)
             # Runs of today tell them apart: what the fill cures is no "fixed_by_mode" there.
             cured = any(one.behaviour == "acts" and one.row.unfilled.verdict == "not_run" for one in rows)
-            witness = witness_words(rows)
-            self.simulated += [op] if witness else []
-            yield f"{_ADDED} {where!r}: {entry[0].text}{_UNTOLD if cured else ''}{witness}"
+            self.simulated += [op] * bool(witness_words(rows))
+            yield f"{ADDED} {where!r}: {entry[0].text}{_UNTOLD if cured else ''}{witness_words(rows)}"
         if differing := [one for one in evidence if one.behaviour == "differs"]:
             yield f"in neither list: it differs with the flag on, and nothing is raised{witness_words(differing)}"
 

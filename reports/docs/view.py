@@ -24,13 +24,12 @@ from detmatrix.reports.docs.judge import (
     JudgedClaim,
     Undocumented,
     count,
-    hardly_tried,
     label,
     no_evidence,
     shown_words,
     strongest,
 )
-from detmatrix.reports.docs.regenerate import SIMULATED, RegeneratedLists, entries_of
+from detmatrix.reports.docs.regenerate import ADDED, SIMULATED, RegeneratedLists, entries_of
 from detmatrix.reports.matrix import run_words
 from detmatrix.reports.matrix.model import Matrix, hands_out, input_elements, load, recorded
 from detmatrix.reports.matrix.rows import flag_cells
@@ -39,6 +38,7 @@ from detmatrix.reports.render import (
     NONE,
     Markdown,
     View,
+    bullet,
     fields_of,
     grouped,
     literal,
@@ -158,8 +158,8 @@ def _column(one: Evidence) -> str:
 def _shown(evidence: Sequence[Evidence]) -> str:
     """Name the finding of the row that shows most, and what it showed with the flag off and on."""
     some = [one for one in evidence if one.behaviour]
-    if hardly_tried(evidence):
-        return no_evidence(evidence)
+    if why := no_evidence(evidence):
+        return why
     row = strongest(some).row
     cells = dict.fromkeys(cell.counted or cell.verdict for cell in (row.off, row.on))
     return f"{row.finding}: {' → '.join(cells)}"
@@ -254,17 +254,16 @@ def render_diff(docs: Docs) -> Iterator[str]:
         fromfile=f"torch {docs.torch}, documented",
         tofile=f"torch {docs.torch}, {docs.seen}",
     )
-    for (op, device), text in lists.unworded.items():
-        if SIMULATED not in lists.added[op, device]:  # or it stands above
+    for (op, device), text in lists.added.items():
+        if SIMULATED not in text and ("; " in text or not text.startswith(ADDED)):  # else it stands above
             yield f"# {one_line(f'undocumented: {op} on {device}: {text}')}\n"
 
 
 def render_rst(docs: Docs) -> Iterator[str]:
     """Yield the two lists in the docstring's own form, below a comment that says which bullets rest on simulation alone."""
     lists = RegeneratedLists(docs)
-    if ops := lists.simulated:
-        told = f"On simulation alone, not measured on a GPU: {several(len(ops), 'changed bullet')}: {', '.join(ops)}"
-        yield f"    .. {one_line(told)}\n\n"
+    told = f"{several(len(lists.simulated), 'changed bullet')}: {', '.join(lists.simulated)}"
+    yield f"    .. On simulation alone, not measured on a GPU: {one_line(told)}\n\n" * bool(lists.simulated)
     yield safe_lines(lists.regenerated)
 
 
@@ -395,9 +394,7 @@ def patch_lines(source: DocumentedSource, docs: Docs) -> list[str]:
 # --- Reports for PyTorch's maintainers, one an op
 
 
-def report_of(
-    docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn, gpus: Sequence[Matrix]
-) -> View | None:
+def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Drawn) -> View | None:
     """Return what is reported of an op; ``None`` if nothing changes a list, and nothing is silent or wrong.
 
     Behind a colon the op has the case that shows it, if not the smallest. Without the file that the patch changes it has the
@@ -432,11 +429,16 @@ def report_of(
     )
     cell = best.row.on if best.behaviour == "differs" else best.row.off
     kind, cpu = kind or str(best.behaviour), best.row.on.simulated and best.row.on.simulated.cpu
-    unlisted = {
-        on: ", ".join(f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in some)
-        for on, some in grouped((it.device, it) for it in undocumented).items()
-    }
-    columns = {it.device: _column(it.evidence[0]) for it in undocumented}
+    unlisted = grouped(
+        (
+            it.device,
+            f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')} ({_column(it.evidence[0])})",
+        )
+        for it in undocumented
+    )
+    found_there = Counter(row.finding for one in docs.gpus for row in one.rows if row.row.id in _ids(shown))
+    seen = ", ".join(f"{name} in {count}" for name, count in found_there.most_common())
+    gpus = " and ".join(f"{one.name} ({one.run.header.environment.gpu})" for one in docs.gpus)
     test, script = _scripts(op, kind, best, _code(drawn(best)))
     patch = patch_lines(source, part) if source else render_diff(part)
     return View(
@@ -453,27 +455,15 @@ def report_of(
                 (one.claim.text, lists.changes.get(one.claim.order, "stays"), f"{one.label}: {one.reason}")
                 for one in speaking
             ),
-            *(
-                ("(in no list)", text, f"{columns[on]}: {unlisted[on]}")
-                for (_, on), text in lists.added.items()
-            ),
+            *(("(in no list)", text, "; ".join(unlisted[on])) for (_, on), text in lists.added.items()),
         ],
-        on_gpu="; ".join(filter(None, (_on_gpu(one, _ids(shown)) for one in gpus)))
-        or "not observed on a GPU",
+        on_gpu=f"{gpus} showed {seen} of these rows" if seen else "not observed on a GPU",
         applies=source is not None,
         patch=_fenced("diff", [line for line in patch if not line.startswith("# ")]) if changes else "",
         test=_fenced("python", test),
         repro=_fenced("python", script),
         silent=kind == "silent",
     )
-
-
-def _on_gpu(one: Matrix, ids: Iterable[str]) -> str:
-    """Say what a GPU that was given the inputs of a simulated one showed of some rows; empty if it ran none of them."""
-    found = Counter(row.finding for row in one.rows if row.row.id in ids)
-    seen = ", ".join(f"{name} in {found[name]}" for name in FINDING_MEANING if found[name])
-    where = f"an {one.run.header.environment.gpu} (torch {one.release}, given the inputs of a simulated GPU)"
-    return f"{where} showed {seen} of these rows" if seen else ""
 
 
 _TITLES = {
@@ -501,19 +491,16 @@ def pull_requests(
     if strange := [op for op in ops if op.partition(":")[0] not in known]:
         told = f"there is of: {', '.join(known)}" if known else "nor of any other op"
         raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")
-    unreported = []
-    # What a GPU showed, of whatever release; the lists are not judged by it.
-    gpus = load(recorded(what="cuda-as-simulated")) if any(one.simulated for one in docs.matrices) else []
-    for op in dict.fromkeys(ops) or known:
-        if (view := report_of(docs, op, source, drawn, gpus)) is not None:
+    docs = replace(docs, gpus=tuple(load(recorded(what="cuda-as-simulated"))))
+    views = {op: report_of(docs, op, source, drawn) for op in dict.fromkeys(ops) or known}
+    for op, view in views.items():
+        if view is not None:
             yield from markdown_pieces("docs_pr", view)
         elif ops:
             raise UsageError(f"--op: what was seen of {op} changes no list; detmatrix docs says why")
-        else:
-            unreported.append(op)
-    unworded = RegeneratedLists(docs).unworded if unreported else {}
-    if rest := [f":func:`{op}` on {on}: {text}" for (op, on), text in unworded.items() if op in unreported]:
-        yield from markdown_pieces("docs_pr_rest", View({}, rest=rest))
+    added = () if ops else RegeneratedLists(docs).added.items()
+    if rest := [f"* {bullet(f'{op} on {on}: {text}')}\n" for (op, on), text in added if views[op] is None]:
+        yield "".join(["# Undocumented, and nothing is proposed\n\n", *rest])
 
 
 def _code(source: InputSource) -> list[str]:
