@@ -95,7 +95,8 @@ def test_samples_tell_how_far_bits_moved(dtype: str, old: str, new: str, changed
     planned, other = row("torch.sum", dtype=dtype), json.loads(changed)
     before, after = _sampled(planned, "a", old), _sampled(planned, "z", new.replace("none", ""), **other)
     change = only(before, after)
-    told = "" if other else "off, on" if words == "none" else f"off, on; bits moved: {words}"
+    head = "bits differ;" if words.startswith("none of") else "bits moved:"
+    told = "" if other else "off, on" if words == "none" else f"off, on; {head} {words}"
 
     assert (change.bits_words, bool(change.moved)) == (told, words != "none")
 

@@ -12,6 +12,7 @@ from detmatrix.reports.compare.comparable import Reason
 from detmatrix.reports.compare.judge import Kind
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import compare, compare_claims, open_to_doubt
+from detmatrix.reports.compare.view import view_of
 from detmatrix.reports.matrix.model import Matrix
 from detmatrix.reports.matrix.run_words import states
 from detmatrix.scanner.claims.tables import documented_claims, parse_claims
@@ -95,10 +96,12 @@ def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: b
     other = replace(named, **planned), [replace(one, **observed) for one in seen]
     runs = run_of(before, name="a", gpu="H100"), run_of(other, name="b", **{"gpu": "H100"} | run)
     (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
+    caveats = view_of(compare(runs)).caveats
 
     seems = None if after == "deterministic" else "improved" if turned else "regressed"
     found = (change.kind, change.reason, change.apparent)
     assert found == (("not_comparable", reason, seems) if reason else (seems or "same", None, None))
+    assert any("scan both releases on one machine" in told for told in caveats) == (reason == "other_device")
 
 
 PUT_ROW = shows("raises", row("torch.Tensor.put_"))

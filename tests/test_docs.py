@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from detmatrix.reports.docs.judge import Docs, join
 from detmatrix.reports.docs.regenerate import RegeneratedLists
+from detmatrix.reports.docs.view import pull_requests, render_diff, render_rst, view_of
 from detmatrix.scanner.claims.matching import matches
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.observations.records import CpuComparison, Observation
@@ -32,6 +33,7 @@ from tests.documented import (
     simulated,
     weak,
 )
+from tests.mutants import INPUT_SOURCE
 from tests.runs import Planned, row
 
 
@@ -90,6 +92,21 @@ def test_sameness_where_nothing_could_race_is_no_evidence(
     if acting == "not_run":
         reason = only(doubt(docs_of(docstring([f"torch.a {CUDA}"]), rows))).reason
         assert reason.startswith(f"no evidence in 1 row: {why}")
+
+
+@pytest.mark.parametrize(("seen", "told"), [(1, "not_run"), (2, "not_triggered")])
+def test_a_few_rows_do_not_judge_for_many(seen: int, told: str) -> None:
+    """Where most rows are no evidence, that the others show nothing is told of these alone."""
+    rows = [shown("torch.a", "deterministic", case=f"seen_{n}") for n in range(seen)]
+    rows += [shown("torch.a", "inconclusive", case=f"unseen_{n}") for n in range(2)]
+    judged = only(docs := docs_of(docstring([f"torch.a {CUDA}"]), rows))
+    (claim,) = view_of(docs)["claims"]
+
+    assert judged.agreement == told
+    if seen == 1:
+        assert claim.cells == [judged.reason]
+        assert judged.reason.startswith("no evidence in 2 of 3 rows: ")
+        assert judged.reason.endswith("; 1: 0 of 100 differed")
 
 
 def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
@@ -227,3 +244,25 @@ def test_what_hardly_could_differ_is_left_out_where_words_can() -> None:
         # A busy machine, on which rows are of low power besides or instead, changes no bullet.
         for shown_little in (serial(docs), weak(docs, ["off"]), weak(serial(docs), ["off"])):
             assert bullets(RegeneratedLists(shown_little).regenerated)[0][1:] == [bullet]
+
+
+def test_each_device_is_told_by_itself_and_what_is_left_out_is_named() -> None:
+    """Rows of each device count for their bullet alone; what rests on simulation, and what no bullet is proposed for, is named."""
+    text = docstring(["torch.b when called on a CPU tensor"], ["torch.c when called on a CPU tensor"])
+    missing = [
+        shown("torch.a", "raises", SIMULATED),
+        shown("torch.d", "fixed_by_mode", SIMULATED, case="other"),
+    ]
+    measured = run_of(shown("torch.a", "fixed_by_mode", "cpu"), claims=parse_claims(text))
+    gpu = simulated(text, *missing, other_kernels=("big",))
+    docs = join([measured, gpu])
+    reports = "".join(pull_requests(docs, (), None, lambda _: INPUT_SOURCE))
+
+    assert "| fixed_by_mode in 1 forward row (CPU, measured) " in reports
+    assert "| raises in 1 forward row (CUDA, simulated) " in reports
+    rest = "nothing is proposed: other kernel at real size: big"
+    assert reports.endswith(f"# Undocumented, and nothing is proposed\n\n* torch.d on cuda: {rest}\n")
+    assert [*render_diff(docs)][-1] == f"# undocumented: torch.d on cuda: {rest}\n"
+    comment = "    .. On simulation alone, not measured on a GPU: 1 changed bullet: torch.a\n\n"
+    assert [*render_rst(docs)] == [comment, RegeneratedLists(docs).regenerated]
+    assert next(render_rst(join([measured]))) == ""

@@ -531,9 +531,14 @@ def test_bullets_are_filtered_and_sorted(open_page: Opener) -> None:
 
 
 def test_the_first_bullet_is_on_the_first_screen_of_a_phone(open_page: Opener) -> None:
-    """Whole, below the runs, the kinds and the filters."""
+    """Whole, below the runs, the kinds and the filters, with its agreement right below it."""
     page = open_page(pieces=_docs())
     page.resize(390)
+    boxes = [
+        f"document.querySelector('tr.claim {it}').getBoundingClientRect()" for it in ("th", ".f", ".told")
+    ]
 
+    assert page.run(f"return [{boxes[1]}.right < 390, {boxes[2]}.right < 390]") == [True, True]
+    assert page.run(f"return {boxes[1]}.top - {boxes[0]}.bottom") < 10
     assert page.run("return document.querySelector('tr.claim').getBoundingClientRect().bottom") < 844
     assert page.too_wide() == []

@@ -388,9 +388,10 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> View | None:
     # None: no pair of finite floating-point numbers is among them.
     farthest = max((ulp for it in pairs if (ulp := _steps(*it)) is not None), default=None)
     unequal, among = sum(left != right for _, left, right in pairs), several(len(pairs), "sampled number")
+    words = f"at least {farthest} ULP in {among}" if farthest else f"{unequal} of {among} moved"
     return View(
         {"sampled": len(pairs), "moved": unequal, "at_least_ulp": farthest},
-        words=f"at least {farthest} ULP in {among}" if farthest else f"{unequal} of {among} moved",
+        words=words if unequal else f"none of {among} moved, so how far is not known",
     )
 
 

@@ -112,6 +112,13 @@ class Change(Struct, frozen=True, kw_only=True):
         return f"{self.kind} (unconfirmed)" if self.confirmed is False else self.kind
 
     @property
+    def wrong(self) -> str:
+        """Say whether the flag newly makes its result wrong, or no longer; empty if neither, or if only one run has the row."""
+        sides = tuple("wrong_with_flag" in row.beside if row else None for row in (self.old, self.new))
+        turned = "newly" if sides == (False, True) else "no longer" if sides == (True, False) else ""
+        return f"{turned} {BESIDE['wrong_with_flag'].phrase}" if turned else ""
+
+    @property
     def differs(self) -> bool:
         """Whether the runs' findings are a change, be it comparable or not."""
         return self.kind in CHANGES or self.apparent is not None
@@ -157,7 +164,8 @@ class Change(Struct, frozen=True, kw_only=True):
         told = [f"{mode}: {text}" for mode, text in texts.items()]
         if len(set(texts.values())) == 1 and len(texts) == len(self.other_bits):
             told = [*texts.values()][:1]
-        return ", ".join(self.other_bits) + (f"; bits moved: {'; '.join(told)}" if told else "")
+        head = "bits moved: " if any(one["moved"] for one in self.moved.values()) else "bits differ; "
+        return ", ".join(self.other_bits) + (f"; {head}{'; '.join(told)}" if told else "")
 
 
 def doubted(kind: Kind, reason: Reason, detail: str, carried: tuple[Mode, ...] = ()) -> Change:

@@ -62,7 +62,7 @@ _REPLANNED: tuple[Kind, ...] = ("added", "removed")
 _CHOICES: dict[str, str] = {
     "": "Rows that changed from one run to the next, or seem to have; not those that the catalog gained or lost.",
     **{str(kind): meaning for kind, meaning in CLASS_MEANING.items() if kind not in _REPLANNED},
-    "other_bits": "Deterministic in both runs, with other bits in the later one. Not a change of determinism.",
+    "other_bits": "Rows whose bits repeat in both runs, with other bits in the later one. Not a change of determinism.",
     "documented": "Rows whose documentation changed between two releases; the steps count bullets.",
     "all": "Every row, even if it is the same in all runs.",
     **{kind: CLASS_MEANING[kind] for kind in _REPLANNED},
@@ -230,9 +230,9 @@ def _op(name: str, rows: Sequence[View]) -> View:
     )
 
 
-def _rank(change: Change) -> tuple[int, bool]:
+def _rank(change: Change) -> tuple[int, bool, bool]:
     """Return how bad a change is; what only seems to be one stands behind those that are."""
-    return CLASS[change.seeming].rank, change.apparent is not None
+    return CLASS[change.seeming].rank, change.apparent is not None, not change.wrong
 
 
 _FACTS = ("family", "spec", "op", "case", "direction", "dtype", "device", "provokes", "why")
@@ -308,7 +308,7 @@ def failures(comparison: Comparison, kinds: Sequence[Kind]) -> Iterator[Failure]
     order = [kind for kind in CHANGES if kind in kinds]
     for kind in order:
         for pair in comparison.pairs:
-            for change in pair.changes:
+            for change in sorted(pair.changes, key=lambda it: not it.wrong):
                 row, seems = change.row, change.apparent == kind and not change.chance
                 if not _is_churn(change) and (change.kind == kind or seems):
                     found = arrow(finding_words(change.old, pair.old), finding_words(change.new, pair.new))

@@ -69,20 +69,18 @@ MEASURED_MEANING: dict[Measured, str] = {
     "same": "A documented change that was not measured: with the flag off and on, matching rows show the same in both runs, "
     "whatever they do in chosen modes.",
     "not_comparable": "No matching row can be compared.",
-    "other_device": "The bullet is about another device.",
+    "other_device": "The bullet is about another device, told as not measured.",
     "not_covered": "No row of these runs matches the bullet.",
 }
 MOST = 10  # rows that one bullet names
 
 
 def compare_claims(old: Sequence[Claim], new: Sequence[Claim], changes: Sequence[Change]) -> list[View]:
-    """Return the claims that two releases do not share, in the order of the later one, those that went last."""
+    """Return the bullets, with a claim for each device, that two releases do not share; in the later one's order."""
     lists = ([one for one in some if one.section != "note"] for some in (old, new))
-    return [
-        _claim(before, after, changes)
-        for before, after in _paired(*lists)
-        if before is None or after is None or (before.id, before.text) != (after.id, after.text)
-    ]
+    turned = [it for it in _paired(*lists) if len({one and (one.id, one.text) for one in it}) > 1]
+    bullets = grouped(((it[1] is None, [*filter(None, it)][-1].order), it) for it in turned)
+    return [_claim(turns, changes) for turns in bullets.values()]
 
 
 def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim | None, Claim | None]]:
@@ -104,9 +102,10 @@ def _paired(old: Sequence[Claim], new: Sequence[Claim]) -> Iterator[tuple[Claim 
     yield from ((before, None) for before in left)
 
 
-def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> View:
+def _claim(turns: Sequence[tuple[Claim | None, Claim | None]], changes: Iterable[Change]) -> View:
     """Return what became of a bullet, and what rows that speak to it show."""
-    claims = [claim for claim in (old, new) if claim is not None]
+    old, new = next((turn for turn in turns if None not in turn), turns[0])
+    claims = [claim for turn in (*turns, (old, new)) for claim in turn if claim is not None]
     kind: ClaimKind = "added" if old is None else "dropped"
     if old is not None and new is not None:
         kind = "reworded" if old.section == new.section else "moved"
@@ -116,18 +115,20 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
     )
     kinds = [change.of_flag for change in rows]
     moved = [change for change in rows if change.of_flag in MOVES]
-    as_listed = [change for change in moved if _as_listed(old, new, change.latest)]
+    as_listed = [change for change in moved if any(_as_listed(*turn, change.latest) for turn in turns)]
     measured: Measured = "not_comparable" if rows else "other_device" if elsewhere else "not_covered"
     if moved:
         measured = "changed" if as_listed or kind == "reworded" else "otherwise"
     elif "same" in kinds:
         measured = "same"
     bullet = ("id", "section", "text", "conditions")
+    device = ", ".join(dict.fromkeys([*filter(None, turn)][-1].device for turn in turns))
     findings = dict.fromkeys(str(change.latest.finding) for change in rows if change.of_flag == "same")
     return View(
         {
             "change": kind,
-            **fields_of(claims[-1], "id", "targets", "device"),
+            **fields_of(claims[-1], "id", "targets"),
+            "device": device,
             "from": old and fields_of(old, *bullet),
             "to": new and fields_of(new, *bullet),
             "measured": measured,
@@ -137,7 +138,8 @@ def _claim(old: Claim | None, new: Claim | None, changes: Iterable[Change]) -> V
         },
         as_listed=as_listed,
         bullet=bullet_words(claims[-1]),
-        bullets=arrow(bullet_words(claims[0]), bullet_words(claims[-1])),
+        bullets=arrow(bullet_words(claims[-2]), bullet_words(claims[-1])),
+        measured_words=f"not measured: {device.upper()}" if measured == "other_device" else measured,
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS if it in kinds) or NONE,
@@ -383,8 +385,8 @@ class Pair(Struct, frozen=True, kw_only=True):
         return found
 
     def of(self, kind: Kind) -> list[Change]:
-        """Return the rows of one class."""
-        return [change for change in self.changes if change.kind == kind]
+        """Return the rows of one class, first those that are newly or no longer wrong with the flag on."""
+        return sorted((change for change in self.changes if change.kind == kind), key=lambda it: not it.wrong)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):

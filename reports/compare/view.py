@@ -27,6 +27,7 @@ NOT_PLANNED = "not planned"
 # The format of run files that brought digests of another kind.
 _DIGESTS = 5
 _NAMED = 8  # ops in the first sentence
+_SAME_MACHINE = "; scan both releases on one machine: detmatrix scan --python OLD -o old.jsonl, detmatrix scan --python NEW -o new.jsonl"
 
 
 def finding_words(row: MatrixRow | None, one: Matrix) -> str:
@@ -54,9 +55,14 @@ def _caveats(comparison: Comparison) -> Iterator[str]:
     """Yield what a reader must know of the runs before believing any of it."""
     for one in comparison.matrices:
         yield from (f"{one.name}: {text}" for _, text in states(one))
-    for pair in comparison.pairs:
-        for obstacle in pair.obstacles:
-            yield f"{pair.name}: no row can be compared, {obstacle.reason}: {obstacle.detail}"
+    yield from (f"{pair.name}: {_obstacle_words(pair)}" for pair in comparison.pairs if pair.obstacles)
+
+
+def _obstacle_words(pair: Pair) -> str:
+    """Say why no row can be compared, and what to do where two machines are the reason; empty if rows can be."""
+    why = "; ".join(f"{one.reason}: {one.detail}" for one in pair.obstacles)
+    elsewhere = any(one.reason == "other_device" for one in pair.obstacles) and not pair.new.simulated
+    return f"no row can be compared, {why}{_SAME_MACHINE * elsewhere}" if why else ""
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -198,6 +204,7 @@ def _pair(pair: Pair) -> View:
         pair,
         versions=[one.torch for one in (pair.old, pair.new)],
         lead=_lead(pair, ops),
+        obstacle_words=_obstacle_words(pair),
         step=_step(pair),
         ops=ops,
         again_words=again and again.words,
@@ -228,6 +235,7 @@ def _pair(pair: Pair) -> View:
         told_apart=sum(test.differ for _, test in tests),
         apart=[(it.row.id, [str(test)]) for it, test in tests if test.differ and it.kind == "same"],
         bits=[(change.row.id, change.bits_words) for change in bits],
+        bits_told=f"{several(len(bits), 'row')} whose bits repeat in both runs, with other bits in the later one",
         has_lists=any(lists.claims for lists in pair.lists),
         unlisted=(_row(pair, change) for change in pair.undocumented),
         cost_cells=[(one["id"], one.cells) for one in cost.listed] if cost else [],
@@ -363,19 +371,20 @@ def _by_op(pair: Pair) -> list[dict[str, Any]]:
         before, after = (one.finding if one else NOT_PLANNED for one in (change.old, change.new))
         found = arrow(before, after)
         # Of a row that has the same finding in both runs it says what else changed.
-        if before == after or change.apparent is not None:
+        if before == after or change.apparent is not None or change.wrong:
             found = f"{found}: {change.detail}"
         listed = arrow(*(documented(row, lists.claims) for lists in pair.lists))
-        key = (row.spec, change.words, found, listed)
+        key = (row.spec, change.words, found, listed, change.wrong)
         rows.setdefault(key, []).append(row.id.removeprefix(f"{row.spec}:"))
-    names = ("op", "kind", "finding", "documented")
+    names = ("op", "kind", "finding", "documented", "wrong")
     return [{**dict(zip(names, key, strict=True)), "rows": ids} for key, ids in rows.items()]
 
 
 def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     """Say in a sentence what changed between two runs, and on which device."""
     moved = [one for one in changes if one["kind"] in MOVES]
-    same = grouped((f"{one['kind']}: {one['finding']}", one["op"]) for one in moved[:_NAMED])
+    first = sorted(moved, key=lambda one: not one["wrong"])[:_NAMED]
+    same = grouped((one["wrong"] or f"{one['kind']}: {one['finding']}", one["op"]) for one in first)
     named = [f"{change}: {', '.join(dict.fromkeys(ops))}" for change, ops in same.items()]
     more = f"; {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
     old, new = (one.release for one in (pair.old, pair.new))
@@ -387,7 +396,7 @@ def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     ulps = [one.at_least_ulp for it in pair.changes for one in it.moved.values() if one.at_least_ulp]
     others, alike = pair.bits
     far = f", by at least {max(ulps)} ULP in one" if ulps else ", how far was not recorded" if others else ""
-    other = f"{others or 'none'} of {several(alike, 'deterministic row')} gave other bits{far}"
+    other = f"{others or 'none'} of {several(alike, 'row')} whose bits repeat gave other bits{far}"
     if not others:
         other = "" if not pair.compared else other if alike else "bits not comparable"
     costs = pair.cost.listed if pair.cost else []

@@ -57,7 +57,7 @@ AGREEMENT: dict[Agreement, Word] = {
         "○",
         "over_alert",
     ),
-    "not_run": Word("No row gave evidence, and the reason is given.", "·", "inconclusive"),
+    "not_run": Word("No row gave evidence, or too few did; the reason is given.", "·", "inconclusive"),
     "not_covered": Word("No row of these runs speaks to the bullet, on any device.", "·", "inconclusive"),
 }
 AGREEMENT_MEANING = meanings(AGREEMENT)
@@ -133,6 +133,7 @@ class Docs(Struct, frozen=True, kw_only=True):
     self_contradictory: tuple[tuple[Claim, Claim], ...]
     unparsed: tuple[Claim, ...]
     rows: tuple[Evidence, ...]  # every row of every run
+    gpus: tuple[Matrix, ...] = ()  # runs on GPUs with the inputs of a simulated one; told, and no evidence
 
     @property
     def seen(self) -> str:
@@ -280,7 +281,9 @@ def _judge(claim: Claim, rows: Sequence[Evidence], matrices: Sequence[Matrix]) -
 def _judged(claim: Claim, evidence: tuple[Evidence, ...]) -> JudgedClaim:
     effects = {one.effect for one in evidence}
     agreement = next(name for name in AGREEMENT if name in effects)
-    reason = no_evidence(evidence) if agreement == "not_run" else _REASONS_FOR[agreement](claim, evidence)
+    if (reason := no_evidence(evidence)) and agreement == "not_triggered":
+        agreement = "not_run"
+    reason = reason if agreement == "not_run" else _REASONS_FOR[agreement](claim, evidence)
     beside = beside_counts(one.row.beside for one in evidence)
     reason += "".join(f"; {BESIDE[name].phrase} in {several(count, 'row')}" for name, count in beside.items())
     reason = reason.removesuffix(".")
@@ -419,7 +422,7 @@ def confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say what the strongest row that confirms a claim showed."""
     confirming = [one for one in evidence if one.effect == "confirmed"]
     best = strongest(confirming)
-    more = f", the most of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
+    more = f", the strongest of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
     return f"{shown_words(best)}{more}{_where(claim, evidence)}"
 
 
@@ -450,17 +453,23 @@ def over_alerts(evidence: Sequence[Evidence]) -> str:
 
 
 def no_evidence(evidence: Sequence[Evidence]) -> str:
-    """Say why rows that speak to a claim are no evidence."""
+    """Say why most rows that speak to a claim are no evidence; empty if half are some, or one raises or differs."""
+    none = [one for one in evidence if not one.behaviour]
+    others = Counter(one.row.off.counted for one in evidence if one.behaviour)
+    if 2 * len(none) <= len(evidence) or not {one.behaviour for one in evidence} <= {None, "nothing"}:
+        return ""
     # Once where both modes say the same.
     of_rows = [
         one.doubt
         or (one.row.off.reason if one.row.off.reason == one.row.on.reason else None)
         or one.row.reason
-        for one in evidence
+        for one in none
     ]
     reasons = list(dict.fromkeys(it or "no reason was recorded" for it in of_rows))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
-    return f"no evidence in {several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}"
+    of = f"{len(none)} of " if len(none) < len(evidence) else ""
+    shown = "".join(f"; {count}: {text}" for text, count in others.items())
+    return f"no evidence in {of}{several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}{shown}"
 
 
 def _where(claim: Claim, evidence: Sequence[Evidence]) -> str:

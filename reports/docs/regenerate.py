@@ -24,6 +24,7 @@ from detmatrix.scanner.observations.records import Claim, Section
 from detmatrix.scanner.plurals import first_of, several
 
 SIMULATED = "[simulated: "
+ADDED = "added to the list"
 _UNTOLD = " (whether the flag cures it or the fill of uninitialized memory, the run does not tell)"
 
 
@@ -34,6 +35,7 @@ class RegeneratedLists:
         self.changes: dict[int, str] = {}  # a bullet's place -> what became of it, or why nothing did
         # op and device -> what was added for it, or why nothing was
         self.added: dict[tuple[str, str], str] = {}
+        self.simulated: list[str] = []  # the ops of bullets that changed or were added on simulation alone
         self._docs = docs
         # Of a row that is held back counts that host code raised nothing.
         self._seen = [
@@ -84,6 +86,7 @@ class RegeneratedLists:
         if left is None or arriving is None:
             self.changes[first.order] = f"left as it is: the lists have no words for it ({'; '.join(lines)})"
             return
+        self.simulated += [first.targets[0]] * (SIMULATED in "; ".join(lines))
         self._entries[here][place : place + 1] = left
         for one in arriving:
             insert(self._entries, one)
@@ -185,7 +188,8 @@ class RegeneratedLists:
             insert(self._entries, entry)
             # Runs of today tell them apart: what the fill cures is no "fixed_by_mode" there.
             cured = any(one.behaviour == "acts" and one.row.unfilled.verdict == "not_run" for one in rows)
-            yield f"added to the list {where!r}: {entry[0].text}{_UNTOLD if cured else ''}{witness_words(rows)}"
+            self.simulated += [op] * bool(witness_words(rows))
+            yield f"{ADDED} {where!r}: {entry[0].text}{_UNTOLD if cured else ''}{witness_words(rows)}"
         if differing := [one for one in evidence if one.behaviour == "differs"]:
             yield f"in neither list: it differs with the flag on, and nothing is raised{witness_words(differing)}"
 
@@ -236,7 +240,7 @@ def witness_words(evidence: Sequence[Evidence]) -> str:
     return f" {SIMULATED}{strongest(some).witness}]" if some else ""
 
 
-NO_WORDS = "no words for it fit these rows and leave out all others"
+NO_WORDS = "no wording covers these rows and excludes the others"
 _NAMED = 3  # rows
 
 

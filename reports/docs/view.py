@@ -29,15 +29,16 @@ from detmatrix.reports.docs.judge import (
     shown_words,
     strongest,
 )
-from detmatrix.reports.docs.regenerate import SIMULATED, RegeneratedLists, entries_of
+from detmatrix.reports.docs.regenerate import ADDED, SIMULATED, RegeneratedLists, entries_of
 from detmatrix.reports.matrix import run_words
-from detmatrix.reports.matrix.model import Matrix, hands_out, input_elements
+from detmatrix.reports.matrix.model import Matrix, hands_out, input_elements, load, recorded
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.run_words import states
 from detmatrix.reports.render import (
     NONE,
     Markdown,
     View,
+    bullet,
     fields_of,
     grouped,
     literal,
@@ -157,8 +158,8 @@ def _column(one: Evidence) -> str:
 def _shown(evidence: Sequence[Evidence]) -> str:
     """Name the finding of the row that shows most, and what it showed with the flag off and on."""
     some = [one for one in evidence if one.behaviour]
-    if not some:
-        return no_evidence(evidence)
+    if why := no_evidence(evidence):
+        return why
     row = strongest(some).row
     cells = dict.fromkeys(cell.counted or cell.verdict for cell in (row.off, row.on))
     return f"{row.finding}: {' → '.join(cells)}"
@@ -253,6 +254,17 @@ def render_diff(docs: Docs) -> Iterator[str]:
         fromfile=f"torch {docs.torch}, documented",
         tofile=f"torch {docs.torch}, {docs.seen}",
     )
+    for (op, device), text in lists.added.items():
+        if SIMULATED not in text and ("; " in text or not text.startswith(ADDED)):  # else it stands above
+            yield f"# {one_line(f'undocumented: {op} on {device}: {text}')}\n"
+
+
+def render_rst(docs: Docs) -> Iterator[str]:
+    """Yield the two lists in the docstring's own form, below a comment that says which bullets rest on simulation alone."""
+    lists = RegeneratedLists(docs)
+    told = f"{several(len(lists.simulated), 'changed bullet')}: {', '.join(lists.simulated)}"
+    yield f"    .. On simulation alone, not measured on a GPU: {one_line(told)}\n\n" * bool(lists.simulated)
+    yield safe_lines(lists.regenerated)
 
 
 def drift_lines(docs: Docs) -> Iterator[str]:
@@ -302,8 +314,7 @@ def page_of(docs: Docs) -> Iterator[str]:
 RENDERERS: dict[str, Callable[[Docs], Iterable[str]]] = {
     "md": lambda docs: markdown_pieces("docs", view_of(docs)),
     "html": page_of,
-    # The two lists in the docstring's own form.
-    "rst": lambda docs: [safe_lines(RegeneratedLists(docs).regenerated)],
+    "rst": render_rst,
     "diff": render_diff,
     "json": lambda docs: chain(object_pieces(view_of(docs), "claims", "undocumented"), ["\n"]),
 }
@@ -418,9 +429,16 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
     )
     cell = best.row.on if best.behaviour == "differs" else best.row.off
     kind, cpu = kind or str(best.behaviour), best.row.on.simulated and best.row.on.simulated.cpu
-    unlisted = ", ".join(
-        f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')}" for it in undocumented
+    unlisted = grouped(
+        (
+            it.device,
+            f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')} ({_column(it.evidence[0])})",
+        )
+        for it in undocumented
     )
+    found_there = Counter(row.finding for one in docs.gpus for row in one.rows if row.row.id in _ids(shown))
+    seen = ", ".join(f"{name} in {count}" for name, count in found_there.most_common())
+    gpus = " and ".join(f"{one.name} ({one.run.header.environment.gpu})" for one in docs.gpus)
     test, script = _scripts(op, kind, best, _code(drawn(best)))
     patch = patch_lines(source, part) if source else render_diff(part)
     return View(
@@ -437,8 +455,9 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
                 (one.claim.text, lists.changes.get(one.claim.order, "stays"), f"{one.label}: {one.reason}")
                 for one in speaking
             ),
-            *(("(in no list)", text, unlisted) for text in dict.fromkeys(lists.added.values())),
+            *(("(in no list)", text, "; ".join(unlisted[on])) for (_, on), text in lists.added.items()),
         ],
+        on_gpu=f"{gpus} showed {seen} of these rows" if seen else "not observed on a GPU",
         applies=source is not None,
         patch=_fenced("diff", [line for line in patch if not line.startswith("# ")]) if changes else "",
         test=_fenced("python", test),
@@ -472,11 +491,16 @@ def pull_requests(
     if strange := [op for op in ops if op.partition(":")[0] not in known]:
         told = f"there is of: {', '.join(known)}" if known else "nor of any other op"
         raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")
-    for op in dict.fromkeys(ops) or known:
-        if (view := report_of(docs, op, source, drawn)) is not None:
+    docs = replace(docs, gpus=tuple(load(recorded(what="cuda-as-simulated"))))
+    views = {op: report_of(docs, op, source, drawn) for op in dict.fromkeys(ops) or known}
+    for op, view in views.items():
+        if view is not None:
             yield from markdown_pieces("docs_pr", view)
         elif ops:
             raise UsageError(f"--op: what was seen of {op} changes no list; detmatrix docs says why")
+    added = () if ops else RegeneratedLists(docs).added.items()
+    if rest := [f"* {bullet(f'{op} on {on}: {text}')}\n" for (op, on), text in added if views[op] is None]:
+        yield "".join(["# Undocumented, and nothing is proposed\n\n", *rest])
 
 
 def _code(source: InputSource) -> list[str]:
