@@ -427,8 +427,6 @@ def _command(rows: Sequence[RunRow], options: Sequence[str], matrices: Sequence[
     latest = max((run for run, _ in rows), key=lambda run: torch_versions.key(matrices[run].torch))
     row = max((row for run, row in rows if run == latest), key=_differing)
     own = ["--specs", "FILE.py"] if row.row.source == "own" else []
-    if row.finding == "order_dependent":
-        return shlex.join(["detmatrix", "scan", row.row.id, *own, "--perturb", "quiet,order"])
     if all(cell.verdict == "not_run" for cell in (row.off, row.on)):
         return shlex.join(["detmatrix", "scan", row.row.spec, *own, "--device", "cuda"])
     command = ["detmatrix", "repro", matrices[latest].run.path, row.row.id, *options, *own]

@@ -436,9 +436,6 @@ class Steps(ParamType):
               "less often.")  # fmt: skip
 @click.option("--runs", type=Whole(2, 100), metavar="N",
               help="Run the program N times, each op once, and hold the runs against each other.")  # fmt: skip
-@click.option("--order", is_flag=True,
-              help="Run Triton kernels in Triton's interpreter, on the CPU, and again with their programs in other "
-              "orders.")  # fmt: skip
 @click.option("--record", metavar="FILE",
               help="Run the program once, and write digests of what its ops were given and gave, for --diff; compressed if "
               "FILE ends in .gz.")  # fmt: skip
@@ -477,7 +474,6 @@ def locate(
     calls: int | None,
     replays: int | None,
     runs: int | None,
-    order: bool,
     record: str | None,
     diff: bool,
     suspects: bool,
@@ -518,7 +514,6 @@ def locate(
         python=python,
         quiet=to.path is None and to.form != "text",
         eager=eager,
-        order=order,
         observation={
             **observed,
             "replays": 0 if suspects else replays,
@@ -546,7 +541,7 @@ def locate(
 
 
 _ONCE = "with {} each op is executed once in each run"
-_AGAIN = {"replays", "save", "order", "simulate"}
+_AGAIN = {"replays", "save", "simulate"}
 # Options, the parameters that they have no use for, and why.
 _ALONE: dict[str, tuple[set[str], str]] = {
     "diff": (
@@ -557,7 +552,6 @@ _ALONE: dict[str, tuple[set[str], str]] = {
     "runs": (_AGAIN, _ONCE),
     "record": (_AGAIN | {"runs", "ignored", "only_first", "max_bytes", "matrices"}, _ONCE),
     "suspects": (_AGAIN | {"runs", "record", "ignored", "only_first", "max_bytes"}, _ONCE),
-    "simulate": ({"order"}, "neither runs what the other does"),
 }
 
 

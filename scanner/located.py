@@ -33,9 +33,8 @@ REGION, COMPILED_IN_ONE = "compiled::", "compiled in one of the runs only"
 # input      the inputs differ between runs, and no op that was seen made them so
 # changed    memory that was equal in both runs differs where the op reads it, and no op wrote to it in between
 # generator  a random generator is in another state in another run
-# order      a Triton kernel gave other bits when the interpreter ran its programs in another order
 # schedule   the op gave other bits when a simulated GPU ran its threads in another order
-Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", "order", "schedule"]
+Cause = Literal["replay", "runs", "unwritten", "input", "changed", "generator", "schedule"]
 # forward, backward: the phase of the program that called the op. recomputed: forward again, under checkpointing.
 Phase = Literal["forward", "backward", "recomputed"]
 # What an op that differed does with the flag on: the same bits each time (cured), so only because uninitialized memory is
@@ -241,8 +240,6 @@ CAUSE_MEANING: dict[Cause, str] = {
     "changed": "Memory that was equal in both runs differs where the op reads it, and no op wrote to it in between: "
     "numpy, or an extension that writes through a pointer.",
     "generator": "A random generator is in another state in another run: it was not seeded, or drawn from otherwise.",
-    "order": "The Triton kernel gave other bits when the interpreter ran its programs in another order, one that a GPU may or "
-    "may not take; nothing of it was measured on a GPU.",
     "schedule": "The op gave other bits when a simulated GPU ran its threads in another order that CUDA permits; nothing of it "
     "was measured on a GPU.",
 }
@@ -250,7 +247,6 @@ CAUSE_MEANING: dict[Cause, str] = {
 _DIFFERED: dict[Cause, str] = {
     "replay": "{0.differing} of {0.executions}",
     "runs": "{0.differing} of {0.executions} runs",
-    "order": "{0.differing} of {0.executions} orders",
     "schedule": "{0.differing} of {0.executions} simulated schedules",
     "unwritten": "unwritten memory",
     "input": "other input",
@@ -266,9 +262,11 @@ _DO: dict[Cause, str] = {
     "input": "look at what makes this input: seed the data loader and Python's generators, sort what is read from sets",
     "changed": "look for what writes to this tensor without an op: numpy on the same memory, a kernel of an extension",
     "generator": "call torch.manual_seed at the start, and give data loaders a generator",
-    "order": "let each output be written by one program, in a fixed order; a GPU may or may not take another order, so "
-    "measure it there",
 }
+_DO_IN_KERNEL = (
+    "let each output be written by one program, in a fixed order; a GPU may or may not take another order, so measure it "
+    "there"
+)
 _ROUNDS = (
     "compiled code rounds in other places than eager code, and draws other random numbers; leave out of torch.compile what "
     "must have the same bits. If it is not that: "
@@ -378,10 +376,9 @@ def advice(root: Root) -> str:
         return f"call {' and '.join(f'{one}.seed(0)' for one in names)} at the start: it was drawn from, and not seeded alike"
     if root.cause == "input" and " against " in (root.argument or ""):
         return "look at what gives another number or shape there: settings, data, releases"
-    cause = "order" if root.site.op.startswith("triton::") else root.cause
-    if cause in _DO:
-        return _DO[cause]
-    return _DO_WITH_FLAG.get(root.flag, f"try {_SET}")
+    if root.site.op.startswith("triton::"):
+        return _DO_IN_KERNEL
+    return _DO.get(root.cause) or _DO_WITH_FLAG.get(root.flag, f"try {_SET}")
 
 
 def summary(located: Located) -> str:
@@ -475,11 +472,6 @@ def notes(located: Located) -> list[str]:
         found.append(
             "Each op was executed again on the same inputs. If two runs of the program differ all the same, their inputs do: "
             "detmatrix locate --runs 2 PROGRAM finds unseeded generators and data in another order."
-        )
-    if located.launches and not located.simulated:
-        found.append(
-            f"{several(located.launches, 'launch', 'es')} of Triton kernels ran in Triton's interpreter, with their "
-            f"programs in {located.replays} other orders, which a GPU may or may not take."
         )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"
     found += [

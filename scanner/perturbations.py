@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from detmatrix.scanner.schedules import FREEDOMS, SCHEDULES, split
 
-# Set before a kernel is defined, it makes Triton interpret it.
-INTERPRET = "TRITON_INTERPRET"
 # Blocks are made in the sizes of a case's outputs, up to so many bytes at once, and in a few common sizes.
 _MOST_BYTES, _MOST_BYTES_ON_DEVICE = 64 << 20, 1 << 30
 _COMMON_SIZES = (256, 4 << 10, 64 << 10)
@@ -42,18 +40,13 @@ class Perturbation:
     """What it does to the circumstances, in words."""
 
     meaning: str
-    # Other circumstances may rightly give other bits, so executions are compared among themselves.
-    apart: bool = False
     cpu_alone: bool = False
-    # What differs then may or may not differ on a device: it is told, and is no verdict.
-    simulated: bool = False
-    # Of the environment of every worker of the scan.
-    variables: Mapping[str, str] = field(default_factory=dict)
     # Of what each perturbation but the first gets of the executions.
     share: float = 1.0
+    retired: bool = False  # earlier releases had it, and their files are read
 
 
-# By the names of `--perturb`; `threads` stands for one group for each thread count.
+# By the names of `--perturb`.
 PERTURBATIONS: dict[str, Perturbation] = {
     "quiet": Perturbation("nothing is done"),
     # An execution takes longer there, and of most rows it shows what a quiet one does.
@@ -66,37 +59,23 @@ PERTURBATIONS: dict[str, Perturbation] = {
         "15 ms pass before it, in which the op's threads fall asleep: those that still wait for work begin at once (CPU)",
         cpu_alone=True,
     ),
-    "order": Perturbation(
-        "programs of Triton kernels run in another order each time, and so do the lanes of a store or an atomic "
-        "operation, in Triton's interpreter: orders that a GPU may or may not take (CPU)",
-        apart=True,
-        cpu_alone=True,
-        simulated=True,
-        variables={INTERPRET: "1"},
-    ),
+    "order": Perturbation("retired: --simulate executes Triton kernels in other orders", retired=True),
     **{name: Perturbation(f"simulated GPU: {it.meaning}") for name, it in FREEDOMS.items()},
-    "threads": Perturbation(
-        "1 thread, 2, and one per core, each compared by itself (CPU)", apart=True, cpu_alone=True
-    ),
+    "threads": Perturbation("retired: --invariance threads tries other thread counts", retired=True),
 }
 DEFAULT = ("quiet", "stress", "shift", "poison")
 # Those that `--perturb` offers.
-OFFERED = tuple(name for name in PERTURBATIONS if name not in SCHEDULES)
+OFFERED = tuple(name for name, it in PERTURBATIONS.items() if name not in SCHEDULES and not it.retired)
 
 
 # They hold one of an op's threads up against another.
 OF_SEVERAL_THREADS = ("stress", "pause")
 
 
-def variables_of(names: Iterable[str]) -> dict[str, str]:
-    """Return what perturbations set in the environment of every worker."""
-    return {key: value for name in names for key, value in PERTURBATIONS[name].variables.items()}
-
-
 def shares(runs: int, names: Sequence[str]) -> list[int]:
-    """Divide executions among groups (``"quiet"``, ``"threads=1"``): half for the first, the rest among the others; schedules by their table."""
+    """Divide executions among groups (``"quiet"``, ``"stress"``): half for the first, the rest among the others; schedules by their table."""
     if names[0] in SCHEDULES:
         return [split(runs)[name] for name in names]
     each = runs / 2 / max(1, len(names) - 1)
-    others = [int(each * PERTURBATIONS[name.partition("=")[0]].share) for name in names[1:]]
+    others = [int(each * PERTURBATIONS[name].share) for name in names[1:]]
     return [runs - sum(others), *others]

@@ -22,7 +22,6 @@ from tests.runs import (
     Planned,
     drifting,
     ended,
-    launching,
     raised,
     ran,
     row,
@@ -66,8 +65,6 @@ def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -
             on = raised(planned, "on", "scatter_add_kernel")
         case "silent":
             on = ran(planned, "on", *drifting(often))
-        case "order_dependent":
-            off = launching(off, 3)
         case "inconclusive":
             off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
     return planned, [*off, *on, *further]

@@ -47,7 +47,7 @@ _ROOTS: list[dict[str, Any]] = [
     {"cause": "input", "argument": "self", "numbers": 2},
     {"cause": "input", "origin": "random, numpy.random"},
     {"cause": "input", "argument": "size=[5] against size=[7]"},
-    {"cause": "order", "site": replace(SITE, op="triton::add_up"), "flag": None},
+    {"cause": "schedule", "site": replace(SITE, op="triton::add_up"), "flag": None},
     {"cause": "schedule", "origin": "blocks", "saved": "kept/root-1.pt (900 bytes)"},
     {"site": OpSite("aten::put_", "forward", None, CodeLine("/lib/nn.py", 3, "put"), None, None), "distance": Distance()},
     {"site": replace(SITE, library=CodeLine("/lib/nn.py", 3, "put"), phase="recomputed", node=None), "tensors": ()},
@@ -80,7 +80,6 @@ PROGRAMS: dict[str, tuple[str, Located]] = {
         replace(FOUND, thread_ops=3, processes=1, compiled=("train.py:3",), outside=2, outside_site=SITE, ended=_HOSTILE),
     ),
     "quiet.py": ("", replace(FOUND, roots=(), bound=False, left_out={}, sentinels=(SentinelSeen("aten::index_put", "cpu", 32, 8),))),
-    "launched.py": ("--order", replace(FOUND, roots=(), replayed=0, launches=2, sentinels=())),
     "parting.py": (
         "--runs 2",
         replace(

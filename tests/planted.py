@@ -173,7 +173,6 @@ def reads_unwritten(x: Any) -> Any:
 _COUNTED: tuple[Callable[..., Any], ...] = (under_stress, after_a_pause, when_forced)
 # What each op depends on; the last ones compute nothing.
 _SIMPLE: dict[str, Callable[[Any], Any]] = {
-    "by_threads": lambda x: x + _torch().get_num_threads(),
     "by_process": lambda x: x + os.getpid(),  # as what an autotuner chose does
     "by_mode": lambda x: x * 2 + _torch().are_deterministic_algorithms_enabled(),
     "doubles": lambda x: x * 2,

@@ -131,7 +131,7 @@ def drifting(distinct: int = 3) -> list[dict[str, int]]:
 
 
 def launching(observations: Sequence[Observation], differing: int = 0) -> list[Observation]:
-    """Return observations of an op that launches a Triton kernel, so many of whose orders in a process gave other bits."""
+    """Return observations as an earlier release made them in Triton's interpreter: so many orders in a process gave other bits."""
     others = {"a": 10 - differing, **{f"o{number}": 1 for number in range(differing)}}
     orders = Group(perturbation="order", executions=10, differing=differing, digests=others)
     found = []

@@ -16,7 +16,7 @@ from detmatrix.reports.compare.judge import judge
 from detmatrix.scanner.alerts import REFUSAL
 from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
-from detmatrix.scanner.observations.records import MODES, Compiled, HeldReference, Observation, Sentinel
+from detmatrix.scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import WorkerEndedError, worker_environment
 from detmatrix.scanner.run.passes import PassRunner
@@ -34,7 +34,6 @@ from tests.runs import (
     Planned,
     drifting,
     ended,
-    launching,
     raised,
     ran,
     row,
@@ -313,14 +312,3 @@ def test_a_row_that_began_not_to_be_its_reference_is_a_change(unlike: tuple[int,
     told = (kind, True, False) if kind != "same" else (kind, False, None)
     assert (judged.kind, judged.detail.startswith("off, on: "), judged.confirmed) == told
     assert kind != "same" or judge(_row(*_eager()), new).kind == "same"
-
-
-def test_what_the_interpreter_ran_is_of_low_power_in_every_mode() -> None:
-    """A chosen mode rests on what off and on rest on; what another order changed is told otherwise."""
-    eager = [one for mode in MODES for one in launching(ran(POOL, mode, *stable()))]
-    same = _row(*eager, *launching(STILL))
-    other = _row(*eager, *launching(STILL, 3))
-
-    assert same.chosen[LATE].weak == same.weak
-    assert str(same.weak).startswith("Triton's interpreter ran programs of kernels one after the other")
-    assert other.chosen[LATE].weak is None

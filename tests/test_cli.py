@@ -328,7 +328,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "timeout": ("1.5", 1.5),
     "seed": ("9", 9),
     "modes": ("on,cudnn_both,backward_only", with_chosen(("backward_only", "cudnn_both"))),
-    "perturb": ("threads,poison", ("poison", "threads")),
+    "perturb": ("poison,quiet", ("poison", "quiet")),
     "max_time": ("0.25", 0.25),
     "specs": ("my specs.py", ("my specs.py",)),
     "sources": ("all", ("documented", "opinfo", "modules")),

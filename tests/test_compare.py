@@ -16,7 +16,7 @@ from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of, few
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare
 from detmatrix.reports.matrix.model import Matrix, matrix_of
-from detmatrix.scanner.observations.records import Cost, Group, Row
+from detmatrix.scanner.observations.records import Cost, Row
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
 from tests.compared import in_turns, pair_of, run_of, seen, shows
@@ -327,17 +327,11 @@ def test_known_values(one: Rate, other: Rate, p: float) -> None:
     assert fisher(one, other) == fisher(other, one)
 
 
-@pytest.mark.parametrize(("processes", "threads", "unit", "rate"), table("comparisons.txt", "counted"))
-def test_what_is_counted(processes: str, threads: str, unit: str, rate: str) -> None:
+@pytest.mark.parametrize(("processes", "unit", "rate"), table("comparisons.txt", "counted"))
+def test_what_is_counted(processes: str, unit: str, rate: str) -> None:
     """Executions of a process are held against its most frequent output; where none differ, processes are."""
     outputs = json.loads(processes)
-    old = [
-        replace(one, groups=(Group(perturbation="threads=1", executions=10, differing=0, digests=digests),))
-        if digests
-        else one
-        for one, digests in zip_longest(ran(PLANNED, "off", *outputs), json.loads(threads))
-    ]
-    test = rate_test("off", old, ran(PLANNED, "off", *[{"a": RUNS}] * len(outputs)))
+    test = rate_test("off", ran(PLANNED, "off", *outputs), ran(PLANNED, "off", *[{"a": RUNS}] * len(outputs)))
 
     assert (test.unit, str(test.old), test.new.differing) == (unit, rate, 0)
 

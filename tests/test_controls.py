@@ -17,7 +17,6 @@ from detmatrix.scanner.cli.scan import _tell
 from detmatrix.scanner.errors import EXIT_DONE, EXIT_UNTRUSTED
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.perturbations import shares
 from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.power import has_power
@@ -142,8 +141,7 @@ RUNS = 24
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Scan every circumstance with every perturbation."""
-    names = "quiet,stress,shift,poison,threads"
-    options = ("--runs", RUNS, "--perturb", names)
+    options = ("--runs", RUNS, "--perturb", "quiet,stress,shift,poison")
     return scan(tmp_path_factory.mktemp("circumstances"), "circumstance.*", *options)
 
 
@@ -206,9 +204,8 @@ def test_differences_are_told_by_perturbation(rows: dict[str, MatrixRow]) -> Non
 
     assert row.off.verdict == "nondeterministic"
     assert {group.perturbation for group in row.off.groups if group.differing} == {"stress"}
-    compared = [group for group in row.off.groups if not group.perturbation.startswith("threads")]
-    assert [group.perturbation for group in compared] == ["quiet", "stress", "shift", "poison"]
-    assert sum(group.executions for group in compared) == row.off.runs
+    assert [group.perturbation for group in row.off.groups] == ["quiet", "stress", "shift", "poison"]
+    assert sum(group.executions for group in row.off.groups) == row.off.runs
     assert unwritten.finding == "silent"
     poison = next(group for group in unwritten.on.groups if group.perturbation == "poison")
     # The byte it is poisoned with is now and then the one that lay there in the first execution.
@@ -247,23 +244,6 @@ def test_stress_loads_every_other_core_by_turns(tmp_path: Path) -> None:
     assert output.severity is not None
     most = max(sum(1 << core for core in turn) for turn in turns)
     assert output.severity.max_abs == pytest.approx(1000 * most, rel=1e-3)
-
-
-def test_thread_counts_are_compared_among_themselves(run: Run, rows: dict[str, MatrixRow]) -> None:
-    """Other bits under another thread count are told, and are no nondeterminism."""
-    if _cores() < 2:
-        pytest.skip("one core: there is no other thread count")
-
-    row = rows["by_threads"]
-    assert row.off.verdict == "deterministic"
-    counts = sorted({1, 2, _cores()} - {run.header.environment.threads})
-    assert row.off.other_threads == tuple(f"threads={count}" for count in counts)
-    # What ran under another count bounds nothing. One thread does it: the first process leaves stress out when it knows,
-    # the second is not asked for it.
-    main, others = ("quiet", "stress", "shift", "poison"), [f"threads={count}" for count in counts]
-    _, stress, *_ = first = shares(RUNS, (*main, *others))
-    second = shares(RUNS, ("quiet", "shift", "poison", *others))
-    assert row.off.runs == sum(first[:4]) - stress + sum(second[:3])
 
 
 @pytest.mark.parametrize(
@@ -320,3 +300,13 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_p
 
     assert 2 <= executions(0.05) < 20
     assert executions(0) == 100
+
+
+def test_retired_perturbations_are_not_executed() -> None:
+    """A scan that an earlier release began goes on without them."""
+    pytest.importorskip("torch")
+    from tests.observed import observed, spec_of  # noqa: PLC0415 - needs torch
+
+    seen = observed(spec_of(lambda x: x * 2), runs=6, perturbations=["quiet", "order", "threads"])
+
+    assert [(one["perturbation"], one["executions"]) for one in seen["groups"]] == [("quiet", 6)]

@@ -89,14 +89,6 @@ def _once(executions: int, digest: str = "first", differing: int = 1) -> dict[st
     return {"digests": {digest: executions - differing, "b": differing}, "first_differing": 1}
 
 
-def _apart(mode: str, runs: int, digests: dict[str, int]) -> dict[str, Any]:
-    """Return a rule by which a row has bits of its own with one thread, and else the same in all executions."""
-    quiet = {"perturbation": "quiet", "executions": runs, "differing": 0}
-    one = {"perturbation": "threads=1", "executions": 4, "differing": len(digests) - 1, "digests": digests}
-    seen = {"executions": runs, "digests": {"first": runs}, "groups": [quiet, one]}
-    return {"do": "observe", "mode": mode, "runs": runs, "spec": "quick.cumsum", "then": seen}
-
-
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
@@ -112,9 +104,6 @@ def _apart(mode: str, runs: int, digests: dict[str, int]) -> dict[str, Any]:
         # What differs in one of twelve executions need not differ in twelve: the flag is not credited for that.
         ([{**RACED, "runs": RUNS}, {**OTHER_BITS, "runs": 17 - 2 * RUNS, "then": _once(17 - 2 * RUNS)}, {**OTHER_BITS, "then": {}}],
          {"finding": "silent", "on.runs": 17}),
-        # The modes disagree under another thread count, of which mode unfilled has to speak as of any other row.
-        ([_apart("off", RUNS, {"t": 3, "u": 1}), _apart("on", RUNS, {"t": 4}), _apart("unfilled", 50, {"t": 4})],
-         {"finding": "fixed_by_mode", "unfilled.runs": 100}),
         # However few executions were asked for: what differs in one of a hundred without the fill is cured by that.
         ([RACED, {**UNFILLED, "runs": 50, "then": _once(50)}, {**OTHER_BITS, "then": {}}],
          {"finding": "uninitialized", "unfilled.runs": 100}),

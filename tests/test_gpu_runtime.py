@@ -336,4 +336,4 @@ def test_a_worker_without_its_interpreter(tmp_path: Path, monkeypatch: pytest.Mo
     worker.chmod(0o700)
     told = r"the simulated GPU ended: exit code 1; last printed: no table"
     with pytest.raises(UntrustedScanError, match=told):
-        WorkerSupervisor(str(worker), tmp_path, (), "cuda", (), StandIns(device(80), tmp_path)).start("off")
+        WorkerSupervisor(str(worker), tmp_path, (), "cuda", StandIns(device(80), tmp_path)).start("off")

@@ -41,6 +41,7 @@ ROWS: dict[str, tuple[str, str | None, str, str]] = {
 
 
 HERE = Path(__file__).parent
+GUIDE = (HERE.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
 
 
 def simulated(folder: Path, command: str, *words: object, code: int = 0) -> str:
@@ -105,7 +106,7 @@ def kernels() -> Path:
     find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('triton') is None)"
     if subprocess.run([PYTHON, "-c", find], check=False).returncode:
         pytest.skip("needs Triton beside the CUDA build of torch")
-    return HERE / "triton_specs.py"
+    return HERE / "triton_kernels.py"
 
 
 PROGRAM = """\
@@ -125,7 +126,7 @@ torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-3, atol=1e-3)
 LAUNCHES = """\
 import sys
 sys.path += FOLDERS
-import triton_specs as kernels
+import triton_kernels as kernels
 kernels.atomic(), kernels.products(), kernels.rows()
 """
 
@@ -181,6 +182,24 @@ def test_a_triton_kernel(
     told = known.schedule.name if known.schedule else "proved" if known.race_free else None
     assert (row.finding, told) == (finding, shown), row.reason
     assert (known.witness.kernel if known.witness else None) == ("add_up" if finding == "silent" else None)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_kernel_of_the_guide(tmp_path: Path) -> None:
+    """It scans by the command below it, with a witness, where Triton is here, too."""
+    pytest.importorskip("triton")
+    _, _, section = GUIDE.partition("### A Triton kernel, without a GPU")
+    (tmp_path / "my_kernels.py").write_text(
+        section.split("```")[1].removeprefix("python\n"), encoding="utf-8"
+    )
+    assert "scan --specs my_kernels.py 'mine.*' --simulate sm_80 --python PATH" in section
+    simulated(tmp_path, "scan", "--specs", "my_kernels.py", "mine.*", "-o", "run.jsonl", "--workers", 1)
+    run = read_run(tmp_path / "run.jsonl")
+    (row,) = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+
+    assert row.finding == "silent"
+    assert row.off.simulated is not None
+    assert row.off.simulated.witness is not None
 
 
 COMPILED = (

@@ -21,9 +21,7 @@ OURS = tuple(f"detmatrix.{name}" for name in PACKAGES)
 WITH_TORCH = ("scanner/worker", "scanner/locate")
 # What specs name by its dotted path, so that a worker alone imports it.
 NAMED = (ROOT / "opspecs/masked.py", ROOT / "opspecs/instead.py")
-READ_BITS = {
-    f"detmatrix.scanner.worker.{name}" for name in ("bits", "difference", "launch_orders", "simulated")
-}
+READ_BITS = {f"detmatrix.scanner.worker.{name}" for name in ("bits", "difference", "simulated")}
 
 
 @cache

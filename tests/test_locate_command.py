@@ -96,7 +96,6 @@ def test_ops_are_executed_as_often_as_the_sentinel_asks_for(differing: int, repl
         (["--runs", "2", "--save", "x", "train.py"], "--save and --runs: choose one; with --runs each op is"),
         (["--record", "x", "--runs", "2", "train.py"], "--runs and --record: choose one; with --record each"),
         (["--simulate", "sm_80", "--runs", "2", "train.py"], "--simulate and --runs: choose one; with --runs"),
-        (["--simulate", "sm_80", "--order", "train.py"], "--order and --simulate: choose one; neither runs"),
         (["--simulate", "sm_80", "train.py"], "is no build of torch for CUDA 13, the only one whose GPU"),
         (["--diff", "train.py"], "--diff: give two records or more, not train.py alone"),
         (["--diff", "--replay", "3", "a", "b"], "--replay and --diff: choose one; with --diff no program is run"),

@@ -1,4 +1,4 @@
-"""Which launches of Triton kernels are run again; the interpreter is a stand-in, Triton's own is in test_triton.py."""
+"""Which launches of Triton kernels are run again; Triton and the simulated GPU are stand-ins, theirs are in test_gpu_wheel.py."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from detmatrix.scanner.worker import simulated as worker
 from detmatrix.scanner.worker.simulated import Report, SimulationError
 
 Kernel = Callable[..., None]
+# Blocks are in conflict: two classes of orders may change something.
+BLOCKS = {"pairs": [1, 0, 0], "doubts": []}
 
 
 @dataclass
@@ -31,32 +33,33 @@ class Descriptor:
     shape: list[int]
 
 
-class Interpreter:
-    """Runs a kernel in the order that was begun; takes the place of Triton's, and of ``LaunchOrders``."""
+class Triton:
+    """Runs a kernel in the order that was begun; takes the place of Triton, and of a simulated GPU whose blocks are in conflict."""
 
-    order = 0
+    order = 0  # 0 is the canonical one
 
-    class GridExecutor:
-        """Stands for a kernel and its grid."""
+    class JITFunction:
+        """Stands for a kernel."""
 
         def __init__(self, kernel: Kernel) -> None:
             self.fn = kernel
 
-        def __call__(self, *args: Any) -> None:
-            """Run it."""
+        def run(self, *args: Any) -> None:
+            """Launch it."""
             self.fn(*args)
 
-    def begin(self, order: int) -> None:
+    def begin(self, name: str, number: int, *_: Any, **__: Any) -> None:
         """Let launches run in an order from now on."""
-        self.order = order
+        self.order = 0 if name in {"canonical", "memory"} else 1 + number
 
 
 @pytest.fixture
-def interpreter(monkeypatch: pytest.MonkeyPatch) -> Interpreter:
-    """Return one that stands for Triton's."""
-    one = Interpreter()
+def triton(monkeypatch: pytest.MonkeyPatch) -> Triton:
+    """Return one that stands for both."""
+    one = Triton()
     monkeypatch.setattr(launches, "importlib", SimpleNamespace(import_module=lambda _: one))
-    monkeypatch.setattr(launches, "launch_orders", lambda: one)
+    monkeypatch.setattr(worker, "begin", one.begin)
+    monkeypatch.setattr(worker, "report", lambda: Report(["kernel"], [], [], [], BLOCKS))
     return one
 
 
@@ -72,22 +75,22 @@ def observed(*ignored: str) -> Iterator[LocateMode]:
             replay.stop()
 
 
-def launch(interpreter: Interpreter, kernel: Kernel | None = None) -> torch.Tensor:
+def launch(triton: Triton, kernel: Kernel | None = None) -> torch.Tensor:
     """Launch a kernel; by default one whose result is the order that its programs ran in."""
 
     def write_order(out: torch.Tensor) -> None:
-        out.numpy()[:] = interpreter.order
+        out.numpy()[:] = triton.order
 
     out = torch.full((4,), 9.0)
-    interpreter.GridExecutor(kernel or write_order)(out)
+    triton.JITFunction(kernel or write_order).run(out)
     return out
 
 
 @pytest.mark.parametrize(("ignored", "looked_at"), [([], True), (["write_order"], False), (["other"], True)])
-def test_an_ignored_kernel_is_no_root(interpreter: Interpreter, ignored: list[str], looked_at: bool) -> None:
+def test_an_ignored_kernel_is_no_root(triton: Triton, ignored: list[str], looked_at: bool) -> None:
     """It runs once, as the program asked, and is told of as ops are."""
     with observed(*(f"triton::{one}" for one in ignored)) as mode:
-        out = launch(interpreter)
+        out = launch(triton)
 
     assert out.tolist() == [0.0] * 4
     assert [root.site.op for root in mode.found()] == ["triton::write_order"] * looked_at
@@ -117,32 +120,30 @@ ADDRESSES: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", [*TENSORS, *ADDRESSES])
-def test_a_launch_is_run_again_where_what_it_writes_can_be_put_back(
-    interpreter: Interpreter, name: str
-) -> None:
+def test_a_launch_is_run_again_where_what_it_writes_can_be_put_back(triton: Triton, name: str) -> None:
     """The program computes what it computes without us; behind an address nobody knows how much is written."""
     out = torch.zeros(2)
 
     def add_order(_: Any) -> None:
-        out.numpy()[:] += 1 + interpreter.order
+        out.numpy()[:] += 1 + triton.order
 
     with observed() as mode:
-        interpreter.GridExecutor(add_order)((TENSORS | ADDRESSES)[name](out))
+        triton.JITFunction(add_order).run((TENSORS | ADDRESSES)[name](out))
 
     assert out.tolist() == [1.0, 1.0]
     roots = [(root.site.op, root.differing) for root in mode.found()]
     if name in TENSORS:
-        assert (roots, mode.seen.left_out_ops) == ([("triton::add_order", 2)], {})
+        assert (roots, mode.seen.left_out_ops) == ([("triton::add_order", 4)], {})
     else:
         assert (roots, mode.seen.launches) == ([], 0)
         assert mode.seen.left_out_ops == {"are given addresses of memory": ("triton::add_order",)}
 
 
-def test_numbers_that_are_no_addresses(interpreter: Interpreter) -> None:
+def test_numbers_that_are_no_addresses(triton: Triton) -> None:
     """Sizes, seeds and indices are none, nor is what stands in memory that nothing has written."""
     out, index = torch.zeros(2), torch.tensor([1 << 20, 1 << 40, -1])
     with observed() as mode:
-        interpreter.GridExecutor(lambda *_: None)(out, index, 1 << 20, 1 << 40, -5, True, None, 1 << 63)
+        triton.JITFunction(lambda *_: None).run(out, index, 1 << 20, 1 << 40, -5, True, None, 1 << 63)
         left_over = torch.empty(2, dtype=torch.int64)
 
     assert mode.unwritten.untouched(left_over)
@@ -153,19 +154,19 @@ def test_numbers_that_are_no_addresses(interpreter: Interpreter) -> None:
     assert not given_to([left_over], torch.is_tensor)[1]
 
 
-def test_a_launch_of_another_thread_waits_and_is_not_run_again(interpreter: Interpreter) -> None:
+def test_a_launch_of_another_thread_waits_and_is_not_run_again(triton: Triton) -> None:
     """While a launch is run again in another order, none runs in that order for another thread."""
     results: list[torch.Tensor] = []
-    other = threading.Thread(target=lambda: results.append(launch(interpreter)))
+    other = threading.Thread(target=lambda: results.append(launch(triton)))
 
     def start_other(out: torch.Tensor) -> None:
-        if interpreter.order and not other.ident:
+        if triton.order and not other.ident:
             other.start()
             other.join(0.05)
         out.numpy()[:] = 1
 
     with observed() as mode:
-        launch(interpreter, start_other)
+        launch(triton, start_other)
         other.join()
 
     assert [one.tolist() for one in results] == [[0.0] * 4]
@@ -174,14 +175,14 @@ def test_a_launch_of_another_thread_waits_and_is_not_run_again(interpreter: Inte
     assert mode.seen.launches == 1
 
 
-def test_a_window_that_ends_during_a_launch_stays_ended(interpreter: Interpreter) -> None:
+def test_a_window_that_ends_during_a_launch_stays_ended(triton: Triton) -> None:
     """A step that another thread counts meanwhile pauses the mode for good, not until the launch is over."""
     with observed() as mode:
 
         def end_window(_: torch.Tensor) -> None:
             mode.paused = True
 
-        launch(interpreter, end_window)
+        launch(triton, end_window)
         before = mode.seen.ops
         torch.ones(3).sum()
 
@@ -193,7 +194,6 @@ def test_a_window_that_ends_during_a_launch_stays_ended(interpreter: Interpreter
 
 
 ADD = torch.ops.aten.add_.Tensor
-BLOCKS = {"pairs": [1, 0, 0], "doubts": []}
 
 
 @pytest.fixture

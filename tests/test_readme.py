@@ -43,7 +43,7 @@ def _table(heading: str, page: str = README) -> list[list[str]]:
 @pytest.mark.alone
 def test_own_specs_scan_as_shown(detmatrix: Command, tmp_path: Path) -> None:
     """The example file scans by the command below it: the op with a race differs, the one without does not."""
-    # The other one needs Triton (tests/test_triton.py).
+    # The other one needs Triton (tests/test_gpu_wheel.py).
     example, _ = re.findall(r"```python\n((?:(?!```).)*SPECS.*?)```", OWN_SPECS, flags=re.DOTALL)
     (tmp_path / "my_ops.py").write_text(example, encoding="utf-8")
     (command,) = re.findall(r"detmatrix (scan --specs my_ops\.py) '(mine\.\*)'", OWN_SPECS)

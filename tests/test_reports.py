@@ -299,21 +299,19 @@ def test_first_differing_execution_is_the_earliest() -> None:
     assert row_cell(seen[2:], "", ONE).first_differing is None
 
 
-def test_other_thread_counts_are_no_nondeterminism() -> None:
-    """Other bits under other thread counts are told, and the cell stays deterministic; tests/golden/report-blind.* has one."""
-    apart = tuple(
-        Group(perturbation=f"threads={count}", executions=5, differing=0, digests={f"t{count}": 5})
-        for count in (2, 8)
+def test_retired_perturbations_are_left_out() -> None:
+    """What earlier releases compared among themselves alone counts for nothing; tests/golden/report-run.* and report-blind.* say so."""
+    quiet = under(quiet=(RUNS, 0))
+    retired = tuple(
+        Group(perturbation=name, executions=5, differing=1, digests={"t": 4, "u": 1})
+        for name in ("threads=2", "threads=8", "order")
     )
-    groups = (*under(quiet=(RUNS, 0)), *apart)
-    found, racing = (
-        row_cell(ran(ONE, "off", *seen, groups=groups), "", ONE) for seen in (stable(), drifting(2))
+    old, new = (
+        row_cell(ran(ONE, "off", *stable(), groups=groups), "", ONE) for groups in ((*quiet, *retired), quiet)
     )
 
-    assert found.words.startswith("deterministic: 0 of ")
-    assert found.words.endswith("other bits with 2 and 8 threads")
-    assert racing.words.endswith(" 2 distinct")
-    assert set(racing.other_threads) == {group.perturbation for group in apart}
+    assert old == new
+    assert (old.verdict, old.runs, old.under) == ("deterministic", 2 * RUNS, "none")
 
 
 # --- Whether a scan can be trusted: what its controls and its closing line say; ``tests/golden/report-blind.*`` shows it in words.
@@ -423,7 +421,7 @@ def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
     good = [shows("deterministic", row("torch.some", name, "forward")) for name in ("a", "b")]
     op = op_of(*good, bad)
     marks = {"silent": "=/≠", "raises": "≠/!", "over_alert": "=/!", "fixed_by_mode": "≠/=", "uninitialized": "≠/=",
-             "mode_dependent": "=/~", "deterministic": "=/=", "order_dependent": "=/=", "inconclusive": "?/="}  # fmt: skip
+             "mode_dependent": "=/~", "deterministic": "=/=", "inconclusive": "?/="}  # fmt: skip
     (cell,) = op.cells
 
     assert (op.finding, cell.forward.glyphs, cell.backward.glyphs) == (finding, "=/=", marks[finding])

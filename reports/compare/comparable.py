@@ -328,7 +328,7 @@ def _weights(one: int, other: int, total: int) -> Iterator[int]:
 
 def _within(observations: Sequence[Observation]) -> Rate:
     """Count the executions that did not give the most frequent output of their own process."""
-    sets = [digests for one in observations for digests in one.sets.values() if digests]
+    sets = [one.digests for one in observations if one.digests]
     usual = (
         max((n for digest, n in digests.items() if digest != _OVERWRITTEN), default=1) for digests in sets
     )
@@ -337,21 +337,9 @@ def _within(observations: Sequence[Observation]) -> Rate:
 
 
 def _between(observations: Sequence[Observation]) -> Rate:
-    """Count the processes whose output is not the most frequent one, where nothing differs within any.
-
-    A process that ended early lacks a set, and is held against the others by those it has.
-    """
-    outputs = [
-        {name: next(iter(digests)) for name, digests in one.sets.items() if digests} for one in observations
-    ]
-    seen: dict[str, Counter[str]] = {}
-    for one in outputs:
-        for name, output in one.items():
-            seen.setdefault(name, Counter())[output] += 1
-    usual = {name: outputs_of.most_common(1)[0][0] for name, outputs_of in seen.items()}
-    others = sum(any(usual[name] != output for name, output in one.items()) for one in outputs)
-    # Where sets disagree about which process is the odd one, every process may be; one is the reference all the same.
-    return Rate(min(others, len(outputs) - 1), len(outputs) - 1)
+    """Count the processes whose output is not the most frequent one, where nothing differs within any."""
+    outputs = Counter(next(iter(one.digests)) for one in observations if one.digests)
+    return Rate(outputs.total() - max(outputs.values(), default=1), outputs.total() - 1)
 
 
 # dtype -> the bits of infinity, of one of its components: below lie the finite numbers, in their order, as IEEE 754 and

@@ -186,8 +186,6 @@ _RANK: dict[Finding, int] = {
     "mode_dependent": 4,
     "deterministic": 4,
 }
-# No verdict of a mode carries these, so that they are neither better nor worse than another finding.
-_UNMEASURED: set[Finding] = {"inconclusive", "order_dependent"}
 # The same of the flag on alone, and of a chosen mode, which PyTorch may refuse to run as surely as it raises an alert.
 _RANK_ON: dict[str, int] = {"nondeterministic": 0, "raises": 1, "refused": 1, "deterministic": 2}
 _PROOF: dict[str, tuple[str, str]] = {
@@ -206,7 +204,7 @@ def class_of(old: Finding, new: Finding) -> Kind:
     # A scan that does not run ops without the fill cannot tell what the flag cures from what the fill does.
     if old == new or {old, new} == set(CURED):
         return "same"
-    if _UNMEASURED & {old, new}:
+    if "inconclusive" in {old, new}:
         return "not_comparable"
     return _of_ranks(_RANK[old], _RANK[new])
 
@@ -329,7 +327,7 @@ def _of_flag(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> Chang
     and not in the other. It needs enough differing executions that the other run would hardly have missed them, and
     stays unconfirmed until it is measured again.
     """
-    if _UNMEASURED & {old.finding, new.finding}:
+    if "inconclusive" in {old.finding, new.finding}:
         return _without_finding(old, new)
     kind = class_of(old.finding, new.finding)
     if kind == "same":
@@ -391,7 +389,11 @@ def _without_finding(old: MatrixRow, new: MatrixRow) -> Change:
         return Change(kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}")
     sides = (("before", old), ("after", new))
     lines = [
-        *(f"{side}: {row.reason or 'no reason given'}" for side, row in sides if row.finding in _UNMEASURED),
+        *(
+            f"{side}: {row.reason or 'no reason given'}"
+            for side, row in sides
+            if row.finding == "inconclusive"
+        ),
         # What is certain of the flag on is told even so.
         *(f"{side}, flag on: {row.on.verdict}" for side, row in sides if row.on.verdict in _CERTAIN),
         *[alerts] * bool(alerts and before == after),

@@ -30,7 +30,7 @@ _SEVERITY: tuple[str | None, ...] = (*MODE_FINDING_MEANING, *DEPENDENCE_FOUND)
 # What a column finds, and the first of WORST_FIRST that it is worse than; other results are worse than deterministic alone.
 _WORSE_THAN: dict[str | None, Finding] = {
     "silent": "raises",
-    "raises": "order_dependent",
+    "raises": "fixed_by_mode",
     "differs": "mode_dependent",
 }
 # What is other than for the finding of the row, as a sentence goes on with it.

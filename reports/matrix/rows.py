@@ -238,7 +238,7 @@ def cell_view(cell: Cell) -> View:
             **fields_of(cell, "alert", "reason", "seeded", "seconds", "first", "forward_differing"),
             **fields_of(cell, "outputs", "constant", "within", "between", "where"),
             "first_differing": dict(zip(("execution", "process"), first, strict=True)) if first else None,
-            **fields_of(cell, "groups", "other_threads", "orders", "alerts", "launches"),
+            **fields_of(cell, "groups", "alerts"),
             **rare,
         },
         cell,
@@ -273,7 +273,7 @@ def differences(row: MatrixRow) -> Iterator[tuple[Mode, tuple[str, ...], str, tu
         if not cell.simulated:
             counted = f"{cell.differing} of {cell.runs}, {cell.distinct} distinct"
         outputs: list[Output | None] = [output for output in cell.outputs if output.differing]
-        # Where only processes differ, or thread counts among themselves, no output was held against another.
+        # Where only processes differ no output was held against another.
         alone = f"{NOT_MEASURED}: differs {cell.where}" if not cell.within else NOT_MEASURED
         for output in outputs or [None]:
             yield (

@@ -102,8 +102,8 @@ def library_words(one: Matrix) -> str | None:
 
 
 def meaning_of(perturbation: str) -> str:
-    """Say what a perturbation does, "threads=1" what "threads" does."""
-    return PERTURBATIONS[perturbation.partition("=")[0]].meaning
+    """Say what a perturbation does."""
+    return PERTURBATIONS[perturbation].meaning
 
 
 def ran_words(one: Matrix) -> str:
@@ -112,23 +112,16 @@ def ran_words(one: Matrix) -> str:
     if asked == ("quiet",):
         return "they were not perturbed."
     counts = [group for row in one.rows for mode in WORKER_MODES for group in row.cell(mode).groups]
-    if not counts:
+    ran = {group.perturbation for group in counts if group.executions}.intersection(PERTURBATIONS)
+    if not ran:
         return f"no perturbation of theirs is on record (asked for: {', '.join(asked)})."
-    ran = {group.perturbation.partition("=")[0] for group in counts if group.executions}
     *others, last = [
-        f"{name} ({meaning_of(name)})"
-        for name in dict.fromkeys((*asked, *PERTURBATIONS))
-        if name in ran and not PERTURBATIONS[name].apart
-    ] or ["of another thread count"]
+        f"{name} ({meaning_of(name)})" for name in dict.fromkeys((*asked, *PERTURBATIONS)) if name in ran
+    ]
     text = f"they were shared among {', '.join(others)} and {last}." if others else f"they were all {last}."
-    if "threads" in ran:
-        text += (
-            f" Executions with another thread count ({meaning_of('threads')}) count towards n only if they differ among "
-            f"themselves."
-        )
-    if "order" in ran:
-        text += f" Rows that launch Triton kernels have others, which are no part of n either: {meaning_of('order')}."
-    missing = [name for name in asked if name not in ran]
+    retired = [f"{name} ({meaning_of(name)})" for name in asked if PERTURBATIONS[name].retired]
+    missing = [name for name in asked if name not in ran and not PERTURBATIONS[name].retired]
+    text += f" Left out: {', '.join(retired)}." if retired else ""
     return text + (f" Requested, but never run: {', '.join(missing)}." if missing else "")
 
 
@@ -143,8 +136,6 @@ GLOSSARY = {
     "off, on": "torch.use_deterministic_algorithms(False) and (True), in worker processes of their own.",
     "distinct": "How many different outputs a mode gave.",
     "between processes only": "Each process gave the same bits every time; another process gave other bits.",
-    "other bits with 1 thread": "Another thread count gives other bits. This is not nondeterminism: executions with one "
-    "thread count are compared with each other only.",
     "seeded": "The op draws random numbers; its generator is seeded before every execution.",
     "constant": "The result holds no information by definition, so equal results prove nothing; the reason is given, and no "
     "bound.",

@@ -195,7 +195,6 @@ _COLUMNS = {
         *(f"warn_only.{name}" for name in ("verdict", "runs", "differing", "alerts")),
         *(f"cost.{name}" for name in _COST),
         *(f"{mode}.{name}" for mode in ("unfilled", "no_workspace") for name in _CELL[:3]),
-        *(f"{mode}.orders.{name}" for mode in MODES for name in ("executions", "differing", "distinct")),
         "libraries",
     )
 }

@@ -95,9 +95,3 @@ def settings_for(asked: Settings, device: str, workers: int = 1) -> Settings:
         modes=tuple(mode for mode in asked.modes if mode in (*CHOSEN_MODES, *modes_on(device))),
         samples=asked.samples if asked.sources != SETTINGS["sources"].default else 0,
     )
-
-
-def ordered(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Put those that are compared apart behind the others, of which there is at least one, to compare them with."""
-    main = tuple(name for name in names if not PERTURBATIONS[name].apart)
-    return (main or ("quiet",)) + tuple(name for name in names if PERTURBATIONS[name].apart)

@@ -103,11 +103,6 @@ def _of_row(
     chosen = seen.row
     if what is not None:
         tried_of(seen, what)
-    if seen.off.launches or seen.on.launches:
-        again = f"detmatrix scan {chosen.id} --specs FILE.py --perturb {','.join(header.settings.perturb)}"
-        raise UsageError(
-            f"{chosen.id}: no script can be written: Triton's interpreter ran its kernels; run it again with {again}"
-        )
     tell("repro: starting torch, which draws the inputs")
     input_source = input_source_of(chosen, header, spec_files, python)
     # Of the machines of a merged file it is the one that observed the row.

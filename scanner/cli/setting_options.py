@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_type_hints
 import click
 
 from detmatrix.scanner.accelerators import MEASURED
-from detmatrix.scanner.cases.plan import DTYPES, ordered
+from detmatrix.scanner.cases.plan import DTYPES
 from detmatrix.scanner.cli.options import Names, ParamType, Whole, source_names
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
@@ -79,7 +79,7 @@ except_option = click.option(
 TYPES: dict[str, Any] = {
     "device": Device(),
     "simulate": architecture,
-    "perturb": Names("perturbation", OFFERED, ordered),
+    "perturb": Names("perturbation", OFFERED),
     "modes": Names("mode", (*MODES, *OFFERED_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
     "sources": source_names,
     "dtypes": Names("dtype", (*DTYPES, "all")),

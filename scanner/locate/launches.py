@@ -1,4 +1,4 @@
-"""Launches of Triton kernels, which no dispatcher sees: run again on the same memory in other orders, interpreted or on a simulated GPU."""
+"""Launches of Triton kernels, which no dispatcher sees: a simulated GPU runs them again on the same memory in other orders."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from detmatrix.scanner.locate.mode import IGNORED, LARGE, LocateMode
 from detmatrix.scanner.locate.replay import measure, settled, too_large
 from detmatrix.scanner.locate.simulated import LEFT_OPEN, SimulatedOp, on_host
 from detmatrix.scanner.schedules import MEMORY, phrase
-from detmatrix.scanner.worker import simulated
-from detmatrix.scanner.worker.launch_orders import NATURAL, launch_orders
 
 _FAILED = "raised when their programs ran in another order"
 _ELSEWHERE = "are launched by other threads"
@@ -26,27 +24,8 @@ _ADDRESSES = "are given addresses of memory"
 _COMPOUND = "are given tensors that are sparse, nested, quantized or conjugate"
 
 
-class InterpretedLaunch:
-    """Runs a launch with its programs in their natural order, and then in another one each time."""
-
-    schedule = unjudged = ""
-    race_free = False
-
-    def __init__(self, launch: Callable[[], Any], times: int) -> None:
-        self._launch, self.times, self._number = launch, times, NATURAL
-
-    def __call__(self) -> Any:
-        """Run it."""
-        launch_orders().begin(self._number)
-        self._number += 1
-        try:
-            return self._launch()
-        finally:
-            launch_orders().begin(NATURAL)
-
-
 class LaunchReplay:
-    """Stands for what runs a grid, of the interpreter or of Triton itself, while a program is observed."""
+    """Stands for what runs a grid in Triton while a program is observed on a simulated GPU."""
 
     def __init__(self, mode: LocateMode) -> None:
         """Nothing is looked at yet.
@@ -55,14 +34,9 @@ class LaunchReplay:
             ImportError: There is no Triton.
         """
         self._mode = mode
-        if simulated.active():
-            self._owner, self._name = importlib.import_module("triton.runtime.jit").JITFunction, "run"
-        else:
-            launch_orders()
-            self._owner = importlib.import_module("triton.runtime.interpreter").GridExecutor
-            self._name = "__call__"
-        self._run = getattr(self._owner, self._name)
-        # There is one interpreter: no thread's programs may run in an order that was begun for another's.
+        self._owner = importlib.import_module("triton.runtime.jit").JITFunction
+        self._run = self._owner.run
+        # There is one simulated GPU: no thread's programs may run in an order that was begun for another's.
         self._turn = threading.RLock()
 
     def start(self) -> None:
@@ -84,11 +58,11 @@ class LaunchReplay:
                     return launch()
                 return self._look(name, launch, (*args, *kwargs.values()))
 
-        setattr(self._owner, self._name, looked_at)
+        self._owner.run = looked_at
 
     def stop(self) -> None:
         """Look at none any longer."""
-        setattr(self._owner, self._name, self._run)
+        self._owner.run = self._run
 
     def _look(self, name: str, launch: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         """Run a launch as the program asked, and again in other orders."""
@@ -110,11 +84,7 @@ class LaunchReplay:
                     mode.outside.forget(given)
                     return result
                 before = _on_cpu(memories)
-                again = (
-                    SimulatedOp(launch, None, mode.replays)
-                    if simulated.active()
-                    else InterpretedLaunch(launch, mode.replays)
-                )
+                again = SimulatedOp(launch, None, mode.replays)
                 result = again()
                 after = _on_cpu(memories)
                 changed = [
@@ -142,7 +112,7 @@ class LaunchReplay:
 
     def _again(
         self,
-        launch: SimulatedOp | InterpretedLaunch,
+        launch: SimulatedOp,
         name: str,
         given: list[torch.Tensor],
         memories: list[tuple[torch.Tensor, torch.Tensor]],
@@ -163,7 +133,7 @@ class LaunchReplay:
                 mode.leave_out(LEFT_OPEN, name)
                 continue
             if root is None:
-                root = mode.root(key, "schedule" if launch.schedule else "order", given)
+                root = mode.root(key, "schedule", given)
                 root.origin = root.origin or phrase(launch.schedule) or None
                 root.differing_calls += 1
                 root.executions += launch.times

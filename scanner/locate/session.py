@@ -30,7 +30,7 @@ from detmatrix.scanner.locate.mode import LocateMode, LocateSettings, not_compil
 from detmatrix.scanner.locate.recorder import RunRecorder
 from detmatrix.scanner.locate.settings import settings_now
 from detmatrix.scanner.located import PLACES, Located, SentinelSeen, of_rank, replays_for
-from detmatrix.scanner.worker import launch_orders, simulated
+from detmatrix.scanner.worker import simulated
 
 try:
     from torch.optim.optimizer import register_optimizer_step_post_hook as _when_optimizers_stepped
@@ -73,8 +73,7 @@ class Session:
         self._note_elsewhere()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
-        looked_at = launch_orders.asked() or simulated.active()
-        if looked_at and find_spec("triton") and self.mode.recorder is None:
+        if simulated.active() and find_spec("triton") and self.mode.recorder is None:
             launches = LaunchReplay(self.mode)
             launches.start()
             self._undo.append(launches.stop)

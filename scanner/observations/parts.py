@@ -10,7 +10,7 @@ from detmatrix.scanner.accelerators import kind_of
 from detmatrix.scanner.observations.records import Closing, Environment, Header, Part, Row, Settings
 
 # What of an environment is the build's, with the libraries that are installed beside it; the rest is the machine's.
-BUILD = ("torch", "torch_git", "cuda", "rocm", "cudnn", "triton", "simulated")
+BUILD = ("torch", "torch_git", "cuda", "rocm", "cudnn", "simulated")
 
 
 def parts_of(header: Header, closing: Closing | None = None) -> tuple[Part, ...]:

@@ -68,7 +68,7 @@ Sample = Annotated[str, Meta(pattern=r"^([0-9a-f]{2,16}( [0-9a-f]{2,16})*)?\Z", 
 Dtype = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}\Z")]
 # A class of schedules of a simulated GPU.
 ScheduleClass = Annotated[str, Meta(pattern=f"^({'|'.join(SCHEDULES)})\\Z")]
-# A perturbation, `threads` with its count.
+# A perturbation, the retired `threads` with its count.
 _PLAIN = "|".join(name for name in PERTURBATIONS if name != "threads")
 Perturbed = Annotated[str, Meta(pattern=f"^({_PLAIN}|threads=[1-9][0-9]{{0,3}})\\Z")]
 
@@ -186,7 +186,7 @@ class Environment(Record, frozen=True):
     # Libraries that may compute float32 in TF32: "matmul", "cuDNN"; None: not known.
     tf32: Annotated[tuple[str, ...], Meta(max_length=MOST_NAMES)] | None = None
     rocm: str | None = None  # the version of ROCm torch was built with, which presents itself as CUDA
-    triton: str | None = None  # the version of Triton, where its interpreter ran kernels
+    triton: str | None = None  # retired: the version of Triton, where its interpreter ran kernels
     simulated: SimulatedDevice | None = None
 
 
@@ -271,17 +271,12 @@ class Output(Record, frozen=True):
 class Group(Record, frozen=True):
     """The executions of an observation that ran under one perturbation."""
 
-    perturbation: Perturbed  # "quiet", "threads=1"
+    perturbation: Perturbed  # "quiet"
     executions: Count
     differing: Count  # from the execution they are compared with
-    # Under another thread count other bits are no nondeterminism, so those executions are compared among
-    # themselves. Their digests are here; None: they are compared with the observation's first execution.
+    # Retired: of executions in another order, or with another thread count, which were compared among themselves alone. A group
+    # that has them is left out.
     digests: dict[str, Annotated[int, Meta(ge=1)]] | None = None
-
-    @property
-    def simulated(self) -> bool:
-        """Whether they show what may happen on a device, and measure nothing."""
-        return PERTURBATIONS[self.perturbation.partition("=")[0]].simulated
 
 
 class Enumerated(Record, frozen=True):
@@ -536,7 +531,7 @@ class Observation(OfRow, frozen=True, tag="observation", tag_field="kind"):
     mode: Mode
     process: Count
     outcome: Outcome
-    executions: Count = 0  # compared with the first, itself included; those under other thread counts are not
+    executions: Count = 0  # compared with the first, itself included
     # Digest of the outputs -> executions that gave them, the first execution's digest first.
     digests: dict[str, Annotated[int, Meta(ge=1)]] = {}
     first_differing: Count | None = None  # index of the first execution that differed from execution 0
@@ -547,7 +542,7 @@ class Observation(OfRow, frozen=True, tag="observation", tag_field="kind"):
     # That worked in one quiet execution on the CPU, the calling one included; None: not measured. What one thread does
     # alone cannot race, and was not executed under stress.
     threads: Annotated[int, Meta(ge=1)] | None = None
-    launches: Count = 0  # Triton kernels that one execution launches, where the interpreter runs them
+    launches: Count = 0  # retired: Triton kernels that its interpreter ran in one execution
     inputs: tuple[str, ...] = ()  # "args[0]: float32 (64,)", strides where not contiguous
     inputs_digest: str | None = None
     groups: tuple[Group, ...] = ()  # by perturbation, in the order they ran; empty in format 1: all quiet
@@ -564,12 +559,6 @@ class Observation(OfRow, frozen=True, tag="observation", tag_field="kind"):
     worker: Count = 0
     seconds: Seconds = 0.0  # in the executions and their comparison
     setup_seconds: Seconds = 0.0  # drawing and digesting the inputs
-
-    @property
-    def sets(self) -> dict[str, dict[str, int]]:
-        """What was measured: the outputs that are compared among themselves, the main set as "", and those by thread count."""
-        apart = {one.perturbation: one.digests for one in self.groups if one.digests and not one.simulated}
-        return {"": self.digests} | apart
 
 
 class Sentinel(Record, frozen=True, tag="sentinel", tag_field="kind"):

@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -72,9 +71,7 @@ def workers_for(device: str, build: WorkerBuild) -> int:
     return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // 2, memory // (2 * _LEAST_MEMORY)))
 
 
-def environment(
-    device: str, build: WorkerBuild, perturb: Sequence[str] = (), simulated: SimulatedDevice | None = None
-) -> Environment:
+def environment(device: str, build: WorkerBuild, simulated: SimulatedDevice | None = None) -> Environment:
     """Describe machine and build."""
     index = int(device.partition(":")[2] or 0)
     gpu = build["devices"][index] if device != "cpu" else None
@@ -102,12 +99,11 @@ def environment(
         ),
         load=load(),
         python=build["python"],
-        triton=build["triton"],
         os=platform.platform(),
         variables={
             mode: {
                 name: value
-                for name, value in sorted(worker_environment(mode, device, perturb).items())
+                for name, value in sorted(worker_environment(mode, device).items())
                 if name not in _PRIVATE
             }
             for mode in modes_on(device)

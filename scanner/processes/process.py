@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
@@ -35,7 +35,6 @@ from detmatrix.scanner.errors import UntrustedScanError, UsageError
 from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns, killed_by, last_printed
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.observations.records import Mode
-from detmatrix.scanner.perturbations import variables_of
 
 _PACKAGE = Path(__file__).absolute().parents[2]
 
@@ -95,7 +94,6 @@ class WorkerBuild(TypedDict):
     tf32: list[str]
     threads: int
     python: str
-    triton: str | None
     devices: list[_Device]
     docstring: str
 
@@ -140,9 +138,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, of.device, of.perturb, beside=of.beside)
-                | packages_for(python)
-                | caches,
+                env=worker_environment(mode, of.device, beside=of.beside) | packages_for(python) | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -290,8 +286,6 @@ class WorkerProcess:
 
 def _refusal(python: str, reason: str) -> Exception:
     """Return what to raise where a worker says why it cannot work."""
-    if reason.startswith("ModuleNotFoundError: No module named 'triton'"):
-        return UsageError(f"--perturb order: {python} has no Triton; install it there (pip install triton)")
     if reason.startswith("ModuleNotFoundError: No module named 'torch'"):
         return UntrustedScanError(f"{python}: has no torch; install it there (pip install torch)")
     return UntrustedScanError(f"{python}: no worker could be started ({reason})")
@@ -339,7 +333,6 @@ class WorkerSupervisor:
     sandbox: Path
     spec_files: tuple[str, ...]
     device: str  # as asked for, then as resolved
-    perturb: Sequence[str] = ()
     simulation: StandIns | None = None
     as_simulated: bool = field(default=False, kw_only=True)
     beside: bool = field(default=False, kw_only=True)  # others, which work at the same time
@@ -453,17 +446,14 @@ _PACKAGES = "PYTHONPATH"
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 
 
-def worker_environment(
-    mode: Mode, device: str, perturb: Sequence[str] = (), *, beside: bool = False
-) -> dict[str, str]:
-    """Return the whole environment of a worker: the allow-list, what mode and perturbations set, and where threads run.
+def worker_environment(mode: Mode, device: str, *, beside: bool = False) -> dict[str, str]:
+    """Return the whole environment of a worker: the allow-list, what its mode sets, and where threads run.
 
     Threads that spin while they wait would keep workers *beside* this one from working.
     """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    asked = {**MODE_TABLE[mode].variables} | variables_of(perturb)
     waiting = {"OMP_WAIT_POLICY": "passive"} if beside else {}
-    return inherited | _SAME_ORDER | asked | _pinning(inherited, device) | waiting
+    return inherited | _SAME_ORDER | {**MODE_TABLE[mode].variables} | _pinning(inherited, device) | waiting
 
 
 def packages_for(python: str) -> dict[str, str]:

@@ -24,7 +24,6 @@ from detmatrix.scanner.errors import RunFileError, UntrustedScanError, UsageErro
 from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns
 from detmatrix.scanner.located import PLACES, Cause, Located, OpSite, Root
 from detmatrix.scanner.observations.opening import UNDECODABLE
-from detmatrix.scanner.perturbations import INTERPRET
 from detmatrix.scanner.programs.runs import RecordedRun, judge
 
 _START = Path(__file__).parents[1] / "locate" / "start.py"
@@ -56,7 +55,6 @@ class ProgramSettings:
     python: str = sys.executable
     quiet: bool = False  # what it prints goes to standard error
     eager: bool = False  # nothing is compiled
-    order: bool = False  # Triton kernels are interpreted, their programs in other orders
     gpu: StandIns | None = None  # simulated
     observation: dict[str, Any] = field(default_factory=dict)
 
@@ -89,13 +87,6 @@ def observe_program(program: Program, settings: ProgramSettings, runs: int = 1) 
     """
     if shutil.which(settings.python) is None:
         raise UsageError(f"--python {settings.python}: there is no such interpreter")
-    look = [
-        settings.python,
-        "-c",
-        "import importlib.util, sys; sys.exit(not importlib.util.find_spec('triton'))",
-    ]
-    if settings.order and subprocess.run(look, check=False).returncode:
-        raise UsageError(f"--order: {settings.python} has no Triton; install it there (pip install triton)")
     # A program may have left there what cannot be removed.
     with tempfile.TemporaryDirectory(prefix="detmatrix-locate-", ignore_cleanup_errors=True) as folder:
         if runs == 1:
@@ -255,7 +246,7 @@ def _environment(settings: ProgramSettings) -> dict[str, str]:
     eager = {"TORCHDYNAMO_DISABLE": "1"} if settings.eager else {}
     if settings.gpu is not None:  # more threads would take the cores from its interpreter
         bound = {"OMP_NUM_THREADS": "1"} if "OMP_NUM_THREADS" not in os.environ else {}
-    return os.environ | bound | eager | ({INTERPRET: "1"} if settings.order else {})
+    return os.environ | bound | eager
 
 
 def _ending(code: int) -> str:

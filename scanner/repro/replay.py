@@ -131,7 +131,7 @@ def _replayed(witness: ReplaySource, python: str, spec_files: tuple[str, ...]) -
         yield f"recorded with another build of the simulation: {witness.build}, here {build.build}", True
     with ImportSandbox() as sandbox:
         supervisor = WorkerSupervisor(
-            python, sandbox.path, spec_files, settings.device, settings.perturb, simulation=simulation
+            python, sandbox.path, spec_files, settings.device, simulation=simulation
         )
         try:
             for number, (mode, before) in enumerate(witness.modes.items()):

@@ -116,7 +116,6 @@ _KINDS = {
     r"\.int_repr \(scale": "quantized",
 }
 _FAR_OFTENER = 10  # times as often as under quiet
-_THREADS = re.compile(r"threads=([1-9][0-9]{0,3})")
 
 
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +138,7 @@ def perturbations(row: MatrixRow) -> list[str]:
     """Return the perturbations without which a row hardly differed; none if it differs when nothing is done."""
     needed = []
     for cell in _cells(row):
-        groups = [group for group in cell.groups if group.differing and group.perturbation != "order"]
+        groups = [group for group in cell.groups if group.differing]
         if cell.differing and (row.row.family == "memory" or row.finding == "uninitialized"):
             # What lies in memory depends on all that a process did before, and a script does less than a scan.
             needed.append("poison")
@@ -174,16 +173,11 @@ def script(input_source: InputSource, row: MatrixRow, header: Header) -> str:
     set_when_on = [name for name in MODE_TABLE["on"].variables if name in on and name not in off]
     by_mode = {name: _value(on[name]) for name in set_when_on} if device == "cuda" else {}
     lacks = ACCELERATORS[device].lacks if device in ACCELERATORS else {}
-    # What brings perturbations about, and the count that belongs to it.
-    around = [
-        ("threads", int(threads[1])) if (threads := _THREADS.fullmatch(name)) else (name, 0)
-        for name in perturbations(row)
-        if name not in {*lacks, *SCHEDULES}
-    ]
+    around = [name for name in perturbations(row) if name not in {*lacks, *SCHEDULES}]
     imports = {"import tempfile"} if compiled else set[str]()
     # An accelerator is kept busy by work beside the op's, not by threads.
     imports |= {
-        _IMPORTS[name] for name, _ in around if name in _IMPORTS and (name != "stress" or device == "cpu")
+        _IMPORTS[name] for name in around if name in _IMPORTS and (name != "stress" or device == "cpu")
     }
     # A script holds all outputs together, so that it cannot tell those that the fill fixes from those that the flag does.
     filled = row.unfilled.verdict != "not_run" and not row.needs_both

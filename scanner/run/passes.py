@@ -34,7 +34,7 @@ from detmatrix.scanner.observations.records import (
 )
 from detmatrix.scanner.observations.runfile import Line
 from detmatrix.scanner.observations.settings import SETTINGS
-from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS
+from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS
 from detmatrix.scanner.processes.environment import load
 from detmatrix.scanner.processes.process import SENSELESS, WorkerEndedError, WorkerSupervisor
 from detmatrix.scanner.run.progress import Progress
@@ -238,8 +238,7 @@ class PassRunner:
         only what it answered wrongly.
         """
         supervisor = self._supervisor
-        # A control's answer is known for the worker's own thread count.
-        perturb = [name for name in self._settings.perturb if not PERTURBATIONS[name].apart]
+        perturb = list(self._settings.perturb)
         for _ in range(_TRIES):
             if supervisor.serving is not None and supervisor.serving == self._controlled.get(supervisor):
                 return
@@ -319,9 +318,7 @@ class PassRunner:
             if settings.device == "cpu" and threads != 1 and "pause" not in perturb:
                 perturb.append("pause")
         if further is not None or runs > settings.runs:
-            # Those count alone that are compared with the others of the cell, and they stop by themselves before they cost the
-            # row what is known of it.
-            perturb = [name for name in perturb if not PERTURBATIONS[name].apart]
+            # They stop by themselves before they cost the row what is known of it.
             more["max_time"] = time_to_settle(settings)
         return self._observe(row, perturb, settings.timeout, **more)
 

@@ -63,12 +63,12 @@ class Side(Struct, frozen=True):
 
 def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
     """Return what an interpreter is, here and now; refuse one without the torch of a run, or a device like that of the run."""
-    device, perturb = run.header.settings.device, run.header.settings.perturb
+    device = run.header.settings.device
     if run.header.settings.simulate:
         raise UsageError(
             f"{run.path} is simulated, and the same schedules show the same again; compare without --confirm"
         )
-    supervisor = WorkerSupervisor(python, sandbox.path, (), device, perturb)
+    supervisor = WorkerSupervisor(python, sandbox.path, (), device)
     try:
         build = supervisor.start(MODES[0]).build
     except UntrustedScanError as error:
@@ -85,7 +85,7 @@ def examine(run: Run, python: str, sandbox: ImportSandbox) -> Environment:
         raise UsageError(
             f"--python {python}: {run.path} is a run on {device}, and {missing}; compare without --confirm"
         )
-    return environment(device, build, perturb)
+    return environment(device, build)
 
 
 def _build(torch: str, git: str | None) -> str:
@@ -191,7 +191,7 @@ class _Part:
         here = [row.key for row in rows if not databases((row.source,))]
         files = with_installed(spec_files) if _needs_files(here) else ()
         self.supervisor = WorkerSupervisor(
-            *(side.python, sandbox.path, files, settings.device, settings.perturb),
+            *(side.python, sandbox.path, files, settings.device),
             as_simulated=settings.as_simulated,
         )
         self._side = side
@@ -248,11 +248,7 @@ def powerful(
         kept = [
             one
             for one in cell
-            if one.outcome != "ran" or _differed(one) or power_check.of(places[one.key], [one]) is None
+            if one.outcome != "ran" or len(one.digests) > 1 or power_check.of(places[one.key], [one]) is None
         ]
         between = len({next(iter(one.digests)) for one in cell if one.digests}) > 1
         yield from cell if between or 2 * len(kept) < header.settings.processes else kept
-
-
-def _differed(one: Observation) -> bool:
-    return len(one.digests) > 1 or any(group.differing for group in one.groups)

@@ -127,7 +127,6 @@ class _Scan:
             sandbox.path,
             plan.settings.specs,
             plan.settings.device,
-            plan.settings.perturb,
             simulation=simulation_for(plan.settings, plan.python, progress),
             as_simulated=plan.settings.as_simulated,
         )
@@ -207,7 +206,7 @@ class _Scan:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device, begun = self._supervisor.device, self._begun and self._begun.header
         settings = self._plan.settings
-        here = environment(device, worker.build, settings.perturb, described(settings))
+        here = environment(device, worker.build, described(settings))
         shard = Shard(begun.shard, begun.shards) if begun else self._plan.shard or Shard()
         if begun is None:
             if lacks := lacking(device):

@@ -6,7 +6,7 @@ mode, so that a difference between processes counts like one within a process.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
 from typing import Any
@@ -56,14 +56,6 @@ class GroupCount(Struct, frozen=True, kw_only=True):
     differing: int  # from the first execution of their process
 
 
-class OrderCount(Struct, frozen=True, kw_only=True):
-    """What the perturbation ``order`` showed of a cell, all processes joined: a simulation, and no part of its verdict."""
-
-    executions: int
-    differing: int  # from that in the natural order
-    distinct: int
-
-
 class ReferenceCount(Struct, frozen=True, kw_only=True):
     """How executions are to a reference that holds in every mode, all processes joined."""
 
@@ -83,7 +75,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     """One row under one mode, all processes joined."""
 
     verdict: Verdict
-    runs: int = 0  # n: executions compared; those under other thread counts only where they differ
+    runs: int = 0  # n: executions compared
     differing: int = 0  # k: executions whose bits are not those of the first
     distinct: int = 0
     first: str | None = None  # digest of the first output
@@ -95,11 +87,8 @@ class Cell(Struct, frozen=True, kw_only=True):
     constant: bool = False  # its spec declares that it holds no information, and so it was
     alerts: tuple[str, ...] = ()  # warn_only: callers of all alerts
     groups: tuple[GroupCount, ...] = ()
-    other_threads: tuple[str, ...] = ()  # thread counts that give bits of their own, "threads=1"
     # Whether in all processes one thread did the work of the phase that is judged; None: not measured.
     serial: bool | None = None
-    launches: int = 0  # Triton kernels that the interpreter ran in an execution
-    orders: OrderCount | None = None  # what their programs gave in other orders
     # The compared tensors: of each the executions that were not as the first of their process, and the largest distances.
     outputs: tuple[Output, ...] = ()
     seeded: bool = False  # it drew random numbers, and its generator was seeded before every execution
@@ -107,13 +96,13 @@ class Cell(Struct, frozen=True, kw_only=True):
     forward_differing: int | None = None
     # The first execution that was not as the first of its process, and that process; None: there is none.
     first_differing: tuple[int, int] | None = None
-    by_process: tuple[int, ...] = ()  # executions of each process, without those under other thread counts
+    by_process: tuple[int, ...] = ()  # executions of each process
     reference: ReferenceCount | None = None  # None: it has none that holds in every mode
-    # Executions that did not give the most frequent bits of their process, and processes that did not begin with those of most;
-    # without other thread counts. Which came first makes no difference.
+    # Executions that did not give the most frequent bits of their process, and processes that did not begin with those of most.
+    # Which came first makes no difference.
     rarer: int = 0
     rarer_processes: int = 0
-    # In which some differed from the first of all, or from the first of their own set.
+    # In which some differed from the first of all.
     differing_processes: int = 0
     # The least that torch.compile made of it in a process; None: not asked to.
     compiled: Compiled | None = None
@@ -212,8 +201,6 @@ class Cell(Struct, frozen=True, kw_only=True):
             # What a backward row is judged by are its gradients.
             f"{self.forward_differing} in the forward phase" if self.forward_differing else None,
             self.reference.words if self.reference else None,
-            self._threads,
-            self._orders,
             "seeded" if self.seeded else None,
             compiled,
         )
@@ -265,21 +252,6 @@ class Cell(Struct, frozen=True, kw_only=True):
     def severity(self) -> Severity | None:
         """The largest of each measure over all outputs; ``None`` if none was looked at."""
         return reduce(farthest, (output.severity for output in self.outputs), None)
-
-    @property
-    def _threads(self) -> str | None:
-        """Under which thread counts a cell that does not differ has other bits: one that does has others each time."""
-        counts = [name.removeprefix("threads=") for name in self.other_threads if not self.differing]
-        threads = "thread" if counts == ["1"] else "threads"
-        return f"other bits with {' and '.join(counts)} {threads}" if counts else None
-
-    @property
-    def _orders(self) -> str | None:
-        """What other orders of the programs of Triton kernels gave."""
-        if self.orders is None:
-            return None
-        seen = f"other bits in {self.orders.differing}" if self.orders.differing else "the same bits in all"
-        return f"{seen} of {self.orders.executions} orders of programs"
 
 
 def row_cell(observations: Sequence[Observation], missing: str, row: Row) -> Cell:
@@ -373,30 +345,16 @@ def _absent(missing: str) -> Cell:
 
 
 def _compared(ordered: Sequence[Observation], row: Row) -> Cell:
-    """Return the verdict of processes that all ran: one set of outputs for the mode.
-
-    Executions with another thread count are a set of their own, since other bits are no nondeterminism there.
-    """
-    sets: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    begins: defaultdict[str, set[str]] = defaultdict(set)
+    """Return the verdict of processes that all ran: one set of outputs for the mode."""
+    outputs = Counter[str]()
     for observation in ordered:
-        for name, digests in observation.sets.items():
-            sets[name].update(digests)
-            begins[name].add(next(iter(digests)))
-    main = sets.pop("")
-    runs = main.total()
+        outputs.update(observation.digests)
+    runs = outputs.total()
     if runs < 2:  # noqa: PLR2004
         return Cell(verdict="not_run", runs=runs, reason="a single execution has nothing to differ from")
-    # A digest keeps the place where it was first seen, so the first of a set is what the others are held against.
-    firsts = {name: next(iter(outputs)) for name, outputs in sets.items() if outputs}
-    first = next(iter(main))
-    differing = runs - main[first]
-    # A set that does not differ in itself adds nothing: with one thread hardly anything could.
-    apart = {
-        name: sets[name] for name, first_of in firsts.items() if sets[name][first_of] < sets[name].total()
-    }
-    runs += sum(outputs.total() for outputs in apart.values())
-    differing += sum(outputs.total() - outputs[firsts[name]] for name, outputs in apart.items())
+    # A digest keeps the place where it was first seen, so the first is what the others are held against.
+    first = next(iter(outputs))
+    differing = runs - outputs[first]
     constant, blank, part = row.may_be_blank, ordered[0].blank, ordered[0].blank_output
     # The first process that can tell how many threads work does; the others need not.
     threads = {observation.threads for observation in ordered} - {None}
@@ -408,18 +366,15 @@ def _compared(ordered: Sequence[Observation], row: Row) -> Cell:
         verdict="nondeterministic" if differing else "deterministic",
         runs=runs,
         differing=differing,
-        distinct=len(main) + sum(len(outputs) - 1 for outputs in apart.values()),
+        distinct=len(outputs),
         first=first,
         within=sum(_within(observation) for observation in ordered),
-        between=any(len(digests) > 1 for digests in begins.values()),
+        between=len({next(iter(observation.digests)) for observation in ordered}) > 1,
         constant=bool(constant and blank and not part and not differing),
         alerts=tuple(dict.fromkeys(alert for observation in ordered for alert in observation.alerts)),
         groups=_joined(ordered),
-        other_threads=tuple(name for name, first_of in firsts.items() if first_of != first),
         # A backward phase is given what came out of the forward one.
         serial=threads == {1} and not any(one.forward_differing for one in ordered) if threads else None,
-        launches=max(observation.launches for observation in ordered),
-        orders=_orders(ordered),
         by_process=tuple(sum(observation.digests.values()) for observation in ordered),
         reference=_reference(ordered),
         rarer=sum(sum(one.digests.values()) - max(one.digests.values()) for one in ordered),
@@ -440,28 +395,15 @@ def _reference(ordered: Sequence[Observation]) -> ReferenceCount | None:
 
 
 def _within(observation: Observation) -> int:
-    """Return how many executions differed from the first one they were compared with in their own process."""
-    sets = observation.sets.values()
-    return sum(sum(digests.values()) - next(iter(digests.values())) for digests in sets)
-
-
-def _orders(ordered: Sequence[Observation]) -> OrderCount | None:
-    """Count what other orders of programs gave; the first execution of each process ran in the natural one."""
-    seen: Counter[str] = Counter()
-    differing = 0
-    groups = (one for observation in ordered for one in observation.groups if one.simulated)
-    for digests in (one.digests for one in groups if one.digests):
-        seen.update(digests)
-        differing += sum(digests.values()) - next(iter(digests.values()))
-    if not seen:
-        return None
-    return OrderCount(executions=seen.total(), differing=differing, distinct=len(seen))
+    """Return how many executions differed from the first one of their own process."""
+    return sum(observation.digests.values()) - next(iter(observation.digests.values()))
 
 
 def _joined(ordered: Sequence[Observation]) -> tuple[GroupCount, ...]:
-    """Add the groups of all processes up by perturbation."""
+    """Add the groups of all processes up by perturbation; retired ones are left out."""
     executions, differing = Counter[str](), Counter[str]()
-    for group in (group for observation in ordered for group in observation.groups):
+    groups = (group for observation in ordered for group in observation.groups)
+    for group in (group for group in groups if group.digests is None):
         executions[group.perturbation] += group.executions
         differing[group.perturbation] += group.differing
     return tuple(

@@ -70,7 +70,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     row: Row
     cells: dict[Mode, Cell]  # of the modes of every scan, and of those that it was asked for beside them
     finding: Finding
-    # Why it is inconclusive, or order_dependent; what the flag fixes, and what the fill; what a simulated GPU shows of it.
+    # Why it is inconclusive; what the flag fixes, and what the fill; what a simulated GPU shows of it.
     reason: str | None
     weak: str | None  # low power: why "deterministic" says little here
     # It did not differ, and with the flag off one thread did all the work, so that nothing could race; None: not measured.
@@ -206,8 +206,7 @@ class MatrixRow(Struct, frozen=True, kw_only=True):
     def joint_reason(self) -> str:
         """Why a row whose modes both have a usable verdict has a finding that no mode shows; else nothing."""
         usable = self.off.failure is None and self.on.failure is None
-        unshown = self.finding in {"inconclusive", "order_dependent"}
-        return (self.reason or NO_REASON) if unshown and usable else ""
+        return (self.reason or NO_REASON) if self.finding == "inconclusive" and usable else ""
 
     @property
     def on_words(self) -> str:
@@ -295,15 +294,6 @@ def finding_of(
     finding, reason = _seen(off, on, warn_only, unfilled)
     if finding == "over_alert" and off.simulated:
         reason = f"{off.runs} schedules with the flag off gave the same bits"
-    if finding in _STILL and (orders := [cell.orders for cell in (off, on) if cell.orders]):
-        differing, executions = (
-            sum(getattr(one, it) for one in orders) for it in ("differing", "executions")
-        )
-        if differing:
-            return (
-                "order_dependent",
-                f"{differing} of {executions} orders of programs gave other bits, in Triton's interpreter",
-            )
     for mode, cell in (("off", off), ("on", on)):
         if mode in _RESTS_ON.get(finding, ()) and (text := too_seldom(cell, f"with the flag {mode}")):
             return "inconclusive", f"{text} {NEED_RUNS[finding]}"
@@ -528,16 +518,14 @@ def matrix(
         own = tuple(one for one in lines if one.mode not in CHOSEN_MODES)
         if unequal_inputs(own):
             finding, reason = "inconclusive", UNEQUAL_INPUTS
-        # With one thread nothing can race in any row; low power says so. Triton's interpreter has one, whatever a GPU has.
-        several = machine_of(header, row).threads > 1 and not off.launches
+        # With one thread nothing can race in any row; low power says so.
+        several = machine_of(header, row).threads > 1
         serial = off.serial if several and finding in _STILL and not row.constant else False
         if row.device != "cpu":
             # Of an accelerator nobody counts them.
             serial = bool(serial)
         still = {
-            mode: cell
-            for mode, cell in cells.items()
-            if cell.verdict == "deterministic" and finding != "order_dependent" and not row.constant
+            mode: cell for mode, cell in cells.items() if cell.verdict == "deterministic" and not row.constant
         }
         uncured: dict[Mode, Cell] = {"off": off, "unfilled": cells["unfilled"]} if finding in CURED else {}
         weak = power_check.weak(place, still, lines, uncured)

@@ -77,10 +77,7 @@ class RaceRate(Struct, frozen=True):
 
 
 def rate_of(differed: Mapping[Mode, Cell]) -> RaceRate | None:
-    """Return how often a row differed in that mode in which it did most often.
-
-    ``None`` if it did in none, or under other thread counts alone, which further executions have not.
-    """
+    """Return how often a row differed in that mode in which it did most often; ``None`` if it did in none."""
     rates = []
     for mode, cell in differed.items():
         if cell.rarer:
@@ -94,26 +91,13 @@ def _by_chance(still: Mapping[Mode, Cell], differed: Mapping[Mode, Cell]) -> str
     """Return why it may be chance that nothing differed where something did in other modes; ``None`` if that is unlikely."""
     rate = rate_of(differed)
     if rate is None:
-        apart = [mode for mode, cell in differed.items() if cell.differing]
-        return f"it differed in mode {apart[0]} under other thread counts alone" if apart and still else None
+        return None
     for mode, cell in still.items():
         if rate.missing(cell):
             return (
                 f"{rate.differing} of {rate.of} {rate.unit} differed in mode {rate.mode}, so that 0 of "
                 f"{rate.made(cell)} in mode {mode} may be chance; 0 of {rate.needed} would hardly be"
             )
-    return None
-
-
-def _interpreted(cells: Iterable[Cell]) -> str | None:
-    """Return why it says little of a GPU that Triton kernels did not differ in the interpreter; ``None``: there were none.
-
-    Those whose bits another order changed are told otherwise.
-    """
-    for cell in cells:
-        if cell.launches and not (cell.orders and cell.orders.differing):
-            orders = "orders that gave the same bits" if cell.orders else "their natural order alone"
-            return f"Triton's interpreter ran programs of kernels one after the other, in {orders}; a GPU runs many at once"
     return None
 
 
@@ -147,8 +131,7 @@ class PowerCheck:
             # Its orders are drawn one by one: none has a rate, and no machine hides them.
             return None
         seen = [one for one in observations if one.mode in still]
-        cells = still.values()
-        return _interpreted(cells) or self.of(place, seen) or _too_few(cells) or _by_chance(still, differed)
+        return self.of(place, seen) or _too_few(still.values()) or _by_chance(still, differed)
 
     def of(self, place: int, observations: Sequence[Observation]) -> str | None:
         """Return why a row that did not differ could hardly have differed; ``None`` if nothing is against it."""

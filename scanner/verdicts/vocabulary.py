@@ -9,7 +9,6 @@ Verdict = Literal["deterministic", "nondeterministic", "raises", "error", "timeo
 Finding = Literal[
     "deterministic",
     "mode_dependent",
-    "order_dependent",
     "uninitialized",
     "fixed_by_mode",
     "raises",
@@ -100,7 +99,7 @@ FINDING: dict[Finding, Word] = {
         "Differs with the flag off, did not differ with it on.",
         "◆",
         "blue",
-        rank=4,
+        rank=3,
         action="set the flag",
         advice="Set the flag: torch.use_deterministic_algorithms(True).",
     ),
@@ -108,25 +107,16 @@ FINDING: dict[Finding, Word] = {
         "Differs with the flag off, and with it on unless uninitialized memory is filled: the fill fixes it, not the flag.",
         "◈",
         "cyan",
-        rank=5,
+        rank=4,
         action="set the flag: it fills memory",
         advice="It returns uninitialized memory: write it before you read it. The flag fills it "
         "(torch.utils.deterministic.fill_uninitialized_memory, on by default).",
-    ),
-    "order_dependent": Word(
-        "Triton kernels gave other bits when their programs ran in another order; this order is simulated, and a GPU may never use it.",
-        "△",
-        "yellow",
-        rank=3,  # nothing helps if a GPU takes such an order, which nobody has measured
-        action="order matters: try a GPU",
-        advice="The order of its programs decides its bits: let one program write each output, in a fixed order, and measure it "
-        "on a GPU, which may or may not use another order.",
     ),
     "mode_dependent": Word(
         "Did not differ within either mode, but the two modes give different bits.",
         "◇",
         "magenta",
-        rank=6,
+        rank=5,
         action="keep one setting: on or off",
         advice="Keep one setting, on or off: each always gives the same bits, but not those of the other.",
     ),
@@ -134,14 +124,14 @@ FINDING: dict[Finding, Word] = {
         "Did not differ in either mode, and both modes give the same bits.",
         "●",
         "green",
-        rank=8,  # beside a row that was not settled, one that did not differ says nothing of the op
+        rank=7,  # beside a row that was not settled, one that did not differ says nothing of the op
         action="nothing to do",
         advice="Nothing to do: no difference was seen. Other inputs may differ.",
     ),
     "inconclusive": Word(
         "At least one mode has no usable verdict; the reason is given.",
         "○",
-        rank=7,
+        rank=6,
         action="not settled",
         advice="Not settled: read the reasons, then scan again.",
     ),

@@ -26,7 +26,6 @@ from detmatrix.opspecs.user import SpecFileError, load_specs
 from detmatrix.scanner.accelerators import SIMULATED
 from detmatrix.scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
 from detmatrix.scanner.worker import (
-    launch_orders,
     perturb,  # noqa: F401 - asks for the cores before torch binds threads to them
     simulated,
 )
@@ -72,8 +71,7 @@ def main() -> None:
 def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
     """Import torch, set the mode before anything else happens, and describe the build."""
     try:
-        if launch_orders.asked():
-            launch_orders.launch_orders()
+        import torch  # noqa: PLC0415, F401 - its absence is an answer, not a traceback
     except Exception as error:  # noqa: BLE001 - a broken build fails in any way it likes
         return {"failed": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
     _set(mode)
@@ -124,7 +122,6 @@ def _build() -> dict[str, Any]:
         "tf32": accelerator.tf32(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
-        "triton": launch_orders.version(),
         "devices": accelerator.present(),
         "docstring": torch.use_deterministic_algorithms.__doc__ or "",
     }

@@ -15,7 +15,7 @@ from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.user import place_of
 from detmatrix.scanner.alerts import alert_caller, caller_in
 from detmatrix.scanner.modes import ExecutionKind
-from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, PERTURBATIONS, CaseContext, shares
+from detmatrix.scanner.perturbations import OF_SEVERAL_THREADS, CaseContext, shares
 from detmatrix.scanner.schedules import CANONICAL, DIRECTED, EVERYTHING, MEMORY, PAIR, SCOPES, shown_in, split
 from detmatrix.scanner.worker import bits, global_state, perturb, simulated
 from detmatrix.scanner.worker.agreement import (
@@ -39,7 +39,6 @@ from detmatrix.scanner.worker.execution import (
     on_host,
     tensors_in,
 )
-from detmatrix.scanner.worker.launch_orders import launched
 from detmatrix.scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
@@ -177,9 +176,9 @@ class Budget:
     def __init__(self, runs: int, perturbations: list[str], max_time: float | None) -> None:
         self.runs = runs
         self.max_time = max_time
-        groups = perturb.expand(perturbations, torch.get_num_threads())
-        # Where a machine has no other thread count there may be no group left.
-        self.groups = groups or perturb.expand(["quiet"], torch.get_num_threads())
+        # A scan that an earlier release began may name others, which are retired.
+        known = [name for name in perturbations if name in perturb.STARTS] or ["quiet"]
+        self.groups = [(name, perturb.STARTS[name]) for name in known]
         self.shares = shares(runs, [name for name, _ in self.groups])
 
     def narrow(self, scopes: list[str]) -> None:
@@ -314,13 +313,11 @@ class _Repetition:
             self._gpu.begin()
         execution.reseed()
         fresh = execution.random_state()
-        launches = launched()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             forward, judged = self._parts(*execution())
         first = self._returned
         self.launched = self._gpu.launched if self._gpu else {}
-        observed["launches"] = self._launches = launched() - launches
         callers = [caller for warning in caught if (caller := caller_in(str(warning.message)))]
         observed["alerts"] = list(dict.fromkeys(callers))
         observed["seeded"] = any(
@@ -513,21 +510,18 @@ class _Repetition:
     def _group(self, number: int) -> dict[str, Any] | None:
         """Run one group's share; ``None`` if it has none."""
         name, start = self._budget.groups[number]
-        apart = PERTURBATIONS[name.partition("=")[0]].apart
-        share = self._budget.shares[number]
+        share, compare = self._budget.shares[number], self.main
         # What one thread does alone gives the same bits however busy the cores are, and whatever sleeps.
-        idle = dict.fromkeys(OF_SEVERAL_THREADS, self._threads == 1) | {"order": not self._launches}
-        if not share or idle.get(name):
+        if not share or (name in OF_SEVERAL_THREADS and self._threads == 1):
             return None
         # The first execution is behind us, and counts for the first group.
-        compare = None if apart else self.main
-        done = 1 if number == 0 and compare else 0
-        known = self.main.differing
+        done = int(number == 0)
+        known = compare.differing
         deadline = self._budget.deadline(number, time.perf_counter())
         looks = _Looks(deadline, done)
         with start(self._site) as before:
             while done < share:
-                if compare and looks.differing(compare, done, known) >= _ENOUGH:
+                if looks.differing(compare, done, known) >= _ENOUGH:
                     break
                 # Behind the look, which may have waited for what was queued.
                 if time.perf_counter() > deadline and self._index > 1:
@@ -536,29 +530,18 @@ class _Repetition:
                 self._execution.reseed()
                 counts = self._asked.count_threads and name == "quiet" and done == 1
                 forward, judged = self._parts(*self._execution(None, self._counted if counts else called))
-                if compare is None:
-                    compare = OutputComparison(judged, share)
-                    known = 0
-                else:
-                    compare.add(done if apart else self._index, judged)
-                    if self._forward and not apart:
-                        self._forward.add(self._index, forward)
-                    if self._gpu and self._schedule is None and compare.differing:
-                        self._schedule = {"name": name, "number": done, "seed": self._gpu.seed}
-                        self._differed = self._returned
+                compare.add(self._index, judged)
+                if self._forward:
+                    self._forward.add(self._index, forward)
+                if self._gpu and self._schedule is None and compare.differing:
+                    self._schedule = {"name": name, "number": done, "seed": self._gpu.seed}
+                    self._differed = self._returned
                 done += 1
                 self._advance()
-        if compare is None or not done:
+        if not done:
             return None
         compare.settle()
-        group: dict[str, Any] = {
-            "perturbation": name,
-            "executions": done,
-            "differing": compare.differing - known,
-        }
-        if apart:
-            group["digests"] = compare.result()["digests"]
-        return group
+        return {"perturbation": name, "executions": done, "differing": compare.differing - known}
 
     def _counted(self, phase: Callable[[], Any]) -> Any:
         """Note how many threads work in the phase that is judged: what is one thread's work there cannot race there."""

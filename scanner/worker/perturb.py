@@ -23,7 +23,6 @@ from typing import Any
 from detmatrix.scanner.perturbations import CaseContext
 from detmatrix.scanner.schedules import CANONICAL, SCHEDULES
 from detmatrix.scanner.worker import simulated
-from detmatrix.scanner.worker.launch_orders import NATURAL, launch_orders
 
 # The cores of this process when it began: once torch is imported, OpenMP may have bound the main thread to one of
 # them, and every thread it starts with it. So a worker imports this module first.
@@ -178,16 +177,6 @@ def _poison(site: CaseContext) -> AbstractContextManager[Before]:
     return nullcontext(before)
 
 
-@contextlib.contextmanager
-def _order(_: CaseContext) -> Iterator[Before]:
-    """Run programs of Triton kernels in their natural order first, then reversed, then in orders that are drawn."""
-    orders, numbers = launch_orders(), itertools.count()
-    try:
-        yield lambda _: orders.begin(next(numbers))
-    finally:
-        orders.begin(NATURAL)
-
-
 def _schedule(name: str, site: CaseContext) -> AbstractContextManager[Before]:
     # The first canonical execution is behind us.
     numbers = itertools.count(int(name == CANONICAL))
@@ -196,36 +185,12 @@ def _schedule(name: str, site: CaseContext) -> AbstractContextManager[Before]:
     return nullcontext(lambda _: simulated.begin(name, next(numbers), site.seed, site.deadline, log=log))
 
 
-def _threads(count: int) -> Start:
-    @contextlib.contextmanager
-    def start(_: CaseContext) -> Iterator[Before]:
-        from detmatrix.scanner.worker.threads import thread_count  # noqa: PLC0415 - imports torch
-
-        with thread_count(count):
-            yield _nothing
-
-    return start
-
-
-_STARTS: dict[str, Start] = {
+STARTS: dict[str, Start] = {
     "quiet": lambda _: nullcontext(_nothing),
     "stress": _stress,
     # The op's threads fall asleep, so that those which are woken begin later than the one that calls the op.
     "pause": lambda _: nullcontext(lambda _: time.sleep(_PAUSE)),
     "shift": _shift,
     "poison": _poison,
-    "order": _order,
     **{name: partial(_schedule, name) for name in SCHEDULES},
 }
-
-
-def expand(names: list[str], default_threads: int) -> list[tuple[str, Start]]:
-    """Return the groups that *names* stand for: ``threads`` is one per count that is not the worker's own."""
-    groups: list[tuple[str, Start]] = []
-    for name in names:
-        if name != "threads":
-            groups.append((name, _STARTS[name]))
-            continue
-        counts = sorted(count for count in {1, 2, len(CORES)} - {default_threads} if count <= len(CORES))
-        groups += [(f"threads={count}", _threads(count)) for count in counts]
-    return groups

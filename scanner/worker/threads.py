@@ -113,8 +113,11 @@ def _of_children() -> tuple[float, list[str]]:
     import resource  # noqa: PLC0415 - Windows has none, nor the clocks
 
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    alive = [path.read_text() for path in _TASKS.glob("*/children")]
-    return used.ru_utime + used.ru_stime, alive
+    alive = []
+    for path in _TASKS.glob("*/children"):
+        with contextlib.suppress(OSError):  # of a thread that has ended
+            alive += path.read_text(encoding="ascii").split()
+    return used.ru_utime + used.ru_stime, sorted(alive)
 
 
 def _others() -> list[int]:
