@@ -118,6 +118,24 @@ def test_a_file_that_sets_the_flag_where_it_begins_does_not_decide_the_mode(tmp_
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.parametrize(
+    "argument",
+    [
+        np.empty(0),
+        np.array([None]),
+        np.arange(4, dtype=">u2")[::2],
+        torch.nn.LazyLinear(2),
+        torch.nn.Identity(),
+    ],
+    ids=["no elements", "objects", "other order of bytes", "lazy", "nothing"],
+)
+def test_arguments_of_any_kind_are_looked_through(argument: Any) -> None:
+    """What holds no bits, or none yet, is no reason not to run."""
+    seen = observed(spec_of(lambda x, _: x * 2, lambda t: call(t.normal(4), argument), file="mine.py"))
+
+    assert seen["outcome"] == "ran"
+
+
 @pytest.mark.parametrize("dim", [1, -1])
 def test_a_number_that_was_computed_is_no_input_given_back(dim: int) -> None:
     """Whatever numbers the op was given: 1 is where the largest is."""

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from detmatrix.scanner.worker import bits
 
@@ -17,25 +18,23 @@ from detmatrix.scanner.worker import bits
 def held(value: Any, name: str) -> list[bits.Part]:
     """Return the tensors that modules and NumPy's arrays among nested arguments hold, each with the name a reader finds it by."""
     found: list[bits.Part] = []
+    numpy = sys.modules.get("numpy")
     for place, leaf in bits.leaves(value, name):
-        found += ((f"{place}.{path}", tensor.detach()) for path, tensor in _of_module(leaf).items())
-        if (
-            (numpy := sys.modules.get("numpy"))
-            and isinstance(leaf, numpy.ndarray)
-            and not leaf.dtype.hasobject
-        ):
-            found.append(
-                (f"{place} ({leaf.dtype})", torch.frombuffer(bytearray(leaf.tobytes()), dtype=torch.uint8))
-            )
+        for path, tensor in _of_module(leaf).items():
+            found += bits.parts(tensor, f"{place}.{path}")
+        if numpy and isinstance(leaf, numpy.ndarray) and not leaf.dtype.hasobject:
+            data = bytearray(leaf.tobytes())
+            whole = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+            found.append((f"{place}: {leaf.dtype} {leaf.shape}", whole))
     return found
 
 
 def _of_module(leaf: Any) -> dict[str, torch.Tensor]:
-    return (
-        {**dict(leaf.named_parameters()), **dict(leaf.named_buffers())}
-        if isinstance(leaf, torch.nn.Module)
-        else {}
-    )
+    """Return the parameters and buffers of a module by their paths, those left out that wait for their shape."""
+    if not isinstance(leaf, torch.nn.Module):
+        return {}
+    named = {**dict(leaf.named_parameters()), **dict(leaf.named_buffers())}
+    return {path: tensor for path, tensor in named.items() if not is_lazy(tensor)}
 
 
 class HeldState:
