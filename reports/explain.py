@@ -172,12 +172,14 @@ def _advices(
     # Runs on a CPU say nothing of CUDA, where an op of PyTorch's has other kernels.
     if [*kinds] == ["CPU"] and any(row.row.source != "own" for row in latest):
         kinds["CUDA"] = None
+    # Runs on CUDA are recorded of the catalog alone.
+    known = own and any(row.row.source == "documented" for row in latest)
     for label in kinds:
         of = f" (torch {releases[label]})" if label in releases and len({*releases.values()}) > 1 else ""
         where = "" if [*kinds] == ["CPU"] else f"On {label}{of}"
         told = " ".join(_documented_advice(libraries)) or "Unknown here: no run has it."
         recorded_ones = (
-            f", or read the recorded runs: detmatrix explain {by_op.ops[0].name} --recorded" if own else ""
+            f", or read the recorded runs: detmatrix explain {by_op.ops[0].name} --recorded" if known else ""
         )
         unscanned = (
             f"{where}: {told} Scan on a GPU{recorded_ones}." if label != "CPU" else f"{where}: {UNSCANNED}."

@@ -211,7 +211,8 @@ def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int
             (one for one in rows if one.finding in _HANGS), key=lambda one: _HANGS.index(one.finding)
         )
         judged = [one for one in rows if one.off.verdict not in {"not_run", "error"}]
-        for one in [*hangs, *judged][:1]:
+        # One row of a kind that was simulated says little of an op whose other rows call a library.
+        for one in [*hangs, *judged][: bool(hangs) or 2 * len(judged) > len(rows)]:
             part = "" if rows is own else f"part of {one.row.spec}: "
             if not hangs:
                 return len(_HANGS) + 3, f"{part}{one.finding}", one
@@ -230,7 +231,7 @@ def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int
 
 
 def _to_do(verdict: str, row: MatrixRow | None) -> str:
-    if row is None or row.finding not in _TO_DO:
+    if row is None or row.finding not in _TO_DO or not verdict.startswith(row.finding):
         return "nothing"
     some = verdict.partition(" in ")[2]
     alike = f"that is {some} of this op: compare the arguments; if yours are like it, " if some else ""

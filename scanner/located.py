@@ -470,7 +470,7 @@ def notes(located: Located) -> list[str]:
     found += sentinel_words(located)
     if located.runs == 1 and located.judged and not (located.roots or located.simulated):
         found.append(
-            "Each op was executed again on the same inputs. If two runs of the program differ all the same, their inputs do: "
+            "What was executed again had the same inputs. If two runs of the program differ all the same, their inputs may: "
             "detmatrix locate --runs 2 PROGRAM finds unseeded generators and data in another order."
         )
     what = "Not executed again" if located.runs == 1 else "Outputs not digested"

@@ -42,7 +42,7 @@ from detmatrix.reports.matrix.rows import timed, times
 from detmatrix.reports.matrix.run_words import bullet_words
 from detmatrix.reports.render import NONE, View, fields_of, grouped
 from detmatrix.scanner.accelerators import label_of
-from detmatrix.scanner.claims.matching import matches, names_of
+from detmatrix.scanner.claims.matching import claimed_kind, matches, names_of
 from detmatrix.scanner.errors import UsageError, one_line
 from detmatrix.scanner.observations import torch_versions
 from detmatrix.scanner.observations.parts import parts_of
@@ -122,13 +122,15 @@ def _claim(turns: Sequence[tuple[Claim | None, Claim | None]], changes: Iterable
     elif "same" in kinds:
         measured = "same"
     bullet = ("id", "section", "text", "conditions")
-    device = ", ".join(dict.fromkeys([*filter(None, turn)][-1].device for turn in turns))
+    devices = dict.fromkeys([*filter(None, turn)][-1].device for turn in turns)
+    there = {claimed_kind(change.row.device) for change in rows}
+    unseen = ", ".join(one.upper() for one in devices if one not in {*there, "any"})
     findings = dict.fromkeys(str(change.latest.finding) for change in rows if change.of_flag == "same")
     return View(
         {
             "change": kind,
             **fields_of(claims[-1], "id", "targets"),
-            "device": device,
+            "device": ", ".join(devices),
             "from": old and fields_of(old, *bullet),
             "to": new and fields_of(new, *bullet),
             "measured": measured,
@@ -139,7 +141,10 @@ def _claim(turns: Sequence[tuple[Claim | None, Claim | None]], changes: Iterable
         as_listed=as_listed,
         bullet=bullet_words(claims[-1]),
         bullets=arrow(bullet_words(claims[-2]), bullet_words(claims[-1])),
-        measured_words=f"not measured: {device.upper()}" if measured == "other_device" else measured,
+        measured_words="; ".join(
+            [measured] * (measured != "other_device")
+            + [f"not measured: {unseen}"] * bool(unseen and measured != "not_covered")
+        ),
         sections=arrow(*(SECTION_WORDS[claim.section] if claim else NONE for claim in (old, new))),
         # Of the rows that speak to it how many are of each class, the first that changed, what those show that did not.
         counts=", ".join(f"{kinds.count(it)} {it}" for it in CLASS if it in kinds) or NONE,

@@ -396,7 +396,7 @@ def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     ulps = [one.at_least_ulp for it in pair.changes for one in it.moved.values() if one.at_least_ulp]
     others, alike = pair.bits
     far = f", by at least {max(ulps)} ULP in one" if ulps else ", how far was not recorded" if others else ""
-    other = f"{others or 'none'} of {several(alike, 'row')} whose bits repeat gave other bits{far}"
+    other = f"{others or 'none'} of {several(alike, 'row')} whose bits repeat in a mode gave other bits{far}"
     if not others:
         other = "" if not pair.compared else other if alike else "bits not comparable"
     costs = pair.cost.listed if pair.cost else []

@@ -133,7 +133,6 @@ class Docs(Struct, frozen=True, kw_only=True):
     self_contradictory: tuple[tuple[Claim, Claim], ...]
     unparsed: tuple[Claim, ...]
     rows: tuple[Evidence, ...]  # every row of every run
-    gpus: tuple[Matrix, ...] = ()  # runs on GPUs with the inputs of a simulated one; told, and no evidence
 
     @property
     def seen(self) -> str:
@@ -468,7 +467,7 @@ def no_evidence(evidence: Sequence[Evidence]) -> str:
     reasons = list(dict.fromkeys(it or "no reason was recorded" for it in of_rows))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
     of = f"{len(none)} of " if len(none) < len(evidence) else ""
-    shown = "".join(f"; {count}: {text}" for text, count in others.items())
+    shown = "".join(f"; {several(count, 'other row')}: {text}" for text, count in others.items())
     return f"no evidence in {of}{several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}{shown}"
 
 

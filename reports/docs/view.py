@@ -31,7 +31,7 @@ from detmatrix.reports.docs.judge import (
 )
 from detmatrix.reports.docs.regenerate import ADDED, SIMULATED, RegeneratedLists, entries_of
 from detmatrix.reports.matrix import run_words
-from detmatrix.reports.matrix.model import Matrix, hands_out, input_elements, load, recorded
+from detmatrix.reports.matrix.model import Matrix, hands_out, input_elements
 from detmatrix.reports.matrix.rows import flag_cells
 from detmatrix.reports.matrix.run_words import states
 from detmatrix.reports.render import (
@@ -262,7 +262,7 @@ def render_diff(docs: Docs) -> Iterator[str]:
 def render_rst(docs: Docs) -> Iterator[str]:
     """Yield the two lists in the docstring's own form, below a comment that says which bullets rest on simulation alone."""
     lists = RegeneratedLists(docs)
-    told = f"{several(len(lists.simulated), 'changed bullet')}: {', '.join(lists.simulated)}"
+    told = f"{several(len(lists.simulated), 'changed or added bullet')}: {', '.join(lists.simulated)}"
     yield f"    .. On simulation alone, not measured on a GPU: {one_line(told)}\n\n" * bool(lists.simulated)
     yield safe_lines(lists.regenerated)
 
@@ -436,9 +436,6 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
         )
         for it in undocumented
     )
-    found_there = Counter(row.finding for one in docs.gpus for row in one.rows if row.row.id in _ids(shown))
-    seen = ", ".join(f"{name} in {count}" for name, count in found_there.most_common())
-    gpus = " and ".join(f"{one.name} ({one.run.header.environment.gpu})" for one in docs.gpus)
     test, script = _scripts(op, kind, best, _code(drawn(best)))
     patch = patch_lines(source, part) if source else render_diff(part)
     return View(
@@ -457,7 +454,6 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
             ),
             *(("(in no list)", text, "; ".join(unlisted[on])) for (_, on), text in lists.added.items()),
         ],
-        on_gpu=f"{gpus} showed {seen} of these rows" if seen else "not observed on a GPU",
         applies=source is not None,
         patch=_fenced("diff", [line for line in patch if not line.startswith("# ")]) if changes else "",
         test=_fenced("python", test),
@@ -491,7 +487,6 @@ def pull_requests(
     if strange := [op for op in ops if op.partition(":")[0] not in known]:
         told = f"there is of: {', '.join(known)}" if known else "nor of any other op"
         raise UsageError(f"--op: there is nothing to report of {strange[0]}; {told}")
-    docs = replace(docs, gpus=tuple(load(recorded(what="cuda-as-simulated"))))
     views = {op: report_of(docs, op, source, drawn) for op in dict.fromkeys(ops) or known}
     for op, view in views.items():
         if view is not None:
