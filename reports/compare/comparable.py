@@ -24,6 +24,7 @@ from detmatrix.reports.render import View, fields_of
 from detmatrix.scanner.observations.parts import machine_of, part_without
 from detmatrix.scanner.observations.records import MODES, Environment, Mode, Observation, Row, digest_kind
 from detmatrix.scanner.observations.settings import SETTINGS, Settings, written
+from detmatrix.scanner.perturbations import PERTURBATIONS
 from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 
@@ -181,9 +182,12 @@ def of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:
     before, after = old.run.header, new.run.header
     if not (before.parts or after.parts):
         yield from of_environments(old.kind, before.environment, after.environment)
-    if before.settings.perturb != after.settings.perturb:
-        text = ",".join(before.settings.perturb), ",".join(after.settings.perturb)
-        yield NotComparable("other_perturbations", f"{text[0]} → {text[1]}")
+    # Executions under a retired one are left out.
+    perturbed = [
+        [it for it in one.settings.perturb if not PERTURBATIONS[it].retired] for one in (before, after)
+    ]
+    if perturbed[0] != perturbed[1]:
+        yield NotComparable("other_perturbations", " → ".join(map(",".join, perturbed)))
     # How many schedules of each class a simulated row has.
     of = [header.environment.simulated for header in (before, after)]
     schedules = [", ".join(f"{name} {n}" for name, n in it.executions.items()) if it else "" for it in of]

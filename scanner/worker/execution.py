@@ -23,7 +23,7 @@ from detmatrix.opspecs.user import place_of
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.modes import ExecutionKind
 from detmatrix.scanner.worker import accelerator, bits, global_state, simulated
-from detmatrix.scanner.worker.held import HeldState, held
+from detmatrix.scanner.worker.held import held, state
 
 # Calls one phase of an execution.
 Around = Callable[[Callable[[], Any]], Any]
@@ -114,9 +114,9 @@ class Execution:
         )
         self._grad_outputs: list[torch.Tensor] | None = None
         self._seed = seed
-        # The catalog's arguments are tensors and numbers, whose digests are recorded.
         self._of_user = bool(spec.file)
-        self._held = HeldState((self.call.args, dict(self.call.kwargs))) if self._of_user else None
+        leaves = (leaf for _, leaf in bits.leaves(self._given()))
+        self._drawn_from = [(leaf, leaf.get_state()) for leaf in leaves if isinstance(leaf, torch.Generator)]
 
     @cached_property
     def _generators(self) -> list[torch.Generator]:
@@ -124,10 +124,22 @@ class Execution:
         return accelerator.generators(self.device)
 
     def inputs(self) -> list[bits.Part]:
-        """Return the tensors and numbers among the arguments, named ``args[0]``, ``kwargs['weight']``, and what a user's hold."""
-        named: tuple[tuple[Any, str], ...] = (self.call.args, "args"), (dict(self.call.kwargs), "kwargs")
-        found = [part for value, name in named for part in bits.parts(on_host(value), name, skip_others=True)]
-        return found + [part for value, name in named for part in held(value, name) if self._of_user]
+        """Return the tensors and numbers among the arguments, named ``args[0]``, ``kwargs['weight']``."""
+        return [
+            *bits.parts(on_host(self.call.args), "args", skip_others=True),
+            *bits.parts(on_host(dict(self.call.kwargs)), "kwargs", skip_others=True),
+        ]
+
+    def held(self) -> list[bits.Part]:
+        """Return the tensors that other arguments of a user's hold; those of the catalog are tensors and numbers."""
+        return held(self._given(), "given") if self._of_user else []
+
+    def state(self) -> list[str | None]:
+        """Return what tells whether the state of a user's arguments has changed."""
+        return state(self._given()) if self._of_user else []
+
+    def _given(self) -> tuple[Any, ...]:
+        return self.call.args, dict(self.call.kwargs)
 
     def said(self) -> list[str]:
         """Return the other arguments in words, where they are drawn; those of hand-written specs stand in the spec."""
@@ -185,15 +197,16 @@ class Execution:
         return other
 
     def reseed(self) -> None:
-        """Put back what an execution may change: the random generators, so that an op draws equally each time, and what arguments hold."""
+        """Put the random generators back to the seed, and those that it is given to their state; an op draws equally each time."""
         for generator in self._generators:
             generator.manual_seed(self._seed)
-        if self._held is not None:
-            self._held.put_back()
+        for generator, kept in self._drawn_from:
+            generator.set_state(kept)
 
     def random_state(self) -> list[torch.Tensor]:
         """Return the state of the generators that ``reseed`` resets."""
-        return [generator.get_state() for generator in self._generators]
+        given = (generator for generator, _ in self._drawn_from)
+        return [generator.get_state() for generator in (*self._generators, *given)]
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the positional arguments of one execution: the first is a copy if the op writes into it."""

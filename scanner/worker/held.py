@@ -1,11 +1,12 @@
-"""What arguments of a user's spec hold beside tensors: generators, modules, arrays, gradients.
+"""What arguments of a user's spec hold beside tensors: the parameters of modules, arrays, and whatever state an object has.
 
-Whatever an execution does to them the next one would be given, so they are put back before each. What cannot be put back is an
-input that changed.
+It enters the digest of the inputs, and executions that differ prove nothing if it changed between them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import sys
 from typing import Any
 
@@ -20,8 +21,11 @@ def held(value: Any, name: str) -> list[bits.Part]:
     found: list[bits.Part] = []
     numpy = sys.modules.get("numpy")
     for place, leaf in bits.leaves(value, name):
-        for path, tensor in _of_module(leaf).items():
-            found += bits.parts(tensor, f"{place}.{path}")
+        if isinstance(leaf, torch.nn.Module):
+            named = {**dict(leaf.named_parameters()), **dict(leaf.named_buffers())}
+            for path, tensor in named.items():
+                if not (is_lazy(tensor) or tensor.is_meta or tensor.is_nested):
+                    found += bits.parts(tensor, f"{place}.{path}")
         if numpy and isinstance(leaf, numpy.ndarray) and not leaf.dtype.hasobject:
             data = bytearray(leaf.tobytes())
             whole = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
@@ -29,40 +33,22 @@ def held(value: Any, name: str) -> list[bits.Part]:
     return found
 
 
-def _of_module(leaf: Any) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of a module by their paths, those left out that wait for their shape."""
-    if not isinstance(leaf, torch.nn.Module):
-        return {}
-    named = {**dict(leaf.named_parameters()), **dict(leaf.named_buffers())}
-    return {path: tensor for path, tensor in named.items() if not is_lazy(tensor)}
+def state(value: Any) -> list[str | None]:
+    """Return a digest of the state of each object among nested arguments, and of each gradient; ``None`` where it cannot be read."""
+    leaves = [leaf for _, leaf in bits.leaves(value)]
+    gradients = [leaf.grad for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_leaf]
+    others = [leaf for leaf in leaves if not isinstance(leaf, (torch.Tensor, torch.Generator))]
+    for leaf in others:
+        # Of a bound method the object it belongs to. Not every module can be pickled whole.
+        module = getattr(leaf, "__self__", leaf)
+        if isinstance(module, torch.nn.Module):
+            others = [*others, dict(module.named_parameters()), dict(module.named_buffers())]
+            gradients += [one.grad for one in module.parameters()]
+    return [_digest(one) for one in (*others, *gradients)]
 
 
-class HeldState:
-    """The state of what nested arguments hold when it was taken."""
-
-    def __init__(self, value: Any) -> None:
-        leaves = [leaf for _, leaf in bits.leaves(value)]
-        modules = [leaf for leaf in leaves if isinstance(leaf, torch.nn.Module)]
-        self._generators = [(leaf, leaf.get_state()) for leaf in leaves if isinstance(leaf, torch.Generator)]
-        self._modules = [
-            (module, {path: tensor.detach().clone() for path, tensor in _of_module(module).items()})
-            for module in modules
-        ]
-        self._training = [(part, part.training) for module in modules for part in module.modules()]
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_leaf]
-        tensors += [one for module in modules for one in module.parameters()]
-        self._gradients = [(one, None if one.grad is None else one.grad.clone()) for one in tensors]
-
-    def put_back(self) -> None:
-        """Put it back."""
-        for generator, state in self._generators:
-            generator.set_state(state)
-        with torch.no_grad():
-            for module, kept in self._modules:
-                for path, tensor in _of_module(module).items():
-                    if path in kept and tensor.shape == kept[path].shape:
-                        tensor.copy_(kept[path])
-        for part, training in self._training:
-            part.training = training
-        for tensor, gradient in self._gradients:
-            tensor.grad = None if gradient is None else gradient.clone()
+def _digest(one: Any) -> str | None:
+    try:
+        return hashlib.sha256(pickle.dumps(one)).hexdigest()
+    except Exception:  # noqa: BLE001 - objects of a user's refuse in any way they like
+        return None

@@ -217,7 +217,9 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
     execution = asked.prepare(kept=DRAWS)
     inputs = execution.inputs()
     said = execution.said()
-    inputs_digest = bits.digest(inputs, said)
+    tensors_digest, state = bits.digest(inputs, said), execution.state()
+    holds = execution.held()
+    inputs_digest = bits.digest([*inputs, *holds], said) if holds else tensors_digest
     observed.update(
         inputs=[*(_summary(name, tensor) for name, tensor in inputs), *said],
         inputs_digest=inputs_digest,
@@ -243,13 +245,16 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
         elif elements:
             raise InvalidCaseError("with the flag on the result is not that of the reference of its case")
     observed.update(_held_to_op(execution, execution.of_op() if asked.sample else None))
+    changed = {
+        "its inputs": bits.digest(execution.inputs(), said) != tensors_digest,
+        "what its arguments hold, so that executions were not given the same": repetition.main.differing
+        and execution.state() != state,
+        "the gradient of its output": execution.changed_gradients_given(),
+    }
     if times := global_state.times_set() - times_set:
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
-    execution.reseed()
-    if bits.digest(execution.inputs(), said) != inputs_digest:
-        raise InvalidCaseError("the op changed its inputs")
-    if execution.changed_gradients_given():
-        raise InvalidCaseError("the op changed the gradient of its output")
+    if what := next((text for text, is_so in changed.items() if is_so), ""):
+        raise InvalidCaseError(f"the op changed {what}")
     observed["outcome"] = "ran"
 
 

@@ -49,7 +49,7 @@ def working_threads(execute: Callable[[], T]) -> tuple[T, int | None]:
     whole = time.process_time_ns() - whole
     outer = time.thread_time_ns() - outer
     after = _clocks(_others())
-    if _of_children() != children:
+    if children is None or _of_children() != children:
         return result, None
     worked = sum(spent != before.get(thread) for thread, spent in after.items())
     return result, 1 + max(worked, whole > outer)
@@ -108,16 +108,16 @@ def _fine() -> bool:
     return all(moved)
 
 
-def _of_children() -> tuple[float, list[str]]:
-    """Return the processor time of processes that have ended, and those that this process has started and still has."""
+def _of_children() -> float | None:
+    """Return the processor time of processes that this one has started and that have ended; ``None`` where there are others."""
     import resource  # noqa: PLC0415 - Windows has none, nor the clocks
 
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    alive = []
     for path in _TASKS.glob("*/children"):
         with contextlib.suppress(OSError):  # of a thread that has ended
-            alive += path.read_text(encoding="ascii").split()
-    return used.ru_utime + used.ru_stime, sorted(alive)
+            if path.read_text(encoding="ascii").strip():
+                return None
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _others() -> list[int]:
