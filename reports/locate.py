@@ -91,7 +91,7 @@ def view_of(located: Located, runs: Sequence[str] = ()) -> View:
     )
 
 
-# Findings of rows whose bits hang on the order of execution, worst first.
+# Findings of rows whose bits depend on the order of execution, worst first.
 _HANGS: tuple[Finding, ...] = ("silent", "raises", *CURED)
 _TO_DO = {
     "silent": "the flag does not cure it; choose another op",
@@ -204,7 +204,7 @@ def _own(op: str, rows: Iterable[MatrixRow]) -> list[MatrixRow]:
 def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int, str, MatrixRow | None]:
     """Return how an op ranks among suspects, what a simulated GPU showed of it, and the row that does.
 
-    Of *others*, which reach it, those come first that reach the fewest; they may hang on what else they reach.
+    Of *others*, which reach it, those come first that reach the fewest; they may depend on what else they reach.
     """
     for rows in (own, others):
         hangs = sorted(
@@ -363,12 +363,12 @@ _SETTINGS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "numpy.random": (("not drawn from",), _UNSEEDED, "numpy.random.seed(0) at the start"),
     "torch.utils.data.DataLoader": (
         ("not used", "all with a generator"),
-        "order and seeds of workers hang on all that was drawn before",
+        "order and seeds of workers depend on everything drawn before",
         "DataLoader(..., generator=torch.Generator().manual_seed(0))",
     ),
     "PYTHONHASHSEED": (
         ("0",),
-        "sets of texts have another order in each run",
+        "sets of strings iterate in a different order in each run",
         "PYTHONHASHSEED=0 before Python starts",
     ),
     "scaled_dot_product_attention": (

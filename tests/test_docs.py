@@ -106,7 +106,7 @@ def test_a_few_rows_do_not_judge_for_many(seen: int, told: str) -> None:
     if seen == 1:
         assert claim.cells == [judged.reason]
         assert judged.reason.startswith("no evidence in 2 of 3 rows: ")
-        assert judged.reason.endswith("; 1: 0 of 100 differed")
+        assert judged.reason.endswith("; 1 other row: 0 of 100 differed")
 
 
 def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
@@ -263,6 +263,6 @@ def test_each_device_is_told_by_itself_and_what_is_left_out_is_named() -> None:
     rest = "nothing is proposed: other kernel at real size: big"
     assert reports.endswith(f"# Undocumented, and nothing is proposed\n\n* torch.d on cuda: {rest}\n")
     assert [*render_diff(docs)][-1] == f"# undocumented: torch.d on cuda: {rest}\n"
-    comment = "    .. On simulation alone, not measured on a GPU: 1 changed bullet: torch.a\n\n"
+    comment = "    .. On simulation alone, not measured on a GPU: 1 changed or added bullet: torch.a\n\n"
     assert [*render_rst(docs)] == [comment, RegeneratedLists(docs).regenerated]
     assert next(render_rst(join([measured]))) == ""

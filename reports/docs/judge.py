@@ -227,7 +227,7 @@ def _rows(matrices: Iterable[Matrix]) -> list[Evidence]:
         if one.gpu and one.behaviour:
             shown.setdefault(one.row.row.id, {})[one.gpu] = one.behaviour
     hanging = {
-        row: f"hangs on the simulated GPU: {', '.join(f'{_SHOWN[it]} on {gpu}' for gpu, it in found.items())}"
+        row: f"depends on the simulated GPU: {', '.join(f'{_SHOWN[it]} on {gpu}' for gpu, it in found.items())}"
         for row, found in shown.items()
         if len({*found.values()}) > 1
     }

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from detmatrix.scanner.worker import bits
+from detmatrix.scanner.worker import bits, simulated
 
 
 def held(value: Any, name: str) -> list[bits.Part]:
@@ -25,7 +25,7 @@ def held(value: Any, name: str) -> list[bits.Part]:
             named = {**dict(leaf.named_parameters()), **dict(leaf.named_buffers())}
             for path, tensor in named.items():
                 if not (is_lazy(tensor) or tensor.is_meta or tensor.is_nested):
-                    found += bits.parts(tensor, f"{place}.{path}")
+                    found += bits.parts(tensor.cpu() if simulated.active() else tensor, f"{place}.{path}")
         if numpy and isinstance(leaf, numpy.ndarray) and not leaf.dtype.hasobject:
             data = bytearray(leaf.tobytes())
             whole = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
