@@ -344,6 +344,10 @@ def _absent(missing: str) -> Cell:
     return Cell(verdict="not_run", reason=missing)
 
 
+# Of earlier releases, which asked for other orders of these programs, too; that they did not differ in one order is no evidence.
+_INTERPRETED = "Triton's interpreter ran the programs of its kernels one after the other; scan it with --simulate"
+
+
 def _compared(ordered: Sequence[Observation], row: Row) -> Cell:
     """Return the verdict of processes that all ran: one set of outputs for the mode."""
     outputs = Counter[str]()
@@ -362,6 +366,8 @@ def _compared(ordered: Sequence[Observation], row: Row) -> Cell:
     if not differing and blank in _VACUOUS and ((part and not row.provoked) or not constant):
         reason = f"{part}: {BLANK_MEANING[blank]}" if part else BLANK_MEANING[blank]
         return Cell(verdict="error", runs=runs, reason=reason, blank=blank)
+    if not differing and any(observation.launches for observation in ordered):
+        return Cell(verdict="error", runs=runs, reason=_INTERPRETED)
     return Cell(
         verdict="nondeterministic" if differing else "deterministic",
         runs=runs,
