@@ -218,7 +218,8 @@ def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int
                 return len(_HANGS) + 3, f"{part}{one.finding}", one
             if part:
                 return len(_HANGS), f"no row of its own; reached by {one.row.spec} ({one.finding})", one
-            some = "" if len(hangs) == len(judged) else f" in {len(hangs)} of {len(judged)} rows"
+            alike = sum(it.finding == one.finding for it in judged)
+            some = "" if alike == len(judged) else f" in {alike} of {len(judged)} rows"
             return _HANGS.index(one.finding), f"{one.finding}{some}", one
     if not own and not others:
         return len(_HANGS) + 2, "no row", None

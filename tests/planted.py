@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from detmatrix.opspecs.model import Case, Direction, OpSpec, call
@@ -100,16 +100,16 @@ _OPS: dict[str, Callable[[Any], Any]] = {
 # Ops whose bits depend on the circumstances of an execution, or that compute nothing.
 
 
-def under_stress(x: Any, numbers: Iterator[int]) -> Any:
+def under_stress(x: Any) -> Any:
     """Differ each time, but only while other threads of the process compute; two threads work, or stress is left out."""
-    number = next(numbers)
+    number = next(_CALLS)
     work_in_another_thread()
     return x * 2 + (number if threading.active_count() > 1 else 0)
 
 
-def after_a_pause(x: Any, numbers: Iterator[int]) -> Any:
+def after_a_pause(x: Any) -> Any:
     """Differ each time, but only where the threads of an op would sleep; two threads work, or pauses are left out."""
-    number = next(numbers)
+    number = next(_CALLS)
     slept = time.monotonic() - _ENDED[-1] > 0.01
     work_in_another_thread()
     _ENDED[:] = [time.monotonic()]
@@ -126,11 +126,11 @@ def work_in_another_thread() -> None:
     worker.join()
 
 
-def when_forced(x: Any, numbers: Iterator[int]) -> Any:
+def when_forced(x: Any) -> Any:
     """Raise the alert of an op of PyTorch, and differ if that does not stop it."""
     torch = _torch()
     x.clone().put_(torch.arange(3), x[:3])
-    return x * 2 + next(numbers) * torch.is_deterministic_algorithms_warn_only_enabled()
+    return x * 2 + next(_CALLS) * torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 def two_alerts(x: Any) -> Any:
@@ -169,8 +169,6 @@ def reads_unwritten(x: Any) -> Any:
     return left
 
 
-# Ops that are given the number of the call.
-_COUNTED: tuple[Callable[..., Any], ...] = (under_stress, after_a_pause, when_forced)
 # What each op depends on; the last ones compute nothing.
 _SIMPLE: dict[str, Callable[[Any], Any]] = {
     "by_process": lambda x: x + os.getpid(),  # as what an autotuner chose does
@@ -185,10 +183,8 @@ _SIMPLE: dict[str, Callable[[Any], Any]] = {
 def _circumstance(
     name: str, op: Callable[..., Any], *, constant: str = "", direction: Direction = "forward"
 ) -> OpSpec:
-    # Some are given the number of the call.
     case = Case(
-        # Nobody can look into a generator, so that its state is not seen to change.
-        lambda t: call(t.leaf(t.normal(4096)), *[(it for it in itertools.count(1))] * (op in _COUNTED)),
+        lambda t: call(t.leaf(t.normal(4096))),
         "planted",
         constant=constant,
     )
@@ -236,7 +232,15 @@ SPECS = (
     _spec("healthy", "torch.cumsum", lambda t: call(t.normal(100_000), 0), "one", "two"),
     *(
         _circumstance(op.__name__, op)
-        for op in (*_COUNTED, ends_when_forced, two_alerts, reads_unwritten, busy_cores)
+        for op in (
+            under_stress,
+            after_a_pause,
+            when_forced,
+            ends_when_forced,
+            two_alerts,
+            reads_unwritten,
+            busy_cores,
+        )
     ),
     *(_circumstance(name, op) for name, op in _SIMPLE.items()),
     _circumstance("zero_gradient", lambda x: x * 0 + 1, direction="backward"),

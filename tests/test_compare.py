@@ -12,7 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from detmatrix.reports.compare.comparable import Rate, fisher, rate_test
-from detmatrix.reports.compare.judge import CHANGES, Change, Kind, class_of, few_processes, judge
+from detmatrix.reports.compare.judge import (
+    CHANGES,
+    Change,
+    Kind,
+    class_of,
+    few_processes,
+    judge,
+    with_dependence,
+)
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare
 from detmatrix.reports.matrix.model import Matrix, matrix_of
@@ -182,6 +190,19 @@ def test_what_measuring_again_makes_of_a_change(
     assert (judged.reason == "not_reproduced") is (kind == "not_comparable")
     assert detail in judged.detail
     assert (VAIN in judged.detail) == detail.startswith(VAIN) or "processes" in detail
+
+
+def test_a_proved_dependence_stands_before_a_doubtful_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be chance does not hide what is proof; and each text is told, also one that begins another."""
+    monkeypatch.setattr(
+        "detmatrix.reports.compare.judge.dependence_change", lambda *_: ("regressed", ["batch: 1"])
+    )
+    row = run_of(STILL).rows[0]
+    doubted = Change(old=row, new=row, kind="improved", confirmed=False, detail="batch: 1, 2")
+
+    found = with_dependence(doubted, row, row)
+
+    assert (found.kind, found.confirmed, found.detail) == ("regressed", True, "batch: 1, 2; batch: 1")
 
 
 CAME, WENT = "batch: invariant → varies at 1 (first)", "batch: varies at 1 (first) → invariant"

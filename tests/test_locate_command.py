@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -394,3 +395,22 @@ def test_two_fresh_processes_are_held_against_each_other(detmatrix_process: Comm
         assert done.returncode == 1
         assert root["cause"] == cause
         assert [root["site"]["line"]["line"]] == [*marked(module)]
+
+
+@pytest.mark.parametrize(
+    ("findings", "expected"),
+    [
+        (["silent", "fixed_by_mode", "fixed_by_mode", "deterministic"], "silent in 1 of 4 rows"),
+        (["raises", "fixed_by_mode"], "raises in 1 of 2 rows"),
+        (["raises", "raises"], "raises"),
+    ],
+)
+def test_a_suspect_is_told_how_many_rows_have_its_finding(findings: list[str], expected: str) -> None:
+    """Rows of other findings are not among them: the flag may cure those."""
+    rows: list[Any] = [
+        SimpleNamespace(
+            finding=one, off=SimpleNamespace(verdict="nondeterministic"), row=SimpleNamespace(spec="op")
+        )
+        for one in findings
+    ]
+    assert command._verdict(rows, [])[1] == expected

@@ -241,11 +241,12 @@ def judge(old: MatrixRow, new: MatrixRow) -> Change:
 def with_dependence(judged: Change, old: MatrixRow, new: MatrixRow) -> Change:
     """Add to what became of a row what its bits depend on otherwise: proof, which stands before any doubt if it is for the worse."""
     kind, texts = dependence_change(old, new)
-    over = judged.seeming not in MOVES or kind == "regressed"
-    if texts and over and judged.kind in {"same", "not_comparable"}:
-        detail = judged.detail if judged.kind == "same" or judged.apparent else ""
+    over = judged.kind in {"same", "not_comparable"} and (judged.seeming not in MOVES or kind == "regressed")
+    doubted = judged.kind == "improved" and judged.confirmed is False and kind == "regressed"
+    if texts and (over or doubted):
+        detail = judged.detail if judged.kind != "not_comparable" or judged.apparent else ""
         judged = replace(judged, kind=kind, confirmed=True, detail=detail, reason=None, apparent=None)
-    untold = (text for text in texts if text not in judged.detail)
+    untold = (text for text in texts if text not in judged.detail.split("; "))
     return replace(judged, detail="; ".join(filter(None, (judged.detail, *untold))))
 
 

@@ -61,7 +61,8 @@ def _caveats(comparison: Comparison) -> Iterator[str]:
 def _obstacle_words(pair: Pair) -> str:
     """Say why no row can be compared, and what to do where two machines are the reason; empty if rows can be."""
     why = "; ".join(f"{one.reason}: {one.detail}" for one in pair.obstacles)
-    elsewhere = any(one.reason == "other_device" for one in pair.obstacles) and not pair.new.simulated
+    releases = pair.old.release != pair.new.release and not pair.new.simulated
+    elsewhere = releases and any(one.reason == "other_device" for one in pair.obstacles)
     return f"no row can be compared, {why}{_SAME_MACHINE * elsewhere}" if why else ""
 
 

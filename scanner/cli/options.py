@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -127,10 +127,18 @@ class Names(ParamType):
     chooses = True  # a default may come from a file
 
     def __init__(
-        self, what: str = "", known: Iterable[str] = (), arranged: Callable[[tuple[str, ...]], Any] = tuple
+        self,
+        what: str = "",
+        known: Iterable[str] = (),
+        arranged: Callable[[tuple[str, ...]], Any] = tuple,
+        retired: Mapping[str, str] | None = None,
     ) -> None:
-        """Say which names there are of *what* ("mode"), any if none are known; *arranged* puts them into order, or adds what follows."""
+        """Say which names there are of *what* ("mode"), any if none are known; *arranged* puts them into order, or adds what follows.
+
+        *retired* are names that there were, and what is in their place.
+        """
         self._what, self._known, self._arranged = what, tuple(known), arranged
+        self._retired = retired or {}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse an empty list, and names that there are not."""
@@ -140,6 +148,8 @@ class Names(ParamType):
         if not names:
             self.fail("none given; separate names by commas", param, ctx)
         for name in names if self._known else ():
+            if name in self._retired:
+                self.fail(f"{self._what} {name!r} is {self._retired[name]}", param, ctx)
             if name not in self._known:
                 near = get_close_matches(name, self._known, n=2)
                 hints = [f"did you mean {' or '.join(near)}?"] * bool(near)

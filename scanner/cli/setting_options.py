@@ -15,7 +15,7 @@ from detmatrix.scanner.cli.options import Names, ParamType, Whole, source_names
 from detmatrix.scanner.invariance import PROPERTIES
 from detmatrix.scanner.modes import DEFAULT_MODES, MODES, OFFERED_MODES, with_chosen
 from detmatrix.scanner.observations.settings import SETTINGS, Setting, Settings
-from detmatrix.scanner.perturbations import OFFERED
+from detmatrix.scanner.perturbations import OFFERED, PERTURBATIONS
 from detmatrix.scanner.verdicts.vocabulary import DOUBTS, FINDING_MEANING, FINDING_WORDS
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -79,7 +79,11 @@ except_option = click.option(
 TYPES: dict[str, Any] = {
     "device": Device(),
     "simulate": architecture,
-    "perturb": Names("perturbation", OFFERED),
+    "perturb": Names(
+        "perturbation",
+        OFFERED,
+        retired={name: it.meaning for name, it in PERTURBATIONS.items() if it.retired},
+    ),
     "modes": Names("mode", (*MODES, *OFFERED_MODES, *DEFAULT_MODES[len(MODES) :]), with_chosen),
     "sources": source_names,
     "dtypes": Names("dtype", (*DTYPES, "all")),

@@ -345,7 +345,9 @@ def _absent(missing: str) -> Cell:
 
 
 # Of earlier releases, which asked for other orders of these programs, too; that they did not differ in one order is no evidence.
-_INTERPRETED = "Triton's interpreter ran the programs of its kernels one after the other; scan it with --simulate"
+_INTERPRETED = (
+    "Triton's interpreter ran the programs of its kernels one after the other; scan it with --simulate"
+)
 
 
 def _compared(ordered: Sequence[Observation], row: Row) -> Cell:

@@ -23,7 +23,7 @@ from detmatrix.opspecs.user import place_of
 from detmatrix.scanner.alerts import alert_caller
 from detmatrix.scanner.modes import ExecutionKind
 from detmatrix.scanner.worker import accelerator, bits, global_state, simulated
-from detmatrix.scanner.worker.held import held, state
+from detmatrix.scanner.worker.held import held, may_change
 
 # Calls one phase of an execution.
 Around = Callable[[Callable[[], Any]], Any]
@@ -134,9 +134,9 @@ class Execution:
         """Return the tensors that other arguments of a user's hold; those of the catalog are tensors and numbers."""
         return held(self._given(), "given") if self._of_user else []
 
-    def state(self) -> list[str | None]:
-        """Return what tells whether the state of a user's arguments has changed."""
-        return state(self._given()) if self._of_user else []
+    def may_change_given(self) -> bool:
+        """Tell whether executions may have changed arguments of a user's unseen."""
+        return self._of_user and may_change(self._given())
 
     def _given(self) -> tuple[Any, ...]:
         return self.call.args, dict(self.call.kwargs)

@@ -1,12 +1,10 @@
-"""What arguments of a user's spec hold beside tensors: the parameters of modules, arrays, and whatever state an object has.
+"""What arguments of a user's spec hold beside tensors and numbers: modules, arrays, optimizers, iterators, any object.
 
-It enters the digest of the inputs, and executions that differ prove nothing if it changed between them.
+What can be read enters the digest of the inputs. An execution may change any of it, so that the next one is given something else.
 """
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 import sys
 from typing import Any
 
@@ -14,6 +12,12 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from detmatrix.scanner.worker import bits, simulated
+
+# What no execution can change, or what is compared or put back by itself.
+_PLAIN = (
+    *(torch.Tensor, torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format),
+    *(type(None), bool, int, float, complex, str, bytes),
+)
 
 
 def held(value: Any, name: str) -> list[bits.Part]:
@@ -33,22 +37,11 @@ def held(value: Any, name: str) -> list[bits.Part]:
     return found
 
 
-def state(value: Any) -> list[str | None]:
-    """Return a digest of the state of each object among nested arguments, and of each gradient; ``None`` where it cannot be read."""
+def may_change(value: Any) -> bool:
+    """Tell whether executions may have changed nested arguments unseen: there are objects with a state, or gradients that add up."""
     leaves = [leaf for _, leaf in bits.leaves(value)]
-    gradients = [leaf.grad for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_leaf]
-    others = [leaf for leaf in leaves if not isinstance(leaf, (torch.Tensor, torch.Generator))]
-    for leaf in others:
-        # Of a bound method the object it belongs to. Not every module can be pickled whole.
-        module = getattr(leaf, "__self__", leaf)
-        if isinstance(module, torch.nn.Module):
-            others = [*others, dict(module.named_parameters()), dict(module.named_buffers())]
-            gradients += [one.grad for one in module.parameters()]
-    return [_digest(one) for one in (*others, *gradients)]
-
-
-def _digest(one: Any) -> str | None:
-    try:
-        return hashlib.sha256(pickle.dumps(one)).hexdigest()
-    except Exception:  # noqa: BLE001 - objects of a user's refuse in any way they like
-        return None
+    return any(
+        not isinstance(leaf, _PLAIN)
+        or (isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None)
+        for leaf in leaves
+    )
