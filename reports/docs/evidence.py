@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from detmatrix.reports.render import grouped
 from detmatrix.scanner.claims.matching import claimed_kind, dtype_kind, is_vague, names_of
 from detmatrix.scanner.observations.records import Claim, Condition, Kind, Row
+from detmatrix.scanner.plurals import several
 from detmatrix.scanner.verdicts.findings import MatrixRow
 from detmatrix.scanner.verdicts.simulated import schedule_words
 from detmatrix.scanner.verdicts.vocabulary import BESIDE
@@ -120,6 +121,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
             return f"{self.row.row.id}: no alert, {cell.counted}"
         kernel = f", kernel {known.witness.kernel}" if known.witness else ""
         return f"{self.row.row.id}: {schedule_words(known.schedule)}{kernel}"
+
+
+def several_rows(evidence: Sequence[Evidence], kind: str = "row") -> str:
+    """Count rows once, however many runs hold them: "9 rows", "9 rows of 3 runs"."""
+    count = count_rows(evidence)
+    runs = f" of {len({one.run for one in evidence})} runs" if count < len(evidence) else ""
+    return f"{several(count, kind)}{runs}"
+
+
+def count_rows(evidence: Iterable[Evidence]) -> int:
+    """Count rows once, however many runs of a device hold them."""
+    return len({(one.device, one.row.row.id) for one in evidence})
 
 
 def held_back(row: MatrixRow, behaviour: Behaviour | None) -> str:

@@ -19,15 +19,16 @@ from detmatrix.reports.docs.evidence import (
     Evidence,
     Split,
     behaviour_of,
+    count_rows,
     effect_of,
     failing,
     held_back,
+    several_rows,
     splits,
 )
 from detmatrix.reports.matrix.model import (
     UNDOCUMENTED,
     Matrix,
-    beside_counts,
     input_elements,
     is_about,
     is_filled,
@@ -283,12 +284,16 @@ def _judged(claim: Claim, evidence: tuple[Evidence, ...]) -> JudgedClaim:
     if (reason := no_evidence(evidence)) and agreement == "not_triggered":
         agreement = "not_run"
     reason = reason if agreement == "not_run" else _REASONS_FOR[agreement](claim, evidence)
-    beside = beside_counts(one.row.beside for one in evidence)
-    reason += "".join(f"; {BESIDE[name].phrase} in {several(count, 'row')}" for name, count in beside.items())
-    reason = reason.removesuffix(".")
-    kept = Counter(one.held for one in evidence if one.held and one.effect in {"contradicted", "confirmed"})
+    beside = {name: [one for one in evidence if name in one.row.beside] for name in BESIDE}
     reason += "".join(
-        f"; the bits of {several(count, 'row')} change no list: {why}" for why, count in kept.items()
+        f"; {BESIDE[name].phrase} in {several_rows(some)}" for name, some in beside.items() if some
+    )
+    reason = reason.removesuffix(".")
+    kept = grouped(
+        (one.held, one) for one in evidence if one.held and one.effect in {"contradicted", "confirmed"}
+    )
+    reason += "".join(
+        f"; the bits of {several_rows(some)} change no list: {why}" for why, some in kept.items()
     )
     if agreement == "confirmed" and (alerts := over_alerts(evidence)):
         reason += f"; over-alerts: {alerts}"
@@ -421,17 +426,17 @@ def confirmation(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say what the strongest row that confirms a claim showed."""
     confirming = [one for one in evidence if one.effect == "confirmed"]
     best = strongest(confirming)
-    more = f", the strongest of {several(len(confirming), 'row')}" if len(confirming) > 1 else ""
+    more = f", the strongest of {several_rows(confirming)}" if len(confirming) > 1 else ""
     return f"{shown_words(best)}{more}{_where(claim, evidence)}"
 
 
 def nothing(claim: Claim, evidence: Sequence[Evidence]) -> str:
     """Say in how many rows nothing was seen, and how many of them provoke nothing."""
     rows = [one for one in evidence if one.effect == "not_triggered"]
-    innocent = sum(not one.row.row.provokes for one in rows)
-    text = f"{rows[0].row.off.counted if len(rows) == 1 else '0 of n'} in {several(len(rows), 'row')}"
+    innocent = [one for one in rows if not one.row.row.provokes]
+    text = f"{rows[0].row.off.counted if len(rows) == 1 else '0 of n'} in {several_rows(rows)}"
     if innocent:
-        text += f", {'all' if innocent == len(rows) else innocent} innocent"
+        text += f", {'all' if innocent == rows else count_rows(innocent)} innocent"
     if is_vague(claim):
         text = f"the bullet does not say when; {text}"
     return f"{text}{_where(claim, evidence)}"
@@ -454,7 +459,7 @@ def over_alerts(evidence: Sequence[Evidence]) -> str:
 def no_evidence(evidence: Sequence[Evidence]) -> str:
     """Say why most rows that speak to a claim are no evidence; empty if half are some, or one raises or differs."""
     none = [one for one in evidence if not one.behaviour]
-    others = Counter(one.row.off.counted for one in evidence if one.behaviour)
+    others = grouped((one.row.off.counted, one) for one in evidence if one.behaviour)
     if 2 * len(none) <= len(evidence) or not {one.behaviour for one in evidence} <= {None, "nothing"}:
         return ""
     # Once where both modes say the same.
@@ -466,9 +471,9 @@ def no_evidence(evidence: Sequence[Evidence]) -> str:
     ]
     reasons = list(dict.fromkeys(it or "no reason was recorded" for it in of_rows))
     more = f"; and {len(reasons) - _REASONS} more reasons" if len(reasons) > _REASONS else ""
-    of = f"{len(none)} of " if len(none) < len(evidence) else ""
-    shown = "".join(f"; {several(count, 'other row')}: {text}" for text, count in others.items())
-    return f"no evidence in {of}{several(len(evidence), 'row')}: {'; '.join(reasons[:_REASONS])}{more}{shown}"
+    of = f"{count_rows(none)} of " if len(none) < len(evidence) else ""
+    shown = "".join(f"; {several_rows(some, 'other row')}: {text}" for text, some in others.items())
+    return f"no evidence in {of}{several_rows(evidence)}: {'; '.join(reasons[:_REASONS])}{more}{shown}"
 
 
 def _where(claim: Claim, evidence: Sequence[Evidence]) -> str:
@@ -492,6 +497,6 @@ def _counted_rows(rows: Sequence[Evidence]) -> str:
     """Say how many rows there are, and the k of n of the one that differed most with the flag on."""
     compared = [one.row.on for one in rows if one.row.on.counted]
     if not compared:
-        return several(len(rows), "row")
+        return several_rows(rows)
     most = max(compared, key=lambda cell: (cell.differing / cell.runs, -cell.runs))
-    return f"{several(len(rows), 'row')} ({most.counted} with the flag on)"
+    return f"{several_rows(rows)} ({most.counted} with the flag on)"

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from detmatrix.reports.docs.evidence import Agreement, Evidence
+from detmatrix.reports.docs.evidence import Agreement, Evidence, several_rows
 from detmatrix.reports.docs.judge import (
     AGREEMENT,
     AGREEMENT_MEANING,
@@ -432,7 +432,7 @@ def report_of(docs: Docs, asked: str, source: DocumentedSource | None, drawn: Dr
     unlisted = grouped(
         (
             it.device,
-            f"{it.finding} in {several(len(it.evidence), f'{it.direction} row')} ({_column(it.evidence[0])})",
+            f"{it.finding} in {several_rows(it.evidence, f'{it.direction} row')} ({_column(it.evidence[0])})",
         )
         for it in undocumented
     )
