@@ -55,7 +55,7 @@ FURTHER_MODES: tuple[Mode, ...] = ("off", "unfilled", "on")
 
 
 class WorkerMode(NamedTuple):
-    """What a worker sets before anything else happens, for its whole life."""
+    """What a worker sets before it executes anything, and where it turns to another mode (``turns``)."""
 
     meaning: str
     deterministic: bool = True  # use_deterministic_algorithms
@@ -203,6 +203,17 @@ def said_modes(modes: Iterable[Mode]) -> tuple[Mode, ...]:
     """Return what ``--modes`` says of the modes of a scan: the others follow."""
     asked = set(modes)
     return (*MODES, *(mode for mode in CHOSEN_MODES if mode in asked))
+
+
+def turns(before: Mode, after: Mode) -> bool:
+    """Tell whether a process of one mode can go on under another: both have the flag on, and differ in what raises or is filled alone.
+
+    What a process keeps, allocators, chosen kernels, compiled code, is the same under both.
+    """
+    return all(
+        it.deterministic and it.execution == "eager" and it.variables == _WORKSPACE
+        for it in (MODE_TABLE[before], MODE_TABLE[after])
+    )
 
 
 def idle_modes(modes: Iterable[Mode], device: str) -> dict[str, list[Mode]]:

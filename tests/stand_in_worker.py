@@ -49,6 +49,7 @@ def main() -> None:
                 # Two that start at once have a number each.
                 fcntl.flock(notes, fcntl.LOCK_EX)
                 worker = 1 + log.read_text(encoding="utf-8").count('"do": "start"')
+            mode = request.get("mode", mode)  # where it turns to another
             asked = {**request, "mode": mode, "worker": worker}
             if asked["do"] == "start":
                 asked["variables"] = dict(os.environ)
@@ -81,7 +82,7 @@ def _reply(requests: Any, replies: Any, asked: Answer, script: Answer) -> None:
         reply = {"answer": {**answer(asked), "outcome": "invalid", "message": changed}, "tainted": True}
     else:
         reply = {"answer": {**answer(asked), **then}}
-        if asked["do"] != "kernels":
+        if asked["do"] not in {"kernels", "turn"}:
             reply["tainted"] = False
     for _ in range(twice):
         replies.write(json.dumps({"id": asked["id"], **reply}) + "\n")

@@ -147,7 +147,8 @@ def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked
     claims = read(":func:`torch.mm`", heading) if heading else ()
     rows: list[Planned] = [(row, []) for row in planned]
     path = write_run(tmp_path / "run.jsonl", rows, settings=settings, claims=claims, closing=None)
-    workers = Mock(serving=None, started=0)
+    workers = Mock(started=0)
+    workers.serving.return_value = None
     workers.ask_for.side_effect = WorkerEndedError("there is none")
     passes = PassRunner(read_run(path).header, Progress(io.StringIO()), lambda _: None)
 

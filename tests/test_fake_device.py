@@ -153,7 +153,7 @@ def test_running_out_of_memory_is_the_rows_error(fake: Fake, do: str) -> None:
 
     text = str([answer, *answer.get("modes", {}).values()])
     assert "OutOfMemoryError" in text
-    assert fake.supervisor.serving is None
+    assert fake.supervisor.serving("on") is None
     assert fake.ask(do, "behind")["outcome"] == "ran"
     assert fake.supervisor.started == started + 1
 

@@ -48,9 +48,11 @@ class Requests:
 
     def worker(self, _: str, mode: Mode, *__: object, **___: object) -> SimpleNamespace:
         """Start a stand-in that is no process, for ``detmatrix.scanner.processes.process.WorkerProcess``."""
+        modes = [mode]
 
         def ask(request: dict[str, Any], _: float) -> dict[str, Any]:
-            self.asked.append({**request, "mode": mode})
+            modes.append(request.get("mode", modes[-1]))  # where it turns to another
+            self.asked.append({**request, "mode": modes[-1]})
             self.before(len(self.asked) - 1)
             return {"answer": answer(self.asked[-1]), "tainted": False}
 

@@ -40,6 +40,7 @@ def _requests() -> Iterator[dict[str, Any]]:
             yield {"do": "cost", **_place(one), **WHERE, "max_seconds": 0.01}
             yield {"do": "dispatch", **_place(one), **WHERE}
             yield {"do": "invariance", **_place(one), **WHERE, "property": "layout", "max_time": 10}
+    yield {"do": "turn", "mode": "warn_only"}
 
 
 def _place(one: Planned) -> dict[str, Any]:

@@ -106,6 +106,29 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
     assert sys.platform != "linux" or left(standing) == []
 
 
+def test_a_worker_turns_to_modes_and_executes_a_row_once_in_each(tmp_path: Path) -> None:
+    """What the flag changes alone needs no further start; processes of one mode are several, and each answers the controls."""
+    standing = StandIn(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": "vary"})
+    scanned_in(tmp_path, "quick", *OPTIONS, "--processes", 2, "--python", standing.python)
+
+    modes: dict[int, list[str]] = {}
+    rows = []
+    for one in standing.noted:
+        if one["do"] in {"start", "turn"}:
+            modes.setdefault(one["worker"], []).append(one["mode"])
+            answered = False
+        elif one["do"] == "observe":
+            answered |= one["spec"].startswith("control.")
+            assert answered
+            rows += [tuple(one[name] for name in ("worker", "mode", "spec", "direction", "dtype"))] * (
+                not one["spec"].startswith("control.")
+            )
+    assert [*modes.values()] == [
+        ["off"], ["on", "warn_only"], ["off"], ["on", "warn_only", "unfilled"], ["unfilled", "on"],
+    ]  # fmt: skip
+    assert len(set(rows)) == len(rows)
+
+
 def test_last_words_are_those_of_the_row(tmp_path: Path) -> None:
     """What an earlier row printed explains no crash of this one; what it printed itself does."""
     earlier = {"do": "observe", "mode": "off", **ROW, "then": "print"}
@@ -244,7 +267,9 @@ def test_workers_get_the_allowed_variables_alone(tmp_path: Path, monkeypatch: py
 
     seen = {one["mode"]: one["variables"] for one in standing.noted if one["do"] == "start"}
     recorded = run.header.environment.variables
-    assert set(seen) == {"off", "on", "warn_only"}
+    assert set(seen) == {"off", "on"}
+    # Under these the same worker goes on.
+    assert recorded["warn_only"] == recorded["unfilled"] == recorded["on"]
     for mode, variables in seen.items():
         assert "DETMATRIX_STRANGER" not in variables
         assert variables["OMP_NUM_THREADS"] == recorded[mode]["OMP_NUM_THREADS"] == "1"

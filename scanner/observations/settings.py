@@ -233,7 +233,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             default=DEFAULT_MODES,
             option="--modes",
             metavar="LIST",
-            help="Comma-separated modes to run rows in. A mode is what a process sets for its whole life: off and on are "
+            help="Comma-separated modes to run rows in. A mode is what a process sets before it runs rows: off and on are "
             "torch.use_deterministic_algorithms(False) and (True); beside off and on (every scan has those two): "
             f"{', '.join(OFFERED_MODES)}. detmatrix list --modes says what each of them is.",
             resumes=_same_modes,

@@ -33,7 +33,7 @@ from detmatrix.opspecs.user import resolved
 from detmatrix.scanner.accelerators import ACCELERATORS, SIMULATED, kind_of
 from detmatrix.scanner.errors import UntrustedScanError, UsageError
 from detmatrix.scanner.gpu.process import LOST, GpuProcess, StandIns, killed_by, last_printed
-from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.modes import MODE_TABLE, turns
 from detmatrix.scanner.observations.records import Mode
 
 _PACKAGE = Path(__file__).absolute().parents[2]
@@ -339,6 +339,7 @@ class WorkerSupervisor:
     started: int = field(default=0, init=False)  # workers so far; tells one from the next
     _worker: WorkerProcess | None = field(default=None, init=False)
     _mode: Mode | None = field(default=None, init=False)
+    _modes: set[Mode] = field(default_factory=set, init=False)  # that the worker in service has lived under
     _used: bool = field(default=False, init=False)
     _killed: bool = field(default=False, init=False)
 
@@ -354,7 +355,7 @@ class WorkerSupervisor:
     def start(self, mode: Mode) -> WorkerProcess:
         """Start a worker."""
         self._worker = WorkerProcess(self, mode)
-        self._mode = mode
+        self._mode, self._modes = mode, {mode}
         self._used = False
         self.started += 1
         return self._worker
@@ -369,12 +370,29 @@ class WorkerSupervisor:
             raise UsageError(f"--python {error}") from error
 
     def renew(self, mode: Mode) -> None:
-        """See to it that what is asked next is asked of a fresh worker of this mode."""
-        if self._mode != mode or self._used:
+        """See to it that what is asked next is asked of a process that has executed nothing under this mode."""
+        if self._used and mode in self._modes:
             self.retire()
+
+    def _turn(self, mode: Mode) -> None:
+        """Have the worker in service live under another mode, or stop it where it cannot.
+
+        It counts as another worker then, which has to answer the controls. Most of the time of a small scan goes into starts.
+        """
+        if self._worker is None or self._mode is None or self._mode == mode:
+            return
+        if turns(self._mode, mode):
+            with contextlib.suppress(WorkerEndedError):
+                self._worker.ask({"do": "turn", "mode": mode}, START_SECONDS)
+                self._mode = mode
+                self._modes.add(mode)
+                self.started += 1
+                return
+        self.retire()
 
     def ask(self, mode: Mode, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Send a request to the worker in service, or to a fresh one, and return its answer; without one it is retired."""
+        self._turn(mode)
         worker = self._worker
         if worker is None and not self._killed:
             worker = self.start(mode)
@@ -411,10 +429,9 @@ class WorkerSupervisor:
             self.retire()
             raise WorkerEndedError(f"{SENSELESS} ({error})") from error
 
-    @property
-    def serving(self) -> int | None:
-        """The number of the worker in service, counted from 1; ``None`` if what is asked next starts one."""
-        return self.started if self._worker is not None else None
+    def serving(self, mode: Mode) -> int | None:
+        """Return the number of the worker in service, counted from 1; ``None`` if what is asked next in a mode starts or turns one."""
+        return self.started if self._worker is not None and self._mode == mode else None
 
     def kill(self) -> None:
         """End the worker in service while another thread waits for its answer, which gets none, nor of a later worker."""
@@ -427,7 +444,7 @@ class WorkerSupervisor:
         if self._worker is not None:
             self._worker.stop()
         self._worker = None
-        self._mode = None
+        self._mode, self._modes = None, set()
 
 
 # --- The environment of a worker: what it inherits, what its mode asks for, and where its threads run

@@ -147,7 +147,8 @@ class PassRunner:
         self._reached: dict[tuple[Mode, int], int] = {}
         self._watched: dict[tuple[Mode, int], int] = {}
         self._distrust: list[str] = []
-        # Of each supervisor the last worker that answered the controls, and the place up to which they vouch for its rows.
+        # Of each supervisor the pass that its worker is in, the last worker that answered the controls, and the place up to which they vouch for its rows.
+        self._passing: dict[WorkerSupervisor, tuple[Mode, int]] = {}
         self._controlled: dict[WorkerSupervisor, int] = {}
         self._vouched: dict[WorkerSupervisor, int] = {}
         self.unwell: dict[tuple[str, ...], str] = {}  # rows that cost a worker, and how
@@ -192,6 +193,9 @@ class PassRunner:
         here = (mode, process)
         if not rows and (places != planned or self._reached.get(here, -1) < self._watched.get(here, 0)):
             return
+        if self._passing.get(supervisor) != here:
+            supervisor.renew(mode)
+            self._passing[supervisor] = here
         if mode not in MODES or runs is not None:
             self._progress.further(len(rows))
         most, seconds = (
@@ -240,9 +244,10 @@ class PassRunner:
         supervisor = self._supervisor
         perturb = list(self._settings.perturb)
         for _ in range(_TRIES):
-            if supervisor.serving is not None and supervisor.serving == self._controlled.get(supervisor):
+            serving = supervisor.serving(self._mode)
+            if serving is not None and serving == self._controlled.get(supervisor):
                 return
-            first = supervisor.serving or supervisor.started + 1
+            first = serving or supervisor.started + 1
             for row in self._header.controls:
                 observation = self._observe(row, perturb, max(self._settings.timeout, PATIENCE))
                 if (row.key, self._mode, self._process) not in self._done:
@@ -263,7 +268,8 @@ class PassRunner:
         What an op did to the process need not show in any flag: it may have replaced what we compare with.
         """
         supervisor = self._supervisor
-        if supervisor.serving is None or supervisor.serving != self._controlled.get(supervisor):
+        serving = supervisor.serving(self._mode)
+        if serving is None or serving != self._controlled.get(supervisor):
             return
         since = self._vouched[supervisor]
         timeout = max(self._settings.timeout, PATIENCE)

@@ -159,8 +159,7 @@ class _Scan:
                     self._passes.observe_cured()
                 needed = {row.row.key: runs_missing(row, mode) for row in self._rows_seen()}
                 self._passes.observe_further(mode, {key: more for key, more in needed.items() if more})
-            self._passes.retire()
-            self._supervisor.renew("on")
+            self._passes.leave()
             if settings.cost:
                 self._pass_aside("cost", Cost, "cost", max_seconds=_COST_SECONDS)
             if settings.overloads or settings.simulate:
@@ -335,7 +334,7 @@ class _Scan:
 
     def _control_invariance(self, *, again: bool = False) -> None:
         """Have the worker in service answer the controls, unless it has; what a later one answers wrongly is distrust."""
-        serving, settings = self._supervisor.serving, self._header.settings
+        serving, settings = self._supervisor.serving(MODES[0]), self._header.settings
         if not again and serving is not None and serving == self._controlled:
             return
         tried = {(one.key, one.what) for one in self._all_of(Invariance)}
@@ -346,7 +345,7 @@ class _Scan:
                 self._write(record)
             elif wrong := misled([record]):
                 self._write(Distrust(reason=wrong[0]))
-        self._controlled = self._supervisor.serving
+        self._controlled = self._supervisor.serving(MODES[0])
 
     def _ask_invariance(self, row: Row, what: Property) -> Invariance:
         settings = self._header.settings

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from types import SimpleNamespace
 from typing import Any
 
-from detmatrix.scanner.modes import MODE_TABLE
+from detmatrix.scanner.modes import MODE_TABLE, turns
 from detmatrix.scanner.observations.records import MODES, Header, Mode
 from detmatrix.scanner.observations.runfile import Line, Run
 from detmatrix.scanner.processes.process import WorkerSupervisor
@@ -92,10 +92,8 @@ class Shares:
     def _observe(self, number: int) -> None:
         settings, ours = self._header.settings, self._supervisors[number]
         for process in range(settings.processes):
-            for turn, places in enumerate(self._places(number)):
+            for places in self._places(number):
                 for mode in MODES:
-                    if not turn:
-                        ours[mode].renew(mode)
                     self._passes[number].run(mode, process, ours[mode], places)
             for mode in settings.modes:
                 if mode not in (*self._last, *MODES):
@@ -104,8 +102,7 @@ class Shares:
     def _whole(
         self, number: int, mode: Mode, process: int, runs: Mapping[tuple[str, ...], int] | None = None
     ) -> None:
-        supervisor = self._supervisors[number][MODES[0]]
-        supervisor.renew(mode)
+        supervisor = self._supervisors[number]["on" if turns("on", mode) else "off"]
         for places in self._places(number):
             self._passes[number].run(mode, process, supervisor, places, runs)
 
@@ -136,6 +133,11 @@ class Shares:
 
     def _all_supervisors(self) -> list[WorkerSupervisor]:
         return [one for ours in self._supervisors for one in ours.values()]
+
+    def leave(self) -> None:
+        """Stop workers that would hold memory of a device beside the one that is asked for what is not observed."""
+        if not self._alone:
+            self.retire()
 
     def retire(self) -> None:
         """Stop all workers."""

@@ -1,4 +1,4 @@
-"""The worker process: ``python -m detmatrix.scanner.worker``, one mode for its whole life.
+"""The worker process: ``python -m detmatrix.scanner.worker``, which lives under one mode at a time.
 
 It imports the standard library, torch and the op specs, nothing else, so that it starts inside any
 environment that has a torch. Requests come and replies go as JSON lines over pipes of their own; standard
@@ -24,7 +24,7 @@ from detmatrix.opspecs.registry import SPECS
 from detmatrix.opspecs.spellings import SPELLINGS
 from detmatrix.opspecs.user import SpecFileError, load_specs
 from detmatrix.scanner.accelerators import SIMULATED
-from detmatrix.scanner.modes import MODE_TABLE, ExecutionKind, WorkerMode
+from detmatrix.scanner.modes import MODE_TABLE, WorkerMode
 from detmatrix.scanner.worker import (
     perturb,  # noqa: F401 - asks for the cores before torch binds threads to them
     simulated,
@@ -65,7 +65,7 @@ def main() -> None:
         specs = hello.pop("specs", {})
         _send(replies, {"id": identity, **hello})
         if "failed" not in hello:
-            _serve(requests, replies, specs, MODE_TABLE[options.mode].execution)
+            _serve(requests, replies, specs, MODE_TABLE[options.mode])
 
 
 def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
@@ -127,17 +127,22 @@ def _build() -> dict[str, Any]:
     }
 
 
-def _serve(requests: Any, replies: Any, specs: Specs, execution: ExecutionKind) -> None:
+def _serve(requests: Any, replies: Any, specs: Specs, mode: WorkerMode) -> None:
     """Answer each request with what was asked for: ``{"id": number, "do": what, "spec": name, "case": name, …}``."""
     for line in requests:
         request = json.loads(line)
         identity, do = request.pop("id"), request.pop("do")
         if request.get("device") == SIMULATED:
             request["device"] = "cuda:0"  # for torch it is one like any other
+        if do == "turn":
+            mode = MODE_TABLE[request["mode"]]
+            _set(mode)
+            _send(replies, {"id": identity, "answer": {}})
+            continue
         if do == "observe":
             # Controls ask whether this process sees what there is; compiled code is what is asked of rows alone.
-            control = execution == "compiled" and request["spec"] in _CONTROLS
-            request["execution"] = "eager" if control else execution
+            control = mode.compiles and request["spec"] in _CONTROLS
+            request["execution"] = "eager" if control else mode.execution
         _send(replies, {"id": identity, **_HANDLERS[do](specs, request)})
 
 
