@@ -120,4 +120,4 @@ def test_replies_have_the_same_form(both: Both) -> None:
             reply["answer"]["executions"] = also["answer"]["executions"]
             reply["answer"]["groups"] = also["answer"]["groups"]
         assert _shape(reply) == _shape(also), asked
-    assert len(healthy) == (25 if mode == "on" else 12)
+    assert len(healthy) == (26 if mode == "on" else 12)
