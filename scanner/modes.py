@@ -206,14 +206,13 @@ def said_modes(modes: Iterable[Mode]) -> tuple[Mode, ...]:
 
 
 def turns(before: Mode, after: Mode) -> bool:
-    """Tell whether a process of one mode can go on under another: both have the flag on, and differ in what raises or is filled alone.
+    """Tell whether a process may execute rows of one mode that has executed rows of another: only what raises is another there.
 
-    What a process keeps, allocators, chosen kernels, compiled code, is the same under both.
+    What it keeps is the same then: memory that was filled, or was not, and code that was compiled to fill it.
     """
-    return all(
-        it.deterministic and it.execution == "eager" and it.variables == _WORKSPACE
-        for it in (MODE_TABLE[before], MODE_TABLE[after])
-    )
+    of_both = (MODE_TABLE[before], MODE_TABLE[after])
+    kinds = {(it.deterministic, it.fill, it.execution, it.variables == _WORKSPACE) for it in of_both}
+    return kinds == {(True, True, "eager", True)}
 
 
 def idle_modes(modes: Iterable[Mode], device: str) -> dict[str, list[Mode]]:

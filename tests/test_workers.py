@@ -107,7 +107,7 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
 
 
 def test_a_worker_turns_to_modes_and_executes_a_row_once_in_each(tmp_path: Path) -> None:
-    """What the flag changes alone needs no further start; processes of one mode are several, and each answers the controls."""
+    """Where only what raises is another it needs no start, nor does timing; without the fill no memory is left that was filled."""
     standing = StandIn(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": "vary"})
     scanned_in(tmp_path, "quick", *OPTIONS, "--processes", 2, "--python", standing.python)
 
@@ -124,9 +124,20 @@ def test_a_worker_turns_to_modes_and_executes_a_row_once_in_each(tmp_path: Path)
                 not one["spec"].startswith("control.")
             )
     assert [*modes.values()] == [
-        ["off"], ["on", "warn_only"], ["off"], ["on", "warn_only", "unfilled"], ["unfilled", "on"],
+        ["off"], ["on", "warn_only"], ["off"], ["on", "warn_only"], ["unfilled"], ["unfilled", "on"],
     ]  # fmt: skip
     assert len(set(rows)) == len(rows)
+
+
+def test_what_rows_left_behind_is_not_held_against_the_mode_that_a_worker_turns_to(tmp_path: Path) -> None:
+    """A control that fails in a worker which has executed rows of another mode is asked of a fresh one."""
+    dies = {"do": "observe", "spec": "control.random", "mode": "warn_only", "worker": 2, "then": "die"}
+    run, standing = _scan(tmp_path, dies)
+
+    assert _distrust(run) == ()
+    controls = [one for one in run.controls if one.mode == "warn_only"]
+    assert ({one.outcome for one in controls}, len(controls)) == ({"ran"}, 6)
+    assert {one["worker"] for one in standing.noted if one["mode"] == "warn_only"} == {2, 3, 4}
 
 
 def test_last_words_are_those_of_the_row(tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ class ImportSandbox(contextlib.ExitStack):
 # Importing torch takes seconds, and minutes from a cold network disk.
 START_SECONDS = 300.0
 
+# Setting another mode takes no time, but a worker may be stuck in what its last row has left behind.
+_TURN_SECONDS = 60.0
+
 # A worker that has closed its pipes gets so long to say by its exit code how it ended.
 LAST_SECONDS = 5.0
 
@@ -370,20 +373,24 @@ class WorkerSupervisor:
             raise UsageError(f"--python {error}") from error
 
     def renew(self, mode: Mode) -> None:
-        """See to it that what is asked next is asked of a process that has executed nothing under this mode."""
-        if self._used and mode in self._modes:
+        """See to it that rows are asked next of a process that has executed nothing under this mode, nor what would tell there."""
+        if self._used and (mode in self._modes or not all(turns(one, mode) for one in self._modes)):
             self.retire()
 
+    def aged(self, mode: Mode) -> bool:
+        """Tell whether the worker in service has lived under another mode than this one."""
+        return self._worker is not None and not self._modes <= {mode}
+
     def _turn(self, mode: Mode) -> None:
-        """Have the worker in service live under another mode, or stop it where it cannot.
+        """Have the worker in service live under another mode, or stop it where the environment of that is another.
 
         It counts as another worker then, which has to answer the controls. Most of the time of a small scan goes into starts.
         """
         if self._worker is None or self._mode is None or self._mode == mode:
             return
-        if turns(self._mode, mode):
+        if MODE_TABLE[self._mode].variables == MODE_TABLE[mode].variables:
             with contextlib.suppress(WorkerEndedError):
-                self._worker.ask({"do": "turn", "mode": mode}, START_SECONDS)
+                self._worker.ask({"do": "turn", "mode": mode}, _TURN_SECONDS)
                 self._mode = mode
                 self._modes.add(mode)
                 self.started += 1

@@ -247,10 +247,16 @@ class PassRunner:
             serving = supervisor.serving(self._mode)
             if serving is not None and serving == self._controlled.get(supervisor):
                 return
-            first = serving or supervisor.started + 1
-            for row in self._header.controls:
-                observation = self._observe(row, perturb, max(self._settings.timeout, PATIENCE))
-                if (row.key, self._mode, self._process) not in self._done:
+            aged, first = supervisor.aged(self._mode), serving or supervisor.started + 1
+            timeout = max(self._settings.timeout, PATIENCE)
+            answers: Iterable[Observation]
+            answers = (self._observe(row, perturb, timeout) for row in self._header.controls)
+            if aged and misbehaving(self._header, (*self._controls[:1], *(answers := [*answers]))):
+                # What rows of another mode left behind is not held against this one: another worker is asked.
+                supervisor.retire()
+                continue
+            for observation in answers:
+                if (observation.key, self._mode, self._process) not in self._done:
                     self._keep(observation)
                     continue
                 # The first control is the one whose bits are the same in the whole scan.
