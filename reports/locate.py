@@ -232,8 +232,10 @@ def _verdict(own: Sequence[MatrixRow], others: Sequence[MatrixRow]) -> tuple[int
 
 
 def _to_do(verdict: str, row: MatrixRow | None) -> str:
-    if row is None or row.finding not in _TO_DO or not verdict.startswith(row.finding):
+    if row is None or row.finding not in _TO_DO:
         return "nothing"
+    if not verdict.startswith(row.finding):
+        return f"see when that op does: detmatrix explain {row.row.spec}"
     some = verdict.partition(" in ")[2]
     alike = f"that is {some} of this op: compare the arguments; if yours are like it, " if some else ""
     return alike + _TO_DO[row.finding]

@@ -19,6 +19,7 @@ from detmatrix.opspecs.model import Call, call
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.worker.__main__ import _start
 from tests.observed import observed, spec_of
+from tests.planted import after_a_pause
 
 
 def _step(x: Any, weight: Any) -> Any:
@@ -145,6 +146,76 @@ def test_arguments_that_cannot_be_made_anew_prove_nothing() -> None:
     assert (seen["outcome"], seen["message"]) == (
         "invalid",
         "its arguments are not the same when they are made anew",
+    )
+
+
+SHARED = itertools.count(), random.Random(0), np.random.default_rng(0), torch.nn.BatchNorm1d(16)
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=lambda it: type(it).__name__)
+def test_an_object_that_is_given_again_is_not_made_anew(shared: Any) -> None:
+    """Its state goes on from call to call, so that a difference proves nothing; without one nothing is asked."""
+
+    def draw(x: Any, it: Any) -> Any:
+        if isinstance(it, torch.nn.Module):
+            it(x)
+            return it.running_mean.clone()
+        return x + (next(it) if isinstance(it, itertools.count) else it.random())
+
+    inputs = lambda t: call(t.normal(4, 16), shared)  # noqa: E731
+    differs = observed(spec_of(draw, inputs, file="mine.py"), runs=4)
+    same = observed(spec_of(lambda x, _: x * 2, inputs, file="mine.py"), runs=4)
+
+    told = f"it differed, and its inputs are not made anew each time: the {type(shared).__name__} is the same object"
+    assert (differs["outcome"], differs["message"]) == ("invalid", told)
+    assert (same["outcome"], [*same["digests"].values()]) == ("ran", [4])
+
+
+def test_a_race_that_a_perturbation_shows_is_looked_for_under_it() -> None:
+    """Beside an object that nobody changes."""
+
+    def inputs(t: Any) -> Call:
+        return call(t.normal(64), torch.nn.Identity())
+
+    spec = spec_of(lambda x, _: after_a_pause(x), inputs, file="mine.py")
+    seen = observed(spec, runs=20, perturbations=["quiet", "pause"])
+
+    assert [(one["perturbation"], bool(one["differing"])) for one in seen["groups"]] == [
+        ("quiet", False),
+        ("pause", True),
+    ]
+    assert seen["outcome"] == "ran"
+
+
+def test_a_state_that_hides_a_difference_is_no_determinism() -> None:
+    """What was computed once is handed out again."""
+
+    def remembered(x: Any, memory: Any) -> Any:
+        if not hasattr(memory, "seen"):
+            memory.seen = x + time.perf_counter_ns() % 1_000_003
+        return memory.seen.clone()
+
+    spec = spec_of(remembered, lambda t: call(t.normal(4), SimpleNamespace()), file="mine.py")
+    seen = observed(spec, runs=4)
+
+    assert seen["outcome"] == "invalid"
+    assert seen["message"].startswith("it differed on arguments made anew, and never on those")
+
+
+def test_arguments_are_made_anew_while_there_is_time() -> None:
+    """Where each takes long, what is not shown in time is not said."""
+    turns = itertools.count()
+
+    def inputs(t: Any) -> Call:
+        time.sleep(0.02)
+        return call(t.normal(4), SimpleNamespace())
+
+    rare = spec_of(lambda x, _: x + (next(turns) == 30), inputs, file="mine.py")
+    seen = observed(rare, runs=60, max_time=0.05)
+
+    assert (seen["outcome"], seen["message"]) == (
+        "invalid",
+        "no time was left to show that it differs on arguments made anew",
     )
 
 

@@ -134,9 +134,9 @@ class Execution:
         """Return the tensors that other arguments of a user's hold; those of the catalog are tensors and numbers."""
         return held(self._given(), "given") if self._of_user else []
 
-    def may_change_given(self) -> bool:
-        """Tell whether executions may have changed arguments of a user's unseen."""
-        return self._of_user and may_change(self._given())
+    def may_change_given(self) -> list[Any]:
+        """Return the arguments of a user's that executions may have changed unseen."""
+        return may_change(self._given()) if self._of_user else []
 
     def _given(self) -> tuple[Any, ...]:
         return self.call.args, dict(self.call.kwargs)

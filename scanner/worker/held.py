@@ -5,7 +5,9 @@ What can be read enters the digest of the inputs. An execution may change any of
 
 from __future__ import annotations
 
+import enum
 import sys
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -16,7 +18,8 @@ from detmatrix.scanner.worker import bits, simulated
 # What no execution can change, or what is compared or put back by itself.
 _PLAIN = (
     *(torch.Tensor, torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format),
-    *(type(None), bool, int, float, complex, str, bytes),
+    *(type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum),
+    *(FunctionType, BuiltinFunctionType),
 )
 
 
@@ -37,11 +40,12 @@ def held(value: Any, name: str) -> list[bits.Part]:
     return found
 
 
-def may_change(value: Any) -> bool:
-    """Tell whether executions may have changed nested arguments unseen: there are objects with a state, or gradients that add up."""
+def may_change(value: Any) -> list[Any]:
+    """Return what executions may have changed unseen among nested arguments: objects with a state, gradients that add up."""
     leaves = [leaf for _, leaf in bits.leaves(value)]
-    return any(
-        not isinstance(leaf, _PLAIN)
-        or (isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None)
+    return [
+        leaf.__self__ if isinstance(leaf, MethodType) else leaf
         for leaf in leaves
-    )
+        if not isinstance(leaf, _PLAIN)
+        or (isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None)
+    ]

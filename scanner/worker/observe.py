@@ -7,6 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -310,6 +311,7 @@ class _Repetition:
         self._places: list[tuple[int, int, int]] = []
         self._differed: Any = None  # by that one
         self._index = 0
+        self._groups: list[dict[str, Any]] = []
         self._threads: int | None = None
 
     def run(self) -> dict[str, Any]:
@@ -366,7 +368,7 @@ class _Repetition:
                     "the simulation itself is not reproducible: two canonical executions differ"
                 )
         result = self.main.result(sample=self._asked.sample)
-        result["groups"] = [group for group in groups if group]
+        result["groups"] = self._groups = [group for group in groups if group]
         result["threads"] = self._threads
         if self._forward:
             self._forward.settle()
@@ -480,28 +482,50 @@ class _Repetition:
         return self.main.element_unlike(judged, next(iter(at), None))
 
     def check_state(self, inputs_digest: str) -> None:
-        """Refuse differences of which it is not shown that executions differ which are given arguments made anew.
+        """Refuse what arguments may have made or hidden that earlier executions were given, too: some are made anew, and tried.
 
-        As many are tried as show a race that is as frequent as the difference, but for one time in a hundred.
+        A difference must show on them. As many are tried, where and as far as there is time, as show a race that is as frequent as the
+        difference, but for one time in a hundred. Without a difference one is tried.
         """
-        differing, executions = self.main.differing, self._index
-        if not differing or not self._execution.may_change_given():
+        given = self._execution.may_change_given()
+        if not given:
             return
-        rate = min(0.99, differing / (executions - 1))
-        for _ in range(min(self._budget.runs, math.ceil(math.log(0.01) / math.log(1 - rate)))):
-            anew = self._asked.prepare(kept=DRAWS)
-            if _digests(anew, anew.inputs(), anew.said())[1] != inputs_digest:
-                raise InvalidCaseError("its arguments are not the same when they are made anew")
-            if self._gpu and self._schedule:
-                simulated.begin(
-                    self._schedule["name"], self._schedule["number"], self._gpu.seed, self._gpu.deadline
-                )
-            anew.reseed()
-            if self.main.elements_unlike(anew.parts(*map(on_host, anew()))[1]):
-                return
-        raise InvalidCaseError(
-            "it differed only on arguments that earlier executions were given, too, whose state it may have changed"
-        )
+        differing = self.main.differing
+        most = max(self._groups, key=lambda one: one["differing"] / one["executions"])
+        rate = min(0.99, most["differing"] / most["executions"])
+        tries = min(self._budget.runs, math.ceil(math.log(0.01) / math.log(1 - rate))) if differing else 1
+        deadline = time.perf_counter() + (self._budget.max_time or math.inf)
+        start = dict(self._budget.groups)[most["perturbation"]]
+        with nullcontext(lambda _: None) if self._gpu else start(self._site) as before:
+            for number in range(tries):
+                if number and time.perf_counter() > deadline:
+                    raise InvalidCaseError("no time was left to show that it differs on arguments made anew")
+                anew = self._asked.prepare(kept=DRAWS)
+                same = [type(one).__name__ for one in anew.may_change_given() for old in given if one is old]
+                if same or _digests(anew, anew.inputs(), anew.said())[1] != inputs_digest:
+                    if not differing:
+                        return
+                    raise InvalidCaseError(
+                        f"it differed, and its inputs are not made anew each time: the {same[0]} is the same object"
+                        if same
+                        else "its arguments are not the same when they are made anew"
+                    )
+                if self._gpu:
+                    known = self._schedule or {"name": CANONICAL, "number": 0}
+                    simulated.begin(known["name"], known["number"], self._gpu.seed, self._gpu.deadline)
+                before(self._index + number)
+                anew.reseed()
+                if self.main.elements_unlike(anew.parts(*map(on_host, anew()))[1]):
+                    if differing:
+                        return
+                    raise InvalidCaseError(
+                        "it differed on arguments made anew, and never on those that earlier executions were given, whose "
+                        "state may hide it"
+                    )
+        if differing:
+            raise InvalidCaseError(
+                "it differed only on arguments that earlier executions were given, too, whose state it may have changed"
+            )
 
     def _conflicts(self, gpu: SimulatedGpu) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
