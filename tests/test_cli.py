@@ -363,7 +363,7 @@ def test_settings_that_are_not_asked_for_are_the_defaults(monkeypatch: pytest.Mo
     ("options", "expected"),
     [
         ([], 5.0),
-        (["--source", "all"], 0.5),
+        (["--source", "all"], 0.05),
         (["--source", "all", "--max-time", "2"], 2.0),
         (["--source", "all", "scatter"], 5.0),
         (["--source", "instead"], 5.0),

@@ -40,7 +40,7 @@ _SIMULATED: dict[str, Any] = {
     "overloads": False,
 }
 # Where whole databases are scanned, whose rows are thousands.
-_OF_DATABASES: dict[str, Any] = {"max_time": 0.5}
+_OF_DATABASES: dict[str, Any] = {"max_time": 0.05}
 NOT_SIMULATED = ("device", "perturb", "cost", "overloads", "invariance")
 
 

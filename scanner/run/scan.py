@@ -68,7 +68,7 @@ from detmatrix.scanner.run.simulation import described, simulation_for
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 from detmatrix.scanner.verdicts.invariance import is_control, misled
 
-# Timing stops then, however few samples there are.
+# Timing a row stops then at the latest, however few samples there are.
 _COST_SECONDS = 0.15
 
 _Kind = TypeVar("_Kind")
@@ -161,7 +161,8 @@ class _Scan:
                 self._passes.observe_further(mode, {key: more for key, more in needed.items() if more})
             self._passes.leave()
             if settings.cost:
-                self._pass_aside("cost", Cost, "cost", max_seconds=_COST_SECONDS)
+                limit = min(_COST_SECONDS, settings.max_time or _COST_SECONDS)
+                self._pass_aside("cost", Cost, "cost", max_seconds=limit)
             if settings.overloads or settings.simulate:
                 self._build_pass()
             if settings.overloads:
