@@ -161,8 +161,7 @@ class _Scan:
                 self._passes.observe_further(mode, {key: more for key, more in needed.items() if more})
             self._passes.leave()
             if settings.cost:
-                limit = min(_COST_SECONDS, settings.max_time or _COST_SECONDS)
-                self._pass_aside("cost", Cost, "cost", max_seconds=limit)
+                self._pass_aside("cost", Cost, "cost", max_seconds=min(_COST_SECONDS, settings.max_time or 1))
             if settings.overloads or settings.simulate:
                 self._build_pass()
             if settings.overloads:
