@@ -65,6 +65,8 @@ STEERED = {"off": {"OMP_NUM_THREADS": "2"}, "on": {"MKL_CBWR": "SSE2"}}
 CIRCUMSTANCES: dict[str, tuple[Reason | None, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "distrust": ("untrusted_run", {"distrust": ("the inputs differed",)}, {}, {}),
     "cpu": ("other_device", {"cpu": "Another CPU"}, {}, {}),
+    # Of older files, as of the other run, no model is known.
+    "model of one": (None, {"cpu_model": "cpu family 25, model 17, AVX512"}, {}, {}),
     "threads": ("other_threads", {"threads": 4, "affinity": (0, 1, 2, 3)}, {}, {}),
     "cores": ("other_threads", {"affinity": (1,)}, {}, {}),
     "variables": ("other_variables", {"variables": STEERED}, {}, {}),
@@ -105,6 +107,20 @@ def test_only_like_is_compared_with_like(name: str, after: Finding, *, turned: b
     for pair, advised in (runs, False), (releases, reason == "other_device"):
         caveats = view_of(compare(pair)).caveats
         assert any("scan both releases on one machine" in told for told in caveats) == advised
+
+
+def test_cpus_of_one_name_are_told_apart_by_their_model() -> None:
+    """On virtual machines CPUs of several generations have one name, and torch takes other kernels on each."""
+    two = shows("deterministic", row("torch.put")), shows("deterministic", row("torch.put"))
+    models = (f"cpu family 25, model {it}" for it in ("17, AVX512", "1, AVX2"))
+    pair = pair_of(*(run_of(one, name=it, cpu_model=it) for one, it in zip(two, models, strict=True)))
+
+    assert [(one.reason, one.detail) for one in pair.obstacles] == [
+        (
+            "other_device",
+            f"{ENVIRONMENT.cpu} (cpu family 25, model 17, AVX512) → {ENVIRONMENT.cpu} (cpu family 25, model 1, AVX2)",
+        )
+    ]
 
 
 PUT_ROW = shows("raises", row("torch.Tensor.put_"))

@@ -288,3 +288,4 @@ def test_workers_get_the_allowed_variables_alone(tmp_path: Path, monkeypatch: py
     assert "CUBLAS_WORKSPACE_CONFIG" in seen["on"]
     assert "CUBLAS_WORKSPACE_CONFIG" not in seen["off"]
     assert run.header.environment.cores == os.cpu_count()
+    assert str(run.header.environment.cpu_model).endswith("AVX2")

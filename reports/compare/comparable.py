@@ -90,7 +90,8 @@ class NotComparable(Struct, frozen=True):
 
 def of_environments(kind: str, before: Environment, after: Environment) -> Iterator[NotComparable]:
     """Yield what two machines, or two states of one, do not have in common that ops of a kind of device depend on."""
-    hardware_then, hardware_now = (hardware(kind, one) for one in (before, after))
+    known = None not in (before.cpu_model, after.cpu_model)
+    hardware_then, hardware_now = (hardware(kind, one, model=known) for one in (before, after))
     if hardware_then != hardware_now:
         yield NotComparable("other_device", f"{hardware_then} → {hardware_now}")
     if kind == "cpu" and _threads(before) != _threads(after):
@@ -167,11 +168,12 @@ def _asked(settings: Settings) -> dict[str, str]:
     }
 
 
-def hardware(kind: str, environment: Environment) -> str:
-    """Name what the ops of a kind of device run on."""
+def hardware(kind: str, environment: Environment, *, model: bool = False) -> str:
+    """Name what the ops of a kind of device run on, a CPU with its *model* if that is asked for."""
     if of := environment.simulated:
         return f"{environment.gpu} ({of.architecture}, {of.multiprocessors} multiprocessors)"
-    return environment.cpu if kind == "cpu" else environment.gpu or environment.cpu
+    cpu = environment.cpu + f" ({environment.cpu_model})" * model
+    return cpu if kind == "cpu" else environment.gpu or cpu
 
 
 def of_runs(old: Matrix, new: Matrix) -> Iterator[NotComparable]:

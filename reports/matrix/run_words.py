@@ -171,6 +171,7 @@ _ENVIRONMENT = {
     "rocm": "ROCm of the torch build",
     "tf32": "float32 may be computed as TF32 in",
     "cpu": "CPU",
+    "cpu_model": "model of the CPU",
     "cores": "CPU cores",
     "threads": "torch threads in a worker",
     "affinity": "cores a worker may use",
@@ -343,7 +344,7 @@ def _environment(header: Header, environment: Environment, closing: Closing | No
         values["tf32"] = "not known"
     if environment.simulated:
         values["simulated"] = simulated.gpu_words(header)
-    rare = ("triton", "simulated")
+    rare = ("triton", "simulated", "cpu_model")
     shown = (name for name in _ENVIRONMENT if name not in rare or values[name])
     lines = [(_ENVIRONMENT[name], _text(values[name])) for name in shown]
     # A mode that nobody chose has none that mattered.

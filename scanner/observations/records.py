@@ -46,7 +46,7 @@ from detmatrix.scanner.schedules import SCHEDULES
 #    a difference, how it is to the CPU, and the calls of libraries. No older file has any.
 # 8: samples of outputs. Of older files it is not known how far bits moved.
 # 9: other spellings of ops, how they are to the op, and its time beside theirs. No older file has any.
-# 10: whether a device was given the inputs of a simulated GPU. In no older file it was.
+# 10: whether a device was given the inputs of a simulated GPU. In no older file it was. The model of a CPU, not known of older files.
 FORMAT = 10
 
 
@@ -188,6 +188,8 @@ class Environment(Record, frozen=True):
     rocm: str | None = None  # the version of ROCm torch was built with, which presents itself as CUDA
     triton: str | None = None  # retired: the version of Triton, where its interpreter ran kernels
     simulated: SimulatedDevice | None = None
+    # What its name hides on a virtual machine, and for which CPUs torch's kernels were made: "cpu family 25, model 17, AVX512".
+    cpu_model: str | None = None
 
 
 # Nobody has chosen these inputs so that the op computes something.

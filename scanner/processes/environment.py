@@ -21,6 +21,8 @@ from detmatrix.scanner.processes.process import WorkerBuild, worker_environment
 _LEAST_MEMORY = 4 << 30
 # What says more of the user than of the scan.
 _PRIVATE = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR"}
+# By which Linux tells kinds of CPUs apart, on x86 and on Arm.
+_MODEL = ("cpu family", "model", "CPU implementer", "CPU part")
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
@@ -88,7 +90,8 @@ def environment(device: str, build: WorkerBuild, simulated: SimulatedDevice | No
         rocm=build["rocm"],
         # It says something of a GPU alone.
         tf32=tuple(build["tf32"]) if gpu else (),
-        cpu=_cpu(),
+        cpu=_of_cpu("model name") or platform.processor() or platform.machine(),
+        cpu_model=", ".join(filter(None, [*map(_of_cpu, _MODEL), build["cpu_capability"]])),
         cores=os.cpu_count() or 0,
         threads=build["threads"],
         # The cores that this process, and so its workers, may use; macOS has no such limit.
@@ -116,13 +119,15 @@ def load() -> tuple[float, ...]:
     return tuple(round(value, 2) for value in os.getloadavg())
 
 
-def _cpu() -> str:
+def _of_cpu(name: str) -> str:
+    """Return what Linux says of the first CPU, but for its model's name behind what it is; empty where it says nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
+        return ""
+    pairs = ([text.strip() for text in line.split(":", 1)] for line in lines if ":" in line)
+    value = next((value for key, value in pairs if key == name), "")
+    return value if name == "model name" or not value else f"{name} {value}"
 
 
 def _driver() -> str | None:

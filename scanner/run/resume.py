@@ -48,7 +48,7 @@ def observations_made(run: Run) -> int:
 
 
 # Of the environment what a GPU's bits do not depend on.
-_BESIDE_A_GPU = {"cpu", "cores", "threads", "affinity", "os"}
+_BESIDE_A_GPU = {"cpu", "cpu_model", "cores", "threads", "affinity", "os"}
 
 
 def check_header(plan: Plan, then: Header, now: Header) -> None:
