@@ -15,12 +15,13 @@ from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
 from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.matrix.model import load
+from detmatrix.reports.matrix.run_words import bound_words
 from detmatrix.reports.render import write_whole
 from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.observations.records import MODES
 from tests.commands import Command, rendered_by_process
-from tests.compared import shows
+from tests.compared import run_of, shows
 from tests.conftest import one_line
 from tests.documented import docstring
 from tests.runs import ran, row, stable, write_run
@@ -145,3 +146,18 @@ def test_every_annotation_of_a_function_stands_at_its_line(tmp_path: Path) -> No
 
     assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}
     assert all(" file=my.py,line=3,title=" in note for note in notes)
+
+
+def test_what_most_rows_leave_possible_is_told_beside_the_most() -> None:
+    """A few slow rows, which ran less often, do not stand for all."""
+
+    def bound(*counts: int) -> str:
+        rows = [row("torch.add", f"case_{place}") for place in range(len(counts))]
+        ran_so = [
+            (it, [*ran(it, "off", *[{"a": n}] * 2), *ran(it, "on", *[{"a": n}] * 2)])
+            for it, n in zip(rows, counts, strict=True)
+        ]
+        return bound_words(run_of(*ran_so)).partition("below ")[2]
+
+    assert bound(*[50] * 9, 5) == "18.7 % in nine of ten cells, 43.5 % in all (95 % confidence)"
+    assert bound(*[50] * 8, 5, 5) == bound(5) == "43.5 % (95 % confidence)"

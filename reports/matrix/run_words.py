@@ -230,7 +230,7 @@ def n_words(one: Matrix) -> str:
     if one.simulated:
         return simulated.n_words(one.run.header)
     settings = one.run.header.settings
-    counts = _executions(one, one.rows)
+    counts = [*dict.fromkeys(_executions(one, one.rows))]
     if len(counts) > _ROUNDED:
         counts = [counts[0], counts[-1]]
     bounds = ", ".join(
@@ -262,13 +262,15 @@ def n_words(one: Matrix) -> str:
 
 
 def bound_words(one: Matrix) -> str:
-    """Say in short what n is in a run, and what 0 of n leaves possible where that is the most."""
+    """Say in short what n is in a run, and what 0 of n leaves possible: in nine of ten cells, and where that is the most."""
     if one.simulated:
         return simulated.bound_words(one.run.header)
     counts = _executions(one, one.scanned)
+    usual, most = percent(upper_bound(counts[len(counts) // 10])), percent(upper_bound(counts[0]))
+    below = most if usual == most else f"{usual} in nine of ten cells, {most} in all"
     return (
         f"{span(sorted(map(sum, counts)))} executions per row and mode; where none differed, the true rate is below "
-        f"{percent(upper_bound(counts[0]))} (95 % confidence)"
+        f"{below} (95 % confidence)"
     )
 
 
@@ -282,7 +284,7 @@ def _executions(one: Matrix, rows: Sequence[MatrixRow]) -> list[tuple[int, ...]]
 
     For want of any they are what was asked for.
     """
-    counts = {cell.by_process for row in rows for cell in (row.off, row.on) if cell.bound}
+    counts = [cell.by_process for row in rows for cell in (row.off, row.on) if cell.bound]
     return sorted(counts, key=lambda count: (-upper_bound(count), count)) or [one.asked]
 
 
