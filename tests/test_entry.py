@@ -118,7 +118,6 @@ def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What pip has put beside is there for workers; what has the names of our packages is not taken for them."""
-    pytest.importorskip("torch")
     packages = tmp_path / "packages"
     for name, text in {"separate": "NAME = 'found'", "detmatrix": "raise OSError"}.items():
         (packages / name).mkdir(parents=True)

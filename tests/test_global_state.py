@@ -17,15 +17,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from detmatrix.scanner.alerts import ALERT, CUBLAS_ALERT, REFUSAL, alert_caller
+from detmatrix.scanner.worker import global_state
 from tests import tied
-
-torch = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-from detmatrix.scanner.worker import global_state  # noqa: E402 - what follows needs torch
-from tests.observed import observed, spec_of  # noqa: E402
+from tests.observed import observed, spec_of
 
 
 @contextlib.contextmanager

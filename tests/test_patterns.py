@@ -115,7 +115,7 @@ def test_a_name_that_is_like_none_suggests_none(typed: str) -> None:
 
 def test_modules_call_functions_that_exist() -> None:
     """The rule that leads from a module to its function leads to one of this torch, or nowhere."""
-    functional = pytest.importorskip("torch").nn.functional
+    functional = torch.nn.functional
     modules = [op.name.rpartition(".")[2] for op in recorded_names() if op.family == "modules"]
     irregular = {module: function for module in modules if (function := function_of(module)) != module}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from detmatrix.opspecs.model import Planned
@@ -24,10 +25,7 @@ from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import approved_lines, is_approved, one_line, refused
 from tests.runs import drifting, ran, row, stable, write_run
-
-torch = pytest.importorskip("torch")
-
-from tests.scripts import PLANTED, SEED, asked  # noqa: E402
+from tests.scripts import PLANTED, SEED, asked
 
 # Rows of a fresh scan, and what they show.
 SHOWN = {

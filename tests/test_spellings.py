@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+import torch
 
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, OpSpec, call
@@ -16,13 +17,10 @@ from detmatrix.opspecs.pytorch.enlarge import mapped
 from detmatrix.opspecs.pytorch.names import names_for
 from detmatrix.opspecs.spellings import SPELLINGS, code_of
 from detmatrix.reports.explain import recorded_runs
-
-torch = pytest.importorskip("torch")
-
-from detmatrix.scanner.worker.cost import measure  # noqa: E402 - it needs torch
-from detmatrix.scanner.worker.execution import resolve  # noqa: E402
-from detmatrix.scanner.worker.threads import thread_count  # noqa: E402
-from tests.observed import observed  # noqa: E402
+from detmatrix.scanner.worker.cost import measure
+from detmatrix.scanner.worker.execution import resolve
+from detmatrix.scanner.worker.threads import thread_count
+from tests.observed import observed
 
 WHERE: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
 FIRST = {spec.name: planned for spec in SPELLINGS for planned in reversed([*spec.rows("cpu")])}

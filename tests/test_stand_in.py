@@ -62,7 +62,6 @@ def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
 @pytest.fixture(scope="module", params=_PARAMS)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Return the transcripts of both, in each mode."""
-    pytest.importorskip("torch")
     standing = StandIn(tmp_path_factory.mktemp("standing"))
     pythons = sys.executable, str(standing.python)
     return request.param, [_transcript(python, request.param) for python in pythons]
