@@ -49,26 +49,7 @@ def rows_by_name(run: Run) -> dict[str, MatrixRow]:
     return {row.row.spec.removeprefix("circumstance."): row for row in found}
 
 
-BLIND = """
-import itertools
-from detmatrix.opspecs.model import Case, OpSpec, call
-
-COUNT = itertools.count()
-
-def varies(x):
-    return x + next(COUNT)
-
-def blinds(x):
-    import detmatrix.scanner.worker.bits as bits
-    bits.equal_on_cpu = lambda *_: True
-    return x + 1
-
-def spec(name, op):
-    inputs = lambda t: call(t.normal(8))
-    return OpSpec(name=name, op=op, why="Test.", cases={"one": Case(inputs=inputs)})
-
-SPECS = [spec("before", varies), spec("blinds", blinds), spec("behind", varies)]
-"""
+BLIND = (Path(__file__).parent / "data" / "specs-blind.py.txt").read_text(encoding="utf-8")
 
 
 def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None:

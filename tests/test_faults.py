@@ -82,11 +82,6 @@ def test_cases_behind_a_fault_keep_their_bits(planted: dict[str, Any]) -> None:
     ]
 
 
-def test_an_op_that_draws_is_told_as_seeded(planted: dict[str, Any]) -> None:
-    """A random op repeats because it was seeded, and the row says so."""
-    assert [_rows(planted, name)[0]["off"]["seeded"] for name in ("draws", "doubles")] == [True, False]
-
-
 # Which overloads a scan records: those the case reaches and no others, beside the evidence and never at its cost.
 
 

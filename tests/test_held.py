@@ -6,7 +6,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +34,11 @@ def _optimized(x: Any, weight: Any, optimizer: Any) -> Any:
     return weight.detach() * 1.0
 
 
+def _seen(op: Callable[..., Any], inputs: Callable[[Any], Call], **options: Any) -> dict[str, Any]:
+    """Return what a worker answers of an op of a user's, executed four times unless told otherwise."""
+    return observed(spec_of(op, inputs, file="mine.py"), **{"runs": 4, **options})
+
+
 def _module(kind: str) -> Any:
     torch.manual_seed(0)
     if kind == "spectral":
@@ -46,58 +51,55 @@ def _with_optimizer(t: Any) -> Call:
     return call(t.normal(4, 4), weight.detach().clone(), torch.optim.SGD([weight], lr=0.1, momentum=0.9))
 
 
-@pytest.mark.parametrize(
-    ("op", "inputs"),
-    [
-        pytest.param(
-            lambda module, x: (module(x), module.running_mean.clone())[1],
-            lambda t: call(_module("batch"), t.normal(4, 16)),
-            id="running statistics",
-        ),
-        pytest.param(
-            lambda forward, x: forward(x),
-            lambda t: call(_module("spectral").forward, t.normal(4, 16)),
-            id="bound method",
-        ),
-        pytest.param(
-            lambda module, x: module(x),
-            lambda t: call(_module("spectral"), t.normal(4, 16)),
-            id="spectral norm",
-        ),
-        pytest.param(_step, lambda t: call(t.normal(4, 8), t.normal(8, 2).requires_grad_()), id="gradient"),
-        pytest.param(
-            lambda x, draw: x + draw.random(), lambda t: call(t.normal(4), random.Random(0)), id="random"
-        ),
-        pytest.param(
-            lambda x, draw: x + draw.random(),
-            lambda t: call(t.normal(4), np.random.default_rng(0)),
-            id="numpy",
-        ),
-        pytest.param(
-            lambda x, numbers: x + next(numbers),
-            lambda t: call(t.normal(4), itertools.count()),
-            id="iterator",
-        ),
-        pytest.param(
-            lambda x, it: x + next(it.numbers),
-            lambda t: call(t.normal(4), SimpleNamespace(numbers=itertools.count(), lock=threading.Lock())),
-            id="object that cannot be pickled",
-        ),
-        pytest.param(
-            lambda x, _, optimizer: _optimized(x, optimizer.param_groups[0]["params"][0], optimizer),
-            _with_optimizer,
-            id="optimizer",
-        ),
-    ],
-)
-def test_executions_that_were_given_another_state_prove_nothing(
-    op: Any, inputs: Callable[[Any], Call]
-) -> None:
+def _applied(module: Any, x: Any) -> Any:
+    return module(x)
+
+
+def _learned(module: Any, x: Any) -> Any:
+    module(x)
+    return module.running_mean.clone()
+
+
+def _added(x: Any, numbers: Any) -> Any:
+    return x + (next(numbers) if isinstance(numbers, Iterator) else numbers.random())
+
+
+# What learns, adds up or draws from what it is given.
+LEARNS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call]]] = {
+    "running statistics": (_learned, lambda t: call(_module("batch"), t.normal(4, 16))),
+    "bound method": (_applied, lambda t: call(_module("spectral").forward, t.normal(4, 16))),
+    "spectral norm": (_applied, lambda t: call(_module("spectral"), t.normal(4, 16))),
+    "gradient": (_step, lambda t: call(t.normal(4, 8), t.normal(8, 2).requires_grad_())),
+    "random": (_added, lambda t: call(t.normal(4), random.Random(0))),
+    "numpy": (_added, lambda t: call(t.normal(4), np.random.default_rng(0))),
+    "iterator": (_added, lambda t: call(t.normal(4), itertools.count())),
+    "object that cannot be pickled": (
+        lambda x, it: _added(x, it.numbers),
+        lambda t: call(t.normal(4), SimpleNamespace(numbers=itertools.count(), lock=threading.Lock())),
+    ),
+    "optimizer": (
+        lambda x, _, optimizer: _optimized(x, optimizer.param_groups[0]["params"][0], optimizer),
+        _with_optimizer,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LEARNS)
+def test_executions_that_were_given_another_state_prove_nothing(kind: str) -> None:
     """An op that learns, adds up or draws from what it is given is no nondeterministic one."""
-    seen = observed(spec_of(op, inputs, file="mine.py"), runs=4)
+    seen = _seen(*LEARNS[kind])
 
     assert seen["outcome"] == "invalid"
     assert seen["message"].startswith("it differed only on arguments that earlier executions were given")
+
+
+@pytest.mark.parametrize("kind", ["running statistics", "gradient"])
+def test_what_differs_on_arguments_made_anew_differs(kind: str) -> None:
+    """A race beside a state that changes is a race."""
+    op, inputs = LEARNS[kind]
+    seen = _seen(lambda *args: op(*args) + time.perf_counter_ns() % 1_000_003, inputs)
+
+    assert (seen["outcome"], len(seen["digests"])) == ("ran", 4)
 
 
 def test_a_generator_is_put_back_before_each_execution() -> None:
@@ -106,42 +108,16 @@ def test_a_generator_is_put_back_before_each_execution() -> None:
     def inputs(t: Any) -> Call:
         return call(t.normal(64), torch.Generator().manual_seed(7))
 
-    seen = observed(spec_of(lambda x, own: x + torch.rand(64, generator=own), inputs, file="mine.py"), runs=6)
+    seen = _seen(lambda x, own: x + torch.rand(64, generator=own), inputs, runs=6)
 
     assert (seen["outcome"], [*seen["digests"].values()], seen["seeded"]) == ("ran", [6], True)
-
-
-@pytest.mark.parametrize(
-    ("op", "inputs"),
-    [
-        pytest.param(
-            lambda module, x: module(x) + time.perf_counter_ns() % 1_000_003,
-            lambda t: call(_module("batch"), t.normal(4, 16)),
-            id="running statistics",
-        ),
-        pytest.param(
-            lambda x, weight: _step(x, weight) + time.perf_counter_ns() % 1_000_003,
-            lambda t: call(t.normal(4, 8), t.normal(8, 2).requires_grad_()),
-            id="gradient",
-        ),
-    ],
-)
-def test_what_differs_on_arguments_made_anew_differs(op: Any, inputs: Callable[[Any], Call]) -> None:
-    """A race beside a state that changes is a race."""
-    seen = observed(spec_of(op, inputs, file="mine.py"), runs=4)
-
-    assert (seen["outcome"], len(seen["digests"])) == ("ran", 4)
 
 
 def test_arguments_that_cannot_be_made_anew_prove_nothing() -> None:
     """Where they are drawn from a generator that nobody seeds."""
     draw = np.random.default_rng(0)
-    spec = spec_of(
-        lambda x, _: x + time.perf_counter_ns(),
-        lambda t: call(t.normal(4).double(), draw.random(4)),
-        file="mine.py",
-    )
-    seen = observed(spec, runs=4)
+    inputs = lambda t: call(t.normal(4).double(), draw.random(4))  # noqa: E731
+    seen = _seen(lambda x, _: x + time.perf_counter_ns(), inputs)
 
     assert (seen["outcome"], seen["message"]) == (
         "invalid",
@@ -157,14 +133,10 @@ def test_an_object_that_is_given_again_is_not_made_anew(shared: Any) -> None:
     """Its state goes on from call to call, so that a difference proves nothing; without one nothing is asked."""
 
     def draw(x: Any, it: Any) -> Any:
-        if isinstance(it, torch.nn.Module):
-            it(x)
-            return it.running_mean.clone()
-        return x + (next(it) if isinstance(it, itertools.count) else it.random())
+        return _learned(it, x) if isinstance(it, torch.nn.Module) else _added(x, it)
 
     inputs = lambda t: call(t.normal(4, 16), shared)  # noqa: E731
-    differs = observed(spec_of(draw, inputs, file="mine.py"), runs=4)
-    same = observed(spec_of(lambda x, _: x * 2, inputs, file="mine.py"), runs=4)
+    differs, same = _seen(draw, inputs), _seen(lambda x, _: x * 2, inputs)
 
     told = f"it differed, and its inputs are not made anew each time: the {type(shared).__name__} is the same object"
     assert (differs["outcome"], differs["message"]) == ("invalid", told)
@@ -173,12 +145,8 @@ def test_an_object_that_is_given_again_is_not_made_anew(shared: Any) -> None:
 
 def test_a_race_that_a_perturbation_shows_is_looked_for_under_it() -> None:
     """Beside an object that nobody changes."""
-
-    def inputs(t: Any) -> Call:
-        return call(t.normal(64), torch.nn.Identity())
-
-    spec = spec_of(lambda x, _: after_a_pause(x), inputs, file="mine.py")
-    seen = observed(spec, runs=20, perturbations=["quiet", "pause"])
+    inputs = lambda t: call(t.normal(64), torch.nn.Identity())  # noqa: E731
+    seen = _seen(lambda x, _: after_a_pause(x), inputs, runs=20, perturbations=["quiet", "pause"])
 
     assert [(one["perturbation"], bool(one["differing"])) for one in seen["groups"]] == [
         ("quiet", False),
@@ -195,8 +163,7 @@ def test_a_state_that_hides_a_difference_is_no_determinism() -> None:
             memory.seen = x + time.perf_counter_ns() % 1_000_003
         return memory.seen.clone()
 
-    spec = spec_of(remembered, lambda t: call(t.normal(4), SimpleNamespace()), file="mine.py")
-    seen = observed(spec, runs=4)
+    seen = _seen(remembered, lambda t: call(t.normal(4), SimpleNamespace()))
 
     assert seen["outcome"] == "invalid"
     assert seen["message"].startswith("it differed on arguments made anew, and never on those")
@@ -210,8 +177,7 @@ def test_arguments_are_made_anew_while_there_is_time() -> None:
         time.sleep(0.02)
         return call(t.normal(4), SimpleNamespace())
 
-    rare = spec_of(lambda x, _: x + (next(turns) == 30), inputs, file="mine.py")
-    seen = observed(rare, runs=60, max_time=0.05)
+    seen = _seen(lambda x, _: x + (next(turns) == 30), inputs, runs=60, max_time=0.05)
 
     assert (seen["outcome"], seen["message"]) == (
         "invalid",
@@ -221,13 +187,7 @@ def test_arguments_are_made_anew_while_there_is_time() -> None:
 
 def test_a_state_that_changes_no_result_is_no_error() -> None:
     """A module that is trained may give the same bits all the same."""
-
-    def inputs(t: Any) -> Call:
-        return call(_module("batch"), t.normal(4, 16))
-
-    seen = observed(spec_of(lambda module, x: module(x), inputs, file="mine.py"), runs=4)
-
-    assert seen["outcome"] == "ran"
+    assert _seen(_applied, LEARNS["running statistics"][1])["outcome"] == "ran"
 
 
 @pytest.mark.parametrize(
@@ -246,11 +206,7 @@ def test_inputs_are_told_apart_by_what_arguments_hold(argument: Callable[[float]
     """Numbers of an array and parameters of a module, which a user draws anew in each process, enter the digest of the inputs."""
 
     def digest(scale: float) -> str:
-        def inputs(t: Any) -> Call:
-            return call(t.normal(4), argument(scale))
-
-        seen = observed(spec_of(lambda x, _: x * 2, inputs, file="mine.py"))
-        return str(seen["inputs_digest"])
+        return str(_seen(lambda x, _: x * 2, lambda t: call(t.normal(4), argument(scale)))["inputs_digest"])
 
     assert digest(1.0) == digest(1.0) != digest(2.0)
 
@@ -279,9 +235,7 @@ def test_a_file_that_sets_the_flag_where_it_begins_does_not_decide_the_mode(tmp_
 )
 def test_arguments_of_any_kind_are_looked_through(argument: Any) -> None:
     """What holds no bits, or none yet, is no reason not to run."""
-    seen = observed(spec_of(lambda x, _: x * 2, lambda t: call(t.normal(4), argument), file="mine.py"))
-
-    assert seen["outcome"] == "ran"
+    assert _seen(lambda x, _: x * 2, lambda t: call(t.normal(4), argument))["outcome"] == "ran"
 
 
 @pytest.mark.parametrize("dim", [1, -1])

@@ -44,40 +44,7 @@ SHOWN = {
 
 
 # Runs scripts in forks of one process that has loaded torch and done nothing with it: loading takes seconds.
-FORKS = """
-import contextlib, os, runpy, subprocess, sys, tempfile, traceback
-from types import SimpleNamespace
-import torch
-
-torch.use_deterministic_algorithms(False)  # loads a compiler
-
-def run(command, **_):
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        pid = os.fork()
-        if not pid:
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
-            sys.argv = command[3:]
-            try:
-                runpy.run_path(sys.argv[0], run_name="__main__")
-                sys.stdout.flush()
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        out.seek(0)
-        err.seek(0)
-        return SimpleNamespace(returncode=code, stdout=out.read(), stderr=err.read())
-
-subprocess.run = run
-sys.argv, scripts = sys.argv[:1], sys.argv[1:]
-for script in scripts:
-    print("script:", script, flush=True)
-    with contextlib.suppress(SystemExit):
-        runpy.run_path(script, run_name="__main__")
-"""
+FORKS = (Path(__file__).parent / "data" / "forks.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
