@@ -155,13 +155,17 @@ def test_script_alone(scanned: Path, tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.usefixtures("printed")
 def test_scripts_import_torch_alone(scanned: Path) -> None:
-    """The standard library and torch are imported, whatever the op's own module imports."""
-    for number in range(len(SHOWN)):
+    """The standard library and torch are imported, whatever the op's own module imports; of it there is what the op needs alone."""
+    planted = set(re.findall(r"^def (\w+)", PLANTED, re.MULTILINE))
+    for number, name in enumerate(SHOWN):
         nodes = list(ast.walk(ast.parse((scanned.parent / f"{number}.py").read_text(encoding="utf-8"))))
 
         imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-        assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names | {"torch"}
+        assert {one.partition(".")[0] for one in imported} <= sys.stdlib_module_names | {"torch"}
+        defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        op = name.partition(":")[0].removeprefix("mine.")
+        assert defined & planted == ({"scaled", op} if op == "by_mode" else {op} & planted)
 
 
 @pytest.mark.alone
