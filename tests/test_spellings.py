@@ -47,18 +47,13 @@ CHANGES: tuple[Callable[[Any], Any], ...] = (lambda it: it.detach().clone(), _wi
 
 REFUSALS = (AssertionError, IndexError, RuntimeError, TypeError, ValueError)
 # Refused less clearly: a tensor without dims, repeats that are an int.
+_BY_ZERO = (
+    *("index_add.accumulate_along_dim", "index_select.select_by_indexing", "cumsum.cumsum_of_two_rows"),
+    *("cumprod.cumprod_of_two_rows", "logcumsumexp.logcumsumexp_of_two_rows"),
+)
 ROUGH: dict[str, tuple[type[Exception], ...]] = {
     "instead:torch.repeat_interleave.repeat_by_indexing": (AttributeError, ZeroDivisionError),
-} | {
-    f"instead:torch.{name}": (ZeroDivisionError,)
-    for name in (
-        *("index_add.accumulate_along_dim", "index_select.select_by_indexing"),
-        *(
-            "cumsum.cumsum_of_two_rows",
-            "cumprod.cumprod_of_two_rows",
-            "logcumsumexp.logcumsumexp_of_two_rows",
-        ),
-    )
+    **{f"instead:torch.{name}": (ZeroDivisionError,) for name in _BY_ZERO},
 }
 
 
