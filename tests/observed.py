@@ -37,10 +37,9 @@ def observed(spec: OpSpec, case: str = "", mode: Mode = "off", **options: Any) -
         torch.use_deterministic_algorithms(False)
 
 
-def raw(data: bytes, dtype: str, shape: tuple[int, ...] | None = None) -> Any:
+def raw(data: bytes, dtype: str) -> Any:
     """Return a tensor of any dtype with exactly these bytes."""
-    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(getattr(torch, dtype))
-    return tensor if shape is None else tensor.reshape(shape)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(getattr(torch, dtype))
 
 
 def same_bits(left: Any, right: Any) -> bool:

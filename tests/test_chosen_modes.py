@@ -43,7 +43,6 @@ from tests.runs import (
     RUNS,
     SETTINGS,
     Planned,
-    drifting,
     ended,
     raised,
     ran,
@@ -203,14 +202,6 @@ def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
 def _late(*observations: Observation, **weak: Any) -> Cell:
     """Return the cell of the chosen mode."""
     return _row(*observations, **weak).chosen[LATE]
-
-
-@pytest.mark.parametrize(("seen", "finding"), [(drifting(), "also_differs"), (stable(), "as_off")])
-def test_a_mode_without_the_flag_is_never_silent(seen: list[dict[str, int]], finding: str) -> None:
-    """What differs as with the flag off has a word of its own, which no reader takes for fine."""
-    row_ = _row(*_eager(off=seen), *ran(POOL, "forward_only", *seen))
-
-    assert row_.chosen["forward_only"].finding == finding
 
 
 @pytest.mark.parametrize("executions", [5, RUNS])
