@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from detmatrix.opspecs.families.images import convolution
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.masked import masked_convolutions
-from detmatrix.opspecs.model import Call, call
+from detmatrix.opspecs.model import Call, Planned, call
 from detmatrix.opspecs.registry import FAMILIES, select
 from detmatrix.scanner.alerts import ALERT
 from detmatrix.scanner.errors import DetmatrixError, UsageError
@@ -169,7 +169,7 @@ def test_outputs_of_any_kind_are_taken_apart(kind: str) -> None:
         assert generic["digest"](taken) == known["digest"](known["parts"](value))
 
 
-def _raced(family: str = "scatter", **differing: int) -> tuple[MatrixRow, Header]:
+def _raced(differing: dict[str, int], family: str = "scatter") -> tuple[MatrixRow, Header]:
     """Return a row, and its run, that differed so often under each perturbation, in ten executions of each."""
     planned = row("torch.Tensor.scatter_add_", family=family)
     groups = under(**{name: (10, count) for name, count in differing.items()})
@@ -195,7 +195,7 @@ def test_perturbations_are_those_that_the_row_needs(
     family: str, groups: dict[str, int], expected: list[str]
 ) -> None:
     """A script does no more than it must; what lies in memory it cannot leave to chance."""
-    assert perturbations(_raced(family, **groups)[0]) == expected
+    assert perturbations(_raced(groups, family)[0]) == expected
 
 
 @pytest.mark.parametrize("name", sorted({*OFFERED} - {"quiet"}))
@@ -203,7 +203,7 @@ def test_a_script_brings_each_perturbation_about(name: str) -> None:
     """One that the template did not know would be left out, and the script would show nothing."""
 
     def code(name: str) -> set[str]:
-        text = script(INPUT_SOURCE, *_raced(quiet=0, **{name: 3}))
+        text = script(INPUT_SOURCE, *_raced({"quiet": 0, name: 3}))
         return {line for line in text.splitlines() if not line.startswith("import")}
 
     assert code(name) - code("shift" if name == "stress" else "stress")
@@ -398,15 +398,6 @@ def test_script_computes_the_gradients_of_the_scan(pattern: str) -> None:
         assert names["digest"](expected) == names["digest"](names["execute"](*names["inputs"]()))
 
 
-ONLY: dict[str, Any] = {
-    "case": "only",
-    "direction": "forward",
-    "dtype": "float32",
-    "device": "cpu",
-    "seed": SEED,
-}
-
-
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
@@ -422,9 +413,10 @@ ONLY: dict[str, Any] = {
 def test_no_recipe(spec: str, text: str, tmp_path: Path) -> None:
     """What has no source, or makes other inputs each time, is refused in a sentence."""
     (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
+    planned = Planned(spec, "only", "forward", "float32")
 
     with pytest.raises(InputSourceError, match=text):
-        source_of([str(tmp_path / "planted.py")], spec=spec, **ONLY)
+        source_of([str(tmp_path / "planted.py")], **planned._asdict(), device="cpu", seed=SEED)
 
 
 # --- What scripts and specs do in the modes that a scan was asked for

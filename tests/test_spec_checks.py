@@ -202,15 +202,7 @@ def test_nothing_is_measured_again_by_specs_that_nobody_named(
 # Specs that installed packages bring are scanned like files of the user's.
 
 # The worker sees nothing of the folder that the package is installed in but the file.
-_SPECS = """\
-from bringing import WHY
-from detmatrix.opspecs.model import Case, OpSpec, call
-
-from .ops import op
-
-CASES = {"row": Case(inputs=lambda t: call(t.normal(8, 64), 1))}
-SPECS = (OpSpec(name="brought.sum", op=op, why=WHY, cases=CASES),)
-"""
+_SPECS = (DATA / "specs-brought.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture

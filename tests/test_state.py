@@ -176,17 +176,7 @@ def test_lookalikes_are_no_alert(exception: str | None, message: str | None) -> 
 @pytest.mark.nightly
 def test_guard_of_the_compiler_has_the_words_that_tests_plant() -> None:
     """The installed torch refuses a backward that was compiled under the other mode, in the words above."""
-    program = (
-        "import torch\n"
-        "doubled = torch.compile(lambda x: x.sin() * 2, backend='aot_eager')\n"
-        "x = torch.ones(3, requires_grad=True)\n"
-        "y = doubled(x)\n"
-        "torch.use_deterministic_algorithms(True)\n"
-        "try:\n"
-        "    torch.autograd.grad(y, x, torch.ones(3))\n"
-        "except RuntimeError as error:\n"
-        "    print(error)\n"
-    )
+    program = (Path(__file__).parent / "data" / "guarded-backward.py.txt").read_text(encoding="utf-8")
 
     done = tied.run([sys.executable, "-W", "ignore", "-c", program], timeout=300)
 
