@@ -16,11 +16,6 @@ DEVICE = install(KIND, asserting=("special_erfcx",))
 UNREAD = torch.empty(1)
 
 
-def mixes(x: Any) -> Any:
-    """Add what lies elsewhere."""
-    return x + x.cpu()
-
-
 def partly_empty(x: Any) -> Any:
     """Return a result, and one without elements."""
     return x + 1, x[:0]
@@ -61,7 +56,6 @@ SPECS = (
     _spec("before", plus),
     # In the stand-in an assertion fails in it.
     _spec("asserts", "torch.special.erfcx"),
-    _spec("mixes", mixes),
     _spec("behind", plus),
     _spec("large", large),
     _spec("wide", plus, 1 << 20),

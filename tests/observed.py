@@ -22,25 +22,18 @@ def spec_of(op: Any, inputs: Callable[[Inputs], Call] | None = None, **fields: A
 
 def observed(spec: OpSpec, case: str = "", mode: Mode = "off", **options: Any) -> dict[str, Any]:
     """Return what a worker answers of a case, the first if none is named: forward, twice, in float32, unless told otherwise."""
-    usual: dict[str, Any] = {
-        "direction": "forward",
-        "dtype": "float32",
-        "device": "cpu",
-        "seed": 0,
-        "runs": 2,
-    }
+    options = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0, "runs": 2, **options}
     it = MODE_TABLE[mode]
     torch.use_deterministic_algorithms(it.deterministic)
     try:
-        return observe(spec, case or next(iter(spec.cases)), execution=it.execution, **usual | options)
+        return observe(spec, case or next(iter(spec.cases)), execution=it.execution, **options)
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def raw(data: bytes, dtype: str, shape: tuple[int, ...] | None = None) -> Any:
+def raw(data: bytes, dtype: str) -> Any:
     """Return a tensor of any dtype with exactly these bytes."""
-    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(getattr(torch, dtype))
-    return tensor if shape is None else tensor.reshape(shape)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(getattr(torch, dtype))
 
 
 def same_bits(left: Any, right: Any) -> bool:

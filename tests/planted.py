@@ -170,7 +170,9 @@ def reads_unwritten(x: Any) -> Any:
 
 
 # What each op depends on; the last ones compute nothing.
-_SIMPLE: dict[str, Callable[[Any], Any]] = {
+_CIRCUMSTANCES: dict[str, Callable[[Any], Any]] = {
+    **{op.__name__: op for op in (under_stress, after_a_pause, when_forced, ends_when_forced)},
+    **{op.__name__: op for op in (two_alerts, reads_unwritten, busy_cores)},
     "by_process": lambda x: x + os.getpid(),  # as what an autotuner chose does
     "by_mode": lambda x: x * 2 + _torch().are_deterministic_algorithms_enabled(),
     "doubles": lambda x: x * 2,
@@ -183,14 +185,8 @@ _SIMPLE: dict[str, Callable[[Any], Any]] = {
 def _circumstance(
     name: str, op: Callable[..., Any], *, constant: str = "", direction: Direction = "forward"
 ) -> OpSpec:
-    case = Case(
-        lambda t: call(t.leaf(t.normal(4096))),
-        "planted",
-        constant=constant,
-    )
-    return OpSpec(
-        name=f"circumstance.{name}", op=op, why="Planted.", cases={"only": case}, directions=(direction,)
-    )
+    cases = {"only": Case(lambda t: call(t.leaf(t.normal(4096))), "planted", constant=constant)}
+    return OpSpec(name=f"circumstance.{name}", op=op, why="Planted.", cases=cases, directions=(direction,))
 
 
 def _spec(name: str, op: Any, inputs: Any, *names: str, **fields: Any) -> OpSpec:
@@ -201,13 +197,12 @@ def _spec(name: str, op: Any, inputs: Any, *names: str, **fields: Any) -> OpSpec
 
 SPECS = (
     *(
-        _spec(
-            name,
-            op,
-            lambda t: call(t.leaf(t.normal(1000))),
-            directions=("backward" if name == "independent" else "forward",),
-        )
+        _spec(name, op, lambda t: call(t.leaf(t.normal(1000))))
         for name, op in _OPS.items()
+        if name != "independent"
+    ),
+    _spec(
+        "independent", _OPS["independent"], lambda t: call(t.leaf(t.normal(1000))), directions=("backward",)
     ),
     # Their overloads are recorded.
     _spec("cumsum", "torch.cumsum", lambda t: call(t.leaf(t.normal(100)), 0), directions=("backward",)),
@@ -230,19 +225,7 @@ SPECS = (
     _spec("no_inputs", "torch.add", lambda t: call(t.no_such_generator())),
     # Behind every hostile op: its verdict must not change.
     _spec("healthy", "torch.cumsum", lambda t: call(t.normal(100_000), 0), "one", "two"),
-    *(
-        _circumstance(op.__name__, op)
-        for op in (
-            under_stress,
-            after_a_pause,
-            when_forced,
-            ends_when_forced,
-            two_alerts,
-            reads_unwritten,
-            busy_cores,
-        )
-    ),
-    *(_circumstance(name, op) for name, op in _SIMPLE.items()),
+    *(_circumstance(name, op) for name, op in _CIRCUMSTANCES.items()),
     _circumstance("zero_gradient", lambda x: x * 0 + 1, direction="backward"),
-    _circumstance("zeros_declared", _SIMPLE["zeros"], constant="it subtracts a tensor from itself"),
+    _circumstance("zeros_declared", _CIRCUMSTANCES["zeros"], constant="it subtracts a tensor from itself"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,64 +21,7 @@ from tests.runs import ENVIRONMENT, HEADER, SETTINGS, ran, row
 SEED = 3
 OUTPUT = Output(name="output", shape=(4096,), dtype="float32", differing=0)
 # Ops as a user declares them, for the findings that no op of PyTorch gives on a CPU.
-PLANTED = '''
-from __future__ import annotations
-
-import time
-import click
-import torch
-from detmatrix.opspecs.model import Case, MissingError, OpSpec, call
-
-FACTOR = (3.0, 1)
-
-
-def scaled(x: torch.Tensor, case: Case | None = None, factor: float = FACTOR[0]) -> torch.Tensor:
-    return x * factor  # noqa: RUF100
-
-
-def by_mode(x, bias):
-    """Give other bits with the flag on."""
-    return scaled(x) + torch.are_deterministic_algorithms_enabled() * bias
-
-
-def noisy(x):
-    """Return other bits each time, in a number, beside all kinds of things that stay."""
-    return {"sum": x.sum().item(), "noise": time.perf_counter_ns(), "none": None, "both": [x, (x.to_sparse(),)]}
-
-
-def fails(x):
-    raise ValueError("on purpose")
-
-
-def closing(y):
-    return lambda x: x + y
-
-
-def elsewhere(x):
-    return click.echo(x)
-
-
-def lacking(t):
-    raise MissingError("gizmo")
-
-
-def spec(name, op, inputs=lambda t: call(t.normal(8)), **options):
-    return OpSpec(name=f"mine.{name}", op=op, why="Planted.", cases={"only": Case(inputs=inputs)}, **options)
-
-
-SPECS = (
-    spec("by_mode", by_mode, lambda t: call(t.normal(8), 2.0)),
-    spec("noisy", noisy),
-    spec("fails", fails),
-    spec("missing", "torch.no_such_op"),
-    spec("closing", closing(1)),
-    spec("elsewhere", elsewhere),
-    spec("opaque", fails, lambda t: call(iter([t]))),
-    spec("failing", fails, lambda t: call(1 / 0)),
-    spec("lacking", fails, lacking),
-    spec("unseeded", fails, lambda t: call(torch.rand(8))),
-)
-'''
+PLANTED = (Path(__file__).parent / "data" / "specs-scripts.py.txt").read_text(encoding="utf-8")
 
 
 def header(**environment: Any) -> Header:

@@ -1,19 +1,26 @@
-"""Modes that ``--modes`` chooses: which rows run in them, what they set, and what is recorded."""
+"""Modes that ``--modes`` chooses: which rows run in them, what they set, what is compiled, and what is recorded."""
 
 from __future__ import annotations
 
 import io
+import json
 import re
-from collections.abc import Sequence
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from msgspec.structs import replace
 
+from detmatrix.opspecs.families.images import convolution
+from detmatrix.opspecs.model import call
 from detmatrix.reports.compare.judge import judge
-from detmatrix.scanner.alerts import REFUSAL
+from detmatrix.scanner.alerts import REFUSAL, alert_caller
 from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
@@ -22,17 +29,20 @@ from detmatrix.scanner.processes.process import WorkerEndedError, worker_environ
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.cells import Cell
-from detmatrix.scanner.verdicts.findings import MatrixRow
-from tests.commands import Command
+from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
+from detmatrix.scanner.worker import global_state
+from detmatrix.scanner.worker.execution import failure
+from tests.commands import Command, scanned_in
 from tests.compared import run_of
+from tests.conftest import refused
 from tests.documented import CUBLAS, DETERMINISTIC, read
 from tests.evidence_runs import ONE
+from tests.observed import observed, spec_of
 from tests.runs import (
     PROCESSES,
     RUNS,
     SETTINGS,
     Planned,
-    drifting,
     ended,
     raised,
     ran,
@@ -41,9 +51,11 @@ from tests.runs import (
     write_run,
 )
 from tests.stand_in import StandIn
+from tests.stand_in_worker import TORCH
 
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "--no-cost", "--no-overloads")
+MODES = ("--modes", "off,on,compile_off,compile_on")
 
 
 def test_rows_run_are_those_that_a_mode_concerns(detmatrix: Command, tmp_path: Path) -> None:
@@ -78,8 +90,6 @@ def test_what_cannot_run_here_is_one_line(detmatrix: Command, tmp_path: Path) ->
 )
 def test_flag_is_switched_between_forward_and_backward(mode: Mode, outcome: str) -> None:
     """An op that is made deterministic in its forward phase raises where the flag is on in the backward one alone."""
-    torch = pytest.importorskip("torch")
-    from tests.observed import observed, spec_of  # noqa: PLC0415 - needs torch
 
     def op(value: Any) -> Any:
         """Look at the flag in the forward phase, and then do without it in the backward one, as MaxPool3d on CUDA."""
@@ -168,6 +178,7 @@ NOT_COMPILED = [
     for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")
 ]
 OFTEN = {"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}
+STILL, RACES, ALERTS = ran(POOL, LATE, *stable()), ran(POOL, LATE, OFTEN, OFTEN), raised(POOL, LATE, "pool")
 
 
 def _eager(off: Sequence[dict[str, int]] = (), on: Sequence[dict[str, int]] = ()) -> list[Observation]:
@@ -191,14 +202,6 @@ def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
 def _late(*observations: Observation, **weak: Any) -> Cell:
     """Return the cell of the chosen mode."""
     return _row(*observations, **weak).chosen[LATE]
-
-
-@pytest.mark.parametrize(("seen", "finding"), [(drifting(), "also_differs"), (stable(), "as_off")])
-def test_a_mode_without_the_flag_is_never_silent(seen: list[dict[str, int]], finding: str) -> None:
-    """What differs as with the flag off has a word of its own, which no reader takes for fine."""
-    row_ = _row(*_eager(off=seen), *ran(POOL, "forward_only", *seen))
-
-    assert row_.chosen["forward_only"].finding == finding
 
 
 @pytest.mark.parametrize("executions", [5, RUNS])
@@ -232,13 +235,41 @@ def test_a_sentinel_beside_the_mode_says_what_its_cell_is_worth() -> None:
     assert _late(*seen, weak=["off"]).weak is None
 
 
+NO_KERNEL = ended(POOL, LATE, "raised", "no kernel", exception="RuntimeError")
+
+
+@pytest.mark.parametrize(
+    ("seen", "finding"),
+    [
+        ((REFUSED, REFUSED), "refused"),
+        ((REFUSED, RACES), "inconclusive"),
+        ((RACES, REFUSED), "inconclusive"),
+        ((REFUSED, NO_KERNEL), "inconclusive"),
+    ],
+)
+def test_one_process_that_refuses_is_no_refusal(seen: Sequence[list[Observation]], finding: str) -> None:
+    """PyTorch's guard says nothing of the op; where another process ran or failed, each is told, and nothing is settled."""
+    late = _late(*_eager(), *(of_process[number] for number, of_process in enumerate(seen)))
+
+    assert late.finding == finding
+    told = (REFUSAL, "ran, 21 distinct in 50") if RACES in seen else ()
+    assert all(text in str(late.finding_reason) for text in told)
+
+
+def test_code_that_calls_eager_kernels_alone_says_so() -> None:
+    """It is compiled, and no kernel in it is the compiler's."""
+    compiled = Compiled(graphs=1, breaks=0, kernels=0)
+    seen = [replace(one, compiled=compiled) for one in ran(POOL, "compile_on", *stable())]
+
+    assert _row(*_eager(), *seen).chosen["compile_on"].remarks == ("calls eager kernels",)
+
+
 # --- Comparisons
 
 
 FAILED = ended(POOL, "off", "raised", "no kernel", exception="NotImplementedError")
 
 
-STILL, RACES, ALERTS = ran(POOL, LATE, *stable()), ran(POOL, LATE, OFTEN, OFTEN), raised(POOL, LATE, "pool")
 NOT_REFUSED = r"^(?!.*refused)"
 
 
@@ -313,3 +344,174 @@ def test_a_row_that_began_not_to_be_its_reference_is_a_change(unlike: tuple[int,
     told = (kind, True, False) if kind != "same" else (kind, False, None)
     assert (judged.kind, judged.detail.startswith("off, on: "), judged.confirmed) == told
     assert kind != "same" or judge(_row(*_eager()), new).kind == "same"
+
+
+# Modes under torch.compile: what is compiled, where, and what is said where nothing can be.
+
+CHOSEN = {"mine.ways:there:forward:float32", "mine.ways:back:backward:float32"}
+
+
+@pytest.mark.parametrize(("more", "cases"), [((), CHOSEN), (("--compile-all",), None)])
+def test_one_case_of_an_op_is_compiled_in_each_direction(
+    detmatrix: Command, tmp_path: Path, more: tuple[str, ...], cases: set[str] | None
+) -> None:
+    """The first that provokes, unless all are asked for; the others say why they were not, and the op how many were."""
+    standing, ways, path = StandIn(tmp_path), tmp_path / "ways.py", tmp_path / "run.jsonl"
+    ways.write_text((Path(__file__).parent / "data" / "specs-two-ways.py.txt").read_text())
+    given = ("--specs", ways, "--python", standing.python)
+
+    run = scanned_in(tmp_path, "mine.ways", *OPTIONS, *given, *MODES, *more)
+
+    asked = {row for mode, row in standing.asked("observe") if mode == "compile_on"}
+    assert asked == (cases or {one.id for one in run.header.planned})
+    left = [one for one in matrix(run.header, run.observations, closed=True) if one.row.id not in asked]
+    assert {one.chosen["compile_on"].reason for one in left} <= {
+        "one case of each op is compiled in each direction; --compile-all compiles all"
+    }
+    (op,) = json.loads(detmatrix("report", path, "--format", "json").stdout)["ops"]
+    told = op["further"]["compile_on"]
+    assert (told["compiled"], told["among"]) == (len(asked), 8)
+    markdown = detmatrix("report", path, "--all", "--format", "md").stdout
+    assert f"| as_off; {len(asked)} of 8 rows compiled |" in re.sub(" +", " ", markdown)
+
+
+def test_each_process_compiles_into_a_folder_of_its_own(detmatrix: Command, tmp_path: Path) -> None:
+    """What one has compiled no other takes, and no folder is left."""
+    standing = StandIn(tmp_path)
+
+    detmatrix("scan", "quick", *OPTIONS, *MODES, "--processes", 2, "--python", standing.python)
+
+    folders = [
+        (one["mode"], one["variables"].get("TORCHINDUCTOR_CACHE_DIR"))
+        for one in standing.noted
+        if one["do"] == "start"
+    ]
+    compiling = [folder for mode, folder in folders if mode.startswith("compile_")]
+    # One that sees whether anything can be compiled, and two of each mode.
+    assert len(compiling) == len(set(compiling)) == 5
+    assert not any(Path(folder).exists() for folder in compiling)
+    assert {folder for mode, folder in folders if not mode.startswith("compile_")} == {None}
+
+
+NO_COMPILER = "torch.compile does not work there: InvalidCxxCompiler: No working C++ compiler found"
+
+
+@pytest.mark.parametrize(
+    ("torch", "failed", "begins", "ends"),
+    [
+        ("2.0.1+cpu", None, "compile_off: needs torch 2.1 or newer, and this is 2.0.1+cpu", "; leave it out"),
+        (TORCH, NO_COMPILER, "compile_off: ", f"no worker could be started ({NO_COMPILER}); install what is missing, or leave the mode out"),
+    ],
+)  # fmt: skip
+def test_what_a_mode_needs_is_asked_for_before_anything_is_measured(
+    detmatrix: Command, tmp_path: Path, torch: str, failed: str | None, begins: str, ends: str
+) -> None:
+    """A torch that lacks it, and a compiler that is missing, are one line."""
+    rule = {"do": "start", "mode": "compile_off", "then": {"build": None, "failed": failed}}
+    standing = StandIn(tmp_path, *([rule] if failed else []), build={"torch": torch})
+
+    done = detmatrix("scan", "quick", *OPTIONS, *MODES, "--python", standing.python)
+
+    line = refused(done)
+    assert line.startswith(f"--modes {begins}")
+    assert line.endswith(ends)
+    assert standing.asked("observe") == []
+
+
+# Modes under torch.compile on real torch: what compiled code shows, and what a cache keeps.
+
+
+@pytest.fixture
+def _one_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Compile in this process alone: what the environment asks for was read when an earlier test loaded the compiler."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    config = pytest.importorskip("torch._inductor.config")
+    # A worker lets the warnings of PyTorch's compiler pass.
+    with config.patch(compile_threads=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("_one_compiler")
+def test_compiled_code_is_told_from_eager_code() -> None:
+    """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
+    assert failure("cpu") is None
+    specs = {
+        "sin": spec_of("torch.sin", lambda t: call(t.leaf(t.normal(100_000)))),
+        "nonzero": spec_of("torch.nonzero"),
+        "item": spec_of(lambda x: (x + x.sum().item()).sin()),
+        "svd": spec_of("torch.linalg.svd", lambda t: call(t.normal(8, 8))),
+    }
+    before = global_state.snapshot()
+
+    seen = {name: observed(spec, mode="compile_off", runs=4) for name, spec in specs.items()}
+
+    assert global_state.changes(before, global_state.snapshot()) == ""
+    told = {name: (one["outcome"], one["compiled"]) for name, one in seen.items()}
+    assert told["sin"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 1})
+    assert told["svd"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 0})
+    assert (told["nonzero"][0], told["nonzero"][1]["graphs"]) == ("not_run", 0)
+    assert seen["nonzero"]["message"].startswith("not compiled: ")
+    assert told["item"][0] == "ran"
+    assert told["item"][1]["breaks"] > 0
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("_one_compiler")
+def test_an_alert_that_the_compiler_wraps_is_one() -> None:
+    """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
+    spec = spec_of(
+        "torch.nn.functional.max_unpool2d",
+        lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2),
+    )
+    seen = observed(spec, mode="compile_on")
+
+    assert seen["outcome"] == "raised"
+    assert alert_caller(seen["exception"], seen["message"]) == "max_unpooling2d_forward_out"
+
+
+@pytest.mark.nightly
+@pytest.mark.alone
+def test_a_row_races_when_compiled_and_not_when_eager(detmatrix: Command, tmp_path: Path) -> None:
+    """Inductor's additions into one slot are atomic; the flag makes them serial."""
+    more = ("--runs", 50, "--perturb", "quiet", "-o", tmp_path / "run.jsonl")
+    done = detmatrix("scan", "torch.index_add:collisions:forward:float32", *OPTIONS, *MODES, *more)
+
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run.jsonl")
+    (seen,) = matrix(run.header, run.observations, closed=True)
+    assert (seen.off.differing, seen.chosen["compile_off"].finding) == (0, "differs")
+    assert seen.chosen["compile_on"].verdict == "deterministic"
+
+
+@pytest.mark.nightly
+@pytest.mark.alone
+def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path) -> None:
+    """A backward phase that was compiled with the flag off is taken from the cache with the flag on."""
+    script = tmp_path / "hole.py"
+    assert detmatrix("repro", "--compile-cache", "-o", script).returncode == 0
+
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+    fresh, _, cached, about = done.stdout.splitlines()
+    assert fresh.startswith("flag on throughout, fresh cache: 0 of 50 differ from the first, 0 cache hits")
+    assert cached.startswith("flag on throughout, with that cache: ")
+    assert "1 cache hits" in cached
+    assert done.returncode == 1, about
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("_one_compiler")
+@pytest.mark.parametrize("mode", ["compile_off", "compile_on"])
+def test_masked_convolutions_are_compiled(mode: Mode) -> None:
+    """As a whole, once for all executions; pixels that an output must not see have no gradient there either."""
+    (spec,) = (one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
+
+    # More of them than torch.compile compiles one function for.
+    seen = observed(spec, mode=mode, direction="backward", runs=20)
+
+    assert (seen["outcome"], seen.get("message")) == ("ran", None)
+    assert (seen["compiled"]["graphs"], seen["compiled"]["breaks"]) == (1, 0)
+    assert seen["reference"]["elements"] == 0

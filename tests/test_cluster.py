@@ -345,72 +345,52 @@ _STORE_BYTES = 80 << 20
 NODE = "NVIDIA_VISIBLE_DEVICES"
 
 
-class LoopbackCluster:
-    """A head that has nothing for tasks, and nodes."""
-
-    def __init__(self, folder: str) -> None:
-        from ray.cluster_utils import Cluster  # noqa: PLC0415 - in the nightly session alone
-
-        head = {
-            "num_cpus": 0,
-            "object_store_memory": _STORE_BYTES,
-            "include_dashboard": False,
-            "temp_dir": folder,
-        }
-        # Ray notes the address there, whatever folder it is given, and expects it to be there.
-        Path(tempfile.gettempdir(), "ray").mkdir(exist_ok=True)
-        self.cluster: Any = Cluster(initialize_head=True, head_node_args=head)
-        self.address: str = self.cluster.address
-        self._nodes: dict[str, Any] = {}
-
-    def add(self, name: str) -> None:
-        """Start a node."""
-        self._nodes[name] = self.cluster.add_node(
-            num_cpus=2, object_store_memory=_STORE_BYTES, env_vars={NODE: name}
-        )
-
-    def kill(self, name: str) -> None:
-        """End a node and all that runs there, as if its machine had lost power."""
-        self.cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
-
-
 SCATTER = ("scatter", "--runs", 4, "--processes", 1, "--no-cost", "--no-overloads", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[LoopbackCluster]:
-    """Return a cluster of four nodes, which ends whatever happens."""
+def nodes() -> Iterator[tuple[str, Callable[[str], None]]]:
+    """Return the address of a cluster of four nodes, beside a head without anything for tasks, and what ends a node by its name.
+
+    All that runs on the node ends with it, as if its machine had lost power. The cluster ends whatever happens.
+    """
     pytest.importorskip("ray", reason="Ray is not installed; nox -s nightly has it")
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - in the nightly session alone
+
     # Paths of its sockets must be short.
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="ray-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cluster = LoopbackCluster(folder)
+        least = {"object_store_memory": _STORE_BYTES}
+        head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": folder, **least}
+        # Ray notes the address there, whatever folder it is given, and expects it to be there.
+        Path(tempfile.gettempdir(), "ray").mkdir(exist_ok=True)
+        cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         try:
-            for number in range(1, 5):
-                cluster.add(f"node-{number}")
-            yield cluster
+            names = [f"node-{number}" for number in range(1, 5)]
+            there = {name: cluster.add_node(num_cpus=2, env_vars={NODE: name}, **least) for name in names}
+            yield cluster.address, lambda name: cluster.remove_node(there[name], allow_graceful=False)
         finally:
-            cluster.cluster.shutdown()
+            cluster.shutdown()
 
 
 @pytest.mark.nightly
 def test_eight_shards_on_four_nodes_are_one_scan_though_one_dies(
-    detmatrix_process: Command, nodes: LoopbackCluster, tmp_path: Path
+    detmatrix_process: Command, nodes: tuple[str, Callable[[str], None]], tmp_path: Path
 ) -> None:
     """Every cell is that of one scan, all nodes take part, none has two shards at a time, and Ray scans a lost one elsewhere."""
-    waits = tmp_path / "waits"
+    (address, kill), waits = nodes, tmp_path / "waits"
     rules = {"do": "observe", "mode": "on", "wait": str(waits)}, {"do": "observe", "seconds": 0.05}
     standing = StandIn(tmp_path, *rules)
     scan = ("scan", *SCATTER, "--python", standing.python)
     assert detmatrix_process(*scan, "-o", "one.jsonl").returncode == 0
     standing.forget()
     waits.touch()
-    command = [sys.executable, "-m", "detmatrix", *scan, "--ray", nodes.address, "--shards", 8]
+    command = [sys.executable, "-m", "detmatrix", *scan, "--ray", address, "--shards", 8]
     driver = tied.start(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     tied.wait_until(lambda: standing.asked("observe"))
 
     killed = next(one["variables"][NODE] for one in standing.noted if one["do"] == "start")
-    nodes.kill(killed)
+    kill(killed)
     waits.unlink()
     printed, said = driver.communicate()
 

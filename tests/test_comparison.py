@@ -21,7 +21,7 @@ from detmatrix.scanner.worker.agreement import CpuReference
 from detmatrix.scanner.worker.comparison import OutputComparison
 from detmatrix.scanner.worker.difference import SeverityAccumulator
 from detmatrix.scanner.worker.execution import Execution
-from tests.observed import observed, raw, spec_of
+from tests.observed import observed, spec_of
 
 ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 DEVICES = ["cpu", pytest.param("cuda:0", marks=ON_CUDA)]
@@ -41,6 +41,9 @@ def _coo(values: Any) -> Any:
 # What makes an output of two numbers; ``test_bits`` has all dtypes and layouts.
 KINDS: dict[str, Callable[[Any], Any]] = {
     "plain": lambda it: it,
+    "bfloat16": lambda it: it.view(torch.bfloat16),
+    "int8": lambda it: it.view(torch.int8),
+    "bool": lambda it: it.view(torch.uint8) > 0,
     "sparse": _coo,
     "empty beside another": lambda it: (torch.zeros(0, 3), it),
     "transposed": lambda it: it.repeat(2, 3).t(),
@@ -77,6 +80,10 @@ def test_differs_where_bits_differ_and_nowhere_else(kind: str, usual: int, other
     result = compare.result()
 
     assert list(result["digests"].values()) == [3, 1]
+    # As on the CPU.
+    assert next(iter(result["digests"])) == bits.digest(
+        bits.parts(KINDS[kind](_floats(ONE, usual)), "output")
+    )
     assert result["first_differing"] == 2
     assert compare.differing == 1
 
@@ -106,13 +113,13 @@ def _comparison(first: Any, runs: int, *, queued: bool) -> OutputComparison:
     return comparison
 
 
-@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
+@pytest.mark.parametrize("path", ["at once", "queued", *DEVICES[1:]])
 @given(outputs=st.lists(st.integers(0, 3), min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_comparison_counts_what_came(queued: bool, outputs: list[int]) -> None:
+def test_comparison_counts_what_came(path: str, outputs: list[int]) -> None:
     """Digests, their counts and the first that differed are those of the outputs, though an op returns the same memory each time."""
-    buffer = torch.full((3,), float(outputs[0]))
-    compare = _comparison(buffer, len(outputs), queued=queued)
+    buffer = torch.full((3,), float(outputs[0]), device=path if path.startswith("cuda") else "cpu")
+    compare = _comparison(buffer, len(outputs), queued=path == "queued")
     for index, value in enumerate(outputs[1:], start=1):
         compare.add(index, bits.parts(buffer.fill_(value), "output"))
     result = compare.result()
@@ -145,25 +152,6 @@ def test_other_structure_differs(queued: bool) -> None:
 
     assert list(result["digests"].values()) == [2, 1, 1, 1]
     assert (result["first_differing"], result["outputs"][0]["differing"]) == (1, 3)
-
-
-@pytest.mark.parametrize("device", DEVICES[1:])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int8", "bool"])
-def test_comparison_on_cuda(dtype: str, device: str) -> None:
-    """On a GPU the queued flags see the last bit of the last element, and a reused buffer hides nothing."""
-    size = getattr(torch, dtype).itemsize
-    plain, flipped = bytes(4096 * size), bytes(4096 * size - 1) + b"\1"
-    first, same, other = (raw(data, dtype).to(device) for data in (plain, plain, flipped))
-    compare = OutputComparison(bits.parts(first, "output"), 4)
-    compare.add(1, bits.parts(same, "output"))
-    compare.add(2, bits.parts(other, "output"))
-    first.copy_(other)
-    compare.add(3, bits.parts(first, "output"))
-    result = compare.result()
-
-    assert list(result["digests"].values()) == [2, 2]
-    assert (result["first_differing"], result["outputs"][0]["differing"]) == (2, 2)
-    assert bits.digest(bits.parts(same, "output")) == bits.digest(bits.parts(same.cpu(), "output"))
 
 
 def _sample(tensor: Any, name: str = "output") -> list[str]:

@@ -46,24 +46,13 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"do": "observe", **RAISES, "mode": "on", "then": alert},
         {"do": "observe", **DIFFERS, "then": "vary"},
     )
-    options = (
-        "quick.cumsum",
-        *SPECS,
-        "--device",
-        "cpu",
-        "--runs",
-        20,
-        "--processes",
-        2,
-        "--max-time",
-        0.5,
-        "--no-cost",
-        "--no-overloads",
-    )
+    options = ("quick.cumsum", *SPECS, "--device", "cpu", "--runs", 20, "--processes", 2, "--max-time", 0.5)
     for name, rules in (("old", (noise,)), ("new", (noise, *changes))):
         (folder / name).mkdir()
         python = StandIn(folder / name, *rules).python
-        done = command_in(folder)("scan", *options, "--python", python, "-o", f"{name}.jsonl")
+        done = command_in(folder)(
+            "scan", *options, "--no-cost", "--no-overloads", "--python", python, "-o", f"{name}.jsonl"
+        )
         assert done.returncode == 0, done.stderr
     _still(folder / "new.jsonl")
     return folder

@@ -22,6 +22,7 @@ from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.power import has_power
 from tests.commands import Command, command_in, process_in, scanned_in
 from tests.conftest import lines
+from tests.observed import observed, spec_of
 from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -48,26 +49,7 @@ def rows_by_name(run: Run) -> dict[str, MatrixRow]:
     return {row.row.spec.removeprefix("circumstance."): row for row in found}
 
 
-BLIND = """
-import itertools
-from detmatrix.opspecs.model import Case, OpSpec, call
-
-COUNT = itertools.count()
-
-def varies(x):
-    return x + next(COUNT)
-
-def blinds(x):
-    import detmatrix.scanner.worker.bits as bits
-    bits.equal_on_cpu = lambda *_: True
-    return x + 1
-
-def spec(name, op):
-    inputs = lambda t: call(t.normal(8))
-    return OpSpec(name=name, op=op, why="Test.", cases={"one": Case(inputs=inputs)})
-
-SPECS = [spec("before", varies), spec("blinds", blinds), spec("behind", varies)]
-"""
+BLIND = (Path(__file__).parent / "data" / "specs-blind.py.txt").read_text(encoding="utf-8")
 
 
 def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None:
@@ -289,9 +271,6 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_p
     asked = [one for one in standing.noted if one["do"] == "observe" and one["spec"] == "torch.topk"]
     assert {one["max_time"] for one in asked} == {0.6}
 
-    pytest.importorskip("torch")
-    from tests.observed import observed, spec_of  # noqa: PLC0415 - needs torch
-
     def waits(x: Any, seconds: float) -> Any:
         time.sleep(seconds)
         return x * 2
@@ -306,9 +285,6 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_p
 
 def test_retired_perturbations_are_not_executed() -> None:
     """A scan that an earlier release began goes on without them."""
-    pytest.importorskip("torch")
-    from tests.observed import observed, spec_of  # noqa: PLC0415 - needs torch
-
     seen = observed(spec_of(lambda x: x * 2), runs=6, perturbations=["quiet", "order", "threads"])
 
     assert [(one["perturbation"], one["executions"]) for one in seen["groups"]] == [("quiet", 6)]

@@ -10,15 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
 from detmatrix.opspecs.model import OpSpec, call
 from detmatrix.scanner.observations import records
-
-torch = pytest.importorskip("torch")
-
-from detmatrix.scanner.worker import cost  # noqa: E402 - it needs torch
-from detmatrix.scanner.worker.cost import measure  # noqa: E402
-from tests.observed import spec_of  # noqa: E402
+from detmatrix.scanner.worker import cost
+from detmatrix.scanner.worker.cost import measure
+from tests.observed import spec_of
 
 _FLOATS = 1 << 22
 _FILLS = pytest.mark.skipif(not cost._FILLS, reason="this torch never fills memory")

@@ -28,14 +28,7 @@ HEAVY = shutil.ignore_patterns("__pycache__", "runs", "engines")
 
 
 # A project that has packages of the names of our folders, and says which it got.
-OWN = """
-import opspecs, reports, scanner
-def own(x):
-    assert {opspecs.NAME, reports.NAME, scanner.NAME} == {"theirs"}
-    return x + x
-def test_own(detmatrix_locate):
-    own(1)
-"""
+OWN = (ROOT / "tests" / "data" / "own-project.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -102,23 +95,13 @@ def test_extra_has_what_the_simulated_gpu_imports() -> None:
 
 # What a worker finds to import: packages in a folder of their own, and never others in the place of ours.
 
-SPECS = """
-import separate
-from detmatrix.opspecs.model import Case, OpSpec, call
-
-def tells(x):
-    from detmatrix import opspecs, scanner
-    raise ArithmeticError(f"{separate.NAME} {opspecs.__file__} {scanner.__file__}")
-
-SPECS = (OpSpec(name="own.tells", op=tells, why="Says what it found.", cases={"one": Case(inputs=lambda t: call(t.normal(2)))}),)
-"""
+SPECS = (ROOT / "tests" / "data" / "specs-telling.py.txt").read_text(encoding="utf-8")
 
 
 def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What pip has put beside is there for workers; what has the names of our packages is not taken for them."""
-    pytest.importorskip("torch")
     packages = tmp_path / "packages"
     for name, text in {"separate": "NAME = 'found'", "detmatrix": "raise OSError"}.items():
         (packages / name).mkdir(parents=True)

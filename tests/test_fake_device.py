@@ -135,25 +135,20 @@ def test_memory_of_queued_comparisons_is_bounded(fake: Fake) -> None:
     assert peak < (1 << 29) / 16 + 8 * (4 << 20)
 
 
-def test_tensors_of_two_devices_do_not_meet(fake: Fake) -> None:
-    """The stand-in insists on what a GPU insists on."""
-    answer = fake.ask("observe", "mixes")
-
-    assert answer["outcome"] == "raised"
-    assert "expected all tensors to be on the same device" in answer["message"]
-
-
+@pytest.mark.parametrize("do", PASSES)
 @pytest.mark.parametrize(
-    "do", ["observe", *(pytest.param(do, marks=pytest.mark.nightly) for do in ("cost", "dispatch"))]
+    ("spec", "told"), [("asserts", "device-side assert triggered"), ("large", "OutOfMemoryError")]
 )
-def test_running_out_of_memory_is_the_rows_error(fake: Fake, do: str) -> None:
-    """It says so; the next row gets another worker, whose memory is whole."""
-    answer = fake.ask(do, "large")
+def test_what_breaks_a_worker_costs_its_row_and_that_worker(
+    fake: Fake, spec: str, told: str, do: str
+) -> None:
+    """What fails on the device stays with the process, in which no later row runs; the memory of the next one is whole."""
+    assert fake.ask(do, "before")["outcome"] == "ran"
     started = fake.supervisor.started
 
-    text = str([answer, *answer.get("modes", {}).values()])
-    assert "OutOfMemoryError" in text
-    assert fake.supervisor.serving("on") is None
+    answer = fake.ask(do, spec)
+
+    assert told in str([answer, *answer.get("modes", {}).values()])
     assert fake.ask(do, "behind")["outcome"] == "ran"
     assert fake.supervisor.started == started + 1
 
@@ -198,20 +193,6 @@ def test_other_accelerators_run_what_they_can(
 
 
 @pytest.mark.parametrize("do", PASSES)
-def test_an_assertion_costs_its_row_and_a_worker(fake: Fake, do: str) -> None:
-    """What fails on the device stays with the process, in which no later row runs."""
-    assert fake.ask(do, "before")["outcome"] == "ran"
-    started = fake.supervisor.started
-
-    answer = fake.ask(do, "asserts")
-
-    text = str([answer, *answer.get("modes", {}).values()])
-    assert "device-side assert triggered" in text
-    assert fake.ask(do, "behind")["outcome"] == "ran"
-    assert fake.supervisor.started == started + 1
-
-
-@pytest.mark.parametrize("do", PASSES)
 @pytest.mark.parametrize(
     "row", [*ROWS[::400], pytest.param(ROWS, marks=pytest.mark.nightly, id="all")], ids=lambda row: row.id
 )
@@ -234,43 +215,36 @@ def test_rows_run_on_the_device(fake: Fake, row: Planned | list[Planned], do: st
 GIB = 1 << 30
 
 
-def _device(monkeypatch: pytest.MonkeyPatch, *, total: int, allocated: int) -> list[float]:
-    """Pretend a device, and return the shares of its memory that its process is given, as they come."""
-    shares: list[float] = []
+@pytest.mark.parametrize(
+    ("share", "total", "within"),
+    [
+        # As far as what is in use and a gigabyte more.
+        (1.0, 80, 2 / 80),
+        # Of workers side by side each keeps to its own, also behind a trial.
+        (1 / 16, 8, 1 / 16),
+    ],
+)
+def test_memory_of_a_device_is_bounded_while_samples_are_tried(
+    monkeypatch: pytest.MonkeyPatch, share: float, total: int, within: float
+) -> None:
+    """Addresses, which libraries reserve, are not bounded there."""
+    given: list[float] = []
     module = SimpleNamespace(
-        get_device_properties=lambda _: SimpleNamespace(total_memory=total),
-        memory_allocated=lambda _: allocated,
-        set_per_process_memory_fraction=lambda share, _: shares.append(share),
+        get_device_properties=lambda _: SimpleNamespace(total_memory=total * GIB),
+        memory_allocated=lambda _: GIB,
+        set_per_process_memory_fraction=lambda share, _: given.append(share),
         set_device=lambda _: None,
     )
     monkeypatch.setattr(accelerator, "module_of", lambda _: module)
     monkeypatch.setattr(accelerator, "_shares", {})
-    return shares
+    monkeypatch.setattr("detmatrix.scanner.worker.databases.resource.setrlimit", None)
+    accelerator.select("cuda:0", share)
+    accelerator.select("cuda:0", share)
 
-
-def test_memory_of_a_device_is_bounded_while_samples_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as what is in use and a gigabyte more; addresses, which libraries reserve, are not bounded there."""
-    shares = _device(monkeypatch, total=80 * GIB, allocated=GIB)
-
-    def none(*_: object) -> None:
-        raise AssertionError("addresses are bounded")
-
-    monkeypatch.setattr("detmatrix.scanner.worker.databases.resource.setrlimit", none)
+    assert accelerator.memory("cuda:0") == total * GIB * share
     with databases._bounded_memory("cuda:0"):
-        assert shares == [2 / 80]
-    assert shares == [2 / 80, 1.0]
-
-
-def test_a_share_of_the_memory_is_never_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of workers side by side each keeps to its own, also behind a trial."""
-    shares = _device(monkeypatch, total=8 * GIB, allocated=GIB)
-    accelerator.select("cuda:0", 1 / 16)
-    accelerator.select("cuda:0", 1 / 16)
-
-    assert accelerator.memory("cuda:0") == GIB // 2
-    with accelerator.bounded_memory("cuda:0", GIB):
-        pass
-    assert shares == [1 / 16, 1 / 16, 1 / 16]
+        assert given[-1] == within
+    assert given == [share] * (share < 1) + [within, share]
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cuda:0", 0.01), ("cpu", 5.0)])

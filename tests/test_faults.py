@@ -12,10 +12,10 @@ import torch
 from detmatrix.scanner.observations.records import Dispatch, Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.findings import matrix
-from detmatrix.scanner.worker.observe import observe
 from detmatrix.scanner.worker.overloads import Overloads
 from tests import quick
 from tests.commands import Command, command_in, scanned_in
+from tests.observed import observed
 from tests.stand_in import StandIn
 
 # What each planted case must read as, by its name.
@@ -80,11 +80,6 @@ def test_cases_behind_a_fault_keep_their_bits(planted: dict[str, Any]) -> None:
         ("deterministic", 6, 1),
         ("deterministic", 6, 1),
     ]
-
-
-def test_an_op_that_draws_is_told_as_seeded(planted: dict[str, Any]) -> None:
-    """A random op repeats because it was seeded, and the row says so."""
-    assert [_rows(planted, name)[0]["off"]["seeded"] for name in ("draws", "doubles")] == [True, False]
 
 
 # Which overloads a scan records: those the case reaches and no others, beside the evidence and never at its cost.
@@ -233,14 +228,9 @@ def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
     scanned = {o.key: o.inputs_digest for o in read_run(real_scan).observations if o.inputs_digest}
     for spec in quick.SPECS:
         for one in spec.rows("cpu"):
-            where: dict[str, Any] = {
-                "direction": one.direction,
-                "dtype": one.dtype,
-                "device": "cpu",
-                "runs": 1,
-            }
+            where: dict[str, Any] = {"direction": one.direction, "dtype": one.dtype, "runs": 1}
             equal, other = (
-                observe(spec, one.case, **where, seed=seed).get("inputs_digest") for seed in (0, 1)
+                observed(spec, one.case, **where, seed=seed).get("inputs_digest") for seed in (0, 1)
             )
 
             key = (one.spec, one.case, one.direction, one.dtype)

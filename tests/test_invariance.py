@@ -321,31 +321,7 @@ def test_bits_that_begin_to_vary_are_a_change(
     assert judged.confirmed is (None if kind == "same" else True)
 
 
-PLANTED = """
-import torch
-from detmatrix.opspecs.model import Batch, Case, OpSpec, call
-
-
-def depends(x, weights, *, scale):
-    steps = sum(place * step for place, step in enumerate(x.stride()))
-    return scale * x * weights[0] * (len(x) + torch.get_num_threads() + steps)
-
-
-SPECS = (
-    OpSpec(
-        name="mine.depends",
-        op=depends,
-        why="Planted.",
-        directions=("forward", "backward"),
-        cases={
-            "only": Case(
-                inputs=lambda t: call(t.leaf(t.normal(6, 3)), [t.leaf(t.normal(3))], scale=t.normal(6, 1)),
-                batch=Batch({0: 0, "scale": 0}),
-            )
-        },
-    ),
-)
-"""
+PLANTED = (Path(__file__).parent / "data" / "specs-invariance.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

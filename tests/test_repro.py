@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from detmatrix.opspecs.model import Planned
@@ -24,10 +25,7 @@ from tests import tied
 from tests.commands import Command, command_in
 from tests.conftest import approved_lines, is_approved, one_line, refused
 from tests.runs import drifting, ran, row, stable, write_run
-
-torch = pytest.importorskip("torch")
-
-from tests.scripts import PLANTED, SEED, asked  # noqa: E402
+from tests.scripts import PLANTED, SEED, asked
 
 # Rows of a fresh scan, and what they show.
 SHOWN = {
@@ -46,40 +44,7 @@ SHOWN = {
 
 
 # Runs scripts in forks of one process that has loaded torch and done nothing with it: loading takes seconds.
-FORKS = """
-import contextlib, os, runpy, subprocess, sys, tempfile, traceback
-from types import SimpleNamespace
-import torch
-
-torch.use_deterministic_algorithms(False)  # loads a compiler
-
-def run(command, **_):
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        pid = os.fork()
-        if not pid:
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
-            sys.argv = command[3:]
-            try:
-                runpy.run_path(sys.argv[0], run_name="__main__")
-                sys.stdout.flush()
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-                sys.stderr.flush()
-                os._exit(1)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        out.seek(0)
-        err.seek(0)
-        return SimpleNamespace(returncode=code, stdout=out.read(), stderr=err.read())
-
-subprocess.run = run
-sys.argv, scripts = sys.argv[:1], sys.argv[1:]
-for script in scripts:
-    print("script:", script, flush=True)
-    with contextlib.suppress(SystemExit):
-        runpy.run_path(script, run_name="__main__")
-"""
+FORKS = (Path(__file__).parent / "data" / "forks.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -190,13 +155,17 @@ def test_script_alone(scanned: Path, tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.usefixtures("printed")
 def test_scripts_import_torch_alone(scanned: Path) -> None:
-    """The standard library and torch are imported, whatever the op's own module imports."""
-    for number in range(len(SHOWN)):
+    """The standard library and torch are imported, whatever the op's own module imports; of it there is what the op needs alone."""
+    planted = set(re.findall(r"^def (\w+)", PLANTED, re.MULTILINE))
+    for number, name in enumerate(SHOWN):
         nodes = list(ast.walk(ast.parse((scanned.parent / f"{number}.py").read_text(encoding="utf-8"))))
 
         imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-        assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names | {"torch"}
+        assert {one.partition(".")[0] for one in imported} <= sys.stdlib_module_names | {"torch"}
+        defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        op = name.partition(":")[0].removeprefix("mine.")
+        assert defined & planted == ({"scaled", op} if op == "by_mode" else {op} & planted)
 
 
 @pytest.mark.alone

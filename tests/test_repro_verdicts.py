@@ -21,17 +21,17 @@ from msgspec.structs import replace
 from detmatrix.opspecs.families.images import convolution
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.masked import masked_convolutions
-from detmatrix.opspecs.model import Call, call
+from detmatrix.opspecs.model import Call, Planned, call
 from detmatrix.opspecs.registry import FAMILIES, select
 from detmatrix.scanner.alerts import ALERT
 from detmatrix.scanner.errors import DetmatrixError, UsageError
 from detmatrix.scanner.modes import LEAST_RUNS, Mode, with_chosen
-from detmatrix.scanner.observations.records import Compiled, Observation, Output
+from detmatrix.scanner.observations.records import Compiled, Header, Observation, Output
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.perturbations import OFFERED
 from detmatrix.scanner.repro.script import perturbations, script
 from detmatrix.scanner.verdicts.cells import Cell
-from detmatrix.scanner.verdicts.findings import finding_of, matrix
+from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix
 from detmatrix.scanner.verdicts.vocabulary import MODE_FINDING_MEANING, ModeFinding, Verdict
 from detmatrix.scanner.worker.bits import digest, parts
 from detmatrix.scanner.worker.repro import Drawing, InputSourceError
@@ -169,6 +169,16 @@ def test_outputs_of_any_kind_are_taken_apart(kind: str) -> None:
         assert generic["digest"](taken) == known["digest"](known["parts"](value))
 
 
+def _raced(differing: dict[str, int], family: str = "scatter") -> tuple[MatrixRow, Header]:
+    """Return a row, and its run, that differed so often under each perturbation, in ten executions of each."""
+    planned = row("torch.Tensor.scatter_add_", family=family)
+    groups = under(**{name: (10, count) for name, count in differing.items()})
+    raced = [*ran(planned, "off", *drifting(4), groups=groups), *ran(planned, "on", *stable())]
+    run = replace(header(), planned=(planned,))
+    (found,) = matrix(run, raced, closed=True)
+    return found, run
+
+
 @pytest.mark.parametrize(
     ("family", "groups", "expected"),
     [
@@ -185,16 +195,7 @@ def test_perturbations_are_those_that_the_row_needs(
     family: str, groups: dict[str, int], expected: list[str]
 ) -> None:
     """A script does no more than it must; what lies in memory it cannot leave to chance."""
-    planned, counts = (
-        row("torch.Tensor.scatter_add_", family=family),
-        {name: (10, k) for name, k in groups.items()},
-    )
-    raced = ran(planned, "off", *drifting(4), groups=under(**counts))
-    (found,) = matrix(
-        replace(header(), planned=(planned,)), [*raced, *ran(planned, "on", *stable())], closed=True
-    )
-
-    assert perturbations(found) == expected
+    assert perturbations(_raced(groups, family)[0]) == expected
 
 
 @pytest.mark.parametrize("name", sorted({*OFFERED} - {"quiet"}))
@@ -202,13 +203,8 @@ def test_a_script_brings_each_perturbation_about(name: str) -> None:
     """One that the template did not know would be left out, and the script would show nothing."""
 
     def code(name: str) -> set[str]:
-        planned = row("torch.Tensor.put_")
-        raced = ran(planned, "off", *drifting(3), groups=under(quiet=(10, 0), **{name: (10, 3)}))
-        run = replace(header(), planned=(planned,))
-        (found,) = matrix(run, [*raced, *ran(planned, "on", *stable())], closed=True)
-        return {
-            line for line in script(INPUT_SOURCE, found, run).splitlines() if not line.startswith("import")
-        }
+        text = script(INPUT_SOURCE, *_raced({"quiet": 0, name: 3}))
+        return {line for line in text.splitlines() if not line.startswith("import")}
 
     assert code(name) - code("shift" if name == "stress" else "stress")
 
@@ -402,32 +398,6 @@ def test_script_computes_the_gradients_of_the_scan(pattern: str) -> None:
         assert names["digest"](expected) == names["digest"](names["execute"](*names["inputs"]()))
 
 
-ONLY: dict[str, Any] = {
-    "case": "only",
-    "direction": "forward",
-    "dtype": "float32",
-    "device": "cpu",
-    "seed": SEED,
-}
-
-
-def test_an_op_brings_along_what_it_needs(tmp_path: Path) -> None:
-    """Of the module it is in: functions and values it calls and reads, in an order that works; nothing else."""
-    (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
-
-    answer = source_of([str(tmp_path / "planted.py")], spec="mine.by_mode", **ONLY)
-
-    assert answer["imports"] == []
-    assert "\n".join(answer["definitions"]).splitlines() == [
-        "FACTOR = (3.0, 1)",
-        "def scaled(x: torch.Tensor, case: Case | None = None, factor: float = FACTOR[0]) -> torch.Tensor:",
-        "    return x * factor",
-        "def by_mode(x, bias):",
-        '    """Give other bits with the flag on."""',
-        "    return scaled(x) + torch.are_deterministic_algorithms_enabled() * bias",
-    ]
-
-
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
@@ -443,9 +413,10 @@ def test_an_op_brings_along_what_it_needs(tmp_path: Path) -> None:
 def test_no_recipe(spec: str, text: str, tmp_path: Path) -> None:
     """What has no source, or makes other inputs each time, is refused in a sentence."""
     (tmp_path / "planted.py").write_text(PLANTED, encoding="utf-8")
+    planned = Planned(spec, "only", "forward", "float32")
 
     with pytest.raises(InputSourceError, match=text):
-        source_of([str(tmp_path / "planted.py")], spec=spec, **ONLY)
+        source_of([str(tmp_path / "planted.py")], **planned._asdict(), device="cpu", seed=SEED)
 
 
 # --- What scripts and specs do in the modes that a scan was asked for

@@ -83,6 +83,13 @@ def small_scan(path: Path, *, resume: bool = False) -> Run:
     return scan(plan, Progress(io.StringIO()))
 
 
+@pytest.fixture
+def wait(tmp_path: Path) -> Path:
+    """Return a file that is there, for whose end a rule of a stand-in may wait."""
+    (path := tmp_path / "wait").touch()
+    return path
+
+
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 2)
 
@@ -216,10 +223,9 @@ def _interrupted(
     return text
 
 
-def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) -> None:
+def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path, wait: Path) -> None:
     """Ctrl-C leaves a valid file and exit code 130, and the command it prints finishes the scan."""
-    wait, path = tmp_path / "wait", tmp_path / "my run.jsonl"
-    wait.touch()
+    path = tmp_path / "my run.jsonl"
     standing = StandIn(
         tmp_path, {"do": "observe", "spec": "quick.put_", "mode": "off", "wait": str(wait), "then": {}}
     )
@@ -242,10 +248,9 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path) 
     assert lines(path)[-1]["observations"] == (7 + 6) * 4 + (1 + 6) * 2 + (1 + 6)
 
 
-def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
+def test_interrupted_before_anything_was_observed(tmp_path: Path, wait: Path) -> None:
     """While the first worker starts there is nothing to resume, and no file stays behind."""
-    wait, path = tmp_path / "wait", tmp_path / "run.jsonl"
-    wait.touch()
+    path = tmp_path / "run.jsonl"
     standing = StandIn(tmp_path, {"do": "start", "wait": str(wait), "then": {}})
 
     text = _interrupted(tmp_path, standing, path.name, lambda: standing.started > 0)
@@ -255,10 +260,9 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path) -> None:
     assert left(standing) == []
 
 
-def test_interrupted_while_databases_are_enumerated(tmp_path: Path) -> None:
+def test_interrupted_while_databases_are_enumerated(tmp_path: Path, wait: Path) -> None:
     """Nobody waits for what several workers were asked last, and none of them is left."""
-    wait, path = tmp_path / "wait", tmp_path / "run.jsonl"
-    wait.touch()
+    path = tmp_path / "run.jsonl"
     entries = {"do": "entries", "then": {"entries": [f"opinfo:op{number}" for number in range(60)]}}
     standing = StandIn(
         tmp_path, entries, {"do": "enumerate", "name": "opinfo:op2", "wait": str(wait), "then": {}}
@@ -277,10 +281,11 @@ def test_interrupted_while_databases_are_enumerated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_scan_that_cannot_begin_loses_no_earlier_run(
-    detmatrix: Command, tmp_path: Path, *, force: bool
+    detmatrix: Command, tmp_path: Path, wait: Path, *, force: bool
 ) -> None:
     """What lies there is put aside until all rows are planned, said to be, and there again if one is not to be had."""
-    wait, path, kept = tmp_path / "wait", tmp_path / "run.jsonl", tmp_path / "run.jsonl.1"
+    wait.unlink()
+    path, kept = tmp_path / "run.jsonl", tmp_path / "run.jsonl.1"
     entries = {"do": "entries", "then": {"entries": ["opinfo:op0", "opinfo:op1"]}}
     standing = StandIn(
         tmp_path, entries, {"do": "enumerate", "name": "opinfo:op1", "wait": str(wait), "then": {}}
@@ -405,10 +410,8 @@ def test_processes_in_sessions_of_their_own_end_with_the_worker(
 
 @LINUX
 @pytest.mark.parametrize("moment", ["start", "observe"])
-def test_a_killed_scan_leaves_no_process(tmp_path: Path, moment: str) -> None:
+def test_a_killed_scan_leaves_no_process(tmp_path: Path, wait: Path, moment: str) -> None:
     """Killed while a worker starts, or while a row runs that has started others: all of them end at once."""
-    wait = tmp_path / "wait"
-    wait.touch()
     rule = {"do": moment, "wait": str(wait), "then": {}}
     daemon = {"do": "sentinel", "then": "daemon"}
     standing = StandIn(tmp_path, *([daemon] if moment == "observe" else []), rule)

@@ -19,6 +19,7 @@ from detmatrix.opspecs.model import Case, OpSpec
 from detmatrix.opspecs.user import SpecFileError, load_specs
 from tests.commands import Command
 from tests.conftest import lines, refused, table
+from tests.observed import observed
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.stand_in import StandIn
 
@@ -117,9 +118,6 @@ def test_file_in_a_package_imports_what_lies_beside_it(tmp_path: Path) -> None:
 
 def test_errors_say_where(tmp_path: Path) -> None:
     """The innermost line of the user's, also where inputs are drawn; an alert and errors inside torch stay as they are."""
-    pytest.importorskip("torch")
-    from tests.observed import observed  # noqa: PLC0415 - needs torch
-
     path = _package(tmp_path, (DATA / "broken-specs.py.txt").read_text(encoding="utf-8"))
     (path.parent / "helper.py").write_text("def helped(x):\n    return x.absent\n")
     messages = {spec.name: observed(spec)["message"] for spec in load_specs(path)}
@@ -204,15 +202,7 @@ def test_nothing_is_measured_again_by_specs_that_nobody_named(
 # Specs that installed packages bring are scanned like files of the user's.
 
 # The worker sees nothing of the folder that the package is installed in but the file.
-_SPECS = """\
-from bringing import WHY
-from detmatrix.opspecs.model import Case, OpSpec, call
-
-from .ops import op
-
-CASES = {"row": Case(inputs=lambda t: call(t.normal(8, 64), 1))}
-SPECS = (OpSpec(name="brought.sum", op=op, why=WHY, cases=CASES),)
-"""
+_SPECS = (DATA / "specs-brought.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture

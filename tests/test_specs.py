@@ -146,15 +146,6 @@ def test_cuda_inputs_bounded(
     assert not [row for row, size in sizes.items() if size > limit]
 
 
-def test_select_by_row_id() -> None:
-    """A pattern with colons is matched against as many parts of the row id as it has."""
-    expected = ["torch.nn.Conv2d:weight_grad:backward:float32"]
-
-    assert expected == ids("torch.nn.Conv2d:weight_grad*") == ids(*expected)
-    assert {"forward"} == {row.split(":")[2] for row in ids("*:*:forward")}
-    assert {"int64"} == {row.split(":")[3] for row in ids("*:*:*:int64")}
-
-
 def test_select_by_device() -> None:
     """CUDA adds dtypes and has cases of its own, as the CPU has; "any" has them all. Each is there once: observations refer to rows by id."""
     cpu, cuda, either = (ids(device=device) for device in ("cpu", "cuda", "any"))

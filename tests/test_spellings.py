@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+import torch
 
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Call, Case, OpSpec, call
@@ -16,13 +17,10 @@ from detmatrix.opspecs.pytorch.enlarge import mapped
 from detmatrix.opspecs.pytorch.names import names_for
 from detmatrix.opspecs.spellings import SPELLINGS, code_of
 from detmatrix.reports.explain import recorded_runs
-
-torch = pytest.importorskip("torch")
-
-from detmatrix.scanner.worker.cost import measure  # noqa: E402 - it needs torch
-from detmatrix.scanner.worker.execution import resolve  # noqa: E402
-from detmatrix.scanner.worker.threads import thread_count  # noqa: E402
-from tests.observed import observed  # noqa: E402
+from detmatrix.scanner.worker.cost import measure
+from detmatrix.scanner.worker.execution import resolve
+from detmatrix.scanner.worker.threads import thread_count
+from tests.observed import observed
 
 WHERE: dict[str, Any] = {"direction": "forward", "dtype": "float32", "device": "cpu", "seed": 0}
 FIRST = {spec.name: planned for spec in SPELLINGS for planned in reversed([*spec.rows("cpu")])}
@@ -49,18 +47,13 @@ CHANGES: tuple[Callable[[Any], Any], ...] = (lambda it: it.detach().clone(), _wi
 
 REFUSALS = (AssertionError, IndexError, RuntimeError, TypeError, ValueError)
 # Refused less clearly: a tensor without dims, repeats that are an int.
+_BY_ZERO = (
+    *("index_add.accumulate_along_dim", "index_select.select_by_indexing", "cumsum.cumsum_of_two_rows"),
+    *("cumprod.cumprod_of_two_rows", "logcumsumexp.logcumsumexp_of_two_rows"),
+)
 ROUGH: dict[str, tuple[type[Exception], ...]] = {
     "instead:torch.repeat_interleave.repeat_by_indexing": (AttributeError, ZeroDivisionError),
-} | {
-    f"instead:torch.{name}": (ZeroDivisionError,)
-    for name in (
-        *("index_add.accumulate_along_dim", "index_select.select_by_indexing"),
-        *(
-            "cumsum.cumsum_of_two_rows",
-            "cumprod.cumprod_of_two_rows",
-            "logcumsumexp.logcumsumexp_of_two_rows",
-        ),
-    )
+    **{f"instead:torch.{name}": (ZeroDivisionError,) for name in _BY_ZERO},
 }
 
 

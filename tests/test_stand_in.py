@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from detmatrix.opspecs.controls import SPECS as CONTROLS
-from detmatrix.opspecs.model import Planned
 from detmatrix.scanner.modes import DEFAULT_MODES
 from detmatrix.scanner.observations.records import Mode
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor
@@ -33,18 +32,14 @@ def _requests() -> Iterator[dict[str, Any]]:
     yield {"do": "sentinel", **sentinel, **WHERE, "runs": 20}
     rows = [planned for spec in (*CONTROLS, *SPECS) for planned in spec.rows("cpu")]
     for one in rows:
-        yield {"do": "observe", **_place(one), **WHERE, **RUNS}
+        yield {"do": "observe", **one._asdict(), **WHERE, **RUNS}
     yield {"do": "kernels", "device": "cpu", "overloads": True}
     for one in rows:
         if one.spec == "quick.cumsum":
-            yield {"do": "cost", **_place(one), **WHERE, "max_seconds": 0.01}
-            yield {"do": "dispatch", **_place(one), **WHERE}
-            yield {"do": "invariance", **_place(one), **WHERE, "property": "layout", "max_time": 10}
+            yield {"do": "cost", **one._asdict(), **WHERE, "max_seconds": 0.01}
+            yield {"do": "dispatch", **one._asdict(), **WHERE}
+            yield {"do": "invariance", **one._asdict(), **WHERE, "property": "layout", "max_time": 10}
     yield {"do": "turn", "mode": "warn_only"}
-
-
-def _place(one: Planned) -> dict[str, Any]:
-    return {"spec": one.spec, "case": one.case, "direction": one.direction, "dtype": one.dtype}
 
 
 def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
@@ -62,7 +57,6 @@ def _transcript(python: str, mode: Mode) -> tuple[dict[str, Any], Transcript]:
 @pytest.fixture(scope="module", params=_PARAMS)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Return the transcripts of both, in each mode."""
-    pytest.importorskip("torch")
     standing = StandIn(tmp_path_factory.mktemp("standing"))
     pythons = sys.executable, str(standing.python)
     return request.param, [_transcript(python, request.param) for python in pythons]

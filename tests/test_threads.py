@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from detmatrix.opspecs.inputs import Inputs  # noqa: E402
-from detmatrix.opspecs.model import Call, call  # noqa: E402
-from detmatrix.scanner.worker import threads  # noqa: E402
-from tests.observed import observed, spec_of  # noqa: E402
-from tests.planted import work_in_another_thread  # noqa: E402
+from detmatrix.opspecs.inputs import Inputs
+from detmatrix.opspecs.model import Call, call
+from detmatrix.scanner.worker import threads
+from tests.observed import observed, spec_of
+from tests.planted import work_in_another_thread
 
 pytestmark = [
     pytest.mark.usefixtures("quiet_torch"),
