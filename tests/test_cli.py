@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import pytest
+import torch
 from msgspec.structs import replace
 
 from detmatrix.reports.matrix.run_words import rerun_options
@@ -27,7 +28,7 @@ from detmatrix.scanner.observations.settings import SETTINGS, Settings
 from detmatrix.scanner.run.resume import begun
 from tests import tied
 from tests.commands import Command, command_in
-from tests.conftest import approved_lines, is_approved, refused
+from tests.conftest import approved_lines, is_approved, refused, table
 from tests.large import write_shard
 from tests.runs import write_run
 from tests.stand_in import StandIn
@@ -55,7 +56,6 @@ def test_usage_errors_are_one_line(detmatrix: Command, tmp_path: Path, words: st
 @pytest.mark.parametrize("device", ["cuda", "cuda:7"])
 def test_cuda_without_cuda_names_the_torch_found(detmatrix: Command, tmp_path: Path, device: str) -> None:
     """Whoever asks for a GPU that torch does not see learns which torch it is; no file is left."""
-    torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
     built = f"(CUDA {torch.version.cuda})" if torch.version.cuda else "(built without CUDA)"
@@ -93,49 +93,27 @@ def test_output_that_goes_nowhere_gives_no_traceback(
 
 # Each command as a process
 
-ENGINES = ROOT / "reports" / "engines" / "cudnn-9.28.0.json.gz"
-STANDS_IN = "an interpreter that needs no torch"
-SHARD = "a shard of a plan"
-SMALL = "a run that shows every finding"
-# What each is called with, and a word of what it prints, or writes.
-SMOKE: dict[str, tuple[tuple[object, ...], str]] = {
-    "list": (("put_",), "torch.Tensor.put_"),
-    "scan": (
-        ("put_", *["--device", "cpu", "--runs", "2", "--processes", "1"], "--python", STANDS_IN),
-        "1 op, ",
-    ),
-    "report": ((SMALL, "--rows", "torch.Tensor.put_:*"), "| `torch.Tensor.put_` "),
-    "merge": ((SHARD, "-o", "merged.jsonl.gz"), ""),
-    "check": ((f"{CHECKED}:constant", "--python", STANDS_IN, "--runs", 2), "no difference in 1 row"),
-    "env": ((), "torch.use_deterministic_algorithms"),
-    "locate": ((f"{ROOT}/tests/programs/planted.py:step",), "detmatrix_planted::add_count"),
-    "explain": (("put_", SMALL), "torch.Tensor.put_:duplicates:forward:float32"),
-    "libraries": (("cuFFT",), "called by: cuda: torch.fft"),
-    "repro": ((RUN, "torch.Tensor.put_:overwrite:forward:float32"), "import torch"),
-    "docs": ((SMALL,), "torch.Tensor.put_"),
-    "coverage": ((SMALL,), "Overloads are not recorded"),
-    "cudnn": (("--read", ENGINES), "data gradient"),
-    "compare": ((SMALL, SMALL), "no op changed"),
-    "site": ((SMALL, "-o", "site"), ""),
+SMOKE = {
+    name: (words.replace("none", "").split(), shown) for name, words, shown in table("commands.txt", "smoke")
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_runs_as_a_process(detmatrix_process: Command, tmp_path: Path, name: str) -> None:
     """Nothing that a command needs is there only because a test has loaded it."""
-    asked, expected = SMOKE[name]
+    words, expected = SMOKE[name]
     made = {
-        STANDS_IN: StandIn(tmp_path).python,
-        SHARD: write_shard(tmp_path / "shard.jsonl", 100, 1, 1),
-        SMALL: write_run(tmp_path / "run.jsonl"),
+        "STANDS_IN": StandIn(tmp_path).python,
+        "SHARD": write_shard(tmp_path / "shard.jsonl", 100, 1, 1),
+        "SMALL": write_run(tmp_path / "run.jsonl"),
     }
 
-    done = detmatrix_process(name, *(made.get(str(one), one) for one in asked))
+    done = detmatrix_process(name, *(word.format(RUN=RUN, ROOT=ROOT, **made) for word in words))
 
     # The program that is looked at has roots.
     assert done.returncode == (1 if name == "locate" else 0), done.stderr
     assert "Traceback" not in done.stderr
-    assert expected in done.stdout
+    assert expected.replace("nothing", "") in done.stdout
 
 
 # Help
@@ -244,7 +222,7 @@ def test_unfinished_or_damaged_run_is_left_as_it_is(scan: Command, tmp_path: Pat
 def test_name_says_the_format(detmatrix: Command, tmp_path: Path, command: str) -> None:
     """JSON into .json, Markdown into .md, and what --format says into either."""
     run = write_run(tmp_path / "run.jsonl")
-    words = [run if word == SMALL else word for word in SMOKE[command][0]]
+    words = [word.format(SMALL=run) for word in SMOKE[command][0]]
     written = {}
     for name, *options in (
         ("a.json",),
@@ -359,22 +337,13 @@ def test_settings_that_are_not_asked_for_are_the_defaults(monkeypatch: pytest.Mo
     assert (plan.settings, plan.said) == (asked_for(), frozenset())
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ([], 5.0),
-        (["--source", "all"], 0.05),
-        (["--source", "all", "--max-time", "2"], 2.0),
-        (["--source", "all", "scatter"], 5.0),
-        (["--source", "instead"], 5.0),
-        (["--source", "all", "--simulate", "sm_80"], None),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected"), table("commands.txt", "seconds"))
 def test_a_row_has_less_time_where_whole_databases_are_scanned(
-    monkeypatch: pytest.MonkeyPatch, options: list[str], expected: float | None
+    monkeypatch: pytest.MonkeyPatch, options: str, expected: str
 ) -> None:
     """Thousands of rows are to end within minutes; whoever names ops, or a time, gets what is asked for."""
-    assert planned_by(monkeypatch, options).settings.max_time == expected
+    words = [] if options == "none" else options.split()
+    assert str(planned_by(monkeypatch, words).settings.max_time) == expected
 
 
 def test_command_that_reruns_a_row_asks_for_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,15 @@
-"""What became of a row from one run to the next: the table of findings, the evidence a change needs, and measuring it again."""
+"""What became of a row from one run to the next: findings, evidence, measuring it again; what is not compared; the lists beside it."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import product, zip_longest
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,18 +21,21 @@ from detmatrix.reports.compare.judge import (
     class_of,
     few_processes,
     judge,
-    with_dependence,
 )
 from detmatrix.reports.compare.page import failures
-from detmatrix.reports.compare.runs import Again, compare
+from detmatrix.reports.compare.runs import Again, compare, compare_claims, open_to_doubt
+from detmatrix.reports.compare.view import view_of
 from detmatrix.reports.matrix.model import Matrix, matrix_of
-from detmatrix.scanner.observations.records import Cost, Row
+from detmatrix.reports.matrix.run_words import states
+from detmatrix.scanner.claims.tables import documented_claims, parse_claims
+from detmatrix.scanner.observations.records import MODES, Claim, Cost, Part, Row
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
-from tests.compared import in_turns, pair_of, run_of, seen, shows
+from tests.compared import OFTEN, in_turns, pair_of, run_of, seen, shows
 from tests.conftest import table
+from tests.documented import docstring
 from tests.evidence_runs import ASKED_CONTROLS, asked_of, cost, sentinels
-from tests.runs import RUNS, SETTINGS, Planned, ran, row
+from tests.runs import CLOSING, ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ran, row, stable
 
 KINDS: tuple[Kind, ...] = ("same", "improved", "regressed", "changed", "not_comparable")
 LETTERS = dict(zip("sirc?", KINDS, strict=True))
@@ -124,108 +129,61 @@ def test_rows_are_joined_by_all_that_names_them() -> None:
 # What measuring again makes of a change, what fails a check, and rows that a run has no finding of.
 
 
-TURNS = {finding: run_of(in_turns(finding)) for finding in ("deterministic", "fixed_by_mode", "over_alert")}
-
-
-def _few() -> Matrix:
-    """Return a run of seven processes of two executions each."""
-    few = [
-        replace(one, executions=2, digests=dict.fromkeys(one.digests, 2))
-        for one in in_turns("deterministic")[1]
-    ]
-    return run_of((PLANNED, few), settings=replace(SETTINGS, processes=7, runs=2))
-
-
-WEAK, STRONG = (run_of(STILL, sentinels=sentinels(seen, 0, 1)) for seen in (1, 10))
-FEW, VAIN = _few(), "measured again without result, "
-
-
-SUGGEST, GONE = "the scans suggest improved", "the catalog has no such row"
+VAIN, GONE = "measured again without result, ", "the catalog has no such row"
 BETTER, WORSE = (DIFFERS, STILL), (STILL, SILENT)  # what the scans showed
 
 
+def _again(text: str) -> Matrix:
+    """Return the run of a row as it was measured again: how, the finding, and in how many processes it differs if not in all."""
+    how, finding, *odd = cast("list[Any]", text.split())
+    measured, settings = shows(finding), SETTINGS
+    match how:
+        case "gone":
+            return run_of()
+        case "turns" | "missed":
+            measured = in_turns(finding, odd=int(odd[0]) if odd else None)
+        case "inputs":
+            measured = _other_inputs(measured)
+        case "crash":
+            measured = seen("off crash killed")
+        case "few":
+            planned, observed = in_turns(finding)
+            measured = planned, [replace(one, executions=2, digests={"a": 2}) for one in observed]
+            settings = replace(SETTINGS, processes=7, runs=2)
+    raced = {"weak": 1, "missed": 1, "strong": 10}.get(how)
+    return run_of(
+        measured,
+        sentinels=sentinels(raced, 0, 1) if raced else (),
+        settings=settings,
+        distrust=("a control",) * (how == "untrusted"),
+    )
+
+
 @pytest.mark.parametrize(
-    ("scans", "old", "new", "kind", "confirmed", "detail"),
-    [
-        # Only a change that shows again when both are measured in turns is confirmed.
-        (BETTER, TURNS["fixed_by_mode"], TURNS["deterministic"], "improved", True, "; measured again in turns"),
-        (BETTER, TURNS["deterministic"], TURNS["deterministic"], "same", None, f"{SUGGEST}; measured again in turns"),
-        (BETTER, TURNS["fixed_by_mode"], TURNS["fixed_by_mode"], "same", None, f"{SUGGEST}; measured again in turns"),
-        (BETTER, TURNS["deterministic"], TURNS["fixed_by_mode"], "not_comparable", None, f"{SUGGEST}, measured again it is regressed"),
-        (BETTER, TURNS["deterministic"], TURNS["over_alert"], "regressed", True, f"{SUGGEST}, measured again it is regressed"),
-        # Neither run differed again: where something could race and as often as in the scans, it is the same.
-        (WORSE, STRONG, STRONG, "same", None, ""),
-        (WORSE, WEAK, WEAK, "regressed", False, f"{VAIN}low_power: the sentinel (torch.index_put) differed in 1 of 11"),
-        (WORSE, FEW, FEW, "regressed", False, f"{VAIN}too_few_executions: on: 0 of 14, and the scans made 100 executions"),
-        # In turns, one differed where the other did not: a sentinel that did not either is no excuse.
-        (WORSE, *(run_of(in_turns(it), sentinels=sentinels(1, 0, 1)) for it in ("deterministic", "silent")), "regressed", True, ""),
-        # A measurement that cannot be believed neither confirms nor drops anything.
-        (WORSE, run_of(STILL), run_of(SILENT, distrust=("a control",)), "regressed", False, f"{VAIN}untrusted_run: run.jsonl: a control"),
-        (WORSE, run_of(STILL), run_of(_other_inputs(SILENT)), "regressed", False, f"{VAIN}other_inputs: the input bits are not the same"),
-        (WORSE, run_of(STILL), run_of(seen("off crash killed")), "regressed", False, f"{VAIN}no_verdict: "),
-        # A row that the catalog here has no more is told.
-        (WORSE, run_of(), run_of(), "regressed", False, f"; not measured again: {GONE}"),
-        # One odd process is one event: a change shows in the processes as well, or stays unconfirmed.
-        *(
-            (WORSE, TURNS["deterministic"], run_of(in_turns("silent", odd=odd)), "regressed", odd > 5,
-             "" if odd > 5 else f"on: 0 of 7 → {odd} of 7 further processes differed")
-            for odd in (1, 5, 6, 7)
-        ),
-    ],
-)  # fmt: skip
+    ("scans", "old", "new", "kind", "confirmed", "told"), table("comparisons.txt", "measured again")
+)
 def test_what_measuring_again_makes_of_a_change(
-    scans: tuple[Planned, Planned],
-    old: Matrix,
-    new: Matrix,
-    kind: Kind,
-    confirmed: bool | None,
-    detail: str,
+    scans: str, old: str, new: str, kind: str, confirmed: str, told: str
 ) -> None:
     """It is confirmed, dropped, or left as it was with the reason."""
-    first = [run_of(one, name=name) for one, name in zip(scans, "ab", strict=True)]
-    again = Again(old=old, new=new, left={} if old.rows else {PLANNED.key: GONE})
+    first = [
+        run_of(one, name=it) for it, one in zip("ab", BETTER if scans == "better" else WORSE, strict=True)
+    ]
+    again = Again(old=_again(old), new=_again(new), left={PLANNED.key: GONE} if "gone" in old else {})
     ((judged,),) = (pair.changes for pair in compare(first, {("a", "b"): again}).pairs)
 
-    assert (judged.kind, judged.confirmed) == (kind, confirmed)
+    detail = "" if told == "nothing" else told
+    assert (judged.kind, str(judged.confirmed).lower()) == (kind, confirmed)
     assert (judged.reason == "not_reproduced") is (kind == "not_comparable")
     assert detail in judged.detail
     assert (VAIN in judged.detail) == detail.startswith(VAIN) or "processes" in detail
 
 
-def test_a_proved_dependence_stands_before_a_doubtful_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may be chance does not hide what is proof; and each text is told, also one that begins another."""
-    monkeypatch.setattr(
-        "detmatrix.reports.compare.judge.dependence_change", lambda *_: ("regressed", ["batch: 1"])
-    )
-    row = run_of(STILL).rows[0]
-    doubted = Change(old=row, new=row, kind="improved", confirmed=False, detail="batch: 1, 2")
-
-    found = with_dependence(doubted, row, row)
-
-    assert (found.kind, found.confirmed, found.detail) == ("regressed", True, "batch: 1, 2; batch: 1")
-
-
-CAME, WENT = "batch: invariant → varies at 1 (first)", "batch: varies at 1 (first) → invariant"
-
-
 @pytest.mark.parametrize(
-    ("at", "again", "kind", "confirmed", "detail"),
-    [
-        # The flag seems to change a row, too, and that alone is measured again.
-        (((), ("1 first",)), ("deterministic", "deterministic"), "regressed", True, CAME),
-        (((), ("1 first",)), ("deterministic", "silent"), "regressed", True, CAME),
-        (((), ("1 first",)), ("silent", "deterministic"), "regressed", False, CAME),
-        ((("1 first",), ()), ("deterministic", "deterministic"), "improved", True, WENT),
-        ((("1 first",), ()), ("deterministic", "silent"), "regressed", True, WENT),
-        (((), ()), ("deterministic", "deterministic"), "same", None, "both show the same"),
-    ],
+    ("before", "after", "again", "kind", "confirmed", "told"), table("comparisons.txt", "dependence")
 )
 def test_measuring_again_undoes_no_dependence(
-    at: tuple[Any, Any],
-    again: tuple[Finding, Finding],
-    kind: Kind,
-    confirmed: bool | None,
-    detail: str,
+    before: str, after: str, again: str, kind: str, confirmed: str, told: str
 ) -> None:
     """Whether bits depend on the batch is proof by itself, and is told once whatever becomes of the rest."""
     first = [
@@ -233,18 +191,18 @@ def test_measuring_again_undoes_no_dependence(
             name,
             replace(
                 run_of(one, name=name, settings=replace(SETTINGS, invariance=("batch",))).run,
-                invariances=(*asked_of(PLANNED, {"batch": varies}), *ASKED_CONTROLS),
+                invariances=(*asked_of(PLANNED, {"batch": (varies,)}), *ASKED_CONTROLS),
             ),
         )
-        for name, one, varies in zip("ab", WORSE, at, strict=True)
+        for name, one, varies in zip("ab", BETTER if again == "none" else WORSE, (before, after), strict=True)
     ]
-    old, new = (run_of(in_turns(it), sentinels=sentinels(10, 0, 1)) for it in again)
-    ((judged,),) = (
-        pair.changes for pair in compare(first, {("a", "b"): Again(old=old, new=new, left={})}).pairs
-    )
+    findings: list[Any] = again.replace("none", "").split()
+    measured = [run_of(in_turns(it), sentinels=sentinels(10, 0, 1)) for it in findings]
+    found = compare(first, {("a", "b"): Again(old=measured[0], new=measured[1], left={})} if measured else {})
+    ((judged,),) = (pair.changes for pair in found.pairs)
 
-    assert (judged.kind, judged.confirmed) == (kind, confirmed)
-    assert judged.detail.count(detail) == 1
+    assert (judged.kind, str(judged.confirmed).lower()) == (kind, confirmed)
+    assert judged.detail.count(told) == 1
 
 
 def _seldom(differing: int, *rows: str) -> list[Planned]:
@@ -359,38 +317,194 @@ def test_what_is_counted(processes: str, unit: str, rate: str) -> None:
 
 # --- The cost of the flag in two runs: ratios within each, told apart or not.
 
-TIMED = cost(PLANNED, 1e-5, 1e-5)
-WIDE = cost(PLANNED, 1e-5, 2e-5)
-WIDE = replace(WIDE, on=replace(WIDE.on, low=0.9e-5))  # type: ignore[type-var]
+
+def _timed(seconds: str) -> Cost:
+    """Return what a row took with the flag off and on, and in the fastest of its samples if that is told too."""
+    off, on, *low = map(float, seconds.split())
+    timed = cost(PLANNED, off, on)
+    return replace(timed, on=replace(timed.on, low=low[0])) if low else timed  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "shown", "environment", "rows", "factor"),
-    [
-        (TIMED, cost(PLANNED, 1e-5, 3e-5), STILL, {}, 1, 3.0),  # a cost that came
-        (cost(PLANNED, 1e-5, 3e-5), TIMED, STILL, {}, 1, 1 / 3),  # one that went
-        (cost(PLANNED, 1e-5, 3e-5), cost(PLANNED, 7e-5, 21e-5), STILL, {}, 1, None),  # slower in all, at the same ratio
-        (TIMED, cost(PLANNED, 1e-5, 1.45e-5), STILL, {}, 1, None),  # not by more than 1.5 times
-        (TIMED, cost(PLANNED, 1e-5, 1.6e-5), STILL, {}, 1, 1.6),
-        # Quartiles so wide that both runs could have one ratio are no change of cost.
-        (TIMED, WIDE, STILL, {}, 1, None),
-        # Ratios of other inputs or on another machine are not held against each other.
-        (TIMED, cost(PLANNED, 1e-5, 9e-5), _other_inputs(STILL), {}, 0, None),
-        (TIMED, cost(PLANNED, 1e-5, 9e-5), STILL, {"cpu": "Other"}, None, None),
-    ],
-)  # fmt: skip
+    ("before", "after", "inputs", "environment", "rows", "factor"), table("comparisons.txt", "costs")
+)
 def test_cost_is_compared_as_ratios(
-    before: Cost,
-    after: Cost,
-    shown: Planned,
-    environment: dict[str, Any],
-    rows: int | None,
-    factor: float | None,
+    before: str, after: str, inputs: str, environment: str, rows: str, factor: str
 ) -> None:
     """A row is listed if its ratio changed by more than 1.5 times, whatever the times, and is told apart."""
-    found = pair_of(run_of(STILL, costs=[before]), run_of(shown, costs=[after], **environment)).cost
+    shown = STILL if inputs == "same" else _other_inputs(STILL)
+    old = run_of(STILL, costs=[_timed(before)])
+    found = pair_of(old, run_of(shown, costs=[_timed(after)], **json.loads(environment))).cost
 
-    assert (found and found["rows"]) == rows
-    assert [one["factor"] for one in (found.listed if found else ())] == [pytest.approx(factor)] * (
-        factor is not None
+    assert str(found and found["rows"]) == rows
+    listed = [one["factor"] for one in (found.listed if found else ())]
+    assert listed == [pytest.approx(float(it)) for it in [factor] if it != "none"]
+
+
+# What keeps runs and rows from being compared: power, the machine, the inputs, what a scan was asked for.
+
+PUT = ":func:`torch.Tensor.put_`"
+OTHER = shows("deterministic", row("torch.cumsum"))
+
+
+def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
+    """Return a run whose sentinels hardly differed."""
+    return run_of(*rows, name=name, sentinels=sentinels(1, 0, len(rows)), claims=claims)
+
+
+@pytest.mark.parametrize(("before", "after", "weak", "kind"), table("comparisons.txt", "low power"))
+def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
+    """Low power matters where a verdict rests on nothing having differed."""
+    old = (_weak if weak == "before" else run_of)(shows(before), name="a")
+    new = (_weak if weak == "after" else run_of)(shows(after), name="b")
+    (change,) = pair_of(old, new).changes
+
+    assert kind == change.kind
+    assert ("low_power" if kind == "not_comparable" else None) == change.reason
+    if before == after:
+        assert change.apparent is None
+        assert not open_to_doubt(change)
+
+
+def test_two_runs_of_low_power_compare_nothing() -> None:
+    """Two scans in which nothing could race agree in all rows, which no check takes for proof."""
+    listed = (parse_claims(docstring([], [PUT])), parse_claims(docstring([PUT], [])))
+    still = shows("deterministic", row("torch.Tensor.put_"))
+    comparison = compare([_weak(still, name=name, claims=of) for name, of in zip("ab", listed, strict=True)])
+    (pair,) = comparison.pairs
+
+    assert pair.compared == 0
+    assert [one.title for one in failures(comparison, ("regressed",))] == ["nothing compared"]
+    assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
+
+
+def _changed(one: Any, changes: Mapping[str, object]) -> Any:
+    """Return a record with some fields as JSON has them."""
+    return msgspec.convert(msgspec.to_builtins(one) | changes, type(one))
+
+
+@pytest.mark.parametrize(
+    ("device", "told", "of_run", "of_row", "of_seen"), table("comparisons.txt", "circumstances")
+)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("after", ["silent", "deterministic"])
+def test_only_like_is_compared_with_like(
+    device: str, told: str, of_run: str, of_row: str, of_seen: str, after: Finding, *, turned: bool
+) -> None:
+    """What the machine, the settings or the inputs could explain is no change, and what it seems is told."""
+    reason = None if told == "alike" else told
+    run, planned, observed = map(json.loads, (of_run, of_row, of_seen))
+    run["settings"] = _changed(SETTINGS, {"device": device, **run.get("settings", {})})
+    before, (named, seen) = (shows(it, row("torch.put", device=device)) for it in ("deterministic", after))
+    other = _changed(named, planned), [_changed(one, observed) for one in seen]
+    hardware = {"gpu": "H100", "cpu_model": "model 17, AVX512"}
+    runs = run_of(before, name="a", **hardware), run_of(other, name="b", **hardware | run)
+    (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
+
+    seems = None if after == "deterministic" else "improved" if turned else "regressed"
+    found = (change.kind, change.reason, change.apparent)
+    assert found == (("not_comparable", reason, seems) if reason else (seems or "same", None, None))
+    # Two releases that two machines ran can both be scanned on one; one release needs no such advice.
+    releases = runs[0], run_of(other, name="b", torch="2.14.0+cpu", **hardware | run)
+    for pair, advised in (runs, False), (releases, reason == "other_device"):
+        caveats = view_of(compare(pair)).caveats
+        assert any("scan both releases on one machine" in told for told in caveats) == advised
+
+
+PUT_ROW = shows("raises", row("torch.Tensor.put_"))
+GROUPS = {"groups": {PUT_ROW[0].spec: 1, OTHER[0].spec: 2}, "shards": 3}
+
+
+def _of_plan(shards: str) -> dict[str, Any]:
+    """Return what a header says of the shards that its file holds: of one, or of those that were merged."""
+    first, *others = shards.split()
+    if not others:
+        return {} if first == "all" else GROUPS | {"shard": int(first)}
+    ends = {"!": None, "": CLOSING}
+    parts = (
+        Part(shard=int(it[0]), started="", environment=ENVIRONMENT, workers=1, closing=ends[it[1:]])
+        for it in (first, *others)
     )
+    return GROUPS | {"parts": tuple(parts)}
+
+
+@pytest.mark.parametrize(("few", "many", "shards", "told"), table("comparisons.txt", "planned"))
+def test_rows_of_one_run_alone(few: str, many: str, shards: str, told: str) -> None:
+    """A row is added or removed where the other scan was asked for it, and where its file would have it."""
+    asked = [_changed(SETTINGS, json.loads(it)) for it in (few, many)]
+    less = run_of(OTHER, name="few", settings=asked[0])
+    less = replace(less, run=replace(less.run, header=replace(less.run.header, **_of_plan(shards))))
+    more = run_of(OTHER, PUT_ROW, name="many", settings=asked[1])
+
+    detail = "" if told == "none" else told
+    assert ("not enumerated: 1 op" in str(states(less))) is detail.startswith("few ended")
+    for pair, kind in ((pair_of(less, more), "added"), (pair_of(more, less), "removed")):
+        judged = pair.changes[1]
+        assert judged.kind == ("not_comparable" if detail else kind)
+        assert (judged.reason, judged.detail) == ("not_asked_for" if detail else None, detail)
+
+
+# The documented lists of two releases, held against what was measured to change.
+
+
+def claims(lists: str) -> tuple[Claim, ...]:
+    """Return the claims of lists such as "acts BULLET; raises BULLET"."""
+    bullets = [one.partition(" ")[::2] for one in lists.split("; ")]
+    sides = ([text for at, text in bullets if at == it] for it in ("acts", "raises"))
+    # A run without any bullet has those of its release.
+    return parse_claims(docstring(*(["torch.z", *side] for side in sides)))
+
+
+@pytest.mark.parametrize(("old", "new", "kinds"), table("comparisons.txt", "bullets"))
+def test_what_became_of_bullets(old: str, new: str, kinds: str) -> None:
+    """Bullets are moved, added, dropped or reworded; each once, and none is paired where several could be meant."""
+    found = [
+        f"{one.change}:{'>'.join(one[side]['section'] if one[side] else 'none' for side in ('from', 'to'))}"
+        for one in compare_claims(claims(old), claims(new), ())
+    ]
+
+    assert found == kinds.split()
+
+
+def test_order_is_no_change_of_the_lists() -> None:
+    """Those of a release, and the same in another order."""
+    assert compare_claims(documented_claims("2.13"), documented_claims("2.13")[::-1], ()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "before", "after", "measured", "undocumented"), table("comparisons.txt", "measured")
+)
+def test_documented_beside_measured(
+    old: str, new: str, before: str, after: Finding, measured: str, undocumented: str
+) -> None:
+    """A bullet stands beside what became of its rows, and only one that changed as a row did documents what that did."""
+    rows = row("torch.Tensor.put_"), row("my.own_op")
+    finding: Any = before.partition(" ")
+    often = int(finding[2] or OFTEN)
+    pair = pair_of(
+        run_of(*(shows(finding[0], one, often=often) for one in rows), name="a", claims=claims(old)),
+        run_of(*(shows(after, one) for one in rows), name="b", claims=claims(new)),
+    )
+
+    told = (f"{one.change}:{one.measured}{'!' * one.unmeasured}" for one in pair.claims)
+    assert (" ".join(told) or "none") == measured
+    assert [one.row.spec for one in pair.undocumented] == ["torch.Tensor.put_"] * (undocumented == "yes")
+
+
+def test_a_mode_is_no_measured_change_of_a_bullet() -> None:
+    """Bullets speak of the flag off and on: what a chosen mode began or ceased to do is neither promised nor undocumented."""
+    planned = row("torch.cumsum", device="cuda:0")
+    eager = [one for mode in MODES for one in ran(planned, mode, *stable())]
+    old, new = (
+        run_of(
+            (planned, [*eager, *ran(planned, "compile_on", *seen)]),
+            name=name,
+            claims=documented_claims(release),
+        )
+        for name, release, seen in (("a", "2.13", drifting(OFTEN)), ("b", "2.14", stable()))
+    )
+    pair = pair_of(old, new)
+    (moved,) = (one for one in pair.claims if one.change == "moved")
+
+    assert (pair.counts["improved"], moved.measured, moved.unmeasured) == (1, "same", True)
+    assert pair.undocumented == ()

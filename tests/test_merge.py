@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.observations.runfile import Run, read_run
 from tests.commands import Command, command_in
-from tests.conftest import lines, refused, write_lines
+from tests.conftest import lines, refused, table, write_lines
 from tests.large import write_shard
 from tests.stand_in import StandIn
 
@@ -103,36 +104,17 @@ def test_the_bytes_depend_on_what_is_joined_alone(in_shards: Path, tmp_path: Pat
     assert line == f"{tmp_path / 'all.jsonl'}: is a merged file; give the files that it was made of"
 
 
-RECORDED = str(Path(__file__).parent.parent / "reports" / "runs" / "torch-2.1.2-cpu.jsonl.gz")
+RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.1.2-cpu.jsonl.gz"
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "text"),
-    [
-        *((fields, 2, f"is of another plan than {SHARDS[0]}: {text}") for fields, text in (
-            ({"settings": {"runs": 9}}, "--runs is 9, not 8"),
-            ({"environment": {"torch": "2.15.0"}}, "torch is 2.15.0, not 2.13.0+standin"),
-            ({"environment": {"cudnn": 91002}}, "cudnn is 91002, not none"),
-            ({"tool": "9"}, "detmatrix is 9, not "),
-            ({"plan": "f" * 64}, "the catalogs or files of specs were not the same"),
-        )),
-        # A file that says it is another shard than its rows are of is damaged.
-        ({"shard": 3}, 3, "is in shard 2 of the plan, not in 3"),
-        (SHARDS[0], 2, f"has shard 1 of 8, and so has {SHARDS[0]}; give one of them"),
-        (RECORDED, 2, "names no plan, an earlier detmatrix wrote it; scan again to merge"),
-    ],
-)  # fmt: skip
-def test_what_is_not_joined(
-    in_shards: Path, tmp_path: Path, fields: dict[str, Any] | str, code: int, text: str
-) -> None:
+@pytest.mark.parametrize(("second", "code", "text"), table("commands.txt", "not joined"))
+def test_what_is_not_joined(in_shards: Path, tmp_path: Path, second: str, code: str, text: str) -> None:
     """The first thing that differs is named, in one line, and nothing is written."""
-    other: str | Path = tmp_path / "other.jsonl"
-    if isinstance(fields, str):
-        other = fields
-    else:
-        changed(Path(shutil.copy(in_shards / SHARDS[1], other)), **fields)
+    other = {"first": Path(SHARDS[0]), "recorded": RECORDED}.get(second, tmp_path / "other.jsonl")
+    if second.startswith("{"):
+        changed(Path(shutil.copy(in_shards / SHARDS[1], other)), **json.loads(second))
 
-    line = refused(command_in(in_shards)("merge", SHARDS[0], other, "-o", tmp_path / "all.jsonl"), code)
+    line = refused(command_in(in_shards)("merge", SHARDS[0], other, "-o", tmp_path / "all.jsonl"), int(code))
 
     assert line.startswith(str(other))
     assert text in line

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 - the sign for "times" is not an x.
-"""Reports of synthetic runs, in what goldens cannot show: escapes, numbers for machines, empty runs, old files and threads."""
+"""Reports of synthetic runs, in what goldens cannot show: escapes, blocks, terminals, trust, advice; and how the command writes them."""
 
 from __future__ import annotations
 
@@ -10,36 +10,42 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Sequence
+import webbrowser
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
-from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from detmatrix.reports import render as markdown
+from detmatrix.reports.checks import render_github
+from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.commands import Block, command_words
+from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
+from detmatrix.reports.docs.view import RENDERERS as DOCS
 from detmatrix.reports.matrix import rows as costs
 from detmatrix.reports.matrix.model import Matrix, load
+from detmatrix.reports.matrix.run_words import bound_words
 from detmatrix.reports.render import NARROW as WIDTH
-from detmatrix.reports.render import View, code, fitted, plain
+from detmatrix.reports.render import View, code, fitted, plain, write_whole
 from detmatrix.reports.report import text as terminal
 from detmatrix.reports.report.view import report_view
+from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.modes import MODES, WORKER_MODES, Mode
-from detmatrix.scanner.observations.records import Closing, Cost, Group, Output, Timing
+from detmatrix.scanner.modes import MODES, WORKER_MODES
+from detmatrix.scanner.observations.records import Closing, Cost, Output, Timing
 from detmatrix.scanner.verdicts.cells import row_cell
-from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, WORST_FIRST, Finding
+from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, Finding
 from tests import tied
+from tests.commands import Command, rendered_by_process
 from tests.compared import OFTEN, run_of, shows
-from tests.conftest import table
-from tests.evidence_runs import FORCING, ONE, SEVERITY, controls, cost, only, quiet_row, text, under
-from tests.runs import CLOSING, RUNS, Planned, drifting, ended, raised, ran, row, stable, write_run
-
-HOSTILE = "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\nsecond line"
+from tests.conftest import one_line, table
+from tests.documented import docstring
+from tests.evidence_runs import FORCING, ONE, SEVERITY, controls, cost, only, quiet_row, text
+from tests.runs import CLOSING, Planned, drifting, ended, raised, ran, row, stable, write_run
+from tests.stand_in import StandIn
 
 
 @pytest.mark.parametrize(("escape", "given", "shown"), table("reports.txt", "cells"))
@@ -47,23 +53,6 @@ def test_text_in_cells(escape: str, given: str, shown: str) -> None:
     """A code span holds whatever it is given, on one line; plain text keeps its look and loses its markup."""
     text, cell = (codecs.decode(it, "unicode_escape") for it in (given, shown))
     assert {"code": code, "plain": plain}[escape]("" if text == "none" else text) == cell
-
-
-def test_hostile_markdown_renders_as_tables(tmp_path: Path) -> None:
-    """A Markdown renderer sees one op of seven cells, one row of nine, and no element that a run file named."""
-    bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
-    rows = [(bad, [*ended(bad, "off", "crash", HOSTILE), *ran(bad, "on", *stable())])]
-    message = text("md", write_run(tmp_path / "run.jsonl", rows))
-    tokens = MarkdownIt("commonmark").enable("table").parse(message)
-    inline = [child for token in tokens for child in token.children or []]
-
-    assert [token.type for token in tokens].count("td_open") == 7 + 9 + 3 * len(FINDINGS)
-    assert not [
-        token for token in [*tokens, *inline] if token.type in ("html_block", "html_inline", "link_open")
-    ]
-    assert HOSTILE.split("\x1b", maxsplit=1)[0] in "".join(
-        child.content for child in inline if child.type == "code_inline"
-    )
 
 
 def test_html_is_self_contained(run: Path) -> None:
@@ -90,51 +79,6 @@ def test_cells_of_csv_stay_cells(tmp_path: Path, name: str) -> None:
         assert not found[field].startswith(("=", "+", "-", "@", "\t", "\r"))
         assert found[field].isprintable()
     assert message.replace("\n", "").isprintable()
-
-
-# --- Templates of Markdown: whatever a value holds, it stays in its cell and is no markup, unless a template says so.
-
-MARKUP = "| a \\| [b](c) <b>`x`</b> \\"
-TABLE = """{% filter table %}
-| what | value |
-{% for one in report %}
-| {{ "row" }} | {{ VALUE }} |
-{% endfor %}
-{% endfilter %}
-"""
-
-
-def _made(template: str, report: object, monkeypatch: pytest.MonkeyPatch) -> str:
-    environment = markdown._markdown().overlay(loader=jinja2.DictLoader({"it.md.j2": template}))
-    monkeypatch.setattr(markdown, "_markdown", lambda: environment)
-    return "".join(markdown.markdown_pieces("it", report))
-
-
-@pytest.mark.parametrize(
-    ("value", "cell"),
-    [
-        ("one", markdown.plain(MARKUP)),
-        ("one|code", markdown.code(MARKUP)),
-        ("[one]|codes", markdown.code(MARKUP)),
-        ("one ~ ''", markdown.plain(MARKUP)),
-        ("['', one]|join", markdown.plain(MARKUP)),
-    ],
-)
-def test_a_value_stays_in_its_cell(value: str, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell is the value escaped, in a table of two columns and two rows."""
-    made = _made(TABLE.replace("VALUE", value), [MARKUP, "two\nlines\x1b[2J"], monkeypatch)
-    assert made.count("\n") == 4
-    assert made.splitlines()[2].split(" | ", 1)[1].removesuffix("|").strip() == cell
-    assert "\x1b" not in made
-    assert "<b>" not in made.replace(markdown.code(MARKUP), "")
-
-
-def test_markup_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a macro returns is escaped until the template says that it is markup; what the report does not have is an error."""
-    template = "{% macro bold(x) %}**{{ x }}**{% endmacro %}{{ bold(report) }} {{ bold(report)|safe }}"
-    assert _made(template, "a_", monkeypatch) == r"\*\*a\\\_\*\* **a\_**"
-    with pytest.raises(jinja2.UndefinedError):
-        _made("{{ report.nothing }}", "text", monkeypatch)
 
 
 # --- Blocks between markers: regenerated in place, whole or not at all, and nothing beside them.
@@ -299,21 +243,6 @@ def test_first_differing_execution_is_the_earliest() -> None:
     assert row_cell(seen[2:], "", ONE).first_differing is None
 
 
-def test_retired_perturbations_are_left_out() -> None:
-    """What earlier releases compared among themselves alone counts for nothing; tests/golden/report-run.* and report-blind.* say so."""
-    quiet = under(quiet=(RUNS, 0))
-    retired = tuple(
-        Group(perturbation=name, executions=5, differing=1, digests={"t": 4, "u": 1})
-        for name in ("threads=2", "threads=8", "order")
-    )
-    old, new = (
-        row_cell(ran(ONE, "off", *stable(), groups=groups), "", ONE) for groups in ((*quiet, *retired), quiet)
-    )
-
-    assert old == new
-    assert (old.verdict, old.runs, old.under) == ("deterministic", 2 * RUNS, "none")
-
-
 # --- Whether a scan can be trusted: what its controls and its closing line say; ``tests/golden/report-blind.*`` shows it in words.
 
 BLIND = (
@@ -335,15 +264,6 @@ INPUTS = tuple(
 FORCED = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
 
 
-def _stored(*distrust: str) -> Closing:
-    return replace(CLOSING, distrust=distrust)
-
-
-def _seen_in(planned: Planned, modes: Sequence[Mode]) -> Planned:
-    """Return a control without what was observed of it in other modes."""
-    return planned[0], [one for one in planned[1] if one.mode in modes]
-
-
 @pytest.mark.parametrize(
     ("rows", "asked", "closing", "distrust"),
     [
@@ -351,7 +271,7 @@ def _seen_in(planned: Planned, modes: Sequence[Mode]) -> Planned:
         (quiet_row(), controls("blind"), None, (BLIND,)),
         # What the closing line says stands first, and nothing twice.
         (OTHER_INPUTS, controls("blind"), CLOSING, (*INPUTS, BLIND)),
-        (OTHER_INPUTS, controls("blind"), _stored("a reason", BLIND), ("a reason", BLIND, *INPUTS)),
+        (OTHER_INPUTS, controls("blind"), replace(CLOSING, distrust=("a reason", BLIND)), ("a reason", BLIND, *INPUTS)),
         # An unfinished scan may go on; a finished one has passed a control over.
         (quiet_row(), [CONSTANT, PARTLY], None, ()),
         (quiet_row(), [CONSTANT, PARTLY], CLOSING, ("the control varies was not observed in process 1 of mode on",)),
@@ -369,7 +289,8 @@ def test_a_scan_is_distrusted_for_what_it_shows(
 
 def test_only_processes_that_observed_rows_owe_controls(tmp_path: Path) -> None:
     """A mode in which no row was observed owes none; one in which rows were run under warn_only owes all."""
-    both = [_seen_in(control, MODES) for control in controls(modes=WORKER_MODES)]
+    everywhere = controls(modes=WORKER_MODES)
+    both = [(planned, [one for one in seen if one.mode in MODES]) for planned, seen in everywhere]
     quiet, made = (
         only(write_run(tmp_path / f"{place}.jsonl", [rows], settings=FORCING, controls=both)).distrust
         for place, rows in enumerate((quiet_row(), FORCED))
@@ -396,22 +317,6 @@ def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> View:
     op: View
     (op,) = view(run_of(*planned, costs=costs)).ops
     return op
-
-
-def test_worst_first() -> None:
-    """Ops stand in the order in which a user must act on them; one that was not settled before those that did not differ."""
-    further: dict[Finding, Mode] = {"over_alert": "warn_only", "fixed_by_mode": "unfilled"}
-    rows = [shows(finding, row(f"torch.{finding}")) for finding in reversed(FINDINGS)]
-    rows = [
-        (one, [*seen, *(ran(one, mode, *stable()) if (mode := further.get(finding)) else [])])
-        for finding, (one, seen) in zip(reversed(FINDINGS), rows, strict=True)
-    ]
-    ops = view(run_of(*rows))
-
-    assert [op.finding for op in ops.ops] == list(WORST_FIRST)
-    assert set(WORST_FIRST) == set(FINDINGS)
-    assert [op.finding for op in ops.clean] == ["deterministic"]
-    assert ops.counts == dict.fromkeys(FINDINGS, 1)
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
@@ -486,3 +391,141 @@ def test_an_op_that_is_gone_keeps_what_it_last_showed() -> None:
 
     assert (op.name, op.finding) == ("torch.take", "silent")
     assert [cell.forward.glyphs for cell in op.cells] == ["=/≠", "·"]
+
+
+# The command: the same bytes every time, whole files or none, and errors of one line each.
+
+
+@pytest.mark.parametrize(
+    ("command", "forms", "without"),
+    [
+        ("report", RENDERERS, ["torch", "opspecs.registry"]),
+        ("docs", DOCS, ["torch", "opspecs.registry"]),
+        ("compare", COMPARISONS, ["torch"]),
+    ],
+)
+def test_same_bytes_every_time(
+    detmatrix: Command, tmp_path: Path, command: str, forms: Iterable[str], without: list[str]
+) -> None:
+    """A report holds no date of its own, no folder, and nothing that hashing could reorder, and takes no torch and no catalog."""
+    claims = parse_claims(docstring([":func:`torch.put_`"], [":func:`torch.cumsum`"]))
+    run = write_run(tmp_path / "run.jsonl", claims=claims)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    copy = elsewhere / run.name
+    copy.write_bytes(run.read_bytes())
+    times = 2 if command == "compare" else 1
+
+    written = rendered_by_process(elsewhere, forms, command, *[copy] * times, without=without)
+
+    for form in forms:
+        text = detmatrix(command, *[run] * times, "--format", form).stdout
+        assert text.encode() == written[form]
+        assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_page_is_opened(
+    detmatrix: Command, run: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    """--open writes a page named after the run and shows it; without a browser a line says where it is."""
+    asked: list[str] = []
+
+    def open_(address: str) -> bool:
+        asked.append(address)
+        return found
+
+    monkeypatch.setattr(webbrowser, "open", open_)
+    opened = detmatrix("report", run, "--open")
+
+    address = (run.parent / "run.html").as_uri()
+    told = "" if found else f"detmatrix: no web browser was found; open {address}\n"
+    assert (opened.returncode, opened.stdout) == (0, "")
+    assert opened.stderr == f"Wrote run.html\n{told}"
+    assert asked == [address]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_full_disk(detmatrix: Command, detmatrix_process: Command, run: Path, form: str) -> None:
+    """A full disk is one line and exit code 2, written to by -o or by the shell; the device survives."""
+    with Path("/dev/full").open("wb") as full:
+        by_shell = detmatrix_process(
+            "report", run, "--format", form, capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    by_option = detmatrix("report", run, "--format", form, "-o", "/dev/full")
+
+    text = "cannot be written (No space left on device); choose another place with -o"
+    assert (2, f"detmatrix: standard output: {text}") == (by_shell.returncode, one_line(by_shell.stderr))
+    assert (2, f"detmatrix: /dev/full: {text}") == (by_option.returncode, one_line(by_option.stderr))
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_name_does_not_speak_to_the_terminal(detmatrix: Command) -> None:
+    """What a file is called is told without control characters."""
+    done = detmatrix("docs", "\x1b]0;title\x07.jsonl")
+
+    expected = r"detmatrix: \x1b]0;title\x07.jsonl: cannot be read (No such file or directory)"
+    assert (done.returncode, one_line(done.stderr).startswith(expected)) == (3, True)
+
+
+def test_failed_write_loses_nothing(tmp_path: Path) -> None:
+    """When writing ends in the middle the report of before is still whole, and no part file stays."""
+    path = tmp_path / "report.md"
+    path.write_text("before")
+
+    def breaking() -> Any:
+        yield "x" * 200_000
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(UsageError) as raised:
+        write_whole(path, breaking())
+
+    assert f"{path}: cannot be written (No space left on device); choose another place with -o" == str(
+        raised.value
+    )
+    assert path.read_text() == "before"
+    assert [path] == list(tmp_path.iterdir())
+
+
+# What CI is told: exit codes of checks and the line that says why, annotations of GitHub, JUnit XML.
+
+
+@pytest.mark.parametrize(("asked", "code"), [("silent", 1), ("raises", 0)])
+def test_a_scan_fails_on_findings(detmatrix: Command, tmp_path: Path, asked: str, code: int) -> None:
+    """The scan is whole, its file is kept, and the last line says what failed."""
+    standing = StandIn(tmp_path, {"do": "observe", "mode": "on", "spec": "torch.bmm", "then": "vary"})
+    words = ("torch.bmm", "--device", "cpu", "--python", standing.python, "--no-overloads", "--no-cost")
+    done = detmatrix("scan", *words, "--fail-on", asked)
+
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / "detmatrix.jsonl").exists()
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("detmatrix: --fail-on silent: ") is bool(code)
+    assert ("silent: torch.bmm (" in last) is bool(code)
+
+
+def test_every_annotation_of_a_function_stands_at_its_line(tmp_path: Path) -> None:
+    """Of `check`, whose run file is thrown away; what is untrusted or serial too."""
+    planned = row("torch.cumsum", "few")
+    serial = [one for mode in MODES for one in ran(planned, mode, *stable(), threads=1)]
+    path = write_run(tmp_path / "run.jsonl", [shows("silent", row("torch.bmm")), (planned, serial)])
+    notes = list(render_github(load([str(path)]), at=("my.py", 3)))
+
+    assert {note.split(" ")[0] for note in notes} == {"::error", "::notice"}
+    assert all(" file=my.py,line=3,title=" in note for note in notes)
+
+
+def test_what_most_rows_leave_possible_is_told_beside_the_most() -> None:
+    """A few slow rows, which ran less often, do not stand for all."""
+
+    def bound(*counts: int) -> str:
+        rows = [row("torch.add", f"case_{place}") for place in range(len(counts))]
+        ran_so = [
+            (it, [*ran(it, "off", *[{"a": n}] * 2), *ran(it, "on", *[{"a": n}] * 2)])
+            for it, n in zip(rows, counts, strict=True)
+        ]
+        return bound_words(run_of(*ran_so)).partition("below ")[2]
+
+    assert bound(*[50] * 9, 5) == "18.7 % in nine of ten cells, 43.5 % in all (95 % confidence)"
+    assert bound(*[50] * 8, 5, 5) == bound(5) == "43.5 % (95 % confidence)"

@@ -135,19 +135,13 @@ def test_errors_say_where(tmp_path: Path) -> None:
 # A file of specs is Python: it runs where the command line names it, never because a run file does.
 
 ROW = row("evil.op", documented=("torch.cumsum",))
-SPECS = """
-from pathlib import Path
-Path({mark!r}).touch()
-from detmatrix.opspecs.model import Case, OpSpec, call
-SPECS = (OpSpec(name="evil.op", op="torch.cumsum", why="Adds.", cases={{"collisions": Case(inputs=lambda t: call(t.normal(4), 0))}}),)
-"""
 
 
 @pytest.fixture
 def evil(tmp_path: Path) -> Path:
     """Return a file of specs that leaves a mark when it runs, named by two run files, one of them unfinished."""
     path = tmp_path / "evil.py"
-    path.write_text(SPECS.format(mark=str(tmp_path / "mark")))
+    path.write_text((DATA / "specs-evil.py.txt").read_text().replace("{MARK}", str(tmp_path / "mark")))
     settings = replace(SETTINGS, specs=(str(path), "also evil.py"))
     for name, digests in (("old", stable()), ("new", drifting())):
         seen = [*ran(ROW, "off", *stable()), *ran(ROW, "on", *digests)]
@@ -201,9 +195,6 @@ def test_nothing_is_measured_again_by_specs_that_nobody_named(
 
 # Specs that installed packages bring are scanned like files of the user's.
 
-# The worker sees nothing of the folder that the package is installed in but the file.
-_SPECS = (DATA / "specs-brought.py.txt").read_text(encoding="utf-8")
-
 
 @pytest.fixture
 def package(tmp_path: Path) -> dict[str, Any]:
@@ -212,7 +203,8 @@ def package(tmp_path: Path) -> dict[str, Any]:
     (site / "bringing").mkdir(parents=True)
     (site / "bringing" / "__init__.py").write_text("WHY = 'Adds.'\n")
     (site / "bringing" / "ops.py").write_text("def op(x, dim):\n    return x.sum(dim)\n")
-    (site / "bringing" / "specs.py").write_text(_SPECS)
+    # The worker sees nothing of the folder that the package is installed in but the file.
+    (site / "bringing" / "specs.py").write_text((DATA / "specs-bringing.py.txt").read_text())
     about = site / "bringing-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: bringing\nVersion: 1.0\n")

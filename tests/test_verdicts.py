@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
+import json
 import random
 from pathlib import Path
 from typing import Any, get_args
@@ -21,9 +21,10 @@ from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, finding_of, matrix, runs_missing
-from detmatrix.scanner.verdicts.power import LEAST_SERIAL_RUNS, POWER_SHARE, RaceRate, has_power
+from detmatrix.scanner.verdicts.power import POWER_SHARE, RaceRate, has_power
 from detmatrix.scanner.verdicts.vocabulary import Finding, Verdict
 from tests.benchmarks import dependence
+from tests.conftest import table
 from tests.evidence_runs import sentinel
 from tests.runs import ALERT, HEADER, SETTINGS, ran, row
 
@@ -59,33 +60,12 @@ def test_unequal_inputs_prove_nothing() -> None:
     assert (found.finding, found.reason) == ("inconclusive", "the inputs differed between processes or modes")
 
 
-def _described(cell: Cell) -> tuple[object, ...]:
-    return cell.verdict, cell.runs, cell.differing, cell.distinct
-
-
-@pytest.mark.parametrize(
-    ("processes", "expected"),
-    [
-        ([{"a": 50}], ("deterministic", 50, 0, 1)),
-        ([{"a": 50}, {"a": 50}], ("deterministic", 100, 0, 1)),
-        ([{"a": 49, "b": 1}], ("nondeterministic", 50, 1, 2)),
-        ([{"a": 1, "b": 49}], ("nondeterministic", 50, 49, 2)),
-        ([{"a": 1, "b": 1, "c": 1}], ("nondeterministic", 3, 2, 3)),
-        # Each process repeats itself, but they disagree.
-        ([{"a": 50}, {"b": 50}], ("nondeterministic", 100, 50, 2)),
-        ([{"a": 50}, {"a": 49, "b": 1}], ("nondeterministic", 100, 1, 2)),
-        ([{"a": 49, "b": 1}, {"b": 50}], ("nondeterministic", 100, 51, 2)),
-        ([{"a": 1}, {"a": 1}], ("deterministic", 2, 0, 1)),
-        ([{"a": 1}, {"b": 1}], ("nondeterministic", 2, 1, 2)),
-        # A single execution was compared with nothing.
-        ([{"a": 1}], ("not_run", 1, 0, 0)),
-    ],
-)
-def test_processes_that_ran_are_compared_as_one_set(
-    processes: list[dict[str, int]], expected: tuple[object, ...]
-) -> None:
+@pytest.mark.parametrize(("processes", "expected"), table("verdicts.txt", "processes"))
+def test_processes_that_ran_are_compared_as_one_set(processes: str, expected: str) -> None:
     """Differences and distinct outputs count within processes and between them, against the very first output."""
-    assert _described(row_cell(ran(ROW, "off", *processes), "", ROW)) == expected
+    cell = row_cell(ran(ROW, "off", *json.loads(processes)), "", ROW)
+
+    assert f"{cell.verdict} {cell.runs} {cell.differing} {cell.distinct}" == expected
 
 
 CUBLAS = (
@@ -139,7 +119,7 @@ def test_processes_that_disagree_prove_nothing(one: str, other: str) -> None:
     # That of the first that failed: a lone alert is an error, and so is a lone not_run.
     first = other if one == "ran" else one
     expected = first if first in {"timeout", "crash"} else "error"
-    assert (cell.verdict, cell.alert, cell.runs) == (expected, None, 0)
+    assert (cell.verdict, cell.alert, cell.runs, cell.distinct, cell.first) == (expected, None, 0, 0, None)
     assert cell.reason == f"processes disagree (process 0: {said[0]}; process 1: {said[1]})"
 
 
@@ -184,27 +164,6 @@ def test_verdicts_do_not_depend_on_the_order_of_observations(
     shuffled = data.draw(st.permutations(observed))
 
     assert _found(*shuffled) == _found(*observed)
-
-
-@given(observed=_observed())
-def test_counts_of_a_cell_agree_with_its_verdict(observed: list[Observation]) -> None:
-    """The k, the n and the distinct outputs are possible numbers, and say the same as the verdict."""
-    found = _found(*observed)
-    for mode, cell in (("off", found.off), ("on", found.on)):
-        own = [observation for observation in observed if observation.mode == mode]
-        assert 0 <= cell.differing < max(cell.runs, 1)
-        assert (cell.verdict in ("deterministic", "nondeterministic")) == (cell.distinct > 0)
-        if cell.distinct:
-            assert cell.runs == sum(observation.executions for observation in own) >= 2
-            assert cell.distinct == len(set().union(*(observation.digests for observation in own)))
-            assert cell.distinct - 1 <= cell.differing
-            assert (cell.verdict == "nondeterministic") == (cell.distinct > 1) == (cell.differing > 0)
-            assert cell.first is not None
-        else:
-            assert cell.first is None
-            assert cell.reason
-        assert (cell.alert is not None) == (cell.verdict == "raises")
-        assert math.isfinite(cell.seconds)
 
 
 # What 0 of n is worth: the bound where executions of one process depend on each other, and the mark of an n too small.
@@ -277,32 +236,16 @@ def test_a_cure_shows_in_more_executions_the_rarer_the_race(differing: int, need
         )
 
 
-SAME, ANOTHER = {"a": 50}, {"b": 50}
-
-
-@pytest.mark.parametrize(
-    ("off", "differing", "weak", "further"),
-    [
-        (ran(ROW, "off", *off), *expected) for off, *expected in (
-            # What all others are held against may itself be the odd one.
-            ([*[SAME] * 5, ANOTHER], 50, "1 of 6 processes differed in mode off, so that 0 of", False),
-            ([ANOTHER, *[SAME] * 5], 250, "1 of 6 processes differed in mode off, so that 0 of", False),
-            ([{"a": 49, "b": 1}, SAME], 1, "1 of 100 executions differed in mode off, so that 0 of", True),
-            ([{"b": 1, "a": 49}, SAME], 99, "1 of 100 executions differed in mode off, so that 0 of", True),
-            # Fifty executions of a process that differ from those of another are one event, and so are fifty that do not.
-            ([SAME, ANOTHER], 50, "1 of 2 processes differed in mode off, so that 0 of 2 in mode on may be chance; 0 of 5 would", False),
-            ([SAME, ANOTHER] * 2, 100, "2 of 4 processes differed in mode off, so that 0 of 4", False),
-            ([SAME, ANOTHER] * 3, 150, "None", False),
-        )
-    ],
-)  # fmt: skip
-def test_what_a_cure_rests_on(off: list[Observation], differing: int, weak: str, further: bool) -> None:
+@pytest.mark.parametrize(("off", "differing", "weak", "further"), table("verdicts.txt", "cures"))
+def test_what_a_cure_rests_on(off: str, differing: str, weak: str, further: str) -> None:
     """It is told how rare the race was that the flag is thanked for, and whether further executions would tell more."""
-    found = _found(*off, *ran(ROW, "on", *[SAME] * len(off)), processes=len(off))
+    processes = json.loads(off)
+    seen = [*ran(ROW, "off", *processes), *ran(ROW, "on", *[{"a": 50}] * len(processes))]
+    found = _found(*seen, processes=len(processes))
 
-    assert (found.finding, found.off.differing) == ("fixed_by_mode", differing)
+    assert (found.finding, found.off.differing) == ("fixed_by_mode", int(differing))
     assert str(found.weak).startswith(weak)
-    assert any(runs_missing(found, mode) for mode in FURTHER_MODES) == further
+    assert any(runs_missing(found, mode) for mode in FURTHER_MODES) == (further == "yes")
 
 
 def test_recorded_races_that_five_executions_hide_are_marked() -> None:
@@ -324,99 +267,44 @@ def test_the_correlation_is_that_of_the_recorded_runs(capsys: pytest.CaptureFixt
 # From two cells to a finding: every pair of verdicts, and why a row is inconclusive.
 
 
-# Rows: mode off; columns: mode on, in the order of VERDICTS (deterministic, nondeterministic, raises, error,
-# timeout, crash, not_run).
-_FINDINGS: dict[Verdict, str] = {
-    "deterministic":    "deterministic silent over_alert   inconclusive inconclusive inconclusive inconclusive",
-    "nondeterministic": "fixed_by_mode silent raises       inconclusive inconclusive inconclusive inconclusive",
-    "raises":           "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
-    "error":            "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
-    "timeout":          "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
-    "crash":            "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
-    "not_run":          "inconclusive  silent inconclusive inconclusive inconclusive inconclusive inconclusive",
-}  # fmt: skip
+_ON, *_OFF = (line.split() for (line,) in table("verdicts.txt", "findings"))
 
 
 @pytest.mark.parametrize(
     ("off", "on", "expected"),
-    [
-        (off, on, finding)
-        for off, findings in _FINDINGS.items()
-        for on, finding in zip(VERDICTS, findings.split(), strict=True)
-    ],
+    [(off, on, finding) for off, *findings in _OFF for on, finding in zip(_ON, findings, strict=True)],
 )
 def test_finding_of_every_pair(off: Verdict, on: Verdict, expected: Finding) -> None:
     """The table of the design, total over 49 pairs; the reason stands where it is inconclusive, and only there."""
     finding, reason = finding_of(_cell(off), _cell(on))
 
+    assert [off for off, *_ in _OFF] == _ON == list(VERDICTS)
     assert finding == expected
     assert (reason is not None) == (expected == "inconclusive")
 
 
-def _cell(verdict: Verdict = "deterministic", runs: int = LEAST_RUNS, **fields: Any) -> Cell:
-    return Cell(verdict=verdict, **{"first": "a", "runs": runs, **fields})
+def _cell(text: str) -> Cell:
+    """Return the cell of a text: its verdict, first bits and executions, how often each output differed, and the reason."""
+    told, _, reason = text.partition(" (")
+    verdict, *words = told.split()
+    counted = (word.split("=") for word in words if "=" in word)
+    fields: dict[str, Any] = {
+        "verdict": verdict,
+        "first": "b" if "b" in words else "a",
+        "runs": next((int(word) for word in words if word.isdigit()), LEAST_RUNS),
+        "outputs": tuple(Output(name=it, shape=(), dtype="float32", differing=int(k)) for it, k in counted),
+        "serial": {"serial": True, "parallel": False}.get(words[-1]) if words else None,
+        "reason": reason.removesuffix(")") or None,
+        "blank": "nan" if "NaN" in reason else None,
+    }
+    return Cell(
+        **fields | ({"differing": 99, "by_process": (50, 50)} if verdict == "nondeterministic" else {})
+    )
 
 
-STILL, OTHER, RAISES = _cell(), _cell(first="b"), _cell("raises")
-DIFFERS = _cell("nondeterministic", differing=99)
-ALL_NAN = _cell("error", reason="produced all NaN", blank="nan")
-GIVES_OTHER = "whether the flag gives other bits, or a race does"
-
-
-def _raced(runs: int = LEAST_RUNS, **outputs: int) -> Cell:
-    """Return a cell whose outputs differed so often."""
-    counted = tuple(Output(name=it, shape=(), dtype="float32", differing=k) for it, k in outputs.items())
-    return _cell("nondeterministic", runs, differing=99, by_process=(50, 50), outputs=counted)
-
-
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        # Each mode repeats itself, but they disagree; a race that shows once in a hundred executions is not told from the flag by
-        # ten, and half are enough of one thread.
-        *(((_cell(runs=runs, serial=serial), on), (finding, None) if runs == least else ("inconclusive", (f"0 of {runs} executions "
-           f"differed with the flag off, of at least {least} that would show {unknown}")))
-          for on, finding, unknown in (
-            (OTHER, "mode_dependent", GIVES_OTHER), (RAISES, "over_alert", "whether what raises ever differs"))
-          for serial, least in ((False, LEAST_RUNS), (True, LEAST_SERIAL_RUNS))
-          for runs in (least - 1, least)),
-        # What gives other bits with the flag on may race there alone, which no execution with it off shows.
-        ((_cell(runs=1000), _cell(first="b", runs=99)), ("inconclusive", (f"0 of 99 executions differed with the flag on, of at "
-         f"least 100 that would show {GIVES_OTHER}"))),
-        ((_cell(runs=1000), OTHER), ("mode_dependent", None)),
-        # That both give the same bits rests on the bound of both, which low power speaks of.
-        ((_cell(runs=1000), _cell(runs=99)), ("deterministic", None)),
-        # Ten executions do not tell what the flag cures from what the fill does, where memory rarely shows.
-        ((DIFFERS, STILL, None, _cell(runs=99)), ("inconclusive", ("0 of 99 executions differed with nothing filled, of at least "
-         "100 that would show whether the flag fixes it, or the fill does"))),
-        ((DIFFERS, STILL, None, STILL), ("fixed_by_mode", None)),
-        # With the flag on nothing but the fill came out, and without the fill it differs as with the flag off.
-        ((DIFFERS, ALL_NAN, None, DIFFERS), ("uninitialized", None)),
-        ((DIFFERS, ALL_NAN), ("inconclusive", "on: error (produced all NaN)")),
-        # A race in one output is not hidden behind memory that nobody wrote in another: the flag fixes those which raced often, the
-        # fill those which differ without it, and those which hardly differed at all with the flag off.
-        *(((_raced(**off), STILL, None, _raced(runs, **unfilled)), expected)
-          for off, unfilled, fixed in (
-            ({"one": 90, "two": 99}, {"two": 99}, "two still differed, one did not"),
-            ({"output": 90, "grad": 40, "new": 99}, {"new": 1}, "new still differed, output, grad did not"))
-          for runs, expected in (
-            (100, ("fixed_by_mode", f"with the flag on and nothing filled {fixed}: both are needed")),
-            (99, ("inconclusive", "99 executions with nothing filled do not tell what the flag fixes, and what the fill")))),
-        ((_raced(one=99, two=99), STILL, None, _raced(one=1, two=99)), ("uninitialized", None)),
-        ((_raced(one=1, two=99), STILL, None, _raced(two=99)), ("uninitialized", None)),
-        # What differs between processes only is counted of no output.
-        ((_raced(one=90), STILL, None, _raced()), ("uninitialized", None)),
-        # The reason names the mode, its verdict and its reason.
-        ((_cell("error", reason="bad"), STILL), ("inconclusive", "off: error (bad)")),
-        ((STILL, _cell("crash", reason="dead")), ("inconclusive", "on: crash (dead)")),
-        ((_cell("timeout"), RAISES), ("inconclusive", "off: timeout")),
-        ((_cell("not_run", reason="x"), _cell("error", reason="y")), ("inconclusive", "off: not_run (x); on: error (y)")),
-        ((RAISES, RAISES), ("inconclusive", "off: raises, on: raises")),
-        ((RAISES, STILL), ("inconclusive", "off: raises, on: deterministic")),
-    ],
-)  # fmt: skip
-def test_findings_and_their_reasons(
-    cells: tuple[Cell | None, ...], expected: tuple[Finding, str | None]
-) -> None:
+@pytest.mark.parametrize(("off", "on", "unfilled", "expected", "reason"), table("verdicts.txt", "reasons"))
+def test_findings_and_their_reasons(off: str, on: str, unfilled: str, expected: str, reason: str) -> None:
     """What is said rests on enough executions, and where it is inconclusive the reason tells which mode lacks what."""
-    assert finding_of(*cells) == expected  # type: ignore[arg-type]
+    finding, why = finding_of(_cell(off), _cell(on), None, None if unfilled == "none" else _cell(unfilled))
+
+    assert (finding, why or "none") == (expected, reason)
