@@ -397,7 +397,7 @@ def test_only_like_is_compared_with_like(
     run["settings"] = _changed(SETTINGS, {"device": device, **run.get("settings", {})})
     before, (named, seen) = (shows(it, row("torch.put", device=device)) for it in ("deterministic", after))
     other = _changed(named, planned), [_changed(one, observed) for one in seen]
-    hardware = {"gpu": "H100", "cpu_model": "model 17, AVX512"}
+    hardware: dict[str, Any] = {"gpu": "H100", "cpu_model": "model 17, AVX512"}
     runs = run_of(before, name="a", **hardware), run_of(other, name="b", **hardware | run)
     (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
 
