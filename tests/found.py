@@ -66,7 +66,7 @@ _SUSPECTS: tuple[tuple[str, Phase], ...] = (
     ("aten::index_add", "backward"), ("aten::put", "backward"), ("aten::max_pool3d_with_indices_backward", "backward"),
     # What hangs in the backward phase of cumprod is a cumulative sum or product: this is none.
     ("aten::sum.dim_IntList", "backward"),
-    ("aten::put_", "forward"),  # with rows of two findings
+    ("aten::scatter.reduce", "forward"),  # with rows of two findings
     ("aten::convolution", "forward"), ("aten::addmm", "forward"), ("aten::bmm", "forward"), ("mine::op", "forward"),
 )  # fmt: skip
 SETTINGS = {
