@@ -190,22 +190,17 @@ def converted(value: float, kind: str, how: str = "rn") -> float:
 
 def divided(a: float, b: float, kind: str, how: str = "rn") -> float:
     """Return a / b rounded once."""
-    sign = math.copysign(1, a) * math.copysign(1, b)
-    if math.isnan(a) or math.isnan(b) or (not a and not b) or (math.isinf(a) and math.isinf(b)):
-        return math.nan
-    if not b or math.isinf(a):
-        return sign * math.inf
-    return (
-        rounded(Fraction(a) / Fraction(b), kind, how) if a and math.isfinite(b) else math.copysign(0.0, sign)
-    )
+    if a and b and math.isfinite(a) and math.isfinite(b):
+        return rounded(Fraction(a) / Fraction(b), kind, how)
+    with np.errstate(all="ignore"):  # NaN, infinities and zeros are exact
+        return float(np.float64(a) / b)
 
 
 def root(a: float, kind: str) -> float:
     """Return the square root rounded to nearest."""
-    if not a or math.isnan(a) or a == math.inf:
-        return a
-    if a < 0:
-        return math.nan
+    if not 0 < a < math.inf:
+        with np.errstate(all="ignore"):
+            return float(np.sqrt(np.float64(a)))
     value = Fraction(a) * Fraction(4) ** 1200
     whole = math.isqrt(value.numerator // value.denominator)  # 64 bits more than any format has
     sticky = whole * whole != value
