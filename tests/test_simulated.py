@@ -102,7 +102,7 @@ class Gpu:
 
 ASKED = asked_for(simulate="sm_80", workers=1)
 HEADER = records.Header(format=7, tool="", started="", settings=ASKED, environment=ENVIRONMENT, planned=())
-AGREES, DISAGREES = CpuComparison(agrees=True), CpuComparison(agrees=False, output="output", elements=1, of=2)
+AGREES = CpuComparison(agrees=True)
 
 
 @pytest.mark.parametrize(
@@ -388,34 +388,38 @@ def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command,
 # ---- verdicts
 
 
-def cell(verdict: Any, name: str = "", cpu: CpuComparison | None = AGREES, **more: Any) -> Cell:
-    """Return what simulated executions showed."""
-    schedule = Schedule(name=name, number=0, seed=0) if name else None
-    return Cell(
-        verdict=verdict, runs=8, by_process=(8,), simulated=Simulation(schedule=schedule, cpu=cpu), **more
-    )
+CPU = {
+    "agrees": AGREES,
+    "disagrees": CpuComparison(agrees=False, output="output", elements=1, of=2),
+    "cannot": CpuComparison(agrees=None, why="no kernel"),
+    "none": None,
+}
+# What simulated executions show that is no difference.
+VERDICTS: dict[str, Any] = {
+    "same": "deterministic",
+    "other": "deterministic",
+    "raises": "raises",
+    "nan": "error",
+}
 
 
-STILL, MOVES = cell("deterministic", first="a"), cell("nondeterministic", "warps", first="a")
+def cell(shown: Any) -> Cell:
+    """Return what simulated executions showed: one of these, or a class of schedules that gives other bits."""
+    schedule = None if shown in VERDICTS else Schedule(name=shown, number=0, seed=0)
+    known = Simulation(schedule=schedule, cpu=None if shown == "raises" else AGREES)
+    bits: dict[str, Any] = {
+        "first": "b" if shown == "other" else "a",
+        "blank": "nan" if shown == "nan" else None,
+    }
+    verdict = VERDICTS.get(shown, "nondeterministic")
+    return Cell(verdict=verdict, runs=8, by_process=(8,), simulated=known, **bits)
 
 
-@pytest.mark.parametrize(
-    ("off", "on", "finding", "reason"),
-    [
-        (STILL, STILL, "deterministic", None),
-        (STILL, replace(STILL, first="b"), "mode_dependent", None),
-        (STILL, cell("raises", cpu=None), "over_alert", "8 schedules with the flag off gave the same bits"),
-        (MOVES, STILL, "fixed_by_mode", None),
-        (MOVES, MOVES, "silent", None),
-        (cell("nondeterministic", "memory"), STILL, "uninitialized", None),
-        (cell("nondeterministic", "memory"), cell("error", blank="nan"), "uninitialized", None),
-        (MOVES, cell("nondeterministic", "memory"), "silent", "it reads memory that nobody wrote, which the flag does not fill"),
-    ],
-)  # fmt: skip
-def test_findings_rest_on_schedules(off: Cell, on: Cell, finding: str, reason: str | None) -> None:
+@pytest.mark.parametrize(("off", "on", "finding", "reason"), table("simulated.txt", "findings"))
+def test_findings_rest_on_schedules(off: str, on: str, finding: str, reason: str) -> None:
     """No number of executions is asked for, and no rate bounded: schedules are no samples."""
-    assert finding_of(off, on) == (finding, reason)
-    assert STILL.upper_bound is None
+    assert finding_of(cell(off), cell(on)) == (finding, None if reason == "none" else reason)
+    assert cell("same").upper_bound is None
 
 
 def simulated_row(off: CpuComparison | None, on: CpuComparison | None) -> MatrixRow:
@@ -428,33 +432,18 @@ def simulated_row(off: CpuComparison | None, on: CpuComparison | None) -> Matrix
     return next(iter(matrix(replace(HEADER, planned=(planned,)), seen, closed=True)))
 
 
-@pytest.mark.parametrize(
-    ("off", "on", "beside", "verdicts"),
-    [
-        (AGREES, AGREES, (), "deterministic deterministic"),
-        (AGREES, DISAGREES, ("wrong_with_flag",), "deterministic deterministic"),
-        (DISAGREES, AGREES, ("wrong_without_flag",), "deterministic deterministic"),
-        (DISAGREES, DISAGREES, (), "error error"),
-        (DISAGREES, CpuComparison(agrees=None, why="no kernel"), (), "error deterministic"),
-        (None, DISAGREES, (), "deterministic error"),
-    ],
-)
-def test_results_that_are_not_the_cpus(
-    off: CpuComparison | None, on: CpuComparison | None, beside: tuple[str, ...], verdicts: str
-) -> None:
+@pytest.mark.parametrize(("off", "on", "beside", "verdicts"), table("simulated.txt", "cpu"))
+def test_results_that_are_not_the_cpus(off: str, on: str, beside: str, verdicts: str) -> None:
     """One mode that agrees tells whose fault the other is; else it may be ours, and is an error."""
-    found = simulated_row(off, on)
+    found = simulated_row(CPU[off], CPU[on])
 
-    assert found.beside == beside
-    assert set(beside) <= found.found
+    assert found.beside == (() if beside == "none" else (beside,))
+    assert {*found.beside} <= found.found
     assert f"{found.off.verdict} {found.on.verdict}" == verdicts
     if "error" in verdicts:
         assert found.finding == "inconclusive"
         assert "its result is not the CPU's: 1 of 2 elements of output" in str(found.reason)
     assert found.weak is None
-
-
-CPU = {"agrees": AGREES, "disagrees": DISAGREES, "none": None}
 
 
 @pytest.mark.parametrize(
