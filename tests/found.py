@@ -40,6 +40,8 @@ _MINE = replace(SITE, op="mine::op")
 _ROOTS: list[dict[str, Any]] = [
     *({"flag": flag} for flag in ("raises", "filled", "differs", "failed", "rare", None)),
     {"flag": "raises", "alert": "index_put_", "site": replace(SITE, op="aten::put_", phase="forward", node=None)},
+    # Of an op whose rows do one thing or another by their arguments, and none of them what was seen.
+    *({"flag": flag, "site": replace(SITE, op="aten::put_", phase="forward", node=None)} for flag in ("differs", None)),
     {"cause": "unwritten", "origin": "aten::empty", "flag": None, "reached": 1},
     {"cause": "changed", "argument": "self"},
     {"cause": "generator"},
@@ -64,6 +66,7 @@ _SUSPECTS: tuple[tuple[str, Phase], ...] = (
     ("aten::index_add", "backward"), ("aten::put", "backward"), ("aten::max_pool3d_with_indices_backward", "backward"),
     # What hangs in the backward phase of cumprod is a cumulative sum or product: this is none.
     ("aten::sum.dim_IntList", "backward"),
+    ("aten::scatter.reduce", "forward"),  # with rows of two findings
     ("aten::convolution", "forward"), ("aten::addmm", "forward"), ("aten::bmm", "forward"), ("mine::op", "forward"),
 )  # fmt: skip
 SETTINGS = {
@@ -89,7 +92,7 @@ PROGRAMS: dict[str, tuple[str, Located]] = {
     ),
     "records.py": ("", replace(FOUND, runs=2, compared=30, records=("a.ops (torch 2.11.0)", "b.ops (torch 2.12.0)"))),
     "apart.py": ("", replace(FOUND, roots=(), runs=2, records=("a.ops", "b.ops"))),
-    "ranks.py": ("", replace(FOUND, roots=(replace(ROOT, in_runs=(0, 3)),), ranks=4)),
+    "ranks.py": ("", replace(FOUND, torch="1.0", roots=(replace(ROOT, in_runs=(0, 3)),), ranks=4)),  # of a release that nobody has scanned
     "simulated.py": (
         "",
         replace(FOUND, simulated=True, device="sm_80", race_free=3, launches=2, sentinels=(SentinelSeen("aten::scatter_add", "cuda", 4, 4),)),

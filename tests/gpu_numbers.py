@@ -48,14 +48,13 @@ NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFF
 def decoded(bits: Array, kind: str) -> list[Any]:
     """Return Python's numbers of an array; of packed types pairs."""
     if kind.endswith("x2"):
-        halves = bits.view(np.uint32)
-        return list(
-            zip(
-                decoded((halves & 0xFFFF).astype(np.uint16), kind[:-2]),
-                decoded((halves >> 16).astype(np.uint16), kind[:-2]),
+        words = bits.view(np.uint32)
+        return [
+            *zip(
+                *(decoded(one.astype(np.uint16), kind[:-2]) for one in (words & 0xFFFF, words >> 16)),
                 strict=True,
             )
-        )
+        ]
     if kind == "bf16":
         found: list[Any] = (bits.astype(np.uint32) << 16).view(np.float32).tolist()
     else:
@@ -80,9 +79,8 @@ def encoded(value: Any, kind: str) -> int:
 def _integers(bits: int) -> Array:
     found = {*range(4), 5, 7, *range(31, 34), *range(63, 66), 127, 128, 255}
     found |= {0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x55555555, 0xAAAAAAAA}
-    found |= {(1 << bits) - 1 - one for one in (0, 1, 2, 31, 32)} | {
-        (1 << (bits - 1)) + one for one in (-1, 0, 1)
-    }
+    found |= {(1 << bits) - 1 - one for one in (0, 1, 2, 31, 32)}
+    found |= {(1 << (bits - 1)) + one for one in (-1, 0, 1)}
     # In the middle between two numbers of bfloat16, but for the last bit.
     middles = [(top << bits >> 16) + one for top in (0x8080, 0x4040, 0x40C0) for one in (-1, 0, 1)]
     found |= {*middles, *(-one for one in middles)}
@@ -101,21 +99,13 @@ def edges(kind: str) -> Array:
     fraction, least, most = FORMATS[kind]
     values = [*(one / 2 for one in range(7)), 7, 1 / 3, 0.1, math.pi, 126, 127.5, 128, 255, 256]
     values += [32767.5, 65504, 65519.99, 65520]
-    values += [
-        2.0**one for one in (-24, -25, -40, 15, 16, 24, 31, 32, 53, 63, 64, 100, -100) if least < one <= most
-    ]
+    powers = (-24, -25, -40, 15, 16, 24, 31, 32, 53, 63, 64, 100, -100)
+    values += [2.0**one for one in powers if least < one <= most]
     values += [2.0**24 + 1, 2.0**31 - 1, 2.0**53 + 1, 1e-7, 1e-5, 1e-38, 1e38, 1e300, 1e-300]
-    values += [
-        2.0**least,
-        2.0 ** (least - fraction),
-        2.0**least - 2.0 ** (least - fraction),
-        1 + 2.0**-fraction,
-    ]
-    values += [float((2 - Fraction(2) ** -fraction) * Fraction(2) ** most)]
-    found = [encoded(one, kind) for value in values for one in [converted(value, kind)]] + [
-        encoded(math.inf, kind),
-        NAN[kind],
-    ]
+    normal, denormal = 2.0**least, 2.0 ** (least - fraction)
+    values += [normal, denormal, normal - denormal, 1 + 2.0**-fraction, largest(kind)]
+    found = [encoded(converted(value, kind), kind) for value in values]
+    found += [encoded(math.inf, kind), NAN[kind]]
     sign = 1 << (8 * TYPES[kind].itemsize - 1)
     return np.unique(np.array([*found, *(one | sign for one in found)], TYPES[kind]))
 
@@ -137,16 +127,20 @@ def inputs(kinds: tuple[str, ...]) -> tuple[Array, ...]:
         elif dtype.itemsize >= 4 and not kind.endswith("x2"):
             small = random.integers(0, 100, THREADS).astype(dtype)
             bits = np.where(random.random(THREADS) < 0.3, small, bits)
-        edge = edges(kind)
-        chosen = [pair[place] for pair in pairs[: 2 * THREADS // 3]] or random.integers(
-            0, len(edge), 2 * THREADS // 3
-        ).tolist()
+        edge, count = edges(kind), 2 * THREADS // 3
+        chosen = [pair[place] for pair in pairs[:count]] or random.integers(0, len(edge), count).tolist()
         bits[: len(chosen)] = edge[chosen]
         found.append(bits)
     return tuple(found)
 
 
 # ---- what IEEE 754 says ----
+
+
+def largest(kind: str) -> float:
+    """Return the largest number of a format."""
+    fraction, _, most = FORMATS[kind]
+    return float((2 - Fraction(2) ** -fraction) * Fraction(2) ** most)
 
 
 def rounded(value: Fraction, kind: str, how: str = "rn") -> float:
@@ -158,7 +152,7 @@ def rounded(value: Fraction, kind: str, how: str = "rn") -> float:
     found, sign = ROUND[f"{how}i"](value / unit) * unit, 1 if value > 0 else -1
     if abs(found) >= Fraction(2) ** (most + 1):
         stays = how == "rz" or (how == "rm" and value > 0) or (how == "rp" and value < 0)
-        return sign * (float((2 - Fraction(2) ** -fraction) * Fraction(2) ** most) if stays else math.inf)
+        return sign * (largest(kind) if stays else math.inf)
     return math.copysign(float(found), sign)
 
 
@@ -196,22 +190,17 @@ def converted(value: float, kind: str, how: str = "rn") -> float:
 
 def divided(a: float, b: float, kind: str, how: str = "rn") -> float:
     """Return a / b rounded once."""
-    sign = math.copysign(1, a) * math.copysign(1, b)
-    if math.isnan(a) or math.isnan(b) or (not a and not b) or (math.isinf(a) and math.isinf(b)):
-        return math.nan
-    if not b or math.isinf(a):
-        return sign * math.inf
-    return (
-        rounded(Fraction(a) / Fraction(b), kind, how) if a and math.isfinite(b) else math.copysign(0.0, sign)
-    )
+    if a and b and math.isfinite(a) and math.isfinite(b):
+        return rounded(Fraction(a) / Fraction(b), kind, how)
+    with np.errstate(all="ignore"):  # NaN, infinities and zeros are exact
+        return float(np.float64(a) / b)
 
 
 def root(a: float, kind: str) -> float:
     """Return the square root rounded to nearest."""
-    if not a or math.isnan(a) or a == math.inf:
-        return a
-    if a < 0:
-        return math.nan
+    if not 0 < a < math.inf:
+        with np.errstate(all="ignore"):
+            return float(np.sqrt(np.float64(a)))
     value = Fraction(a) * Fraction(4) ** 1200
     whole = math.isqrt(value.numerator // value.denominator)  # 64 bits more than any format has
     sticky = whole * whole != value
@@ -283,11 +272,6 @@ def trunc_rem(a: int, b: int) -> int | None:
     """Return a % b as C has it."""
     quotient = trunc_div(a, b)
     return None if quotient is None else a - quotient * b
-
-
-def shifted(value: int, by: int, bits: int) -> int:
-    """Return a shift to the right that yields the sign from ``bits`` on."""
-    return value >> min(by, bits)
 
 
 def lookup(table: int, a: int, b: int, c: int) -> int:
@@ -382,9 +366,7 @@ def power(a: float) -> float:
 
 
 def logarithm(a: float) -> float:
-    return (
-        math.log2(a) if a > 0 and a < math.inf else a if a == math.inf else -math.inf if a == 0 else math.nan
-    )
+    return math.log2(a) if a > 0 else -math.inf if a == 0 else math.nan
 
 
 def turned(function: Callable[[float], float], a: float) -> float | None:

@@ -12,6 +12,7 @@ import pytest
 
 from detmatrix.scanner.gpu.cubin import Cubin, cubins
 from detmatrix.scanner.gpu.engine import Conflict, Orders, Result
+from tests.conftest import table
 from tests.gpu_machine import DATA
 from tests.gpu_machine import run as execute
 
@@ -47,31 +48,8 @@ def run(
     return out.tobytes(), result
 
 
-# By name: grid, block, and which threads make the accesses that nothing orders. Of the first six one swapped pair gives other bits.
 RACING = {
-    "add_by_blocks": (8, 32, "blocks"),
-    "add_by_warps": (1, 256, "warps"),
-    "add_by_lanes": (1, 8, "lanes"),
-    "store_by_blocks": (8, 32, "blocks"),
-    "store_by_lanes": (1, 8, "lanes"),
-    "read_and_write": (8, 32, "blocks"),
-    "reduce_without_barriers": (1, 64, "warps"),
-    "exchange_on_paths": (1, 8, "lanes"),
-    "ticket": (8, 32, "blocks"),
-    "last_block": (8, 32, "blocks"),
-    "chain": (8, 32, "blocks"),
-    "store_wide": (4, 32, "blocks"),
-    "count_and_read": (3, 32, "blocks"),
-    "store_twice": (3, 32, "blocks"),
-    "read_hidden": (1, 64, "warps"),
-    "add_onto_stored": (1, 128, "warps"),
-    "store_two_sizes": (2, 32, "blocks"),
-    "least_of_two_types": (2, 32, "blocks"),
-    "least_then_most": (2, 32, "blocks"),
-    "store_then_store": (2, 32, "blocks"),
-    "count_in_two_sizes": (2, 32, "blocks"),
-    "add_two_sizes": (2, 32, "blocks"),
-    "add_onto_half": (1, 64, "warps"),
+    name: (int(grid), int(block), scope) for name, grid, block, scope in table("gpu/tables.txt", "racing")
 }
 
 

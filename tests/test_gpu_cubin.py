@@ -11,6 +11,7 @@ import pytest
 from detmatrix.scanner.elf import text
 from detmatrix.scanner.gpu.cubin import EXTERNALS, Cubin, CubinError, architectures, cubins
 from detmatrix.scanner.gpu.device import DEVICES, DeviceError, blocks_per_multiprocessor, device
+from tests.conftest import table
 
 MODULE = (Path(__file__).parent / "data" / "gpu" / "module.fatbin").read_bytes()
 BASE = 0x7A1400000000
@@ -108,14 +109,6 @@ def test_the_code_that_a_device_runs(architecture: int, expected: list[str]) -> 
     assert [f"sm_{one.architecture}{one.suffix}" for one in found] == expected
 
 
-def test_code_with_the_features_of_a_device_is_other_code() -> None:
-    """The cubin for sm_90a is compiled with what only this device has."""
-    specific, plain = map(placed, cubins(MODULE, 90))
-
-    for name, same in (("_Z8specificPi", False), ("_Z7nothingv", True)):
-        assert (specific.kernel(name).code == plain.kernel(name).code) is same
-
-
 def test_a_cubin_alone_is_for_one_architecture() -> None:
     """What Triton hands to the driver lies in no fat binary; its flags say what it is for, in a place that CUDA 13 changed."""
     data = module(80)._data
@@ -193,40 +186,12 @@ def test_a_damaged_cubin() -> None:
                 cubin.kernel(name)
 
 
-# By cudaOccMaxActiveBlocksPerMultiprocessor of NVIDIA's cuda_occupancy.h: registers, static and dynamic shared memory,
-# threads, barriers, blocks.
-OCCUPANCY = [
-    (80, 32, 0, 0, 256, 0, 8),
-    (80, 33, 0, 0, 1024, 0, 1),
-    (80, 64, 0, 0, 1024, 0, 1),
-    (80, 65, 0, 0, 1024, 0, 0),
-    (80, 255, 0, 0, 256, 0, 1),
-    (80, 255, 0, 0, 288, 0, 0),
-    (80, 16, 0, 0, 32, 0, 32),
-    (80, 40, 33280, 0, 128, 1, 4),
-    (80, 128, 0, 98304, 128, 1, 1),
-    (80, 128, 0, 166912, 128, 1, 1),
-    (80, 128, 1, 166912, 128, 1, 0),
-    (80, 24, 0, 4096, 64, 1, 32),
-    (80, 56, 1152, 0, 192, 1, 6),
-    (90, 32, 0, 0, 32, 7, 9),
-    (90, 40, 0, 0, 128, 16, 4),
-    (90, 168, 0, 232448, 384, 7, 1),
-    (90, 96, 49152, 0, 160, 2, 4),
-    (90, 48, 0, 15360, 96, 0, 13),
-    (100, 40, 0, 0, 128, 16, 4),
-    (100, 168, 0, 232448, 384, 7, 1),
-    (80, 37, 132, 0, 1, 16, 32),
-]
-
-
-@pytest.mark.parametrize("known", OCCUPANCY, ids=str)
-def test_occupancy(known: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("known", table("gpu/tables.txt", "occupancy"), ids=str)
+def test_occupancy(known: list[str]) -> None:
     """As many blocks fit on a multiprocessor as NVIDIA's published rules say."""
-    architecture, registers, static, dynamic, threads, barriers, blocks = known
-    on = device(architecture)
+    architecture, *kernel, blocks = map(int, known)
 
-    assert blocks_per_multiprocessor(on, registers, static, dynamic, threads, barriers) == blocks
+    assert blocks_per_multiprocessor(device(architecture), *kernel) == blocks
 
 
 def test_the_table_of_a_device() -> None:

@@ -58,15 +58,19 @@ def results(cubin: Cubin, level: tuple[str, ...] | None = None, moved: int = 0) 
     return found
 
 
+def expected_of(of: Case, *numbers: Any) -> Any:
+    """Return what Python says of numbers; of packed types for each half."""
+    if of.result.endswith("x2") and of.inputs[0].endswith("x2"):
+        return tuple(of.expected(*half) for half in zip(*numbers, strict=True))
+    return of.expected(*numbers)
+
+
 def wrong(of: Case, bits: Array) -> list[str]:
     """Return the inputs of a case for which it gave what it should not."""
     found = []
     numbers = [decoded(one, kind) for one, kind in zip(inputs(of.inputs), of.inputs, strict=True)]
-    packed = of.result.endswith("x2") and of.inputs[0].endswith("x2")
     for row, was in zip(zip(*numbers, strict=True), bits.tolist(), strict=True):
-        expected: Any = (
-            tuple(of.expected(*half) for half in zip(*row, strict=True)) if packed else of.expected(*row)
-        )
+        expected = expected_of(of, *row)
         if expected is None or was == encoded(expected, of.result):
             continue
         if of.result in FORMATS:
@@ -117,29 +121,25 @@ def test_threads_update_a_place_one_after_the_other(number: int, architecture: i
     packed, whole = of.result.endswith("x2"), "f" in of.result or operation in {"inc", "dec", "cas"}
     # Of a sum of whole numbers the order is nothing.
     most = 4 if whole else (1 << 8 * size) - 1
-    given = drawn.integers(0, most, (len(of.inputs) - 1, SHARING), np.uint64, endpoint=True)
-    numbers = [
-        [(float(it), float(it)) if packed else float(it) if "f" in of.result else int(it) for it in one]
-        for one in given
-    ]
+    given: Any = drawn.integers(0, most, (len(of.inputs) - 1, SHARING), np.uint64, endpoint=True)
     # Of those that ptxas makes loops of, in which lanes do not come in their order.
     loops = space == "shared" and (
         "f" in of.result or size == 2 or (size == 8 and operation not in {"exch", "cas"})
     )
     threads = PLACES if loops and operation == "cas" else SHARING
-    at: list[Any] = [(0.0, 0.0) if packed else 0.0 if "f" in of.result else 0] * PLACES
-    values = np.array([[encoded(it, of.result) for it in one] for one in numbers], np.uint64)
-    numbers = [decoded(one.astype(f"u{size}"), of.result) for one in values]
+    if "f" in of.result:
+        given = [
+            [encoded((float(it), float(it)) if packed else float(it), of.result) for it in one]
+            for one in given
+        ]
+    values = np.array(given, np.uint64)
+    at, *numbers = (decoded(one.astype(f"u{size}"), of.result) for one in (np.zeros(PLACES), *values))
     before = []
     for thread in range(threads):
         place, more = thread % PLACES, [one[thread] for one in numbers]
         before.append(encoded(at[place], of.result))
-        updated = (
-            tuple(of.expected(*half) for half in zip(at[place], *more, strict=True))
-            if packed
-            else of.expected(at[place], *more)
-        )
-        at[place] = decoded(np.array([encoded(updated, of.result)], f"u{size}"), of.result)[0]
+        updated = encoded(expected_of(of, at[place], *more), of.result)
+        (at[place],) = decoded(np.array([updated], f"u{size}"), of.result)
     memory, found = np.zeros(PLACES, np.uint64), np.zeros(SHARING, np.uint64)
 
     run(recorded("opcodes", architecture)[1], f"a{number}", values, found, memory, block=threads)
@@ -176,11 +176,8 @@ def test_every_opcode_and_modifier_is_tested() -> None:
                     continue
                 seen[mnemonic.split(".")[0]] += 1
                 seen.update([opcode, *(f"{opcode}.{one}" for one in modifiers)])
-    claimed = (
-        {f"{name}.{one}" for name, read in isa.OPCODES.items() for one in read.split()}
-        | set(isa.OPCODES)
-        | set(isa.SAME)
-    )
+    claimed = {f"{name}.{one}" for name, read in isa.OPCODES.items() for one in read.split()}
+    claimed |= {*isa.OPCODES, *isa.SAME}
 
     assert claimed - set(seen) == set(UNSEEN)
 

@@ -241,12 +241,9 @@ def test_what_threads_compute_on_ways_of_their_own(name: str, paths: int) -> Non
 def test_bits_to_predicates() -> None:
     """Seven bits of a register become seven predicates at once."""
     given = words(32)
+    expected = [[(k + 10) * (value >> k & 1) if k < 7 else 0 for k in range(8)] for value in given.tolist()]
 
-    gives(
-        [[(k + 10) * (value >> k & 1) if k < 7 else 0 for k in range(8)] for value in given.tolist()],
-        "few_predicates",
-        given,
-    )
+    gives(expected, "few_predicates", given)
 
 
 @pytest.mark.parametrize("given", [*words(6).tolist(), 0, 1, M32])
@@ -399,19 +396,13 @@ def published(terms: list[tuple[float, float]], c: float, added: str, kind: str,
     block //= 4 if kind == "tf32" else 2
     lowest = FORMATS.get(kind, FORMATS["f32"])[1]
     for start in range(0, len(terms), block):
-        exponents = [
-            sum(max(math.frexp(one)[1] - 1, lowest) for one in pair)
-            for pair in terms[start : start + block]
-            if all(pair)
-        ]
+        part = terms[start : start + block]
+        exponents = [sum(max(math.frexp(one)[1] - 1, lowest) for one in pair) for pair in part if all(pair)]
         exponents += [max(math.frexp(c)[1] - 1, FORMATS[added][1])] if c else []
         last = Fraction(2) ** (max([*exponents, -126]) - below)
-        values = [Fraction(x) * Fraction(y) for x, y in terms[start : start + block]]
-        c = rounded(
-            sum(math.trunc(one / last) for one in [*values, Fraction(c)]) * last,
-            added,
-            "rz" if added == "f32" else "rn",
-        )
+        values = [Fraction(c), *(Fraction(x) * Fraction(y) for x, y in part)]
+        total = sum(math.trunc(one / last) for one in values) * last
+        c = rounded(total, added, "rz" if added == "f32" else "rn")
     return c
 
 
@@ -421,10 +412,8 @@ def matrix(rows: int, columns: int, kind: str, spread: int) -> Array:
     numbers[RANDOM.random((rows, columns)) < 0.1] = 0
     of = "f32" if kind == "tf32" else kind
     bits = np.array([encoded(converted(one, of), of) for one in numbers.ravel().tolist()])
-    found: Array = bits.astype(TYPES[of]).reshape(rows, columns) & TYPES[of].type(
-        -1 << 13 & 0xFFFFFFFF if kind == "tf32" else (1 << 8 * TYPES[of].itemsize) - 1
-    )
-    return found
+    found: Array = bits.astype(TYPES[of]).reshape(rows, columns)
+    return found & np.uint32(M32 << 13 & M32) if kind == "tf32" else found
 
 
 @pytest.mark.parametrize("spread", [2, 30])
@@ -454,11 +443,7 @@ def test_what_tensor_cores_cut_off(architecture: int) -> None:
 
     found = product_of(16, "f16", "f32", ones, tiny, c)
 
-    assert found[0].tolist() == [
-        0x3F800001,
-        0x3F800001 if architecture >= 90 else 0x3F800000,
-        *[0x3F800000] * 6,
-    ]
+    assert found[0].tolist() == [0x3F800001, 0x3F800000 + (architecture >= 90), *[0x3F800000] * 6]
     assert found[1].tolist() == [0x7F800000, 0x7F800000, *[0x7FFFFFFF] * 6]
     assert set(found[2].tolist()) == {0x7FFFFFFF}
 

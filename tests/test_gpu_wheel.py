@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from detmatrix.scanner.observations.records import Simulation
-from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from tests import tied
 from tests.commands import command_in
+from tests.conftest import table
 from tests.gpu_machine import DATA
 
 PYTHON = os.environ.get("DETMATRIX_CUDA_PYTHON", "")
@@ -23,23 +24,9 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.skipif(not PYTHON, reason="needs a CUDA build of torch, which nox -s nightly installs"),
 ]
-# By row: its finding, the weakest class of schedules that shows its difference, what shows it (the source of one pair of accesses, any
-# pair, or that it is proved not to differ), and what becomes of the difference with small integers, which do not round.
-ROWS: dict[str, tuple[str, str | None, str, str]] = {
-    "torch.index_add:few_indices:forward:float32": ("fixed_by_mode", "resident-blocks", "IndexKernelUtils.cu", "vanishes"),
-    "torch.nn.AdaptiveMaxPool3d:smaller_output:backward:float32": ("silent", "resident-blocks", "a pair", ""),
-    "torch.nn.AdaptiveMaxPool3d:dividing_output:backward:float32": ("deterministic", None, "proved", ""),
-    "torch.cumprod:long_flat:forward:float32": ("silent", "resident-blocks", "CumprodKernel.cu", "vanishes"),
-    "torch.cumsum:many_rows:forward:float32": ("deterministic", None, "proved", ""),
-    "torch.nn.ReflectionPad2d:whole_side_small:backward:float32": ("fixed_by_mode", "warps", "a pair", ""),
-    # Its barrier was added later: https://github.com/pytorch/pytorch/pull/187687. Not all of its many pairs are tried.
-    "torch.nn.Embedding:few_indices:backward:float32": ("silent", "warps", "", "stays"),
-    "torch.nn.Conv1d:dense:forward:float32": ("inconclusive", None, "", ""),
-    # Of PyTorch's databases: enlarged for the simulation.
-    "opinfo:repeat_interleave:enlarged_4:backward:float32": ("fixed_by_mode", "resident-blocks", "", ""),
-}  # fmt: skip
-
-
+ROWS = [
+    (row, *(None if it == "none" else it for it in told)) for row, *told in table("gpu/tables.txt", "wheel")
+]
 HERE = Path(__file__).parent
 GUIDE = (HERE.parent / "opspecs" / "README.md").read_text(encoding="utf-8")
 
@@ -51,19 +38,20 @@ def simulated(folder: Path, command: str, *words: object, code: int = 0) -> str:
     return done.stdout
 
 
+def rows_of(folder: Path) -> dict[str, MatrixRow]:
+    """Return what came out of a scan, by row."""
+    run = read_run(folder / "run.jsonl")
+    return {
+        one.row.id: one for one in matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    }
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Scan these rows."""
+def scanned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scan these rows, and return the folder of the run."""
     folder = tmp_path_factory.mktemp("wheel")
-    simulated(folder, "scan", *ROWS, "-o", "run.jsonl", "--workers", 1)
-    return read_run(folder / "run.jsonl")
-
-
-@pytest.fixture(scope="module")
-def rows(run: Run) -> dict[str, MatrixRow]:
-    """Return what came out, by row."""
-    found = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
-    return {one.row.id: one for one in found}
+    simulated(folder, "scan", *(row for row, *_ in ROWS), "-o", "run.jsonl", "--workers", 1)
+    return folder
 
 
 def test_the_build_is_one_for_cuda_without_nvidias_libraries() -> None:
@@ -78,25 +66,25 @@ def test_the_build_is_one_for_cuda_without_nvidias_libraries() -> None:
     assert tied.run([PYTHON, "-c", text]).stdout.split() == ["True", "None"]
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_findings(rows: dict[str, MatrixRow], name: str) -> None:
+@pytest.mark.parametrize(("name", "finding", "schedule", "shown", "exact"), ROWS)
+def test_findings(scanned: Path, name: str, finding: str, schedule: Any, shown: Any, exact: Any) -> None:
     """As in the table; rounding vanishes, and what races stays; ReflectionPad2d alone loses contributions with the flag on."""
-    finding, schedule, shown, exact = ROWS[name]
-    row = rows[name]
+    row = rows_of(scanned)[name]
     known = row.off.simulated or Simulation()
 
     assert (row.finding, known.schedule.name if known.schedule else None) == (finding, schedule), row.reason
     assert known.race_free is (shown == "proved")
-    assert known.witness is not None or shown in {"", "proved"}
-    assert shown[-3:] != ".cu" or (known.witness and known.witness.source, known.other_kernels) == (shown, ())
+    assert known.witness is not None or shown in {None, "proved"}
+    if str(shown).endswith(".cu"):
+        assert (known.witness and known.witness.source, known.other_kernels) == (shown, ())
     assert not exact or (known.exact, known.contradiction) == (exact, "")
     assert ("wrong_with_flag" in row.found) is ("ReflectionPad2d" in name)
 
 
-def test_witnesses_replay(run: Run) -> None:
+def test_witnesses_replay(scanned: Path) -> None:
     """A process of its own shows the same bits from the recorded schedule."""
     for name in ("torch.index_add:few_indices", "torch.nn.AdaptiveMaxPool3d:smaller_output"):
-        done = command_in(Path(run.path).parent)("repro", "--replay", run.path, name, "--python", PYTHON)
+        done = command_in(scanned)("repro", "--replay", "run.jsonl", name, "--python", PYTHON)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -174,8 +162,7 @@ def test_a_triton_kernel(
 ) -> None:
     """What Triton's own ptxas made is executed and right; atomic additions differ, by a pair of accesses. Copies are asynchronous."""
     simulated(tmp_path, "check", f"{kernels}:{function}", "-o", "run.jsonl")
-    run = read_run(tmp_path / "run.jsonl")
-    (row,) = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    (row,) = rows_of(tmp_path).values()
     known = row.off.simulated
 
     assert known is not None
@@ -194,8 +181,7 @@ def test_the_kernel_of_the_guide(tmp_path: Path) -> None:
     )
     assert "scan --specs my_kernels.py 'mine.*' --simulate sm_80 --python PATH" in section
     simulated(tmp_path, "scan", "--specs", "my_kernels.py", "mine.*", "-o", "run.jsonl", "--workers", 1)
-    run = read_run(tmp_path / "run.jsonl")
-    (row,) = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+    (row,) = rows_of(tmp_path).values()
 
     assert row.finding == "silent"
     assert row.off.simulated is not None

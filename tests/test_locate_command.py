@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from detmatrix.reports import locate as command
-from detmatrix.reports.locate import OverloadIndex, matrix_words, recorded_run
-from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.locate import program
 from detmatrix.scanner.locate.mode import LocateSettings
 from detmatrix.scanner.locate.session import Session
-from detmatrix.scanner.located import Located, OpSite, Parting, SentinelSeen, replays_for
-from detmatrix.scanner.programs.process import Program, program_of
-from tests import tied
+from detmatrix.scanner.located import Located, Parting, SentinelSeen, replays_for
+from detmatrix.scanner.programs.process import Program
 from tests.commands import Command
-from tests.conftest import refused
-from tests.found import FOUND, LINE, SITE
+from tests.found import FOUND, SITE
 from tests.locating import marked
 from tests.programs import behind, transformer, unseeded
 from tests.programs.planted import planted
@@ -85,43 +79,6 @@ def test_exit_codes_tell_what_was_found(detmatrix: Command, observed: list[Any],
 def test_ops_are_executed_as_often_as_the_sentinel_asks_for(differing: int, replays: int) -> None:
     """So that a race as frequent is missed once in 20 times; more than 16 must be asked for."""
     assert replays_for(SentinelSeen("aten::index_put", "cpu", 16, differing)) == replays
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere.py"], "nowhere.py: there is no such file; give a script, -m MODULE, or FILE.py:FUNCTION"),
-        (["nowhere.py:step"], "nowhere.py: there is no such file; give FILE.py:FUNCTION"),
-        (["--calls", "2", "train.py"], "--calls: train.py is no function; give FILE.py:FUNCTION"),
-        (["--runs", "2", "--replay", "3", "train.py"], "--replay and --runs: choose one"),
-        (["--runs", "2", "--save", "x", "train.py"], "--save and --runs: choose one; with --runs each op is"),
-        (["--record", "x", "--runs", "2", "train.py"], "--runs and --record: choose one; with --record each"),
-        (["--simulate", "sm_80", "--runs", "2", "train.py"], "--simulate and --runs: choose one; with --runs"),
-        (["--simulate", "sm_80", "train.py"], "is no build of torch for CUDA 13, the only one whose GPU"),
-        (["--diff", "train.py"], "--diff: give two records or more, not train.py alone"),
-        (["--diff", "--replay", "3", "a", "b"], "--replay and --diff: choose one; with --diff no program is run"),
-        (["--diff", "--first-step", "0", "a", "b"], "--first-step and --diff: choose one; with --diff no program"),
-        (["--record", "/nowhere/a.gz", "train.py"], "/nowhere/a.gz: cannot be written (No such file or directory)"),
-        (["--record", ".", "train.py"], ".: is a folder; name a file in it with --record"),
-        (["--record", "fifo", "train.py"], "fifo: is no file; choose another place with --record"),
-        (["--record", "x", "--max-bytes", "9", "train.py"], "--max-bytes and --record: choose one; with --record"),
-        (["--suspects", "--ignore", "aten::sum", "train.py"], "--ignore and --suspects: choose one; with --suspects"),
-        (["--first-step", "3", "train.py"], "--first-step: is of a record; give --record FILE, too"),
-        (["--python", "no-such-python", "train.py"], "--python no-such-python: there is no such interpreter"),
-        (["--steps", "3:3", "train.py"], "'3:3' names no step; give A:B, such as 10:12"),
-        (["--steps", "3", "train.py"], "'3' names no step; give A:B, such as 10:12"),
-        ([], "Missing argument"),
-    ],
-)  # fmt: skip
-def test_mistakes_are_told_in_one_line(
-    detmatrix: Command, tmp_path: Path, arguments: list[str], message: str
-) -> None:
-    """With what to do."""
-    (tmp_path / "train.py").write_text("", encoding="utf-8")
-    os.mkfifo(tmp_path / "fifo")
-
-    assert message in refused(detmatrix("locate", *arguments))
-    assert "-m: name the module" in refused(detmatrix("env", "-m"))
 
 
 # What a program may do to the file that its process is to write: the text of a Python that stands for the interpreter.
@@ -184,16 +141,6 @@ def test_the_process_of_a_program_writes_where_something_lies(
         assert told == "locate: what was found cannot be written (Is a directory)\n"
     else:
         assert (tmp_path / "place").read_text(encoding="utf-8") == "text"
-
-
-def test_words_name_a_script_a_module_or_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands behind belongs to the program."""
-    monkeypatch.chdir(tmp_path)
-    Path("a.py").touch()
-
-    assert program_of(("a.py", "-x", "1"), module=False, calls=None) == Program("script", "a.py", ("-x", "1"))
-    assert program_of(("a.b", "-m"), module=True, calls=None) == Program("module", "a.b", ("-m",))
-    assert program_of(("a.py:step",), module=False, calls=3) == Program("function", "a.py", (), "step", 3)
 
 
 def test_ops_that_are_only_counted_are_executed_once() -> None:
@@ -289,7 +236,6 @@ def test_a_script_runs_as_python_runs_it(detmatrix_process: Command, tmp_path: P
     assert done.returncode == 4
 
 
-START = "import json, sys\nfrom detmatrix.scanner.locate.program import run\nsys.exit(run(json.loads(sys.argv[1])))\n"
 PROGRAM = """
 import multiprocessing, os, sys, torch
 def work(number):
@@ -306,65 +252,32 @@ if __name__ == "__main__":
     step()
     sys.exit(3) if "-m" in sys.argv else os._exit(5)
 """
-SLOW = {"a module", "a function that spawns"}
-# What is asked for of this program -> its exit code, what it prints, and what is told of it.
-REQUESTS: dict[str, tuple[dict[str, Any], int, str, dict[str, Any]]] = {
-    "a module": ({"kind": "module", "name": "mine", "arguments": ["-m"]}, 3, "__main__ ['-m']\n", {"ops": 2, "ended": "exit code 3"}),
-    "a script that leaves at once": ({"kind": "script", "name": "mine.py"}, 5, "__main__ []\n", {"ops": 2, "ended": "exit code 5"}),
-    "a function, in steps": (
-        {"kind": "function", "name": "mine.py", "function": "step", "calls": 4, "arguments": ["-x"], "settings": {"steps": [1, 3]}},
-        0, "mine ['-x']\n" * 4, {"steps": 4, "ops": 4, "ended": None},
-    ),
-    "a function that spawns": ({"kind": "function", "name": "mine.py", "function": "spawn", "calls": 1}, 0, "0\n", {"processes": 1}),
-}  # fmt: skip
+SLOW = {"-m mine -m", "mine.py:spawn"}
+# What is asked for of this program -> what it prints, and what is told of it.
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "-m mine -m": ("__main__ ['-m']\n", {"ops": 2, "ended": "exit code 3"}),
+    "mine.py": ("__main__ []\n", {"ops": 2, "ended": "exit code 5"}),
+    "--calls 4 --steps 1:3 mine.py:step -x": ("mine ['-x']\n" * 4, {"steps": 4, "ops": 4, "ended": None}),
+    "mine.py:spawn": ("0\n", {"processes": 1}),
+}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[pytest.mark.nightly] * (one in SLOW)) for one in REQUESTS]
+    "words", [pytest.param(one, marks=[pytest.mark.nightly] * (one in SLOW)) for one in REQUESTS]
 )
-def test_programs_of_all_kinds_run_as_python_runs_them(tmp_path: Path, name: str) -> None:
-    """What was found is told behind ``os._exit``; spawned processes find the module of a function, not ours."""
-    asked, code, printed, told = REQUESTS[name]
-    (tmp_path / "mine.py").write_text(PROGRAM, encoding="utf-8")
-    place = tmp_path / "located.json"
-    request = {"arguments": [], "settings": {}, "located": str(place), **asked}
-    done = tied.run(
-        [sys.executable, "-c", START, json.dumps(request)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    found = json.loads(place.read_text(encoding="utf-8"))
-
-    assert (done.returncode, done.stdout) == (code, printed), done.stderr
-    assert {field: found[field] for field in told} == told
-
-
-BY_ARGUMENTS = r"In the matrix, by its arguments: raises \(.*:overwrite:.*?\), fixed_by_mode \(.*:accumulate:"
-# Of an op with other arguments: what the flag did, the case of the row that it stands beside, and what is said of it.
-BESIDE: list[tuple[str, Any, str | None, str]] = [
-    ("aten::put_", "cured", "accumulate", r"In the matrix: fixed_by_mode "),
-    ("aten::put_", "raises", "overwrite", r"In the matrix: raises "),
-    ("aten::put_", "differs", None, r"In the matrix, with other arguments: "),
-    ("aten::put_", None, None, BY_ARGUMENTS),
-    ("mine::op", None, None, ""),
-]
-
-
-@pytest.mark.parametrize(("op", "flag", "case", "said"), BESIDE)
-def test_an_op_stands_beside_a_row_that_does_as_it_did(
-    op: str, flag: Any, case: str | None, said: str
+def test_programs_of_all_kinds_run_as_python_runs_them(
+    detmatrix_process: Command, tmp_path: Path, words: str
 ) -> None:
-    """Other arguments of ``put_`` raise; where no row does what was seen, or nothing was, the words say so."""
-    root = replace(FOUND.roots[0], site=OpSite(op, "forward", LINE, None, None, None), flag=flag)
-    place = OverloadIndex(load(recorded_run("2.13.0"))).place(root)
+    """What was found is told behind ``os._exit``; spawned processes find the module of a function, not ours."""
+    printed, expected = REQUESTS[words]
+    (tmp_path / "mine.py").write_text(PROGRAM, encoding="utf-8")
+    done = detmatrix_process(
+        "locate", "--format", "json", *words.split(), env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    told = json.loads(done.stdout)
 
-    assert (place is None) == (said == "")
-    if place is not None:
-        assert case in {None, place["row"].split(":")[1]}
-        assert place["other_case"] == ("other" in said)
-        assert re.match(said, matrix_words(place))
-        assert flag != "raises" or place["documented"] == ["torch.Tensor.put_ when accumulate=False"]
-    assert OverloadIndex(load(recorded_run("1.0"))).place(root) is None
+    assert done.stderr == printed
+    assert {field: told[field] for field in expected} == expected
 
 
 @pytest.mark.alone
@@ -395,22 +308,3 @@ def test_two_fresh_processes_are_held_against_each_other(detmatrix_process: Comm
         assert done.returncode == 1
         assert root["cause"] == cause
         assert [root["site"]["line"]["line"]] == [*marked(module)]
-
-
-@pytest.mark.parametrize(
-    ("findings", "expected"),
-    [
-        (["silent", "fixed_by_mode", "fixed_by_mode", "deterministic"], "silent in 1 of 4 rows"),
-        (["raises", "fixed_by_mode"], "raises in 1 of 2 rows"),
-        (["raises", "raises"], "raises"),
-    ],
-)
-def test_a_suspect_is_told_how_many_rows_have_its_finding(findings: list[str], expected: str) -> None:
-    """Rows of other findings are not among them: the flag may cure those."""
-    rows: list[Any] = [
-        SimpleNamespace(
-            finding=one, off=SimpleNamespace(verdict="nondeterministic"), row=SimpleNamespace(spec="op")
-        )
-        for one in findings
-    ]
-    assert command._verdict(rows, [])[1] == expected

@@ -26,7 +26,7 @@ from detmatrix.scanner.observations import records
 from detmatrix.scanner.observations.records import CpuComparison, Observation, Schedule, Simulation
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.observations.settings import SETTINGS
-from detmatrix.scanner.perturbations import OFFERED, shares
+from detmatrix.scanner.perturbations import shares
 from detmatrix.scanner.repro.replay import ReplaySource, _compared, witness_of
 from detmatrix.scanner.run import simulation
 from detmatrix.scanner.schedules import SCHEDULES, split
@@ -39,7 +39,7 @@ from detmatrix.scanner.worker.execution import Execution
 from detmatrix.scanner.worker.observe import observe, settled
 from detmatrix.scanner.worker.threads import thread_count
 from tests.commands import Command, scanned_in
-from tests.conftest import refused
+from tests.conftest import refused, table
 from tests.runs import ENVIRONMENT, ran, row
 
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
@@ -102,7 +102,7 @@ class Gpu:
 
 ASKED = asked_for(simulate="sm_80", workers=1)
 HEADER = records.Header(format=7, tool="", started="", settings=ASKED, environment=ENVIRONMENT, planned=())
-AGREES, DISAGREES = CpuComparison(agrees=True), CpuComparison(agrees=False, output="output", elements=1, of=2)
+AGREES = CpuComparison(agrees=True)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,6 @@ def test_executions_are_split_among_classes(runs: int, counts: str) -> None:
     assert " ".join(map(str, split(runs).values())) == counts
     assert shares(runs, SCHEDULES) == list(split(runs).values())
     assert shares(2, ["canonical"]) == [2]
-
-
-def test_schedules_are_asked_for_by_the_architecture_alone() -> None:
-    """They are no perturbations of other devices, and no words of a command line."""
-    asked = (ASKED.device, ASKED.perturb, ASKED.runs, ASKED.processes, ASKED.cost, ASKED.overloads)
-    words = [word for name, it in SETTINGS.items() if it.reruns for word in it.words(getattr(ASKED, name))]
-
-    assert not set(OFFERED) & set(SCHEDULES)
-    assert asked == (SIMULATED, SCHEDULES, 8, 1, False, False)
-    assert words[:4] == ["--simulate", "sm_80", "--runs", "8"]
-    assert not {"--device", "--perturb"} & set(words)
 
 
 def test_another_count_of_multiprocessors_is_another_device() -> None:
@@ -290,18 +279,6 @@ def test_what_is_found_of_a_row(monkeypatch: pytest.MonkeyPatch, name: str) -> N
         assert known.witness.canonical != known.witness.swapped
 
 
-def test_executions_end_behind_the_first_class_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With canonical ones between; of pairs none are tried that the class does not show."""
-    gpu = Gpu(monkeypatch)
-    gpu.observe(lambda x: differing(1e-6, "warps")(x, gpu), runs=14)
-    assert ("canonical", 1) in gpu.begun
-    assert gpu.begun[-4:] == [("warps", 1), ("canonical", 0), ("warps", 0), ("canonical", 0)]
-
-    gpu = Gpu(monkeypatch, **conflicts(0, 2, 0, told=UNORDERED))
-    gpu.observe(lambda x: _third_pair(x, gpu))
-    assert ("pair", 0) not in gpu.begun
-
-
 def test_both_traced_executions_begin_without_what_others_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that an execution left in a cycle would lie where the next allocates: it is collected before each of the two."""
     gpu = Gpu(monkeypatch, conflicts=CONFLICTS | {"pairs": [0, 2, 0]})
@@ -336,52 +313,36 @@ def test_an_op_in_place_leaves_no_copy_of_its_input() -> None:
         gc.enable()
 
 
-LIBRARY = "calls cudnnBackendExecute (cuDNN)"
-PRODUCTS = "its matrix products (cublasSgemm_v2) were computed by the CPU; no schedule of PyTorch's own kernels gave other bits"
 ALERT = "put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'"
+RAISED = {"outcome": "raised", "exception": "RuntimeError", "message": "CUDA error"}
+SEEN: dict[str, dict[str, Any]] = {
+    "ran": {"outcome": "ran"},
+    "same": {"outcome": "ran", "simulated": {"schedule": {}}},
+    "other": {"outcome": "ran", "simulated": {"schedule": {"name": "warps"}}},
+    "raised": RAISED,
+    "alert": RAISED | {"message": ALERT},
+}
 
 
 @pytest.mark.parametrize(
-    ("observed", "told", "outcome", "message"),
-    [
-        ({"outcome": "ran"}, {}, "ran", None),
-        ({"outcome": "ran"}, {"faults": [("unknown", "XMMA is not known")]}, "invalid", "simulated GPU: XMMA is not known"),
-        ({"outcome": "raised"}, {"faults": [("timeout", "k took 1 s")]}, "timeout", "simulated GPU: k took 1 s"),
-        ({"outcome": "ran"}, {"libraries": ["cudnnBackendExecute"]}, "not_run", LIBRARY),
-        ({"outcome": "raised"}, {"libraries": ["cudnnBackendExecute"]}, "not_run", LIBRARY),
-        (
-            {"outcome": "raised"},
-            {"libraries": ["cudnnBackendExecute"], "faults": [("fault", "no memory of the device")]},
-            "not_run",
-            LIBRARY,
-        ),
-        (
-            {"outcome": "raised"},
-            {"libraries": ["cudnnBackendExecute"], "faults": [("unknown", "XMMA is not known")]},
-            "invalid",
-            "simulated GPU: XMMA is not known",
-        ),
-        ({"outcome": "raised", "alert": True}, {"libraries": ["cudnnBackendExecute"]}, "raised", ALERT),
-        ({"outcome": "ran"}, {"products": ["cublasSgemm_v2"]}, "not_run", PRODUCTS),
-        ({"outcome": "ran", "simulated": {"schedule": {}}}, {"products": ["cublasSgemm_v2"]}, "not_run", PRODUCTS),
-        ({"outcome": "ran", "simulated": {"schedule": {"name": "warps"}}}, {"products": ["cublasSgemm_v2"]}, "ran", None),
-        ({"outcome": "raised", "alert": True}, {"products": ["cublasSgemm_v2"]}, "raised", ALERT),
-    ],
-)  # fmt: skip
-def test_outcomes(observed: dict[str, Any], told: dict[str, Any], outcome: str, message: str | None) -> None:
+    ("seen", "fault", "library", "product", "outcome", "message"), table("simulated.txt", "outcomes")
+)
+def test_outcomes(seen: str, fault: str, library: str, product: str, outcome: str, message: str) -> None:
     """A fault is never swallowed, an alert is believed, a library proves nothing, products prove a difference alone."""
-    raised_it = {
-        "exception": "RuntimeError",
-        "message": ALERT if observed.pop("alert", False) else "CUDA error",
+    faults, libraries, products = ([] if one == "none" else [one] for one in (fault, library, product))
+    told = {
+        "faults": [tuple(one.split(": ")) for one in faults],
+        "libraries": libraries,
+        "products": products,
     }
-    observed = observed | (raised_it if observed["outcome"] == "raised" else {})
-    seen = simulated.Report(**REPORTED | told)
 
-    after = observed | settled(observed, seen)
+    after = SEEN[seen] | settled(SEEN[seen], simulated.Report(**REPORTED | told))
 
-    assert (after["outcome"], after.get("message")) == (outcome, message)
-    assert after["simulated"]["libraries"] == seen.libraries
-    assert after["simulated"]["products"] == seen.products
+    assert (after["outcome"], after.get("message")) == (
+        outcome,
+        {"none": None, "alert": ALERT}.get(message, message),
+    )
+    assert (after["simulated"]["libraries"], after["simulated"]["products"]) == (libraries, products)
 
 
 def test_inputs_are_drawn_as_for_the_cpu() -> None:
@@ -399,18 +360,18 @@ AS_SIMULATED = "torch.nn.functional.interpolate:bilinear:backward:float32"
 
 def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command, tmp_path: Path) -> None:
     """Its bits can then be held against a simulation's; a script of the row draws the same inputs."""
-    options = (
+    options = [
         "--device",
         "cpu",
         "--perturb",
         "quiet",
         "--runs",
-        2,
+        "2",
         "--processes",
-        1,
+        "1",
         "--no-cost",
         "--no-overloads",
-    )
+    ]
     recorded = read_run(RECORDED / "torch-2.13.0-simulated-sm_80.jsonl.gz")
     digests = [{one.inputs_digest for one in recorded.observations if ":".join(one.key) == AS_SIMULATED}]
     for asked in ((), ("--as-simulated",)):
@@ -427,34 +388,38 @@ def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command,
 # ---- verdicts
 
 
-def cell(verdict: Any, name: str = "", cpu: CpuComparison | None = AGREES, **more: Any) -> Cell:
-    """Return what simulated executions showed."""
-    schedule = Schedule(name=name, number=0, seed=0) if name else None
-    return Cell(
-        verdict=verdict, runs=8, by_process=(8,), simulated=Simulation(schedule=schedule, cpu=cpu), **more
-    )
+CPU = {
+    "agrees": AGREES,
+    "disagrees": CpuComparison(agrees=False, output="output", elements=1, of=2),
+    "cannot": CpuComparison(agrees=None, why="no kernel"),
+    "none": None,
+}
+# What simulated executions show that is no difference.
+VERDICTS: dict[str, Any] = {
+    "same": "deterministic",
+    "other": "deterministic",
+    "raises": "raises",
+    "nan": "error",
+}
 
 
-STILL, MOVES = cell("deterministic", first="a"), cell("nondeterministic", "warps", first="a")
+def cell(shown: Any) -> Cell:
+    """Return what simulated executions showed: one of these, or a class of schedules that gives other bits."""
+    schedule = None if shown in VERDICTS else Schedule(name=shown, number=0, seed=0)
+    known = Simulation(schedule=schedule, cpu=None if shown == "raises" else AGREES)
+    bits: dict[str, Any] = {
+        "first": "b" if shown == "other" else "a",
+        "blank": "nan" if shown == "nan" else None,
+    }
+    verdict = VERDICTS.get(shown, "nondeterministic")
+    return Cell(verdict=verdict, runs=8, by_process=(8,), simulated=known, **bits)
 
 
-@pytest.mark.parametrize(
-    ("off", "on", "finding", "reason"),
-    [
-        (STILL, STILL, "deterministic", None),
-        (STILL, replace(STILL, first="b"), "mode_dependent", None),
-        (STILL, cell("raises", cpu=None), "over_alert", "8 schedules with the flag off gave the same bits"),
-        (MOVES, STILL, "fixed_by_mode", None),
-        (MOVES, MOVES, "silent", None),
-        (cell("nondeterministic", "memory"), STILL, "uninitialized", None),
-        (cell("nondeterministic", "memory"), cell("error", blank="nan"), "uninitialized", None),
-        (MOVES, cell("nondeterministic", "memory"), "silent", "it reads memory that nobody wrote, which the flag does not fill"),
-    ],
-)  # fmt: skip
-def test_findings_rest_on_schedules(off: Cell, on: Cell, finding: str, reason: str | None) -> None:
+@pytest.mark.parametrize(("off", "on", "finding", "reason"), table("simulated.txt", "findings"))
+def test_findings_rest_on_schedules(off: str, on: str, finding: str, reason: str) -> None:
     """No number of executions is asked for, and no rate bounded: schedules are no samples."""
-    assert finding_of(off, on) == (finding, reason)
-    assert STILL.upper_bound is None
+    assert finding_of(cell(off), cell(on)) == (finding, None if reason == "none" else reason)
+    assert cell("same").upper_bound is None
 
 
 def simulated_row(off: CpuComparison | None, on: CpuComparison | None) -> MatrixRow:
@@ -467,25 +432,13 @@ def simulated_row(off: CpuComparison | None, on: CpuComparison | None) -> Matrix
     return next(iter(matrix(replace(HEADER, planned=(planned,)), seen, closed=True)))
 
 
-@pytest.mark.parametrize(
-    ("off", "on", "beside", "verdicts"),
-    [
-        (AGREES, AGREES, (), "deterministic deterministic"),
-        (AGREES, DISAGREES, ("wrong_with_flag",), "deterministic deterministic"),
-        (DISAGREES, AGREES, ("wrong_without_flag",), "deterministic deterministic"),
-        (DISAGREES, DISAGREES, (), "error error"),
-        (DISAGREES, CpuComparison(agrees=None, why="no kernel"), (), "error deterministic"),
-        (None, DISAGREES, (), "deterministic error"),
-    ],
-)
-def test_results_that_are_not_the_cpus(
-    off: CpuComparison | None, on: CpuComparison | None, beside: tuple[str, ...], verdicts: str
-) -> None:
+@pytest.mark.parametrize(("off", "on", "beside", "verdicts"), table("simulated.txt", "cpu"))
+def test_results_that_are_not_the_cpus(off: str, on: str, beside: str, verdicts: str) -> None:
     """One mode that agrees tells whose fault the other is; else it may be ours, and is an error."""
-    found = simulated_row(off, on)
+    found = simulated_row(CPU[off], CPU[on])
 
-    assert found.beside == beside
-    assert set(beside) <= found.found
+    assert found.beside == (() if beside == "none" else (beside,))
+    assert {*found.beside} <= found.found
     assert f"{found.off.verdict} {found.on.verdict}" == verdicts
     if "error" in verdicts:
         assert found.finding == "inconclusive"
@@ -494,49 +447,25 @@ def test_results_that_are_not_the_cpus(
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "schedule", "pairs", "cpu", "runs", "ok"),
-    [
-        ("elementwise", "off", "", 0, AGREES, 8, True),
-        ("elementwise", "off", "", 0, DISAGREES, 8, False),
-        ("elementwise", "off", "", 1, AGREES, 8, False),
-        ("barriers", "on", "lanes", 1, AGREES, 8, False),
-        ("integer_scan", "off", "", 1, AGREES, 8, True),
-        ("integer_scan", "off", "", 0, AGREES, 8, False),
-        ("atomics", "off", "resident-blocks", 1, AGREES, 8, True),
-        ("atomics", "off", "warps", 1, AGREES, 8, False),
-        ("atomics", "off", "", 1, AGREES, 8, False),
-        ("atomics", "off", "", 1, AGREES, 2, True),
-        ("atomics", "off", "", 0, AGREES, 2, False),
-        ("atomics", "on", "", 0, AGREES, 8, True),
-        ("atomics", "on", "resident-blocks", 1, AGREES, 8, False),
-        ("unwritten", "off", "memory", 0, None, 8, True),
-        ("unwritten", "unfilled", "", 0, None, 8, False),
-        ("unwritten", "unfilled", "", 0, None, 2, True),
-        ("unwritten", "on", "", 0, None, 8, True),
-        ("read_write", "on", "warps", 1, None, 8, True),
-        ("read_write", "on", "", 0, None, 2, False),
-    ],
+    ("name", "mode", "schedule", "pairs", "cpu", "runs", "ok"), table("simulated.txt", "controls")
 )
-def test_controls(
-    name: str, mode: Any, schedule: str, pairs: int, cpu: CpuComparison | None, runs: int, ok: bool
-) -> None:
+def test_controls(name: str, mode: Any, schedule: Any, pairs: str, cpu: str, runs: str, ok: str) -> None:
     """Each differs in exactly its class, or is proved not to; what is in conflict never is."""
     (planned,) = [one for one in control_rows(SIMULATED) if one.spec == f"control.{name}"]
     witness = Simulation(
-        schedule=Schedule(name=schedule, number=0, seed=0) if schedule else None,
-        cpu=cpu,
-        conflicts=records.Conflicts(pairs=(pairs, 0, 0)),
+        schedule=None if schedule == "none" else Schedule(name=schedule, number=0, seed=0),
+        cpu=CPU[cpu],
+        conflicts=records.Conflicts(pairs=(int(pairs), 0, 0)),
     )
-    groups = tuple(
-        records.Group(perturbation=it, executions=n, differing=0) for it, n in split(runs).items() if n
-    )
+    executions = split(int(runs)).items()
+    groups = tuple(records.Group(perturbation=it, executions=n, differing=0) for it, n in executions if n)
     (one,) = ran(planned, mode, {"a": 8})
 
     (check,) = check_controls(
         replace(HEADER, controls=(planned,)), [replace(one, simulated=witness, groups=groups)]
     )
 
-    assert check.ok is ok, check
+    assert check.ok is (ok == "yes"), check
 
 
 @pytest.mark.parametrize("reads", [False, True])
@@ -547,16 +476,8 @@ def test_kernels_of_the_size_that_a_gpu_gets(monkeypatch: pytest.MonkeyPatch, re
 
     def report() -> simulated.Report:
         launched = {"a": 7, "b": 9, "c": 1} if gpu.asked.get("skip") else executed
-        return simulated.Report(
-            list(launched),
-            [],
-            [],
-            [],
-            None,
-            list(launched.values()),
-            names,
-            reads and bool(gpu.asked.get("skip")),
-        )
+        told = {"launches": list(launched), "blocks": list(launched.values()), "names": names}
+        return simulated.Report(**REPORTED | told, reads=reads and bool(gpu.asked.get("skip")))
 
     monkeypatch.setattr(simulated, "report", report)
     sizes: list[int] = []
