@@ -142,7 +142,7 @@ def _edited(planted: Path, name: str, environment: dict[str, Any], device: str =
          "run of torch 2.0.0 (git ffffffffffff); give one --python for each run, in the order of the runs"),
         ({"gpu": "Example GPU"}, "cuda:7", "--python {python}: {run} is a run on cuda:7, and torch ",
          "compare without --confirm"),
-        ({"cpu": "Example CPU"}, "cpu", "--confirm: other.jsonl cannot be measured again here, other_device: Example CPU → ",
+        ({"cpu": "Example CPU", "cpu_model": None}, "cpu", "--confirm: other.jsonl cannot be measured again here, other_device: Example CPU → ",
          "or scan here"),
     ],
 )  # fmt: skip
