@@ -133,7 +133,7 @@ FINDING: dict[Finding, Word] = {
         "○",
         rank=6,
         action="not settled",
-        advice="Not settled: read the reasons, then scan again.",
+        advice="Not settled, for the reasons told. An error needs other inputs; anything else needs another scan.",
     ),
 }
 FINDINGS: tuple[Finding, ...] = tuple(FINDING)
