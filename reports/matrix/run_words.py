@@ -262,12 +262,14 @@ def n_words(one: Matrix) -> str:
 
 
 def bound_words(one: Matrix) -> str:
-    """Say in short what n is in a run, and what 0 of n leaves possible: in nine of ten cells, and where that is the most."""
+    """Say in short what n is in a run, and what 0 of n leaves possible where that is the most, and in nine of ten cells if less than half."""
     if one.simulated:
         return simulated.bound_words(one.run.header)
     counts = _executions(one, one.scanned)
-    usual, most = percent(upper_bound(counts[len(counts) // 10])), percent(upper_bound(counts[0]))
-    below = most if usual == most else f"{usual} in nine of ten cells, {most} in all"
+    usual, most = upper_bound(counts[len(counts) // 10]), upper_bound(counts[0])
+    below = f"{percent(usual)} in nine of ten cells, {percent(most)} in all"
+    if usual > most / 2:
+        below = percent(most)
     return (
         f"{span(sorted(map(sum, counts)))} executions per row and mode; where none differed, the true rate is below "
         f"{below} (95 % confidence)"
