@@ -297,7 +297,7 @@ def _accelerated(folder: Path) -> None:
             cudnn=91002,
             driver="580",
             tf32=("cuDNN",),
-            cpu_model="cpu family 25, model 17, AVX512",
+            cpu_model="cpu family 25, model 17, avx512f",
         ),
     )
 

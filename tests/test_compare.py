@@ -21,6 +21,7 @@ from detmatrix.reports.compare.judge import (
     class_of,
     few_processes,
     judge,
+    with_dependence,
 )
 from detmatrix.reports.compare.page import failures
 from detmatrix.reports.compare.runs import Again, compare, compare_claims, open_to_doubt
@@ -177,6 +178,19 @@ def test_what_measuring_again_makes_of_a_change(
     assert (judged.reason == "not_reproduced") is (kind == "not_comparable")
     assert detail in judged.detail
     assert (VAIN in judged.detail) == detail.startswith(VAIN) or "processes" in detail
+
+
+def test_a_proved_dependence_stands_before_a_doubtful_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be chance does not hide what is proof; and each text is told, also one that begins another."""
+    monkeypatch.setattr(
+        "detmatrix.reports.compare.judge.dependence_change", lambda *_: ("regressed", ["batch: 1"])
+    )
+    row = run_of(STILL).rows[0]
+    doubted = Change(old=row, new=row, kind="improved", confirmed=False, detail="batch: 1, 2")
+
+    found = with_dependence(doubted, row, row)
+
+    assert (found.kind, found.confirmed, found.detail) == ("regressed", True, "batch: 1, 2; batch: 1")
 
 
 @pytest.mark.parametrize(
@@ -397,7 +411,7 @@ def test_only_like_is_compared_with_like(
     run["settings"] = _changed(SETTINGS, {"device": device, **run.get("settings", {})})
     before, (named, seen) = (shows(it, row("torch.put", device=device)) for it in ("deterministic", after))
     other = _changed(named, planned), [_changed(one, observed) for one in seen]
-    hardware: dict[str, Any] = {"gpu": "H100", "cpu_model": "model 17, AVX512"}
+    hardware: dict[str, Any] = {"gpu": "H100", "cpu_model": "model 17, avx512f"}
     runs = run_of(before, name="a", **hardware), run_of(other, name="b", **hardware | run)
     (change,) = pair_of(*(runs[::-1] if turned else runs)).changes
 

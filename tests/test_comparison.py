@@ -47,6 +47,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "sparse": _coo,
     "empty beside another": lambda it: (torch.zeros(0, 3), it),
     "transposed": lambda it: it.repeat(2, 3).t(),
+    "large": lambda it: torch.cat([torch.zeros(4094), it]).view(torch.complex64),
     "conjugate view": lambda it: it.view(torch.complex64).conj(),
     "negative view": torch._neg_view,
     "aliased outputs": lambda it: (it, it[1:]),

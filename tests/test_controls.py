@@ -267,9 +267,10 @@ def test_rows_say_what_they_show(rows: dict[str, MatrixRow], name: str, expected
 def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_path: Path) -> None:
     """A slow case runs as often as its time allows, which a worker is told, and is compared over just that."""
     standing = StandIn(tmp_path)
-    detmatrix("scan", "torch.topk", "--device", "cpu", "--max-time", 0.6, "--python", standing.python)
+    detmatrix("scan", "torch.topk", "--device", "cpu", "--max-time", 0.1, "--python", standing.python)
     asked = [one for one in standing.noted if one["do"] == "observe" and one["spec"] == "torch.topk"]
-    assert {one["max_time"] for one in asked} == {0.6}
+    assert {one["max_time"] for one in asked} == {0.1}
+    assert {one["max_seconds"] for one in standing.noted if one["do"] == "cost"} == {0.1}
 
     def waits(x: Any, seconds: float) -> Any:
         time.sleep(seconds)

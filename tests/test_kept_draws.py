@@ -13,7 +13,9 @@ from detmatrix.opspecs import draws
 from detmatrix.opspecs.draws import KeptDraws
 from detmatrix.opspecs.inputs import Inputs, UpstreamGradients
 from detmatrix.opspecs.model import Case, OpSpec, call
+from detmatrix.opspecs.registry import SPECS
 from detmatrix.scanner.worker import execution
+from detmatrix.scanner.worker import observe as observing
 
 KEY = "key"
 ACCELERATOR = "cuda:0"
@@ -81,6 +83,24 @@ def test_what_is_kept_is_bounded(counted: Callable[[], int], limits: dict[str, i
     _all(_inputs(kept, key="a"))
 
     assert counted() > drawn
+
+
+def test_a_worker_draws_a_case_once(monkeypatch: pytest.MonkeyPatch, counted: Callable[[], int]) -> None:
+    """Its backward row takes what its forward row drew; both say the same digest of their inputs."""
+    monkeypatch.setattr(execution, "DRAWS", kept := KeptDraws())
+    monkeypatch.setattr(observing, "DRAWS", kept)
+    spec = next(spec for spec in SPECS if spec.name == "torch.gather")
+    drawn, digests = [], []
+    for direction in ("forward", "backward"):
+        before = counted()
+        options: dict[str, Any] = {"dtype": "float32", "device": "cpu", "seed": 0, "runs": 2}
+        digests.append(observing.observe(spec, "collisions", direction=direction, **options)["inputs_digest"])
+        drawn.append(counted() - before)
+
+    # Of the backward row the upstream gradient is drawn, which the forward row has none of.
+    assert drawn == [drawn[0], 1]
+    assert drawn[0] > 1
+    assert digests[0] == digests[1]
 
 
 @pytest.mark.usefixtures("_on_the_cpu")

@@ -252,7 +252,7 @@ if __name__ == "__main__":
     step()
     sys.exit(3) if "-m" in sys.argv else os._exit(5)
 """
-SLOW = {"-m mine -m", "mine.py:spawn"}
+SLOW = {"mine.py:spawn"}
 # What is asked for of this program -> what it prints, and what is told of it.
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "-m mine -m": ("__main__ ['-m']\n", {"ops": 2, "ended": "exit code 3"}),

@@ -17,9 +17,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from msgspec.structs import replace
 
+from detmatrix.reports import render
 from detmatrix.reports.checks import render_github
 from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.commands import Block, command_words
@@ -529,3 +531,9 @@ def test_what_most_rows_leave_possible_is_told_beside_the_most() -> None:
 
     assert bound(*[50] * 9, 5) == "18.7 % in nine of ten cells, 43.5 % in all (95 % confidence)"
     assert bound(*[50] * 8, 5, 5) == bound(5) == "43.5 % (95 % confidence)"
+
+
+def test_what_a_template_does_not_get_is_an_error() -> None:
+    """A misspelled name leaves no empty cell."""
+    with pytest.raises(jinja2.UndefinedError):
+        render._environment().from_string("{{ nothing }}").render()

@@ -179,7 +179,7 @@ PRETENDED = "Pretended GPU"
         (None, "settings", {"seed": 7}, "--seed is not the one it began with (0, it has 7)"),
         # On another machine a scan goes on only if its rows run on the same GPU with the same driver.
         (None, "environment", {"cpu": "another"}, "the cpu here is not the one it began with"),
-        (PRETENDED, "environment", {"cpu": "another"}, ""),
+        (PRETENDED, "environment", {"cpu": "another", "cpu_model": "another"}, ""),
         (PRETENDED, "environment", {"driver": "another"}, "the driver here is not the one it began with"),
     ],
     ids=["tool", "torch", "format", "plan", "seed", "machine", "machine of a GPU", "driver"],

@@ -275,6 +275,7 @@ def test_a_generator_is_put_back_before_each_execution() -> None:
     seen = _seen(lambda x, own: x + torch.rand(64, generator=own), inputs, runs=6)
 
     assert (seen["outcome"], [*seen["digests"].values()], seen["seeded"]) == ("ran", [6], True)
+    assert not _seen(lambda x, _: x * 2, inputs)["seeded"]
 
 
 def test_arguments_that_cannot_be_made_anew_prove_nothing() -> None:

@@ -6,6 +6,7 @@ The workers are stand-ins, so that each failure can be had at each request; ``te
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import Any
@@ -288,4 +289,28 @@ def test_workers_get_the_allowed_variables_alone(tmp_path: Path, monkeypatch: py
     assert "CUBLAS_WORKSPACE_CONFIG" in seen["on"]
     assert "CUBLAS_WORKSPACE_CONFIG" not in seen["off"]
     assert run.header.environment.cores == os.cpu_count()
-    assert str(run.header.environment.cpu_model).endswith("AVX2")
+
+
+@pytest.mark.parametrize(
+    ("told", "cpu", "model"),
+    [
+        ("cpu family : 25\nmodel : 17\nmodel name : AMD EPYC\nflags : fpu avx2 avx512f\n\nmodel : 18\n",
+         "AMD EPYC", "cpu family 25, model 17, avx2, avx512f"),
+        ("Features : fp sve sve2\nCPU implementer : 0x41\nCPU part : 0xd4f\n", platform.machine(),
+         "CPU implementer 0x41, CPU part 0xd4f, sve, sve2"),
+        (None, platform.processor() or platform.machine(), None),
+    ],
+    ids=["x86", "Arm", "no Linux"],
+)  # fmt: skip
+def test_the_model_of_the_cpu_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str | None, cpu: str, model: str | None
+) -> None:
+    """A virtual machine calls CPUs of several generations by one name."""
+    path = tmp_path / "cpuinfo"
+    if told is not None:
+        path.write_text(told)
+    monkeypatch.setattr("detmatrix.scanner.processes.environment._CPUS", path)
+
+    found = _scan(tmp_path)[0].header.environment
+
+    assert (found.cpu, found.cpu_model) == (cpu, model)

@@ -188,7 +188,7 @@ class Environment(Record, frozen=True):
     rocm: str | None = None  # the version of ROCm torch was built with, which presents itself as CUDA
     triton: str | None = None  # retired: the version of Triton, where its interpreter ran kernels
     simulated: SimulatedDevice | None = None
-    # What its name hides on a virtual machine, and for which CPUs torch's kernels were made: "cpu family 25, model 17, AVX512".
+    # What its name hides on a virtual machine: "cpu family 25, model 17, avx2, avx512f".
     cpu_model: str | None = None
 
 

@@ -21,8 +21,11 @@ from detmatrix.scanner.processes.process import WorkerBuild, worker_environment
 _LEAST_MEMORY = 4 << 30
 # What says more of the user than of the scan.
 _PRIVATE = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR"}
-# By which Linux tells kinds of CPUs apart, on x86 and on Arm.
+# By what Linux tells kinds of CPUs apart, on x86 and on Arm, and by what torch and its libraries choose kernels: a hypervisor may hide
+# some of it.
+_CPUS = Path("/proc/cpuinfo")
 _MODEL = ("cpu family", "model", "CPU implementer", "CPU part")
+_KERNELS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "sve", "sve2", "bf16")
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
@@ -77,6 +80,7 @@ def environment(device: str, build: WorkerBuild, simulated: SimulatedDevice | No
     """Describe machine and build."""
     index = int(device.partition(":")[2] or 0)
     gpu = build["devices"][index] if device != "cpu" else None
+    cpu, cpu_model = _cpu()
     return Environment(
         torch=build["torch"],
         torch_git=build["torch_git"],
@@ -90,8 +94,8 @@ def environment(device: str, build: WorkerBuild, simulated: SimulatedDevice | No
         rocm=build["rocm"],
         # It says something of a GPU alone.
         tf32=tuple(build["tf32"]) if gpu else (),
-        cpu=_of_cpu("model name") or platform.processor() or platform.machine(),
-        cpu_model=", ".join(filter(None, [*map(_of_cpu, _MODEL), build["cpu_capability"]])),
+        cpu=cpu,
+        cpu_model=cpu_model,
         cores=os.cpu_count() or 0,
         threads=build["threads"],
         # The cores that this process, and so its workers, may use; macOS has no such limit.
@@ -119,15 +123,19 @@ def load() -> tuple[float, ...]:
     return tuple(round(value, 2) for value in os.getloadavg())
 
 
-def _of_cpu(name: str) -> str:
-    """Return what Linux says of the first CPU, but for its model's name behind what it is; empty where it says nothing."""
+def _cpu() -> tuple[str, str | None]:
+    """Return the name of the CPU, and of which model it is, where Linux says so."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = _CPUS.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return ""
-    pairs = ([text.strip() for text in line.split(":", 1)] for line in lines if ":" in line)
-    value = next((value for key, value in pairs if key == name), "")
-    return value if name == "model name" or not value else f"{name} {value}"
+        return platform.processor() or platform.machine(), None
+    facts: dict[str, str] = {}
+    for line in lines:
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip(), value.strip())
+    able = (facts.get("flags") or facts.get("Features", "")).split()
+    model = [f"{key} {facts[key]}" for key in _MODEL if key in facts] + [it for it in _KERNELS if it in able]
+    return facts.get("model name") or platform.machine(), ", ".join(model) or None
 
 
 def _driver() -> str | None:

@@ -96,7 +96,6 @@ class WorkerBuild(TypedDict):
     cudnn: int | None
     tf32: list[str]
     threads: int
-    cpu_capability: str  # of which torch takes its kernels, "AVX2"; empty: it does not say
     python: str
     devices: list[_Device]
     docstring: str

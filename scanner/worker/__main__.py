@@ -121,7 +121,6 @@ def _build() -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),
         "tf32": accelerator.tf32(),
         "threads": torch.get_num_threads(),
-        "cpu_capability": getattr(torch._C, "_get_cpu_capability", str)(),  # noqa: SLF001 - torch 2.0 has none
         "python": platform.python_version(),
         "devices": accelerator.present(),
         "docstring": torch.use_deterministic_algorithms.__doc__ or "",
