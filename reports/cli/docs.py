@@ -103,8 +103,8 @@ def docs(
         pieces = list(pull_requests(joined, ops, checkout, lambda one: _drawn(joined, one, python)))
     else:
         pieces = list(RENDERERS[form](joined)) if checkout is None else patch_lines(checkout, joined)
-    if form == "patch" and not pieces:
-        click.echo(one_line(f"{source}: nothing to change"), err=True)
+    if not any(pieces):
+        click.echo(one_line(f"{source or 'docs'}: nothing to change"), err=True)
     state = [
         f"{one_line(f'{state}: {one.name}: {text}')}\n"
         for one in (joined.matrices if check else ())
