@@ -280,6 +280,11 @@ def test_time_bounds_a_case_and_the_true_n_is_recorded(detmatrix: Command, tmp_p
         spec = spec_of(waits, lambda t: call(t.normal(64), seconds))
         return observed(spec, runs=100, max_time=0.6)["executions"]
 
+    every = ["quiet", "stress", "shift", "poison"]
+    shortest = observed(
+        spec_of(lambda x: x * 2, lambda t: call(t.normal(64))), runs=40, perturbations=every, max_time=1e-6
+    )
+    assert [one["executions"] for one in shortest["groups"]] == [2, 1, 1, 1]
     assert 2 <= executions(0.05) < 20
     assert executions(0) == 100
 

@@ -161,7 +161,8 @@ class _Scan:
                 self._passes.observe_further(mode, {key: more for key, more in needed.items() if more})
             self._passes.leave()
             if settings.cost:
-                self._pass_aside("cost", Cost, "cost", max_seconds=min(_COST_SECONDS, settings.max_time or 1))
+                limit = min(filter(None, (settings.max_time, _COST_SECONDS)))
+                self._pass_aside("cost", Cost, "cost", max_seconds=limit)
             if settings.overloads or settings.simulate:
                 self._build_pass()
             if settings.overloads:

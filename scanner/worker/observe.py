@@ -72,9 +72,9 @@ def observe(
 ) -> dict[str, Any]:
     """Execute a case and return the observation, as fields of ``records.Observation``.
 
-    There are fewer *runs* if the case has differed often enough, or executions have taken *max_time* after the first two.
-    Perturbations share them; all are quiet if none is named. To count the threads of a CPU that work in a quiet execution takes
-    milliseconds, for those of the execution before must have gone to sleep. A simulated GPU may take so many *seconds*.
+    There are fewer *runs* if the case has differed often enough, or executions have taken *max_time*, but two and one under each further
+    perturbation. Perturbations share them; all are quiet if none is named. To count the threads of a CPU that work in a quiet execution
+    takes milliseconds, for those of the execution before must have gone to sleep. A simulated GPU may take so many *seconds*.
     """
     before = global_state.snapshot()
     observed: dict[str, Any] = {"outcome": "invalid"}
@@ -578,7 +578,7 @@ class _Repetition:
                 if looks.differing(compare, done, known) >= _ENOUGH:
                     break
                 # Behind the look, which may have waited for what was queued.
-                if time.perf_counter() > deadline and self._index > 1:
+                if time.perf_counter() > deadline and done and self._index > 1:
                     break
                 before(self._index)
                 self._execution.reseed()
