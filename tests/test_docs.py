@@ -436,7 +436,11 @@ def test_that_nothing_changes_is_told(detmatrix: Command, tmp_path: Path, form: 
 
     done = detmatrix("docs", "run.jsonl", "--format", form)
 
-    assert (done.returncode, done.stdout, one_line(done.stderr)) == (0, "", "docs: nothing to change")
+    assert (done.returncode, done.stdout, one_line(done.stderr)) == (
+        0,
+        "",
+        "docs: nothing to change by what these runs show",
+    )
 
 
 def test_git_applies_to_the_file_of_the_installed_torch(detmatrix: Command, tmp_path: Path) -> None:
@@ -453,7 +457,11 @@ def test_git_applies_to_the_file_of_the_installed_torch(detmatrix: Command, tmp_
         subprocess.run(["git", *git], input=patch, text=True, check=True, cwd=tmp_path / "checkout")
     again = detmatrix(*command)
 
-    assert (again.returncode, again.stdout, one_line(again.stderr)) == (0, "", f"{copy}: nothing to change")
+    assert (again.returncode, again.stdout, one_line(again.stderr)) == (
+        0,
+        "",
+        f"{copy}: nothing to change by what these runs show",
+    )
     assert sum(line[:1] in "+-" and line[:3] not in {"+++", "---"} for line in patch.splitlines()) == 2
     assert "        * :class:`torch.nn.AvgPool3d` when attempting" in copy.read_text()
 

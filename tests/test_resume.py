@@ -179,10 +179,23 @@ PRETENDED = "Pretended GPU"
         (None, "settings", {"seed": 7}, "--seed is not the one it began with (0, it has 7)"),
         # On another machine a scan goes on only if its rows run on the same GPU with the same driver.
         (None, "environment", {"cpu": "another"}, "the cpu here is not the one it began with"),
+        (None, "environment", {"cpu_model": "another"}, "the cpu_model here is not the one it began with"),
+        (None, "environment", {"cpu_model": None}, ""),
         (PRETENDED, "environment", {"cpu": "another", "cpu_model": "another"}, ""),
         (PRETENDED, "environment", {"driver": "another"}, "the driver here is not the one it began with"),
     ],
-    ids=["tool", "torch", "format", "plan", "seed", "machine", "machine of a GPU", "driver"],
+    ids=[
+        "tool",
+        "torch",
+        "format",
+        "plan",
+        "seed",
+        "machine",
+        "model",
+        "no model",
+        "machine of a GPU",
+        "driver",
+    ],
 )
 def test_a_scan_goes_on_with_what_it_began_with(
     detmatrix: Command, tmp_path: Path, gpu: str | None, place: str, change: dict[str, Any], text: str

@@ -294,10 +294,10 @@ def test_workers_get_the_allowed_variables_alone(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("told", "cpu", "model"),
     [
-        ("cpu family : 25\nmodel : 17\nmodel name : AMD EPYC\nflags : fpu avx2 avx512f\n\nmodel : 18\n",
+        ("cpu family : 25\nmodel : 17\nmodel name : AMD EPYC\nflags : fpu avx2 avx512f\n\nmodel : 17\n",
          "AMD EPYC", "cpu family 25, model 17, avx2, avx512f"),
-        ("Features : fp sve sve2\nCPU implementer : 0x41\nCPU part : 0xd4f\n", platform.machine(),
-         "CPU implementer 0x41, CPU part 0xd4f, sve, sve2"),
+        ("Features : fp sve sve2\nCPU implementer : 0x41\nCPU part : 0xd4f\nCPU part : 0xd0b\n", platform.machine(),
+         "CPU implementer 0x41, CPU part 0xd0b and 0xd4f, sve, sve2"),
         (None, platform.processor() or platform.machine(), None),
     ],
     ids=["x86", "Arm", "no Linux"],

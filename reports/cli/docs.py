@@ -104,7 +104,7 @@ def docs(
     else:
         pieces = list(RENDERERS[form](joined)) if checkout is None else patch_lines(checkout, joined)
     if not any(pieces):
-        click.echo(one_line(f"{source or 'docs'}: nothing to change"), err=True)
+        click.echo(one_line(f"{source or 'docs'}: nothing to change by what these runs show"), err=True)
     state = [
         f"{one_line(f'{state}: {one.name}: {text}')}\n"
         for one in (joined.matrices if check else ())

@@ -262,7 +262,7 @@ def n_words(one: Matrix) -> str:
 
 
 def bound_words(one: Matrix) -> str:
-    """Say in short what n is in a run, and what 0 of n leaves possible where that is the most, and in nine of ten cells if less than half."""
+    """Say in short what n is in a run, and what 0 of n leaves possible where that is the most, and in nine of ten cells if half of it."""
     if one.simulated:
         return simulated.bound_words(one.run.header)
     counts = _executions(one, one.scanned)

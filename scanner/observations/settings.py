@@ -288,7 +288,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             option="--max-time",
             metavar="S",
             limits=Meta(gt=0, le=_DAY),
-            help="Seconds of executions a case gets in one process, and at most for its cost; the n it reached is recorded. Where "
+            help="Seconds of executions a case gets in one process, and its cost, five samples at least; the n it reached is recorded. Where "
             "whole databases are scanned 0.05, on a simulated GPU no limit. Rows that need more executions and --invariance get 5 at least, or half of --timeout if that is less; so does compare --confirm.",
             reruns=True,
             unit="s",

@@ -25,7 +25,7 @@ _PRIVATE = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR"}
 # some of it.
 _CPUS = Path("/proc/cpuinfo")
 _MODEL = ("cpu family", "model", "CPU implementer", "CPU part")
-_KERNELS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "sve", "sve2", "bf16")
+_KERNELS = ("avx2", "avx512f", "avx512_vnni", "amx_tile", "sve", "sve2")
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
@@ -129,13 +129,15 @@ def _cpu() -> tuple[str, str | None]:
         lines = _CPUS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine(), None
-    facts: dict[str, str] = {}
+    # Cores may be of several kinds.
+    facts: dict[str, dict[str, None]] = {}
     for line in lines:
         key, _, value = line.partition(":")
-        facts.setdefault(key.strip(), value.strip())
-    able = (facts.get("flags") or facts.get("Features", "")).split()
-    model = [f"{key} {facts[key]}" for key in _MODEL if key in facts] + [it for it in _KERNELS if it in able]
-    return facts.get("model name") or platform.machine(), ", ".join(model) or None
+        facts.setdefault(key.strip(), {})[value.strip()] = None
+    able = " ".join([*facts.get("flags", ()), *facts.get("Features", ())]).split()
+    model = [f"{key} {' and '.join(sorted(facts[key]))}" for key in _MODEL if key in facts]
+    model += [it for it in _KERNELS if it in able]
+    return next(iter(facts.get("model name", ())), "") or platform.machine(), ", ".join(model) or None
 
 
 def _driver() -> str | None:

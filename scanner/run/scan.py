@@ -68,7 +68,7 @@ from detmatrix.scanner.run.simulation import described, simulation_for
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix, runs_missing
 from detmatrix.scanner.verdicts.invariance import is_control, misled
 
-# Timing a row stops then at the latest, however few samples there are.
+# Of timing a row, but for the fewest samples that quartiles need.
 _COST_SECONDS = 0.15
 
 _Kind = TypeVar("_Kind")

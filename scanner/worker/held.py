@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import enum
 import sys
-from types import BuiltinFunctionType, FunctionType, MethodType
+from functools import partial
+from operator import attrgetter, itemgetter, methodcaller
+from types import (
+    BuiltinFunctionType,
+    EllipsisType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import torch
@@ -18,8 +27,10 @@ from detmatrix.scanner.worker import bits, simulated
 # What no execution can change, or what is compared or put back by itself.
 _PLAIN = (
     *(torch.Tensor, torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format),
+    *(torch.finfo, torch.iinfo),
     *(type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum),
-    *(FunctionType, BuiltinFunctionType),
+    *(FunctionType, BuiltinFunctionType, MethodDescriptorType, ModuleType, EllipsisType),
+    *(attrgetter, itemgetter, methodcaller),
 )
 
 
@@ -42,10 +53,16 @@ def held(value: Any, name: str) -> list[bits.Part]:
 
 def may_change(value: Any) -> list[Any]:
     """Return what executions may have changed unseen among nested arguments: objects with a state, gradients that add up."""
-    leaves = [leaf for _, leaf in bits.leaves(value)]
-    return [
-        leaf.__self__ if isinstance(leaf, MethodType) else leaf
-        for leaf in leaves
-        if not isinstance(leaf, _PLAIN)
-        or (isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.grad is not None)
-    ]
+    found: list[Any] = []
+    ufuncs = [numpy.ufunc] if (numpy := sys.modules.get("numpy")) else []
+    for _, leaf in bits.leaves(value):
+        if isinstance(leaf, MethodType):
+            found.append(leaf.__self__)
+        elif isinstance(leaf, partial):
+            found += may_change((leaf.func, leaf.args, leaf.keywords))
+        elif isinstance(leaf, torch.Tensor):
+            found += [leaf] if leaf.is_leaf and leaf.grad is not None else []
+        elif not isinstance(leaf, (*_PLAIN, *ufuncs)) and type(leaf).__hash__ in {None, object.__hash__}:
+            # What is hashed by its value does not change: NumPy's numbers and dtypes, dates, paths, torch's overloads.
+            found.append(leaf)
+    return found

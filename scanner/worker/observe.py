@@ -500,24 +500,15 @@ class _Repetition:
             for number in range(tries):
                 if number and time.perf_counter() > deadline:
                     raise InvalidCaseError("no time was left to show that it differs on arguments made anew")
-                anew = self._asked.prepare(kept=DRAWS)
-                same = [type(one).__name__ for one in anew.may_change_given() for old in given if one is old]
-                if same or _digests(anew, anew.inputs(), anew.said())[1] != inputs_digest:
-                    if not differing:
-                        return
-                    raise InvalidCaseError(
-                        f"it differed, and its inputs are not made anew each time: the {same[0]} is the same object"
-                        if same
-                        else "its arguments are not the same when they are made anew"
-                    )
-                if self._gpu:
-                    known = self._schedule or {"name": CANONICAL, "number": 0}
-                    simulated.begin(known["name"], known["number"], self._gpu.seed, self._gpu.deadline)
-                before(self._index + number)
-                anew.reseed()
-                if self.main.elements_unlike(anew.parts(*map(on_host, anew()))[1]):
+                try:
+                    unlike = self._unlike_anew(given, inputs_digest, before, number)
+                except Exception:
                     if differing:
-                        return
+                        raise
+                    return  # that nothing differed is known all the same
+                if unlike and differing:
+                    return
+                if unlike:
                     raise InvalidCaseError(
                         "it differed on arguments made anew, and never on those that earlier executions were given, whose "
                         "state may hide it"
@@ -526,6 +517,25 @@ class _Repetition:
             raise InvalidCaseError(
                 "it differed only on arguments that earlier executions were given, too, whose state it may have changed"
             )
+
+    def _unlike_anew(
+        self, given: list[Any], inputs_digest: str, before: Callable[[int], None], number: int
+    ) -> bool:
+        """Tell whether an execution gives other bits on arguments made anew; refuse those that are not, or are others."""
+        anew = self._asked.prepare(kept=DRAWS)
+        same = [type(one).__name__ for one in anew.may_change_given() for old in given if one is old]
+        if same:
+            raise InvalidCaseError(
+                f"it differed, and its inputs are not made anew each time: the {same[0]} is the same object"
+            )
+        if _digests(anew, anew.inputs(), anew.said())[1] != inputs_digest:
+            raise InvalidCaseError("its arguments are not the same when they are made anew")
+        if self._gpu:
+            known = self._schedule or {"name": CANONICAL, "number": 0}
+            simulated.begin(known["name"], known["number"], self._gpu.seed, self._gpu.deadline)
+        before(self._index + number)
+        anew.reseed()
+        return bool(self.main.elements_unlike(anew.parts(*map(on_host, anew()))[1]))
 
     def _conflicts(self, gpu: SimulatedGpu) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
