@@ -62,7 +62,10 @@ def may_change(value: Any) -> list[Any]:
             found += may_change((leaf.func, leaf.args, leaf.keywords))
         elif isinstance(leaf, torch.Tensor):
             found += [leaf] if leaf.is_leaf and leaf.grad is not None else []
-        elif not isinstance(leaf, (*_PLAIN, *ufuncs)) and type(leaf).__hash__ in {None, object.__hash__}:
+        elif not isinstance(leaf, (*_PLAIN, *ufuncs)) and getattr(type(leaf), "__hash__", None) in {
+            None,
+            object.__hash__,
+        }:
             # What is hashed by its value does not change: NumPy's numbers and dtypes, dates, paths, torch's overloads.
             found.append(leaf)
     return found
