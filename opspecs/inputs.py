@@ -204,7 +204,8 @@ class Inputs:
         """Take part in backward: the gradient of this tensor is an output of the ``backward`` direction."""
         if not self._backward:
             return tensor
-        tensor = tensor.detach().requires_grad_()
+        parameter, tensor = isinstance(tensor, self._torch.nn.Parameter), tensor.detach()
+        tensor = self._torch.nn.Parameter(tensor) if parameter else tensor.requires_grad_()
         self.leaves.append(tensor)
         return tensor
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import importlib.util
 import inspect
 import os
@@ -11,7 +12,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -178,40 +179,63 @@ def _check_callable(op: Callable[..., Any], named: FunctionName) -> None:
 
 def _given(make: Callable[..., Any], t: Inputs) -> Call:
     """Return the arguments that a function makes, the same each time, on the device of the scan."""
+    wanted = [one for one in inspect.signature(make).parameters.values() if one.default is one.empty]
+    if any(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in wanted):
+        made = make(t)
+    else:
+        with seeded(int(t.index(1, high=1 << 31))):
+            made = make()
+    if isinstance(made, Call):
+        return Call(_placed(made.args, t), _placed(dict(made.kwargs), t))
+    if isinstance(made, dict):
+        return Call((), _placed(dict(made), t))
+    return Call(_placed(tuple(made), t) if isinstance(made, tuple) else (_placed(made, t),), {})
+
+
+def _placed(value: Any, t: Inputs) -> Any:
+    """Return a copy of nested arguments whose tensors lie on the device of the scan, those that require a gradient as leaves."""
     import torch  # noqa: PLC0415 - a worker calls this
 
-    made = make(t) if inspect.signature(make).parameters else _made(make, int(t.index(1, high=1 << 31)))
+    if isinstance(value, torch.Tensor):
+        there = value.detach().to(t.device)
+        if isinstance(value, torch.nn.Parameter):
+            there = torch.nn.Parameter(there, requires_grad=False)
+        there = t.leaf(there) if value.requires_grad else there
+        if value.is_leaf and value.grad is not None:
+            there.grad = value.grad.detach().to(t.device)
+        return there
+    if isinstance(value, (tuple, list)) and (type(value) in (tuple, list) or hasattr(value, "_fields")):
+        items = (_placed(one, t) for one in value)
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    other = copy.copy(value) if isinstance(value, dict) or is_dataclass(value) else value
+    if isinstance(value, dict):
+        # Its own kind: a default, or access by attributes.
+        for name, one in value.items():
+            other[name] = _placed(one, t)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            object.__setattr__(other, field.name, _placed(getattr(value, field.name), t))
+    return other
 
-    def placed(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            there = value.detach().to(t.device)
-            return t.leaf(there) if value.requires_grad else there
-        if isinstance(value, dict):
-            return {name: placed(one) for name, one in value.items()}
-        # A named tuple is made of its fields.
-        if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
-            return type(value)(map(placed, value))
-        return value
 
-    if isinstance(made, Call):
-        return Call(placed(made.args), placed(dict(made.kwargs)))
-    if isinstance(made, dict):
-        return Call((), placed(made))
-    return Call(placed(made) if isinstance(made, tuple) else (placed(made),), {})
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators that have no owner, of torch, Python and NumPy, and put those of the CPU back behind the block."""
+    import torch  # noqa: PLC0415 - a worker calls this
 
-
-def _made(make: Callable[[], Any], seed: int) -> Any:
-    """Call a function that draws from the generators of torch and Python, and put them back."""
-    import torch  # noqa: PLC0415
-
-    before = random.getstate()
-    with torch.random.fork_rng():
+    numpy = sys.modules.get("numpy")
+    before, of_numpy = random.getstate(), numpy and numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         random.seed(seed)
+        if numpy:
+            numpy.random.seed(seed)
         try:
-            return make()
+            yield
         finally:
             random.setstate(before)
+            if numpy:
+                numpy.random.set_state(of_numpy)
 
 
 def _owned(spec: OpSpec, path: Path, digest: str) -> OpSpec:
@@ -295,6 +319,9 @@ class _PartOf(ModuleSpec):
 def _module(path: Path) -> ModuleType:
     """Return the module of a file, executed; one that its own package has imported is not executed again."""
     package = _package(path)
+    if not package and str(path.parent) not in sys.path:
+        # Behind all others: what lies beside a file can be imported, as if Python had been given the file.
+        sys.path.append(str(path.parent))
     dotted = f"{package}.{path.stem}".removeprefix(".")
     known = sys.modules.get(dotted)
     if package and known is not None:

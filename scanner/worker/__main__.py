@@ -14,6 +14,7 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from detmatrix.opspecs.controls import INVARIANCE_CONTROLS, SENTINELS, SIMULATED_CONTROLS
@@ -22,7 +23,7 @@ from detmatrix.opspecs.model import OpSpec
 from detmatrix.opspecs.pytorch import database
 from detmatrix.opspecs.registry import SPECS
 from detmatrix.opspecs.spellings import SPELLINGS
-from detmatrix.opspecs.user import SpecFileError, load_specs
+from detmatrix.opspecs.user import SpecFileError, load_specs, seeded
 from detmatrix.scanner.accelerators import SIMULATED
 from detmatrix.scanner.modes import MODE_TABLE, WorkerMode
 from detmatrix.scanner.worker import (
@@ -83,8 +84,10 @@ def _start(mode: WorkerMode, spec_files: list[str]) -> dict[str, Any]:
             return {"failed": f"torch.compile does not work there: {why}"}
     specs = [*SPECS, *SPELLINGS, *CONTROLS, *SIMULATED_CONTROLS, *INVARIANCE_CONTROLS, *SENTINELS.values()]
     try:
-        for path in spec_files:
-            specs += load_specs(path)
+        # Weights that a file draws where it begins are the same in every process.
+        with seeded(0) if spec_files else nullcontext():
+            for path in spec_files:
+                specs += load_specs(path)
     except SpecFileError as error:
         return {"failed": str(error)}
     # A program of the user's sets the flag where it begins.

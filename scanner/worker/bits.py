@@ -27,6 +27,9 @@ _COMPRESSED = {
 _STRUCTURE = re.compile(r"\.(indices|(c?col|c?row)_indices|scales|zero_points)$")
 # Fewer equal numbers side by side may be chance, or what an op is there to select.
 _SIDE_BY_SIDE = 8
+# Libraries whose objects that are hashed say all they are: NumPy's numbers, dates, paths.
+_SHOWN = ("numpy", "datetime", "decimal", "fractions", "pathlib", "uuid")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _ZERO_POINT = re.compile(r"\.int_repr \(.*zero point (-?\d+)\)$")
 
 _NUMBERS = ((bool, torch.bool), (int, torch.int64), (float, torch.float64), (complex, torch.complex128))
@@ -71,8 +74,14 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if items is None:
         yield name, value
     else:
-        for key, item in items:
-            yield from leaves(item, f"{name}[{key!r}]")
+        for place, (key, item) in enumerate(items):
+            yield from leaves(item, f"{name}[{_without_address(key, place)}]")
+
+
+def _without_address(key: Any, place: int) -> str:
+    """Return a key in words that are the same in every process; by its place if it is an object that shows its address."""
+    text = repr(key)
+    return f"{type(key).__name__} {place}" if not isinstance(key, str) and _ADDRESS.search(text) else text
 
 
 def _number(value: complex) -> torch.Tensor:
@@ -239,12 +248,15 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     return equal_on_cpu(one, other) if one.device.type == "cpu" else not bool(differ_on_device(one, other))
 
 
-def said(value: Any, name: str) -> list[str]:
-    """Return what ``parts`` leaves out of nested arguments in words: ``kwargs['indexing']: 'xy'``; tensors are no words."""
+def said(value: Any, name: str, but: tuple[type, ...] = ()) -> list[str]:
+    """Return what ``parts`` leaves out of nested arguments in words: ``kwargs['indexing']: 'xy'``; tensors are no words.
+
+    *but* are left out, too.
+    """
     others = [
         (place, leaf)
         for place, leaf in leaves(value, name)
-        if not isinstance(leaf, (torch.Tensor, bool, int, float, complex))
+        if not isinstance(leaf, (torch.Tensor, bool, int, float, complex, *but))
     ]
     return [f"{place}: {_described(leaf)}" for place, leaf in others]
 
@@ -252,10 +264,14 @@ def said(value: Any, name: str) -> list[str]:
 def _described(value: Any) -> str:
     if isinstance(value, torch.nn.Module):
         # Its settings; parameters and buffers are arguments of their own.
-        return " ".join(repr(value).split())
-    plain = (str, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)
+        return _ADDRESS.sub("", " ".join(repr(value).split()))
+    plain = (str, bytes, range, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)
+    by_value = (
+        type(value).__hash__ not in {None, object.__hash__}
+        and type(value).__module__.partition(".")[0] in _SHOWN
+    )
     # Of other objects the text may hold an address, which is another one in each process.
-    return repr(value) if value is None or isinstance(value, plain) else type(value).__name__
+    return repr(value) if value is None or isinstance(value, plain) or by_value else type(value).__name__
 
 
 def digest(tensors: Sequence[Part], words: Sequence[str] = ()) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -115,6 +116,9 @@ class Execution:
         self._grad_outputs: list[torch.Tensor] | None = None
         self._seed = seed
         self._of_user = bool(spec.file)
+        self._returned: list[
+            tuple[weakref.ref[torch.Tensor], int]
+        ] = []  # by the last execution, with its version
         leaves = (leaf for _, leaf in bits.leaves(self._given()))
         self._drawn_from = [(leaf, leaf.get_state()) for leaf in leaves if isinstance(leaf, torch.Generator)]
 
@@ -141,11 +145,11 @@ class Execution:
     def _given(self) -> tuple[Any, ...]:
         return self.call.args, dict(self.call.kwargs)
 
-    def said(self) -> list[str]:
-        """Return the other arguments in words, where they are drawn; those of hand-written specs stand in the spec."""
+    def said(self, *but: type) -> list[str]:
+        """Return the other arguments in words, *but* of some types, where they are drawn; those of hand-written specs stand in the spec."""
         if not self._some_leaves:
             return []
-        return [*bits.said(self.call.args, "args"), *bits.said(dict(self.call.kwargs), "kwargs")]
+        return [*bits.said(self.call.args, "args", but), *bits.said(dict(self.call.kwargs), "kwargs", but)]
 
     def _name_leaves(self) -> list[str]:
         """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""
@@ -222,12 +226,30 @@ class Execution:
         """
         args = self.arguments() if args is None else args
         if not self.backward:
-            return around(lambda: self.forward(args)), ()
+            output = around(lambda: self.forward(args))
+            if self._of_user:
+                self._check_computed(output)
+            return output, ()
         output = self.forward(args)
         differentiable, grad_outputs = self.upstream(output)
         gradients = around(lambda: self.differentiate(differentiable, grad_outputs))
         self.check_gradients(gradients)
         return output, gradients
+
+    def _check_computed(self, output: Any) -> None:
+        """Refuse what the execution before has returned, too, if nobody has written into it since: nothing was computed."""
+        tensors = [one for one in tensors_in(output) if not one.is_inference()]
+        last, self._returned = self._returned, [(weakref.ref(one), one._version) for one in tensors]  # noqa: SLF001
+        given = {id(one) for _, one in self.named_arguments()}
+        if (
+            tensors
+            and [(id(ref()), version) for ref, version in last]
+            == [(id(one), one._version) for one in tensors]  # noqa: SLF001
+            and not given & set(map(id, tensors))
+        ):
+            raise InvalidCaseError(
+                "it returned the same tensor again and had not computed it anew: a result that is kept proves nothing"
+            )
 
     @property
     def deterministic(self) -> bool:
@@ -236,9 +258,8 @@ class Execution:
 
     def forward(self, args: tuple[Any, ...]) -> Any:
         """Call the op with *args* and the keyword arguments of the case, and return what it returned."""
-        if self.backward:
-            return self.op(*args, **self.call.kwargs)
-        with torch.no_grad():
+        # A function of the user's may differentiate, or do without gradients what it does otherwise with them.
+        with torch.set_grad_enabled(self.backward or self._of_user):
             return self.op(*args, **self.call.kwargs)
 
     def differentiate(

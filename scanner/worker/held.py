@@ -5,17 +5,24 @@ What can be read enters the digest of the inputs. An execution may change any of
 
 from __future__ import annotations
 
+import dis
 import enum
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
 from types import (
     BuiltinFunctionType,
+    CodeType,
     EllipsisType,
     FunctionType,
     MethodDescriptorType,
     MethodType,
+    MethodWrapperType,
     ModuleType,
+    WrapperDescriptorType,
 )
 from typing import Any
 
@@ -24,13 +31,18 @@ from torch.nn.parameter import is_lazy
 
 from detmatrix.scanner.worker import bits, simulated
 
-# What no execution can change, or what is compared or put back by itself.
+# What no execution can change.
 _PLAIN = (
-    *(torch.Tensor, torch.Generator, torch.dtype, torch.device, torch.layout, torch.memory_format),
-    *(torch.finfo, torch.iinfo),
-    *(type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum),
-    *(FunctionType, BuiltinFunctionType, MethodDescriptorType, ModuleType, EllipsisType),
-    *(attrgetter, itemgetter, methodcaller),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo),
+    *(type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, EllipsisType),
+    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket),  # noqa: SLF001 - have no public name
+    *(attrgetter, itemgetter, methodcaller, MethodDescriptorType, WrapperDescriptorType, ModuleType),
+)
+_CALLABLE = (partial, MethodType, BuiltinFunctionType, MethodWrapperType, FunctionType)
+# Libraries whose functions keep nothing from call to call, and whose objects do not change if they are hashed by their value.
+_KNOWN = (
+    *("torch", "numpy", "builtins", "math", "operator", "functools"),
+    *("datetime", "decimal", "fractions", "pathlib", "re", "uuid"),
 )
 
 
@@ -52,20 +64,80 @@ def held(value: Any, name: str) -> list[bits.Part]:
 
 
 def may_change(value: Any) -> list[Any]:
-    """Return what executions may have changed unseen among nested arguments: objects with a state, gradients that add up."""
-    found: list[Any] = []
-    ufuncs = [numpy.ufunc] if (numpy := sys.modules.get("numpy")) else []
-    for _, leaf in bits.leaves(value):
-        if isinstance(leaf, MethodType):
-            found.append(leaf.__self__)
-        elif isinstance(leaf, partial):
-            found += may_change((leaf.func, leaf.args, leaf.keywords))
-        elif isinstance(leaf, torch.Tensor):
-            found += [leaf] if leaf.is_leaf and leaf.grad is not None else []
-        elif not isinstance(leaf, (*_PLAIN, *ufuncs)) and getattr(type(leaf), "__hash__", None) in {
-            None,
-            object.__hash__,
-        }:
-            # What is hashed by its value does not change: NumPy's numbers and dtypes, dates, paths, torch's overloads.
-            found.append(leaf)
-    return found
+    """Return what executions may have changed unseen among nested arguments: objects with a state, gradients that add up.
+
+    Tensors, numbers and texts are compared, and generators put back, unless it is an object that holds them.
+    """
+    found: dict[int, Any] = {}
+    _search(value, found, set(), inside=False)
+    return list(found.values())
+
+
+def _search(value: Any, found: dict[int, Any], seen: set[int], *, inside: bool) -> None:
+    """Add a value to what was found if it may change, or what it holds: *inside* of an object or of an argument itself."""
+    if id(value) in seen or isinstance(value, _PLAIN):
+        return
+    seen.add(id(value))
+    changes, parts = inside, list[Any]()
+    if isinstance(value, torch.Tensor):
+        hooks, adds_up = value._backward_hooks, value.is_leaf and value.grad is not None  # noqa: SLF001 - has no public name
+        changes = inside or adds_up or bool(hooks or vars(value))
+    elif isinstance(value, (tuple, frozenset)):
+        changes, parts = False, [*value]
+    elif type(value) in (list, dict):
+        parts = [*value.values()] if isinstance(value, dict) else [*value]
+    elif isinstance(value, _CALLABLE):
+        changes, inside, parts = _rebinds(value), True, [*_carried(value)]
+    elif is_dataclass(value) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        changes, inside, parts = False, True, [getattr(value, one.name, None) for one in fields(value)]
+    elif not isinstance(value, torch.Generator):
+        held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        changes, inside, parts = (
+            not _is_constant(value),
+            True,
+            [*held, *getattr(value, "__dict__", {}).values()],
+        )
+    if changes:
+        found[id(value)] = value
+    for part in parts:
+        _search(part, found, seen, inside=inside)
+
+
+def _is_constant(value: Any) -> bool:
+    """Tell whether an object of a library stands for a value: NumPy's numbers and dtypes, dates, paths, torch's overloads."""
+    by_value = getattr(type(value), "__hash__", None) not in {None, object.__hash__}
+    return _known(type(value)) and (by_value or type(value).__name__ == "ufunc")
+
+
+def _known(owner: Any) -> bool:
+    return str(getattr(owner, "__module__", "")).partition(".")[0] in _KNOWN
+
+
+def _carried(function: Any) -> Iterator[Any]:
+    """Yield what a callable carries from call to call."""
+    if isinstance(function, partial):
+        yield from (function.func, *function.args, *function.keywords.values())
+    elif not isinstance(function, FunctionType):
+        yield function.__self__
+    elif not _known(function):
+        yield from (
+            function.__defaults__,
+            *(function.__kwdefaults__ or {}).values(),
+            *vars(function).values(),
+        )
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # it is empty
+                yield cell.cell_contents
+
+
+def _rebinds(function: Any) -> bool:
+    """Tell whether a function puts another value into what it carries: into a variable of the function around it, or an attribute."""
+
+    def stored(code: CodeType) -> set[str]:
+        names = {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_DEREF"}
+        return names.union(*(stored(one) for one in code.co_consts if isinstance(one, CodeType)))
+
+    if not isinstance(function, FunctionType) or _known(function):
+        return False
+    attributes = vars(function).keys() - {"__wrapped__"}
+    return bool(attributes or stored(function.__code__) & {*function.__code__.co_freevars})
