@@ -33,8 +33,8 @@ from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.worker import global_state
 from detmatrix.scanner.worker.execution import failure
 from tests.commands import Command, scanned_in
-from tests.compared import run_of
-from tests.conftest import refused
+from tests.compared import run_of, seen
+from tests.conftest import refused, table
 from tests.documented import CUBLAS, DETERMINISTIC, read
 from tests.evidence_runs import ONE
 from tests.observed import observed, spec_of
@@ -44,7 +44,6 @@ from tests.runs import (
     SETTINGS,
     Planned,
     ended,
-    raised,
     ran,
     row,
     stable,
@@ -173,19 +172,11 @@ def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked
 POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
 LATE: Mode = "backward_only"
 REFUSED = ended(POOL, LATE, "raised", REFUSAL, exception="RuntimeError")
-NOT_COMPILED = [
-    replace(one, compiled=Compiled(graphs=0, breaks=1, kernels=0))
-    for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")
-]
-OFTEN = {"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}
-STILL, RACES, ALERTS = ran(POOL, LATE, *stable()), ran(POOL, LATE, OFTEN, OFTEN), raised(POOL, LATE, "pool")
+RACES = ran(POOL, LATE, *[{"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}] * PROCESSES)
 
 
-def _eager(off: Sequence[dict[str, int]] = (), on: Sequence[dict[str, int]] = ()) -> list[Observation]:
-    modes: dict[Mode, Sequence[dict[str, int]]] = {"off": off or stable(), "on": on or stable()}
-    if off and not on:
-        modes["unfilled"] = stable()  # the flag fixes it, not the fill
-    return [one for mode, digests in modes.items() for one in ran(POOL, mode, *digests)]
+def _eager(off: Sequence[dict[str, int]] = ()) -> list[Observation]:
+    return [*ran(POOL, "off", *(off or stable())), *ran(POOL, "on", *stable())]
 
 
 def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
@@ -208,7 +199,7 @@ def _late(*observations: Observation, **weak: Any) -> Cell:
 def test_other_bits_take_enough_executions_in_the_mode_too(executions: int) -> None:
     """Ten executions of a race that shows in one of a hundred look like other bits, with the flag off as well."""
     seen = _late(*_eager(), *ran(POOL, LATE, *[{"b": executions}] * 2))
-    off = _late(*_eager([{"a": executions}] * 2, stable()), *ran(POOL, LATE, *stable("b")))
+    off = _late(*_eager([{"a": executions}] * 2), *ran(POOL, LATE, *stable("b")))
 
     few = f"0 of 10 executions differed in {LATE}, of at least 100"
     assert off.finding == seen.finding == ("mode_dependent" if executions == RUNS else "inconclusive")
@@ -267,70 +258,19 @@ def test_code_that_calls_eager_kernels_alone_says_so() -> None:
 # --- Comparisons
 
 
-FAILED = ended(POOL, "off", "raised", "no kernel", exception="NotImplementedError")
-
-
-NOT_REFUSED = r"^(?!.*refused)"
-
-
-@pytest.mark.parametrize("weak", [[], ["off"]])
-@pytest.mark.parametrize(
-    ("old", "new", "kind", "confirmed", "told"),
-    [
-        # One that began to differ is a change, whatever off is: of low power, without a verdict, improved, begun to differ. It is
-        # told beside that, and no check for regressions passes over it.
-        *(([*old, *ran(POOL, mode, *stable())], [*new, *ran(POOL, mode, OFTEN, OFTEN)], "regressed", False, f"{mode}: .*40 of 98")
-          for mode in (LATE, "forward_only") for old, new in (
-            (_eager(), _eager()), (FAILED, FAILED), (_eager(off=[OFTEN, OFTEN]), _eager()), (_eager(), _eager(off=[OFTEN, OFTEN])))),
-        *(([*_eager(), *before], [*_eager(), *after], *expected) for before, after, *expected in (
-            # An alert is proof, of low power or not: load does not decide over it.
-            (STILL, ALERTS, "regressed", True, NOT_REFUSED),
-            (ALERTS, RACES, "regressed", True, NOT_REFUSED),
-            # A mode that is refused ranks as one that raises: PyTorch decides over it.
-            (STILL, REFUSED, "regressed", True, "refused"),
-            (REFUSED, RACES, "regressed", True, "refused"),
-            (REFUSED, ALERTS, "changed", True, "refused"),
-            # That it ran shows, that it does not differ is likely alone: it may hide a rare difference.
-            (REFUSED, STILL, "improved", False, "refused"),
-        )),
-    ],
-)  # fmt: skip
-def test_what_a_change_of_a_mode_is(
-    old: list[Observation], new: list[Observation], kind: str, confirmed: bool | None, told: str, weak: list[Mode]
-) -> None:  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "kind", "proof", "told"), table("comparisons.txt", "modes"))
+def test_what_a_change_of_a_mode_is(old: str, new: str, kind: str, proof: str, told: str) -> None:
     """Neither what became of off nor load decides over it, and over an alert or a refusal not chance either."""
-    judged = judge(_row(*old, weak=weak), _row(*new, weak=weak))
+    rows, weak_rows = (
+        [_row(*seen(one, POOL)[1], weak=weak) for one in (old, new)] for weak in ((), ("off",))
+    )
+    judged, weak = judge(*rows), judge(*weak_rows)
 
-    assert (judged.kind, judged.confirmed) == (kind, confirmed)
-    assert re.search(told, judged.detail)
-
-
-@pytest.mark.parametrize(
-    ("lost", "words"),
-    [
-        (ended(POOL, LATE, "crash", "killed by SIGSEGV"), "crash; after: killed by SIGSEGV"),
-        (ended(POOL, LATE, "timeout", "stopped after 60 s"), "timeout; after: stopped after 60 s"),
-        (ended(POOL, LATE, "raised", "no", exception="TypeError"), "error; after: TypeError: no"),
-        (NOT_COMPILED, "not_compiled; after: not compiled: dynamic shape"),
-    ],
-    ids=["crash", "timeout", "error", "not compiled"],
-)
-def test_a_mode_that_lost_its_result_is_told(lost: list[Observation], words: str) -> None:
-    """Nothing is known of it, which is not the same; beside a change of another mode it is told too."""
-    before, after = _row(*_eager(), *STILL), _row(*_eager(), *lost)
-
-    judged = judge(before, after)
-
-    assert (judged.kind, judged.reason, judged.apparent) == ("not_comparable", "no_verdict", None)
-    assert judged.detail == f"{LATE}: deterministic → {words}"
-    assert judge(after, before).reason == "no_verdict"
-    for same in (after, before, *(_row(*_eager(), *seen) for seen in (RACES, ALERTS, REFUSED))):
-        assert judge(same, same).kind == "same"
-    assert judge(before, _row(*_eager())).kind == "same"
-    alert = [*ran(POOL, "off", *stable()), *raised(POOL, "on", "pool"), *ran(POOL, "warn_only", *stable())]
-    flag = judge(before, _row(*alert, *lost))
-    assert flag.kind == "regressed"
-    assert words in flag.detail
+    assert (judged.kind, str(judged.reason or judged.confirmed).lower()) == (kind, proof)
+    assert told in (judged.detail or "none")
+    assert ("refused" in judged.detail) == ("refused" in told)
+    assert (weak.kind, weak.confirmed) == (kind, judged.confirmed) or kind in {"same", "not_comparable"}
+    assert [judge(one, one).kind for one in rows] == ["same"] * 2
 
 
 @pytest.mark.parametrize(("unlike", "kind"), [((0, 3), "regressed"), ((3, 0), "improved"), ((3, 3), "same")])
