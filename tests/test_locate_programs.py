@@ -35,21 +35,23 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings(
 
 
 @pytest.mark.parametrize(
-    "program",
-    [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step],
+    "program", [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step]
 )
 def test_nothing_is_found_where_nothing_differs_and_the_program_computes_the_same(
     program: Callable[[], Any],
 ) -> None:
-    """Replaying leaves generators, statistics, gradients and aliased arguments as they are without it, in later steps too."""
+    """Replaying leaves generators, versions, statistics, gradients and aliased arguments as they are without it, in later steps too."""
     bare = program()
     with locate() as found:
         observed = [program() for _ in range(3)]
+    runs = held(program, program)
 
     assert str(found).startswith("No call site differed"), str(found)
     assert found.replayed > 60
     assert found.outside == 0, str(found)
     torch.testing.assert_close(observed, [bare] * 3, rtol=0, atol=0)
+    assert (runs.roots, runs.partings, runs.propagated) == ((), (), 0), text(runs)
+    assert runs.compared == runs.ops > 20
 
 
 def test_planted_roots_are_found_at_their_lines() -> None:
@@ -64,6 +66,7 @@ def test_planted_roots_are_found_at_their_lines() -> None:
     assert ("under checkpointing", "forward") in roots
     assert ("under checkpointing", "recomputed") in roots
     assert ("a backward function of one's own", "backward") in roots
+    assert "lambda" in roots["a hook, whatever node called it", "backward"].site.line.function
     root = roots["in a module", "forward"]
     assert (root.site.module, root.cause, root.flag) == ("Model.layers.1.attn", "replay", "differs")
     assert root.tensors == ("float32[4, 8]",)
@@ -133,41 +136,6 @@ def test_a_backward_op_has_line_and_module_of_the_forward_call() -> None:
     assert root.site.module == "Sequential.1"
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     assert "# root: by its backward" in lines[line(root.site) - 1]
-
-
-def test_a_hook_in_the_backward_part_has_a_line_of_its_own() -> None:
-    """It is the user's, whatever node of autograd called it."""
-    x = torch.randn(3, requires_grad=True)
-    with locate() as found:
-        y = x.sin()
-        y.register_hook(lambda gradient: OPS.add_count(gradient) * 1)
-        y.sum().backward()
-
-    (root,) = found.roots
-    assert root.site.phase == "backward"
-    assert root.site.line is not None
-    assert "lambda" in root.site.line.function
-
-
-def test_autograd_and_generators_do_not_notice() -> None:
-    """Versions of tensors rise once for each change; the generator is where one execution leaves it."""
-    x = torch.ones(4, requires_grad=True)
-
-    def program() -> Any:
-        torch.manual_seed(0)
-        y = x * 1
-        y.add_(1)
-        y.mul_(torch.rand(4))
-        version, state = y._version, torch.get_rng_state()
-        y.sum().backward()
-        gradient, x.grad = x.grad, None
-        return version, state, gradient
-
-    bare = program()
-    with locate():
-        observed = program()
-
-    torch.testing.assert_close(observed, bare, rtol=0, atol=0)
 
 
 def _raising(x: torch.Tensor) -> torch.Tensor:

@@ -33,21 +33,10 @@ from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
 from tests.commands import Command
 from tests.conftest import refused
 from tests.locating import held, line, marked, recorded, roots_of
-from tests.programs import behind, collective, nothing, planted, steady, unseeded
+from tests.programs import behind, collective, planted, unseeded
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 OPS = planted.planted
-
-
-@pytest.mark.parametrize(
-    "program", [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step]
-)
-def test_nothing_is_found_where_runs_agree(program: Callable[[], Any]) -> None:
-    """All ops of one have their like in the other."""
-    found = held(program, program)
-
-    assert (found.roots, found.partings, found.propagated) == ((), (), 0), text(found)
-    assert found.compared == found.ops > 20
 
 
 def _followed(_: int) -> None:
