@@ -18,12 +18,12 @@ import torch
 from msgspec.structs import replace
 
 from detmatrix.opspecs.families.images import convolution
-from detmatrix.opspecs.model import call
+from detmatrix.opspecs.model import OpSpec, call
 from detmatrix.reports.compare.judge import judge
 from detmatrix.scanner.alerts import REFUSAL, alert_caller
 from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
-from detmatrix.scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
+from detmatrix.scanner.observations.records import Compiled, Direction, HeldReference, Observation, Sentinel
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import WorkerEndedError, worker_environment
 from detmatrix.scanner.run.passes import PassRunner
@@ -31,7 +31,6 @@ from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.worker import global_state
-from detmatrix.scanner.worker.execution import failure
 from tests.commands import Command, scanned_in
 from tests.compared import run_of, seen
 from tests.conftest import refused, table
@@ -372,44 +371,49 @@ def _one_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         yield
 
 
+(_MASKED,) = (one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
+_UNPOOL = spec_of(
+    "torch.nn.functional.max_unpool2d", lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2)
+)
+# What is compiled, in which mode and direction -> how it ends, and how many graphs, breaks and kernels of the compiler's there are.
+COMPILED: dict[str, tuple[OpSpec, Mode, Direction, str, dict[str, int] | None]] = {
+    "sin": (
+        spec_of("torch.sin", lambda t: call(t.leaf(t.normal(100_000)))), "compile_off", "forward",
+        "ran", {"graphs": 1, "breaks": 0, "kernels": 1},
+    ),
+    "calls eager kernels": (
+        spec_of("torch.linalg.svd", lambda t: call(t.normal(8, 8))), "compile_off", "forward",
+        "ran", {"graphs": 1, "breaks": 0, "kernels": 0},
+    ),
+    "breaks the graph": (spec_of(lambda x: (x + x.sum().item()).sin()), "compile_off", "forward", "ran", {"breaks": 2}),
+    "is no graph": (spec_of("torch.nonzero"), "compile_off", "forward", "not_run", {"graphs": 0}),
+    # An op that raises the alert while it is traced raises, as it does when it runs eagerly.
+    "an alert that the compiler wraps": (_UNPOOL, "compile_on", "forward", "raised", None),
+    # As a whole, once for all executions; pixels that an output must not see have no gradient there either.
+    "a masked convolution": (_MASKED, "compile_off", "backward", "ran", {"graphs": 1, "breaks": 0}),
+    "a masked convolution, flag on": (_MASKED, "compile_on", "backward", "ran", {"graphs": 1, "breaks": 0}),
+}  # fmt: skip
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("_one_compiler")
-def test_compiled_code_is_told_from_eager_code() -> None:
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_code_is_told_from_eager_code(name: str) -> None:
     """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
-    assert failure("cpu") is None
-    specs = {
-        "sin": spec_of("torch.sin", lambda t: call(t.leaf(t.normal(100_000)))),
-        "nonzero": spec_of("torch.nonzero"),
-        "item": spec_of(lambda x: (x + x.sum().item()).sin()),
-        "svd": spec_of("torch.linalg.svd", lambda t: call(t.normal(8, 8))),
-    }
+    spec, mode, direction, outcome, compiled = COMPILED[name]
     before = global_state.snapshot()
 
-    seen = {name: observed(spec, mode="compile_off", runs=4) for name, spec in specs.items()}
+    # More executions than torch.compile compiles one function for.
+    seen = observed(spec, mode=mode, direction=direction, runs=20)
 
     assert global_state.changes(before, global_state.snapshot()) == ""
-    told = {name: (one["outcome"], one["compiled"]) for name, one in seen.items()}
-    assert told["sin"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 1})
-    assert told["svd"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 0})
-    assert (told["nonzero"][0], told["nonzero"][1]["graphs"]) == ("not_run", 0)
-    assert seen["nonzero"]["message"].startswith("not compiled: ")
-    assert told["item"][0] == "ran"
-    assert told["item"][1]["breaks"] > 0
-    assert not torch.are_deterministic_algorithms_enabled()
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("_one_compiler")
-def test_an_alert_that_the_compiler_wraps_is_one() -> None:
-    """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
-    spec = spec_of(
-        "torch.nn.functional.max_unpool2d",
-        lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2),
-    )
-    seen = observed(spec, mode="compile_on")
-
-    assert seen["outcome"] == "raised"
-    assert alert_caller(seen["exception"], seen["message"]) == "max_unpooling2d_forward_out"
+    assert seen["outcome"] == outcome
+    assert compiled is None or seen["compiled"] | compiled == seen["compiled"]
+    assert seen.get("message", "").startswith("not compiled: ") == (outcome == "not_run")
+    if outcome == "raised":
+        assert alert_caller(seen["exception"], seen["message"]) == "max_unpooling2d_forward_out"
+    if spec is _MASKED:
+        assert seen["reference"]["elements"] == 0
 
 
 @pytest.mark.nightly
@@ -440,18 +444,3 @@ def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path)
     assert cached.startswith("flag on throughout, with that cache: ")
     assert "1 cache hits" in cached
     assert done.returncode == 1, about
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("_one_compiler")
-@pytest.mark.parametrize("mode", ["compile_off", "compile_on"])
-def test_masked_convolutions_are_compiled(mode: Mode) -> None:
-    """As a whole, once for all executions; pixels that an output must not see have no gradient there either."""
-    (spec,) = (one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
-
-    # More of them than torch.compile compiles one function for.
-    seen = observed(spec, mode=mode, direction="backward", runs=20)
-
-    assert (seen["outcome"], seen.get("message")) == ("ran", None)
-    assert (seen["compiled"]["graphs"], seen["compiled"]["breaks"]) == (1, 0)
-    assert seen["reference"]["elements"] == 0
