@@ -56,21 +56,6 @@ OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "
 MODES = ("--modes", "off,on,compile_off,compile_on")
 
 
-def test_rows_run_are_those_that_a_mode_concerns(detmatrix: Command, tmp_path: Path) -> None:
-    """Only rows with a backward phase run in backward_only; the run file says that it was asked for."""
-    standing = StandIn(tmp_path)
-
-    done = detmatrix("scan", "quick", *OPTIONS, "--python", standing.python, "--modes", "off,backward_only")
-
-    assert done.returncode == 0, done.stderr
-    asked = {row for mode, row in standing.asked("observe") if mode == "backward_only"}
-    assert asked == {f"quick.cumsum:small:backward:{dtype}" for dtype in ("float32", "float64")}
-    run = read_run(tmp_path / "detmatrix.jsonl")
-    assert run.header.settings.modes == ("off", "on", "warn_only", "unfilled", "backward_only")
-    assert run.closing is not None
-    assert run.closing.distrust == ()
-
-
 def test_what_cannot_run_here_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
     """No worker starts for cuDNN on the CPU; the modes are recorded all the same, and the scan says why they say nothing."""
     standing, modes = StandIn(tmp_path), ("cudnn_deterministic", "cudnn_both")
