@@ -202,14 +202,6 @@ def test_other_inputs_void_the_cell_of_the_mode_alone(processes: int) -> None:
     assert (seen.finding, seen.reason) == ("deterministic", None)
 
 
-def test_a_sentinel_beside_the_mode_says_what_its_cell_is_worth() -> None:
-    """One beside another mode says nothing of it."""
-    seen = [*_eager(), *ran(POOL, LATE, *stable())]
-
-    assert str(_late(*seen, weak=[LATE]).weak).startswith("the sentinel (s) differed")
-    assert _late(*seen, weak=["off"]).weak is None
-
-
 NO_KERNEL = ended(POOL, LATE, "raised", "no kernel", exception="RuntimeError")
 
 
