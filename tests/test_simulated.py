@@ -360,22 +360,11 @@ AS_SIMULATED = "torch.nn.functional.interpolate:bilinear:backward:float32"
 
 def test_a_device_may_be_given_the_inputs_of_a_simulated_gpu(detmatrix: Command, tmp_path: Path) -> None:
     """Its bits can then be held against a simulation's; a script of the row draws the same inputs."""
-    options = [
-        "--device",
-        "cpu",
-        "--perturb",
-        "quiet",
-        "--runs",
-        "2",
-        "--processes",
-        "1",
-        "--no-cost",
-        "--no-overloads",
-    ]
+    alone = ("--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads")
     recorded = read_run(RECORDED / "torch-2.13.0-simulated-sm_80.jsonl.gz")
     digests = [{one.inputs_digest for one in recorded.observations if ":".join(one.key) == AS_SIMULATED}]
     for asked in ((), ("--as-simulated",)):
-        run = scanned_in(tmp_path, *options, *asked, "--force", AS_SIMULATED)
+        run = scanned_in(tmp_path, "--perturb", "quiet", "--runs", 2, *alone, *asked, "--force", AS_SIMULATED)
         digests.append({one.inputs_digest for one in run.observations})
     told = detmatrix("report", "run.jsonl", "--format", "md").stdout
     written = detmatrix("repro", "run.jsonl", AS_SIMULATED)
