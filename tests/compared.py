@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.runs import Pair, compare
 from detmatrix.reports.matrix.model import Matrix, matrix_of
+from detmatrix.scanner.alerts import REFUSAL
 from detmatrix.scanner.modes import MODES, WORKER_MODES
-from detmatrix.scanner.observations.records import Claim, Cost, Observation, Row, Sentinel, Settings
+from detmatrix.scanner.observations.records import Claim, Compiled, Cost, Observation, Row, Sentinel, Settings
 from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.runs import (
@@ -81,6 +82,9 @@ def seen(text: str, planned: Row | None = None) -> Planned:
             case "raises":
                 observed += raised(planned, mode, rest)
                 continue
+            case "refused":
+                observed += ended(planned, mode, "raised", REFUSAL, exception="RuntimeError")
+                continue
             case "stable":
                 processes = stable(rest or "a")
             case "drifting":
@@ -88,7 +92,10 @@ def seen(text: str, planned: Row | None = None) -> Planned:
             case _ if what.startswith("["):
                 processes = json.loads(f"{what} {rest}")
             case _:
-                observed += ended(planned, mode, what, rest)
+                uncompiled = (
+                    Compiled(graphs=0, breaks=1, kernels=0) if rest.startswith("not compiled") else None
+                )
+                observed += ended(planned, mode, what, rest, compiled=uncompiled)
                 continue
         observed += ran(planned, mode, *processes, alerts=tuple(filter(None, alerts.split(","))))
     return planned, observed

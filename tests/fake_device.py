@@ -18,7 +18,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from detmatrix.opspecs.inputs import Inputs
-from detmatrix.opspecs.model import Case, OpSpec, call
 
 TOTAL = 1 << 29
 # What waits for the device.
@@ -250,17 +249,6 @@ def install(kind: str, asserting: Collection[str] = ()) -> Device | None:
     Inputs.size = lambda _, **sizes: sizes["cpu"]  # type: ignore[method-assign]
     _OnDevice(device).__enter__()
     return device
-
-
-def plus(x: Any) -> Any:
-    """Add one."""
-    return x + 1
-
-
-def plus_spec() -> OpSpec:
-    """Return an op that does no harm."""
-    cases = {"one": Case(inputs=lambda t: call(t.normal(64)))}
-    return OpSpec(name="fake.before", op=plus, why="Shows what happens on a device.", cases=cases)
 
 
 def _pretended(device: Device) -> dict[str, Any]:

@@ -18,12 +18,12 @@ import torch
 from msgspec.structs import replace
 
 from detmatrix.opspecs.families.images import convolution
-from detmatrix.opspecs.model import call
+from detmatrix.opspecs.model import OpSpec, call
 from detmatrix.reports.compare.judge import judge
 from detmatrix.scanner.alerts import REFUSAL, alert_caller
 from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
-from detmatrix.scanner.observations.records import Compiled, HeldReference, Observation, Sentinel
+from detmatrix.scanner.observations.records import Compiled, Direction, HeldReference, Observation, Sentinel
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.processes.process import WorkerEndedError, worker_environment
 from detmatrix.scanner.run.passes import PassRunner
@@ -31,10 +31,9 @@ from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.worker import global_state
-from detmatrix.scanner.worker.execution import failure
 from tests.commands import Command, scanned_in
-from tests.compared import run_of
-from tests.conftest import refused
+from tests.compared import run_of, seen
+from tests.conftest import refused, table
 from tests.documented import CUBLAS, DETERMINISTIC, read
 from tests.evidence_runs import ONE
 from tests.observed import observed, spec_of
@@ -44,7 +43,6 @@ from tests.runs import (
     SETTINGS,
     Planned,
     ended,
-    raised,
     ran,
     row,
     stable,
@@ -56,21 +54,6 @@ from tests.stand_in_worker import TORCH
 SPECS = Path(__file__).with_name("quick.py")
 OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1, "--no-cost", "--no-overloads")
 MODES = ("--modes", "off,on,compile_off,compile_on")
-
-
-def test_rows_run_are_those_that_a_mode_concerns(detmatrix: Command, tmp_path: Path) -> None:
-    """Only rows with a backward phase run in backward_only; the run file says that it was asked for."""
-    standing = StandIn(tmp_path)
-
-    done = detmatrix("scan", "quick", *OPTIONS, "--python", standing.python, "--modes", "off,backward_only")
-
-    assert done.returncode == 0, done.stderr
-    asked = {row for mode, row in standing.asked("observe") if mode == "backward_only"}
-    assert asked == {f"quick.cumsum:small:backward:{dtype}" for dtype in ("float32", "float64")}
-    run = read_run(tmp_path / "detmatrix.jsonl")
-    assert run.header.settings.modes == ("off", "on", "warn_only", "unfilled", "backward_only")
-    assert run.closing is not None
-    assert run.closing.distrust == ()
 
 
 def test_what_cannot_run_here_is_one_line(detmatrix: Command, tmp_path: Path) -> None:
@@ -173,19 +156,11 @@ def test_rows_of_a_mode_on_a_gpu(tmp_path: Path, mode: Mode, heading: str, asked
 POOL = row("torch.nn.MaxPool3d", "overlapping", "backward", family="pooling")
 LATE: Mode = "backward_only"
 REFUSED = ended(POOL, LATE, "raised", REFUSAL, exception="RuntimeError")
-NOT_COMPILED = [
-    replace(one, compiled=Compiled(graphs=0, breaks=1, kernels=0))
-    for one in ended(POOL, LATE, "not_run", "not compiled: dynamic shape")
-]
-OFTEN = {"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}
-STILL, RACES, ALERTS = ran(POOL, LATE, *stable()), ran(POOL, LATE, OFTEN, OFTEN), raised(POOL, LATE, "pool")
+RACES = ran(POOL, LATE, *[{"a": RUNS - 20, **{f"x{number}": 1 for number in range(20)}}] * PROCESSES)
 
 
-def _eager(off: Sequence[dict[str, int]] = (), on: Sequence[dict[str, int]] = ()) -> list[Observation]:
-    modes: dict[Mode, Sequence[dict[str, int]]] = {"off": off or stable(), "on": on or stable()}
-    if off and not on:
-        modes["unfilled"] = stable()  # the flag fixes it, not the fill
-    return [one for mode, digests in modes.items() for one in ran(POOL, mode, *digests)]
+def _eager(off: Sequence[dict[str, int]] = ()) -> list[Observation]:
+    return [*ran(POOL, "off", *(off or stable())), *ran(POOL, "on", *stable())]
 
 
 def _row(*observations: Observation, weak: Sequence[Mode] = ()) -> MatrixRow:
@@ -208,7 +183,7 @@ def _late(*observations: Observation, **weak: Any) -> Cell:
 def test_other_bits_take_enough_executions_in_the_mode_too(executions: int) -> None:
     """Ten executions of a race that shows in one of a hundred look like other bits, with the flag off as well."""
     seen = _late(*_eager(), *ran(POOL, LATE, *[{"b": executions}] * 2))
-    off = _late(*_eager([{"a": executions}] * 2, stable()), *ran(POOL, LATE, *stable("b")))
+    off = _late(*_eager([{"a": executions}] * 2), *ran(POOL, LATE, *stable("b")))
 
     few = f"0 of 10 executions differed in {LATE}, of at least 100"
     assert off.finding == seen.finding == ("mode_dependent" if executions == RUNS else "inconclusive")
@@ -225,14 +200,6 @@ def test_other_inputs_void_the_cell_of_the_mode_alone(processes: int) -> None:
     assert seen.chosen[LATE].finding == "inconclusive"
     assert "the inputs differed between processes" in str(seen.chosen[LATE].finding_reason)
     assert (seen.finding, seen.reason) == ("deterministic", None)
-
-
-def test_a_sentinel_beside_the_mode_says_what_its_cell_is_worth() -> None:
-    """One beside another mode says nothing of it."""
-    seen = [*_eager(), *ran(POOL, LATE, *stable())]
-
-    assert str(_late(*seen, weak=[LATE]).weak).startswith("the sentinel (s) differed")
-    assert _late(*seen, weak=["off"]).weak is None
 
 
 NO_KERNEL = ended(POOL, LATE, "raised", "no kernel", exception="RuntimeError")
@@ -267,70 +234,19 @@ def test_code_that_calls_eager_kernels_alone_says_so() -> None:
 # --- Comparisons
 
 
-FAILED = ended(POOL, "off", "raised", "no kernel", exception="NotImplementedError")
-
-
-NOT_REFUSED = r"^(?!.*refused)"
-
-
-@pytest.mark.parametrize("weak", [[], ["off"]])
-@pytest.mark.parametrize(
-    ("old", "new", "kind", "confirmed", "told"),
-    [
-        # One that began to differ is a change, whatever off is: of low power, without a verdict, improved, begun to differ. It is
-        # told beside that, and no check for regressions passes over it.
-        *(([*old, *ran(POOL, mode, *stable())], [*new, *ran(POOL, mode, OFTEN, OFTEN)], "regressed", False, f"{mode}: .*40 of 98")
-          for mode in (LATE, "forward_only") for old, new in (
-            (_eager(), _eager()), (FAILED, FAILED), (_eager(off=[OFTEN, OFTEN]), _eager()), (_eager(), _eager(off=[OFTEN, OFTEN])))),
-        *(([*_eager(), *before], [*_eager(), *after], *expected) for before, after, *expected in (
-            # An alert is proof, of low power or not: load does not decide over it.
-            (STILL, ALERTS, "regressed", True, NOT_REFUSED),
-            (ALERTS, RACES, "regressed", True, NOT_REFUSED),
-            # A mode that is refused ranks as one that raises: PyTorch decides over it.
-            (STILL, REFUSED, "regressed", True, "refused"),
-            (REFUSED, RACES, "regressed", True, "refused"),
-            (REFUSED, ALERTS, "changed", True, "refused"),
-            # That it ran shows, that it does not differ is likely alone: it may hide a rare difference.
-            (REFUSED, STILL, "improved", False, "refused"),
-        )),
-    ],
-)  # fmt: skip
-def test_what_a_change_of_a_mode_is(
-    old: list[Observation], new: list[Observation], kind: str, confirmed: bool | None, told: str, weak: list[Mode]
-) -> None:  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "kind", "proof", "told"), table("comparisons.txt", "modes"))
+def test_what_a_change_of_a_mode_is(old: str, new: str, kind: str, proof: str, told: str) -> None:
     """Neither what became of off nor load decides over it, and over an alert or a refusal not chance either."""
-    judged = judge(_row(*old, weak=weak), _row(*new, weak=weak))
+    rows, weak_rows = (
+        [_row(*seen(one, POOL)[1], weak=weak) for one in (old, new)] for weak in ((), ("off",))
+    )
+    judged, weak = judge(*rows), judge(*weak_rows)
 
-    assert (judged.kind, judged.confirmed) == (kind, confirmed)
-    assert re.search(told, judged.detail)
-
-
-@pytest.mark.parametrize(
-    ("lost", "words"),
-    [
-        (ended(POOL, LATE, "crash", "killed by SIGSEGV"), "crash; after: killed by SIGSEGV"),
-        (ended(POOL, LATE, "timeout", "stopped after 60 s"), "timeout; after: stopped after 60 s"),
-        (ended(POOL, LATE, "raised", "no", exception="TypeError"), "error; after: TypeError: no"),
-        (NOT_COMPILED, "not_compiled; after: not compiled: dynamic shape"),
-    ],
-    ids=["crash", "timeout", "error", "not compiled"],
-)
-def test_a_mode_that_lost_its_result_is_told(lost: list[Observation], words: str) -> None:
-    """Nothing is known of it, which is not the same; beside a change of another mode it is told too."""
-    before, after = _row(*_eager(), *STILL), _row(*_eager(), *lost)
-
-    judged = judge(before, after)
-
-    assert (judged.kind, judged.reason, judged.apparent) == ("not_comparable", "no_verdict", None)
-    assert judged.detail == f"{LATE}: deterministic → {words}"
-    assert judge(after, before).reason == "no_verdict"
-    for same in (after, before, *(_row(*_eager(), *seen) for seen in (RACES, ALERTS, REFUSED))):
-        assert judge(same, same).kind == "same"
-    assert judge(before, _row(*_eager())).kind == "same"
-    alert = [*ran(POOL, "off", *stable()), *raised(POOL, "on", "pool"), *ran(POOL, "warn_only", *stable())]
-    flag = judge(before, _row(*alert, *lost))
-    assert flag.kind == "regressed"
-    assert words in flag.detail
+    assert (judged.kind, str(judged.reason or judged.confirmed).lower()) == (kind, proof)
+    assert told in (judged.detail or "none")
+    assert ("refused" in judged.detail) == ("refused" in told)
+    assert (weak.kind, weak.confirmed) == (kind, judged.confirmed) or kind in {"same", "not_comparable"}
+    assert [judge(one, one).kind for one in rows] == ["same"] * 2
 
 
 @pytest.mark.parametrize(("unlike", "kind"), [((0, 3), "regressed"), ((3, 0), "improved"), ((3, 3), "same")])
@@ -432,44 +348,49 @@ def _one_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         yield
 
 
+(_MASKED,) = (one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
+_UNPOOL = spec_of(
+    "torch.nn.functional.max_unpool2d", lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2)
+)
+# What is compiled, in which mode and direction -> how it ends, and how many graphs, breaks and kernels of the compiler's there are.
+COMPILED: dict[str, tuple[OpSpec, Mode, Direction, str, dict[str, int] | None]] = {
+    "sin": (
+        spec_of("torch.sin", lambda t: call(t.leaf(t.normal(100_000)))), "compile_off", "forward",
+        "ran", {"graphs": 1, "breaks": 0, "kernels": 1},
+    ),
+    "calls eager kernels": (
+        spec_of("torch.linalg.svd", lambda t: call(t.normal(8, 8))), "compile_off", "forward",
+        "ran", {"graphs": 1, "breaks": 0, "kernels": 0},
+    ),
+    "breaks the graph": (spec_of(lambda x: (x + x.sum().item()).sin()), "compile_off", "forward", "ran", {"breaks": 2}),
+    "is no graph": (spec_of("torch.nonzero"), "compile_off", "forward", "not_run", {"graphs": 0}),
+    # An op that raises the alert while it is traced raises, as it does when it runs eagerly.
+    "an alert that the compiler wraps": (_UNPOOL, "compile_on", "forward", "raised", None),
+    # As a whole, once for all executions; pixels that an output must not see have no gradient there either.
+    "a masked convolution": (_MASKED, "compile_off", "backward", "ran", {"graphs": 1, "breaks": 0}),
+    "a masked convolution, flag on": (_MASKED, "compile_on", "backward", "ran", {"graphs": 1, "breaks": 0}),
+}  # fmt: skip
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("_one_compiler")
-def test_compiled_code_is_told_from_eager_code() -> None:
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_code_is_told_from_eager_code(name: str) -> None:
     """What breaks the graph, in part or as a whole, is told, and so is code that calls eager kernels alone."""
-    assert failure("cpu") is None
-    specs = {
-        "sin": spec_of("torch.sin", lambda t: call(t.leaf(t.normal(100_000)))),
-        "nonzero": spec_of("torch.nonzero"),
-        "item": spec_of(lambda x: (x + x.sum().item()).sin()),
-        "svd": spec_of("torch.linalg.svd", lambda t: call(t.normal(8, 8))),
-    }
+    spec, mode, direction, outcome, compiled = COMPILED[name]
     before = global_state.snapshot()
 
-    seen = {name: observed(spec, mode="compile_off", runs=4) for name, spec in specs.items()}
+    # More executions than torch.compile compiles one function for.
+    seen = observed(spec, mode=mode, direction=direction, runs=20)
 
     assert global_state.changes(before, global_state.snapshot()) == ""
-    told = {name: (one["outcome"], one["compiled"]) for name, one in seen.items()}
-    assert told["sin"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 1})
-    assert told["svd"] == ("ran", {"graphs": 1, "breaks": 0, "kernels": 0})
-    assert (told["nonzero"][0], told["nonzero"][1]["graphs"]) == ("not_run", 0)
-    assert seen["nonzero"]["message"].startswith("not compiled: ")
-    assert told["item"][0] == "ran"
-    assert told["item"][1]["breaks"] > 0
-    assert not torch.are_deterministic_algorithms_enabled()
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("_one_compiler")
-def test_an_alert_that_the_compiler_wraps_is_one() -> None:
-    """An op that raises the alert while it is traced raises, as it does when it runs eagerly."""
-    spec = spec_of(
-        "torch.nn.functional.max_unpool2d",
-        lambda t: call(t.normal(1, 1, 2, 2), t.index(1, 1, 2, 2, high=16), 2),
-    )
-    seen = observed(spec, mode="compile_on")
-
-    assert seen["outcome"] == "raised"
-    assert alert_caller(seen["exception"], seen["message"]) == "max_unpooling2d_forward_out"
+    assert seen["outcome"] == outcome
+    assert compiled is None or seen["compiled"] | compiled == seen["compiled"]
+    assert seen.get("message", "").startswith("not compiled: ") == (outcome == "not_run")
+    if outcome == "raised":
+        assert alert_caller(seen["exception"], seen["message"]) == "max_unpooling2d_forward_out"
+    if spec is _MASKED:
+        assert seen["reference"]["elements"] == 0
 
 
 @pytest.mark.nightly
@@ -500,18 +421,3 @@ def test_script_shows_what_the_cache_forgets(detmatrix: Command, tmp_path: Path)
     assert cached.startswith("flag on throughout, with that cache: ")
     assert "1 cache hits" in cached
     assert done.returncode == 1, about
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("_one_compiler")
-@pytest.mark.parametrize("mode", ["compile_off", "compile_on"])
-def test_masked_convolutions_are_compiled(mode: Mode) -> None:
-    """As a whole, once for all executions; pixels that an output must not see have no gradient there either."""
-    (spec,) = (one for one in convolution.SPECS if one.name == "masked_conv2d.receptive_field")
-
-    # More of them than torch.compile compiles one function for.
-    seen = observed(spec, mode=mode, direction="backward", runs=20)
-
-    assert (seen["outcome"], seen.get("message")) == ("ran", None)
-    assert (seen["compiled"]["graphs"], seen["compiled"]["breaks"]) == (1, 0)
-    assert seen["reference"]["elements"] == 0

@@ -20,6 +20,7 @@ from detmatrix.scanner.locate.session import Session
 from detmatrix.scanner.located import Located, Parting, SentinelSeen, replays_for
 from detmatrix.scanner.programs.process import Program
 from tests.commands import Command
+from tests.conftest import table
 from tests.found import FOUND, SITE
 from tests.locating import marked
 from tests.programs import behind, transformer, unseeded
@@ -81,28 +82,11 @@ def test_ops_are_executed_as_often_as_the_sentinel_asks_for(differing: int, repl
     assert replays_for(SentinelSeen("aten::index_put", "cpu", 16, differing)) == replays
 
 
-# What a program may do to the file that its process is to write: the text of a Python that stands for the interpreter.
-ATTACKS = {
-    "nothing there": ("pass", "its process ended with code 0 before the end of the program"),
-    "a FIFO": ("os.mkfifo(place)", "(is no file any more)"),
-    "an endless device": ("os.symlink('/dev/zero', place)", "(is no file any more)"),
-    "no folder": ("shutil.rmtree(os.path.dirname(place))", "before the end of the program"),
-    "a terabyte": ("open(place, 'w').truncate(1 << 40)", "(has 1048576 MB)"),
-    "no JSON": ("open(place, 'w').write('x')", "(JSON is malformed"),
-    "an object of another kind": ("open(place, 'w').write('{}')", "(Object missing required field `torch`)"),
-    "a count that cannot be": (
-        """open(place, 'w').write('{"torch": "", "python": "", "threads": 1, "replays": -1}')""",
-        "(it counts what cannot be)",
-    ),
-    "an endless list": ("open(place, 'w').write('{\"torch\":' + '[' * 100_000)", "(Expected `str`, got `array`"),
-    "a folder where nobody may write": ("os.mkdir(place); os.chmod(os.path.dirname(place), 0o500)", "(is no file any more)"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_hostile_program_is_one_line(detmatrix: Command, tmp_path: Path, attack: str) -> None:
+@pytest.mark.parametrize(("attack", "text", "message"), table("locate.txt", "attacks"))
+def test_a_hostile_program_is_one_line(
+    detmatrix: Command, tmp_path: Path, attack: str, text: str, message: str
+) -> None:
     """Whatever it leaves where its process was to write: in bounded time, with a code of its own."""
-    text, message = ATTACKS[attack]
     (tmp_path / "train.py").touch()
     fake = tmp_path / "python"
     fake.write_text(
@@ -177,36 +161,23 @@ torch.randn(3, generator=generator)
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.compile(lambda x: x, mode="max-autotune")
 """
-DRAWN = "drawn by seed(), or of more than 32 bits"
-# What is told of a program: the value of a setting, and whether there is something to write.
-ENVIRONMENTS = {
-    SEEDED: {
-        "torch.manual_seed": ("called", False), "torch.Generator": ("seeded", False),
-        "random": ("drawn from", True), "torch.utils.data.DataLoader": ("1 without a generator", True),
-        "torch.backends.cudnn.benchmark": ("True", True), "torch.compile": ("no autotuning", False),
-        "torch.use_deterministic_algorithms": ("False", True), "PYTHONHASHSEED": ("7", False),
-    },
-    NEARLY: {
-        "torch.manual_seed": (DRAWN, True), "torch.Generator": (DRAWN, True), "random": ("not drawn from", False),
-        "torch.use_deterministic_algorithms": ("True, warn_only", True), "torch.compile": ("autotuning", True),
-        "torch.backends.cudnn.deterministic": ("False", False), "PYTHONHASHSEED": ("7; 0 came too late", True),
-        "scaled_dot_product_attention": ("flash, mem_efficient, cudnn, math", True),
-    },
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("program", ENVIRONMENTS, ids=["seeded", "nearly"])
+@pytest.mark.parametrize(("program", "section"), [(SEEDED, "seeded"), (NEARLY, "nearly")])
 def test_the_environment_of_a_program_is_told(
-    detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+    detmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, section: str
 ) -> None:
     """As it stands at the end; what a program sets is told from what it leaves, and from what only looks set."""
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     (tmp_path / "train.py").write_text(program, encoding="utf-8")
     done = detmatrix("env", "--format", "json", "train.py")
-    told = {row["name"]: (row["value"], row["write"] != "") for row in json.loads(done.stdout)["settings"]}
+    told = [
+        [row["name"], row["value"], "yes" if row["write"] else "no"]
+        for row in json.loads(done.stdout)["settings"]
+    ]
 
     assert done.returncode == 0
-    assert {name: told[name] for name in ENVIRONMENTS[program]} == ENVIRONMENTS[program]
+    assert [row for row in table("locate.txt", section) if row not in told] == [], told
 
 
 SCRIPT = """

@@ -22,7 +22,7 @@ from detmatrix.scanner.worker.simulated import Report, SimulationError
 
 Kernel = Callable[..., None]
 # Blocks are in conflict: two classes of orders may change something.
-BLOCKS = {"pairs": [1, 0, 0], "doubts": []}
+CONFLICT = Report(["kernel"], [], [], [], {"pairs": [1, 0, 0], "doubts": []})
 
 
 @dataclass
@@ -33,10 +33,8 @@ class Descriptor:
     shape: list[int]
 
 
-class Triton:
-    """Runs a kernel in the order that was begun; takes the place of Triton, and of a simulated GPU whose blocks are in conflict."""
-
-    order = 0  # 0 is the canonical one
+class Gpu:
+    """Stands for a simulated GPU whose blocks are in conflict, and for Triton, whose kernels run in the order that was begun."""
 
     class JITFunction:
         """Stands for a kernel."""
@@ -48,18 +46,25 @@ class Triton:
             """Launch it."""
             self.fn(*args)
 
+    def __init__(self) -> None:
+        self.order = 0  # 0 is the canonical one
+        self.asked: list[tuple[str, int]] = []
+        self.told = CONFLICT
+
     def begin(self, name: str, number: int, *_: Any, **__: Any) -> None:
         """Let launches run in an order from now on."""
+        self.asked.append((name, number))
         self.order = 0 if name in {"canonical", "memory"} else 1 + number
 
 
 @pytest.fixture
-def triton(monkeypatch: pytest.MonkeyPatch) -> Triton:
-    """Return one that stands for both."""
-    one = Triton()
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """Return one that stands for both, to which all tensors belong."""
+    one = Gpu()
     monkeypatch.setattr(launches, "importlib", SimpleNamespace(import_module=lambda _: one))
     monkeypatch.setattr(worker, "begin", one.begin)
-    monkeypatch.setattr(worker, "report", lambda: Report(["kernel"], [], [], [], BLOCKS))
+    monkeypatch.setattr(worker, "report", lambda: one.told)
+    monkeypatch.setattr(simulated, "_on_gpu", lambda _: True)
     return one
 
 
@@ -75,22 +80,22 @@ def observed(*ignored: str) -> Iterator[LocateMode]:
             replay.stop()
 
 
-def launch(triton: Triton, kernel: Kernel | None = None) -> torch.Tensor:
+def launch(gpu: Gpu, kernel: Kernel | None = None) -> torch.Tensor:
     """Launch a kernel; by default one whose result is the order that its programs ran in."""
 
     def write_order(out: torch.Tensor) -> None:
-        out.numpy()[:] = triton.order
+        out.numpy()[:] = gpu.order
 
     out = torch.full((4,), 9.0)
-    triton.JITFunction(kernel or write_order).run(out)
+    gpu.JITFunction(kernel or write_order).run(out)
     return out
 
 
 @pytest.mark.parametrize(("ignored", "looked_at"), [([], True), (["write_order"], False), (["other"], True)])
-def test_an_ignored_kernel_is_no_root(triton: Triton, ignored: list[str], looked_at: bool) -> None:
+def test_an_ignored_kernel_is_no_root(gpu: Gpu, ignored: list[str], looked_at: bool) -> None:
     """It runs once, as the program asked, and is told of as ops are."""
     with observed(*(f"triton::{one}" for one in ignored)) as mode:
-        out = launch(triton)
+        out = launch(gpu)
 
     assert out.tolist() == [0.0] * 4
     assert [root.site.op for root in mode.found()] == ["triton::write_order"] * looked_at
@@ -120,15 +125,15 @@ ADDRESSES: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", [*TENSORS, *ADDRESSES])
-def test_a_launch_is_run_again_where_what_it_writes_can_be_put_back(triton: Triton, name: str) -> None:
+def test_a_launch_is_run_again_where_what_it_writes_can_be_put_back(gpu: Gpu, name: str) -> None:
     """The program computes what it computes without us; behind an address nobody knows how much is written."""
     out = torch.zeros(2)
 
     def add_order(_: Any) -> None:
-        out.numpy()[:] += 1 + triton.order
+        out.numpy()[:] += 1 + gpu.order
 
     with observed() as mode:
-        triton.JITFunction(add_order).run((TENSORS | ADDRESSES)[name](out))
+        gpu.JITFunction(add_order).run((TENSORS | ADDRESSES)[name](out))
 
     assert out.tolist() == [1.0, 1.0]
     roots = [(root.site.op, root.differing) for root in mode.found()]
@@ -139,11 +144,11 @@ def test_a_launch_is_run_again_where_what_it_writes_can_be_put_back(triton: Trit
         assert mode.seen.left_out_ops == {"are given addresses of memory": ("triton::add_order",)}
 
 
-def test_numbers_that_are_no_addresses(triton: Triton) -> None:
+def test_numbers_that_are_no_addresses(gpu: Gpu) -> None:
     """Sizes, seeds and indices are none, nor is what stands in memory that nothing has written."""
     out, index = torch.zeros(2), torch.tensor([1 << 20, 1 << 40, -1])
     with observed() as mode:
-        triton.JITFunction(lambda *_: None).run(out, index, 1 << 20, 1 << 40, -5, True, None, 1 << 63)
+        gpu.JITFunction(lambda *_: None).run(out, index, 1 << 20, 1 << 40, -5, True, None, 1 << 63)
         left_over = torch.empty(2, dtype=torch.int64)
 
     assert mode.unwritten.untouched(left_over)
@@ -154,19 +159,19 @@ def test_numbers_that_are_no_addresses(triton: Triton) -> None:
     assert not given_to([left_over], torch.is_tensor)[1]
 
 
-def test_a_launch_of_another_thread_waits_and_is_not_run_again(triton: Triton) -> None:
+def test_a_launch_of_another_thread_waits_and_is_not_run_again(gpu: Gpu) -> None:
     """While a launch is run again in another order, none runs in that order for another thread."""
     results: list[torch.Tensor] = []
-    other = threading.Thread(target=lambda: results.append(launch(triton)))
+    other = threading.Thread(target=lambda: results.append(launch(gpu)))
 
     def start_other(out: torch.Tensor) -> None:
-        if triton.order and not other.ident:
+        if gpu.order and not other.ident:
             other.start()
             other.join(0.05)
         out.numpy()[:] = 1
 
     with observed() as mode:
-        launch(triton, start_other)
+        launch(gpu, start_other)
         other.join()
 
     assert [one.tolist() for one in results] == [[0.0] * 4]
@@ -175,14 +180,14 @@ def test_a_launch_of_another_thread_waits_and_is_not_run_again(triton: Triton) -
     assert mode.seen.launches == 1
 
 
-def test_a_window_that_ends_during_a_launch_stays_ended(triton: Triton) -> None:
+def test_a_window_that_ends_during_a_launch_stays_ended(gpu: Gpu) -> None:
     """A step that another thread counts meanwhile pauses the mode for good, not until the launch is over."""
     with observed() as mode:
 
         def end_window(_: torch.Tensor) -> None:
             mode.paused = True
 
-        launch(triton, end_window)
+        launch(gpu, end_window)
         before = mode.seen.ops
         torch.ones(3).sum()
 
@@ -196,38 +201,28 @@ def test_a_window_that_ends_during_a_launch_stays_ended(triton: Triton) -> None:
 ADD = torch.ops.aten.add_.Tensor
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Let a simulated GPU tell what stands here under "report", and note which orders are asked for."""
-    told: dict[str, Any] = {"report": Report(["kernel"], [], [], [], BLOCKS), "orders": []}
-    monkeypatch.setattr(worker, "begin", lambda name, number, *_, **__: told["orders"].append((name, number)))
-    monkeypatch.setattr(worker, "report", lambda: told["report"])
-    monkeypatch.setattr(simulated, "_on_gpu", lambda _: True)
-    return told
-
-
-def test_orders_are_those_that_can_change_something(gpu: dict[str, Any]) -> None:
+def test_orders_are_those_that_can_change_something(gpu: Gpu) -> None:
     """A conflict of blocks: two orders of each class of blocks alone; then other memory; between them the canonical order."""
     op = SimulatedOp(lambda: None, known(ADD), 2)
     op()
-    del gpu["orders"][:]
+    del gpu.asked[:]
     for _ in range(op.times):
         op()
 
-    assert gpu["orders"][0::2] == [
+    assert gpu.asked[0::2] == [
         *(("resident-blocks", 0), ("resident-blocks", 1), ("any-blocks", 0), ("any-blocks", 1)),
         ("memory", 0),
     ]
-    assert set(gpu["orders"][1::2]) == {("canonical", 0)}
-    gpu["report"] = Report(["kernel"], [], [], [], {"pairs": [0, 0, 0], "doubts": []})
+    assert set(gpu.asked[1::2]) == {("canonical", 0)}
+    gpu.told = Report(["kernel"], [], [], [], {"pairs": [0, 0, 0], "doubts": []})
     free = SimulatedOp(lambda: None, known(ADD), 2)
     free()
     assert (op.race_free, free.race_free, free.times) == (False, True, 1)
 
 
-def test_the_cpu_computes_what_a_library_would(gpu: dict[str, Any]) -> None:
+def test_the_cpu_computes_what_a_library_would(gpu: Gpu) -> None:
     """On what the arguments held before the library was called; what an argument holds is changed in place, once."""
-    gpu["report"] = Report([], [], ["cublasSgemm"], [])
+    gpu.told = Report([], [], ["cublasSgemm"], [])
     into = torch.ones(3)
     op = SimulatedOp(ADD, known(ADD), 4)
 
@@ -236,20 +231,20 @@ def test_the_cpu_computes_what_a_library_would(gpu: dict[str, Any]) -> None:
     assert "library" in op.unjudged
 
 
-def test_what_nobody_can_compute_is_said(gpu: dict[str, Any]) -> None:
+def test_what_nobody_can_compute_is_said(gpu: Gpu) -> None:
     """With the library; and a fault in another order is no answer of the op."""
 
     def failing() -> None:
         raise ValueError("no")
 
-    gpu["report"] = Report([], [], ["cudnnRNNForward"], [])
+    gpu.told = Report([], [], ["cudnnRNNForward"], [])
     with pytest.raises(
         RuntimeError, match=r"\(cudnnRNNForward\), nor can the CPU \(ValueError\); set torch.backends.cudnn"
     ):
         SimulatedOp(failing, known(ADD), 4)()
-    gpu["report"] = Report(["kernel"], [], [], [], BLOCKS)
+    gpu.told = CONFLICT
     op = SimulatedOp(lambda: None, known(ADD), 4)
     op()
-    gpu["report"] = Report(["kernel"], [("timeout", "took too long")], [], [])
+    gpu.told = Report(["kernel"], [("timeout", "took too long")], [], [])
     with pytest.raises(SimulationError, match="took too long"):
         op()

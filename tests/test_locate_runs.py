@@ -33,21 +33,10 @@ from detmatrix.scanner.programs.runs import RecordedRun, align, hold, judge
 from tests.commands import Command
 from tests.conftest import refused
 from tests.locating import held, line, marked, recorded, roots_of
-from tests.programs import behind, collective, nothing, planted, steady, unseeded
+from tests.programs import behind, collective, planted, unseeded
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 OPS = planted.planted
-
-
-@pytest.mark.parametrize(
-    "program", [steady.transformer, steady.amp, steady.checkpointing, steady.resnet, nothing.step]
-)
-def test_nothing_is_found_where_runs_agree(program: Callable[[], Any]) -> None:
-    """All ops of one have their like in the other."""
-    found = held(program, program)
-
-    assert (found.roots, found.partings, found.propagated) == ((), (), 0), text(found)
-    assert found.compared == found.ops > 20
 
 
 def _followed(_: int) -> None:
@@ -259,43 +248,25 @@ def test_unwritten_memory_is_one_root_however_it_differs() -> None:
 
 
 def test_programs_that_part_are_told_with_both_call_sites() -> None:
-    """And are held against each other again behind it."""
+    """And are held against each other again behind it; what was not compared is never said not to differ."""
 
     def program(turn: int) -> None:
         x = torch.ones(3) + 1
-        if turn:
-            x.sin().cos()
+        x.sin().cos() if turn else x.tan()
         for number in range(10):
             x = x * number
-        OPS.add_count(x)
+        OPS.add_count(x) if turn < 2 else None
 
     found = held(lambda: program(0), lambda: program(1))
     (parting,) = found.partings
 
-    assert [one and one.op for one in (parting.first, parting.second)] == ["aten::mul.Tensor", "aten::sin"]
-    assert (parting.only_first, parting.only_second) == (0, 2)
+    assert [one and one.op for one in (parting.first, parting.second)] == ["aten::tan", "aten::sin"]
+    assert (parting.only_first, parting.only_second) == (1, 2)
+    assert (found.compared, found.ops) == (13, 14)
     assert [root.site.op for root in found.roots] == [_ADDED]
     assert "aten::sin at" in text(found)
-
-
-def test_runs_that_part_and_agree_else_are_not_the_same() -> None:
-    """What was not compared is never said not to differ; partings beyond five are counted, and JSON has all."""
-
-    def program(turn: int) -> None:
-        x = torch.ones(3)
-        for number in range(7):
-            x = x.sin() if turn else x.cos()
-            for factor in range(10):
-                x = x * (factor + number)
-
-    found = held(lambda: program(0), lambda: program(1))
-
-    assert (found.compared, found.ops, len(found.partings)) == (71, 78, 7)
-    assert "Runs part at 2 more places." in text(found)
-    same = held(lambda: torch.ones(3).sum(), lambda: torch.ones(3).mean())
-    assert same.roots == ()
-    assert text(same).startswith(
-        "The runs call different ops: 1 of 2 ops held against 1 more run, 1 without their like"
+    assert text(held(lambda: program(0), lambda: program(2))).startswith(
+        "The runs call different ops: 12 of 14 ops"
     )
 
 

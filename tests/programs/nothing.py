@@ -40,7 +40,9 @@ def step() -> list[Any]:
     )
     number = x.sum().item() + bool(torch.equal(x, x)) + int((y > 0).sum())
     unique, counts = torch.unique(values, return_counts=True)
-    return [x, y, z, values, places, *noise, sequence, sparse, bag, losses, number, unique, counts]
+    # What autograd and generators know: one change is one version, and one execution draws.
+    known = [x._version, y._version, z._version, torch.get_rng_state(), generator.get_state()]
+    return [x, y, z, values, places, *noise, sequence, sparse, bag, losses, number, unique, counts, *known]
 
 
 if __name__ == "__main__":
