@@ -310,7 +310,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     **{type(it).__name__: (_races, _beside(lambda it=it: it), ALL_DIFFER) for it in UNCHANGING},
     # What holds no bits, or none yet, is no reason not to run.
     "no elements": (_same, _beside(lambda: np.empty(0)), ALL_SAME),
-    "objects": (_same, _beside(lambda: np.array([None])), ALL_SAME),
+    "objects": (_races, _beside(lambda: np.array([object()])), ALL_DIFFER),
     "other order of bytes": (_same, _beside(lambda: np.arange(4, dtype=">u2")[::2]), ALL_SAME),
     "lazy": (_same, _beside(lambda: torch.nn.LazyLinear(2)), ALL_SAME),
     "nothing": (_same, _beside(torch.nn.Identity), ALL_SAME),
