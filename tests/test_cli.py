@@ -31,7 +31,7 @@ from tests.commands import Command, command_in
 from tests.conftest import approved_lines, is_approved, refused, table
 from tests.large import write_shard
 from tests.runs import write_run
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
@@ -155,8 +155,7 @@ def test_help_of_a_command_explains_every_option(detmatrix: Command, name: str) 
 
 # Where a scan writes: what it refuses, what it overwrites, what it goes on with.
 
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1)
+OPTIONS = ("quick.cumsum", *QUICK, "--runs", 2, "--processes", 1)
 
 
 @pytest.fixture
@@ -251,7 +250,7 @@ def test_scan_takes_them(detmatrix: Command, tmp_path: Path) -> None:
 
     def settings_of(*options: object) -> tuple[Settings, str]:
         python = StandIn(tmp_path).python
-        done = detmatrix("scan", "quick.cumsum", "--specs", SPECS, "--python", python, *options)
+        done = detmatrix("scan", "quick.cumsum", *QUICK[:2], "--python", python, *options)
         assert done.returncode == 0, done.stderr
         return read_run(tmp_path / "detmatrix.jsonl").header.settings, done.stderr
 

@@ -22,11 +22,10 @@ from detmatrix.scanner.cluster import scan_shard
 from detmatrix.scanner.observations.runfile import read_run
 from tests import conftest, tied
 from tests.commands import Command, command_in
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
-SPECS = Path(__file__).with_name("quick.py")
 # Of the scan whose shards are prepared.
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
+OPTIONS = ("quick", *QUICK, "--runs", 4, "--processes", 1)
 
 
 class RayError(Exception):
@@ -167,7 +166,7 @@ def test_shards_make_one_run_file(
     assert [path.name for path in tmp_path.iterdir()] == ["detmatrix.jsonl"]
     spread = {"num_cpus": 4, "scheduling_strategy": ("STRICT_SPREAD", [{"CPU": 4}, {"CPU": 4}])}
     assert [options for options, _ in ray.asked] == [spread, spread]
-    words = ["--runs", "4", "--processes", "1", "--specs", str(SPECS), "--device", "cpu", "--", "quick"]
+    words = ["--runs", "4", "--processes", "1", *map(str, QUICK), "--", "quick"]
     assert sorted(ray.asked[0][1][2:]) == sorted(words)
     again = detmatrix("scan", *OPTIONS, "--ray")
     assert "detmatrix.jsonl: the earlier run is kept as detmatrix.jsonl.1" in again.stderr

@@ -18,9 +18,7 @@ from tests.commands import command_in
 from tests.compared import run_of
 from tests.conftest import lines, refused, write_lines
 from tests.runs import ALERT, row
-from tests.stand_in import StandIn
-
-SPECS = ("--specs", Path(__file__).with_name("quick.py"))
+from tests.stand_in import QUICK, StandIn
 
 
 def _row(direction: str, dtype: str) -> dict[str, str]:
@@ -46,7 +44,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"do": "observe", **RAISES, "mode": "on", "then": alert},
         {"do": "observe", **DIFFERS, "then": "vary"},
     )
-    options = ("quick.cumsum", *SPECS, "--device", "cpu", "--runs", 20, "--processes", 2, "--max-time", 0.5)
+    options = ("quick.cumsum", *QUICK, "--runs", 20, "--processes", 2, "--max-time", 0.5)
     for name, rules in (("old", (noise,)), ("new", (noise, *changes))):
         (folder / name).mkdir()
         python = StandIn(folder / name, *rules).python
@@ -74,7 +72,7 @@ def confirmed(planted: Path) -> tuple[dict[str, Any], str]:
     """Return the comparison as JSON after measuring again, and what was printed meanwhile."""
     done = command_in(planted)(
         *("compare", "old.jsonl", "new.jsonl", "--confirm", "--format", "json", "--runs", 30),
-        *SPECS,
+        *QUICK[:2],
         *(word for name in ("old", "new") for word in ("--python", planted / name / "python")),
     )
     assert done.returncode == 0, done.stderr

@@ -12,12 +12,10 @@ import pytest
 from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
-from tests.commands import scanned_in
 from tests.conftest import lines
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
-QUICK = Path(__file__).with_name("quick.py")
-OPTIONS = ("--specs", QUICK, "--device", "cpu", "--perturb", "quiet", "--no-cost", "--no-overloads")
+OPTIONS = (*QUICK, "--perturb", "quiet", "--no-cost", "--no-overloads")
 ROW = "quick.cumsum:small:forward:float32"
 RUNS = 6
 OTHER_BITS = {"mode": "on", "spec": "quick.cumsum", "dtype": "float32", "direction": "forward"}
@@ -32,8 +30,7 @@ def _scan(folder: Path, *rules: dict[str, Any], more: tuple[object, ...] = ()) -
         for asked in (RUNS, 100 - 2 * RUNS, 1000 - 2 * RUNS)
     ]
     standing = StandIn(folder, *rules, *others)
-    words = (*OPTIONS, "--runs", RUNS, *more, "--python", standing.python)
-    return scanned_in(folder, "quick.cumsum", *words), standing
+    return standing.scanned("quick.cumsum", *OPTIONS, "--runs", RUNS, *more), standing
 
 
 def _row(run: Run) -> MatrixRow:

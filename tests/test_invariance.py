@@ -26,7 +26,7 @@ from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from detmatrix.scanner.worker import invariance as variants
 from detmatrix.scanner.worker.invariance import measure
-from tests.commands import Command, scanned_in
+from tests.commands import Command
 from tests.conftest import refused
 from tests.evidence_runs import ASKED_CONTROLS, text
 from tests.evidence_runs import asked_of as varying_of
@@ -34,24 +34,22 @@ from tests.mutants import INPUT_SOURCE
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.scripts import SEED, header, loaded
 from tests.scripts import asked as source_asked
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
-SPECS = Path(__file__).with_name("quick.py")
 STILL = Cell(verdict="deterministic", runs=8)
 FAR = Severity(examined=3, elements=4, differing_elements=1, v_c=0.25, max_ulp=7)
 OTHER = Output(name="output", shape=(4,), dtype="float32", differing=10, severity=FAR)
 PLACE: dict[str, Any] = {"spec": "a", "case": "b", "direction": "forward", "dtype": "float32"}
 SAME = tuple(Tried(value=value, outcome="same", executions=2) for value in ("1", "4"))
 TRIED = Invariance(**PLACE, what="threads", outcome="ran", baseline="2 threads", executions=11, trials=SAME)
-OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet")
+OPTIONS = (*QUICK, "--runs", 2, "--processes", 1, "--perturb", "quiet")
 ASKED = ("--invariance", "threads,batch,layout", "--no-cost", "--no-overloads", "-o", "run.jsonl")
 
 
 def test_rows_that_did_not_differ_are_asked_each_property_once(tmp_path: Path) -> None:
     """What differs run to run, fails or is not there could not answer."""
     varies = {"spec": "quick.cumsum", "dtype": "float64", "do": "observe", "then": "vary"}
-    python = StandIn(tmp_path, varies).python
-    run = scanned_in(tmp_path, "quick.cumsum", "quick.put_", *OPTIONS, *ASKED, "--python", python)
+    run = StandIn(tmp_path, varies).scanned("quick.cumsum", "quick.put_", *OPTIONS, *ASKED)
 
     still = ("cumsum:small:forward", "cumsum:small:backward", "put_:one:forward")
     asked = [(":".join(one.key), one.what) for one in run.invariances if not is_control(one)]

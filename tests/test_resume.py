@@ -32,9 +32,9 @@ from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.run.scan import scan
 from detmatrix.scanner.verdicts.findings import matrix
 from tests import quick, tied
-from tests.commands import Command, scanned_in
+from tests.commands import Command
 from tests.conftest import lines, one_line, write_lines
-from tests.stand_in import StandIn, left
+from tests.stand_in import QUICK, StandIn, left
 from tests.stand_in_worker import BUILD, answer
 
 
@@ -90,8 +90,7 @@ def wait(tmp_path: Path) -> Path:
     return path
 
 
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 2)
+OPTIONS = ("quick", *QUICK, "--runs", 8, "--processes", 2)
 
 
 def measured(path: Path) -> list[dict[str, Any]]:
@@ -250,7 +249,7 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path, 
     last = text.splitlines()[-1]
     said, _, again = last.partition(", go on with: ")
     assert said == "detmatrix: interrupted; my run.jsonl is valid"
-    assert again == f"detmatrix scan --resume --specs {SPECS} --python {standing.python} -o 'my run.jsonl'"
+    assert again == f"detmatrix scan --resume --specs {QUICK[1]} --python {standing.python} -o 'my run.jsonl'"
     assert "Traceback" not in text
     assert {one.spec for one in read_run(path).observations} == {"quick.cumsum"}
     wait.unlink()
@@ -475,8 +474,7 @@ SHARES_OPTIONS = (*OPTIONS, "--runs", 100)
 
 
 def _scan(folder: Path, *rules: dict[str, Any], workers: int = 2) -> Run:
-    python = StandIn(folder, *rules).python
-    return scanned_in(folder, *SHARES_OPTIONS, "--workers", workers, "--python", python, "--force")
+    return StandIn(folder, *rules).scanned(*SHARES_OPTIONS, "--workers", workers, "--force")
 
 
 def _findings(run: Run) -> dict[tuple[str, ...], tuple[str, str | None]]:
