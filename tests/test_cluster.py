@@ -74,34 +74,27 @@ class _FakeRay:
 
     def remote(self, **options: object) -> Any:
         asked = {name: value for name, value in options.items() if "retr" not in name}
-        return lambda _: SimpleNamespace(remote=lambda words, _: self._task(asked, words))
+
+        def task(words: list[str], _: object) -> Callable[[], object]:
+            self.asked.append((asked, words))
+            return partial(self._ended, words[words.index("--shard") + 1])
+
+        return lambda _: SimpleNamespace(remote=task)
 
     def wait(self, going: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
         """Return the task that has waited longest."""
         return going[:1], going[1:]
 
-    def get(self, task: Any) -> object:
-        if isinstance(task.result, BaseException):
-            raise task.result
-        return task.result
+    def get(self, task: Callable[[], object]) -> object:
+        return task()
 
-    def _task(self, options: dict[str, Any], words: list[str]) -> Any:
-        self.asked.append((options, words))
-        shard = words[words.index("--shard") + 1]
+    def _ended(self, shard: str) -> object:
+        """Return what the task of a shard comes to; one that fails has half of its file."""
         end = self.ends.get(shard, (0, b""))
         if isinstance(end, RayError):
-            return _Task(end)
+            raise end
         data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
-        return _Task(
-            ("node", *end, data if end[0] == 0 else data[: data.rfind(b"\n", 0, len(data) // 2) + 1])
-        )
-
-
-class _Task:
-    """What stands for the result of a task, by which it is told from others."""
-
-    def __init__(self, result: object) -> None:
-        self.result = result
+        return "node", *end, data if end[0] == 0 else data[: data.rfind(b"\n", 0, len(data) // 2) + 1]
 
 
 # Puts a stand-in with such nodes in the place of Ray, and returns it.

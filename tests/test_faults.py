@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from detmatrix.scanner.observations.records import Dispatch, Mode
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.worker.overloads import Overloads
@@ -91,57 +90,36 @@ def run(real_scan: Path) -> Run:
     return read_run(real_scan)
 
 
-def _dispatch(run: Run, name: str) -> Dispatch:
-    return next(one for one in run.dispatches if one.spec == f"planted.{name}")
+def test_overloads_and_alerts_of_both_directions(run: Run) -> None:
+    """The backward pass counts, drawing inputs and upstream gradients does not; what raised is named, and what ran before it is kept."""
+    modes = {one.spec.removeprefix("planted."): one.modes for one in run.dispatches}
+    unpool, alert = modes["unpool"], ("max_unpooling2d_forward_out", "aten::max_unpool2d")
+
+    assert {modes["cumsum"][mode].overloads for mode in ("off", "on")} == {("aten::cumsum", "aten::flip")}
+    # With the flag on the alert ends it; under warn_only all is run.
+    alerts = {mode: it.alerts for mode, it in unpool.items()}
+    assert alerts == {"off": (), "on": (alert,), "warn_only": (alert,)}
+    assert unpool["on"].overloads[-1] == "aten::max_unpool2d"
+    assert len(unpool["on"].overloads) < len(unpool["warn_only"].overloads) == len(unpool["off"].overloads)
+    assert {it.message for it in unpool.values()} == {None}
 
 
-def _reached(run: Run, name: str, mode: Mode) -> tuple[str, ...]:
-    return _dispatch(run, name).modes[mode].overloads
-
-
-def test_overloads_of_forward_and_backward(run: Run) -> None:
-    """The backward pass counts, and drawing inputs and upstream gradients does not."""
-    for mode in ("off", "on"):
-        assert _reached(run, "cumsum", mode) == ("aten::cumsum", "aten::flip")
-
-
-def test_alerts_name_the_overload_that_raised(run: Run) -> None:
-    """With the flag on what ran before the alert is kept; run under warn_only, all of it."""
-    modes = _dispatch(run, "unpool").modes
-    alert = ("max_unpooling2d_forward_out", "aten::max_unpool2d")
-
-    assert {mode: it.alerts for mode, it in modes.items()} == {
-        "off": (),
-        "on": (alert,),
-        "warn_only": (alert,),
-    }
-    assert modes["on"].overloads[-1] == "aten::max_unpool2d"
-    assert len(modes["on"].overloads) < len(modes["warn_only"].overloads) == len(modes["off"].overloads)
-    assert {it.message for it in modes.values()} == {None}
-
-
-def test_every_overload_of_the_build_is_listed_once(run: Run) -> None:
-    """The run file says which there are, where their kernels come from and what they write into."""
+def test_every_overload_of_the_build_is_listed_once_and_its_alerts_are_found(run: Run) -> None:
+    """The run file says which there are, where their kernels come from and what they write into; the bytes have alerts that no row meets."""
     assert run.kernels is not None
     listed = {name: (it.kernel, it.writes) for it in run.kernels.groups for name in it.names}
 
-    assert {name: listed[name] for name in ("aten::add.Tensor", "aten::add_.Tensor", "aten::add.out")} == {
+    expected = {
         "aten::add.Tensor": ("device", "new"),
         "aten::add_.Tensor": ("device", "in_place"),
         "aten::add.out": ("device", "out"),
+        "aten::conv2d": ("decomposed", "new"),
+        "aten::new_zeros": ("composite", "new"),
     }
-    assert listed["aten::conv2d"] == ("decomposed", "new")
-    assert listed["aten::new_zeros"] == ("composite", "new")
+    assert expected.items() <= listed.items()
     assert sum(len(it.names) for it in run.kernels.groups) == len(listed)
-    assert {
-        name for reached in run.dispatches for it in reached.modes.values() for name in it.overloads
-    } <= set(listed)
-
-
-def test_alerts_of_the_build_are_found_in_its_bytes(run: Run) -> None:
-    """Also those that no row of the run meets."""
-    assert run.kernels is not None
-
+    reached = [it.overloads for one in run.dispatches for it in one.modes.values()]
+    assert set().union(*reached) <= set(listed)
     assert {"put_", "max_unpooling2d_forward_out", "quantized_resize_cpu_"} <= {*run.kernels.alerts}
 
 
@@ -159,12 +137,10 @@ def test_what_the_flag_warns_of_is_known_by_its_overload() -> None:
     assert result.tolist() == [1.0, 0.0, 2.0]
 
 
-def test_nothing_is_recorded_if_not_asked_for(detmatrix: Command, tmp_path: Path) -> None:
+def test_nothing_is_recorded_if_not_asked_for(tmp_path: Path) -> None:
     """--no-overloads leaves out the list and the lines; ``tests/golden/coverage-shard.md`` has what the coverage says."""
     standing = StandIn(tmp_path)
-    options = ("--device", "cpu", "--processes", 1, "--no-overloads", "--python", standing.python)
-    assert detmatrix("scan", "torch.cumsum", *options, "-o", "run.jsonl").returncode == 0
-    run = read_run(tmp_path / "run.jsonl")
+    run = standing.scanned("torch.cumsum", "--device", "cpu", "--processes", 1, "--no-overloads")
 
     assert (run.kernels, run.dispatches) == (None, ())
     assert not {one["do"] for one in standing.noted} & {"kernels", "dispatch"}
@@ -179,48 +155,29 @@ RACING = (
 )  # fmt: skip
 
 
-def _racing(folder: Path) -> Path:
-    """Scan ops of which some race; return the run file."""
-    scanned_in(folder, *RACING, "--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads")
-    return folder / "run.jsonl"
-
-
-@pytest.fixture(scope="module")
-def racing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a scan of ops of which some race."""
+@pytest.mark.alone
+def test_two_scans_show_every_verdict_and_agree(tmp_path: Path) -> None:
+    """A machine without a GPU shows serial ops, ops that race and ops that raise; the same scan again finds the same."""
     if torch.get_num_threads() < 2:
         pytest.skip("one thread: nothing differs on a CPU without a second one")
-    return _racing(tmp_path_factory.mktemp("racing"))
+    found = []
+    for _ in range(2):
+        run = scanned_in(
+            tmp_path, *RACING, "--device", "cpu", "--processes", 1, "--no-cost", "--no-overloads", "--force"
+        )
+        rows = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
+        found.append({row.row.id: row for row in rows})
 
-
-@pytest.mark.alone
-def test_cpu_shows_every_verdict(racing: Path) -> None:
-    """A machine without a GPU shows deterministic, nondeterministic and raises from real runs of real ops."""
-    report = json.loads(command_in(racing.parent)("report", racing, "--format", "json").stdout)
-
-    named = {
-        ":".join(row[name] for name in ("spec", "case", "direction", "dtype")): row for row in report["rows"]
-    }
-    seen = {name: (row["off"]["verdict"], row["on"]["verdict"]) for name, row in named.items()}
+    first, again = ({name: row.finding for name, row in rows.items()} for rows in found)
+    assert first == again
+    assert {"deterministic", "fixed_by_mode", "raises", "over_alert"} <= set(first.values())
+    seen = {name: (row.off.verdict, row.on.verdict) for name, row in found[0].items()}
     assert seen["torch.Tensor.put_:accumulate:forward:float32"] == ("nondeterministic", "deterministic")
     assert seen["torch.Tensor.put_:overwrite:forward:float32"][1] == "raises"
     assert seen["torch.Tensor.put_:accumulate:forward:int64"] == ("deterministic", "deterministic")
     assert seen["torch.Tensor.index_put_:accumulate:forward:float32"] == ("nondeterministic", "deterministic")
-    alerts = {row["on"]["alert"] for row in report["rows"]}
+    alerts = {row.on.alert for row in found[0].values()}
     assert alerts == {None, "put_", "max_unpooling2d_forward_out"}
-
-
-@pytest.mark.alone
-def test_two_scans_agree(racing: Path, tmp_path: Path) -> None:
-    """The same scan of real ops again gives the same findings: serial ones, raising ones, and ones that race."""
-    found = []
-    for path in (racing, _racing(tmp_path)):
-        run = read_run(path)
-        rows = matrix(run.header, run.observations, closed=True, sentinels=run.sentinels)
-        found.append({row.row.id: row.finding for row in rows})
-
-    assert found[0] == found[1]
-    assert {"deterministic", "fixed_by_mode", "raises", "over_alert"} <= set(found[0].values())
 
 
 def test_inputs_follow_from_the_seed(real_scan: Path) -> None:

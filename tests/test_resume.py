@@ -183,18 +183,6 @@ PRETENDED = "Pretended GPU"
         (PRETENDED, "environment", {"cpu": "another", "cpu_model": "another"}, ""),
         (PRETENDED, "environment", {"driver": "another"}, "the driver here is not the one it began with"),
     ],
-    ids=[
-        "tool",
-        "torch",
-        "format",
-        "plan",
-        "seed",
-        "machine",
-        "model",
-        "no model",
-        "machine of a GPU",
-        "driver",
-    ],
 )
 def test_a_scan_goes_on_with_what_it_began_with(
     detmatrix: Command, tmp_path: Path, gpu: str | None, place: str, change: dict[str, Any], text: str
