@@ -21,26 +21,19 @@ from detmatrix.scanner.verdicts.controls import check_controls
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.verdicts.power import has_power
 from tests.commands import Command, command_in, process_in, scanned_in
-from tests.conftest import lines
 from tests.observed import observed, spec_of
 from tests.runs import ended, ran, row, stable, write_run
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
 CIRCUMSTANCES = Path(__file__).with_name("planted.py")
 
 
-def scan(folder: Path, *arguments: object, code: int = 0, **options: Any) -> Run:
-    """Scan, and return the run; the circumstances are among the specs.
+SCAN = ("--specs", CIRCUMSTANCES, "--device", "cpu", "--no-cost", "--no-overloads")
 
-    With options, which are those of ``subprocess.run``, the scan is a process of its own.
-    """
-    command = process_in(folder) if options else command_in(folder)
-    done = command(
-        "scan", "--specs", CIRCUMSTANCES, "--device", "cpu", "--no-cost", "--no-overloads", "-o", "run.jsonl",
-        *arguments, **options,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return read_run(folder / "run.jsonl")
+
+def scan(folder: Path, *arguments: object) -> Run:
+    """Scan, and return the run; the circumstances are among the specs."""
+    return scanned_in(folder, *SCAN, *arguments)
 
 
 def rows_by_name(run: Run) -> dict[str, MatrixRow]:
@@ -95,25 +88,25 @@ def test_distrust_is_not_forgotten(detmatrix: Command, tmp_path: Path) -> None:
     broken = {"seeded": False, "digests": {"a": 7, "b": 1}}
     dies = {"worker": 1, "spec": "quick.fails", "then": "die"}
     standing = StandIn(tmp_path, dies, {"worker": 2, "spec": "control.random", "then": broken})
-    path = tmp_path / "run.jsonl"
-    options = ("quick", "--specs", Path(__file__).with_name("quick.py"), "--device", "cpu", "--runs", 8)
-    command = ("scan", *options, "--processes", 1, "--python", standing.python, "-o", path)
+    path, options = tmp_path / "run.jsonl", ("quick", *QUICK, "--runs", 8, "--processes", 1)
 
-    done = detmatrix(*command)
+    run = standing.scanned(*options, code=EXIT_UNTRUSTED)
 
     reason = (
         "the control random in process 0 of mode off should show 0 of 8 differed, seeded, and shows 1 of 8 differed, "
         "not seeded"
     )
-    assert (done.returncode, lines(path)[-1]["distrust"]) == (4, [reason])
-    assert f"detmatrix: the scan cannot be trusted: {reason} (1 such)" in done.stderr
+    assert run.closing is not None
+    assert run.closing.distrust == (reason,)
     # The answers of the first worker stay in the file; of the second there is what it answered wrongly.
-    controls = [one for one in read_run(path).controls if (one.mode, one.process) == ("off", 0)]
+    controls = [one for one in run.controls if (one.mode, one.process) == ("off", 0)]
     assert len({one.spec for one in controls}) == len(controls) == 6
     # Told in the file at once: a scan that is cut off and goes on does not forget it.
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     assert "Not trustworthy: the control random" in detmatrix("report", path).stdout
-    assert detmatrix(*command, "--resume").returncode == 4
+    done = detmatrix("scan", *options, "--python", standing.python, "-o", path, "--resume")
+    assert done.returncode == EXIT_UNTRUSTED
+    assert f"detmatrix: the scan cannot be trusted: {reason} (1 such)" in done.stderr
     assert json.loads(detmatrix("report", path, "--format", "json").stdout)["distrust"] == [reason]
 
 
@@ -149,15 +142,10 @@ def test_controls_answer_in_every_process_of_every_mode(run: Run) -> None:
 def test_sentinels_run_between_rows(tmp_path: Path) -> None:
     """At most 96 rows lie between two of them."""
     options = ("--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet", "--no-cost")
-    python = StandIn(tmp_path).python
-    run = scanned_in(tmp_path, "torch.nn.functional.*", *options, "--no-overloads", "--python", python)
+    run = StandIn(tmp_path).scanned("torch.nn.functional.*", *options, "--no-overloads")
     places = [one.before for one in run.sentinels if one.mode == "off"]
     assert max(after - before for before, after in pairwise(places)) == 96
     assert (places[0], places[-1]) == (0, len(run.header.planned))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 
 
 @pytest.mark.alone
@@ -166,13 +154,15 @@ def test_where_nothing_can_race_rows_are_of_low_power(tmp_path: Path, how: str) 
     """With one thread the sentinel never differs, with two on one core hardly ever, which ``tests/golden/report-weak.*`` show."""
     options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1" if how == "one thread" else "2"}}
     if how == "one core":
-        if _cores() < 2:
+        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
+        if len(cores) < 2:
             pytest.skip("one core: there is no other one to leave out")
-        core = min(os.sched_getaffinity(0))
-        options["preexec_fn"] = lambda: os.sched_setaffinity(0, {core})
+        options["preexec_fn"] = lambda: os.sched_setaffinity(0, {min(cores)})
+    words = (*SCAN, "circumstance.doubles", "--processes", 1, "-o", "run.jsonl")
+    done = process_in(tmp_path)("scan", *words, **options)
+    assert done.returncode == 0, done.stderr
 
-    run = scan(tmp_path, "circumstance.doubles", "--processes", 1, **options)
-
+    run = read_run(tmp_path / "run.jsonl")
     rows = rows_by_name(run)
     powered = [has_power(sentinel) for sentinel in run.sentinels]
     # A thread that is interrupted in the middle of its work races with the other one of its core, now and then.
