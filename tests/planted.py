@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from detmatrix.opspecs.model import Case, Direction, OpSpec, call
+from detmatrix.scanner.alerts import ALERT, REFUSAL
 
 _FORKED: list[int] = []
 _CALLS = itertools.count(1)
@@ -60,18 +61,10 @@ def _alerts_in_either_mode(x: Any) -> Any:
 def _compiled_backward(x: Any) -> Any:
     """Raise what a backward says that was compiled while the flag was off: a guard, no alert."""
     if _torch().are_deterministic_algorithms_enabled():
-        _raise(
-            "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was "
-            "previously generated during the forward function while torch.use_deterministic_algorithms(False) was set."
-        )
+        _raise(f"{REFUSAL}, but it was previously generated during the forward function")
     return x * 2
 
 
-# The alert's exact words, although the flag may be off.
-_ALERT = (
-    "planted does not have a deterministic implementation, but you set "
-    "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
-)
 _OPS: dict[str, Callable[[Any], Any]] = {
     "segfault": lambda _: ctypes.string_at(0),
     "leave": lambda _: sys.exit(3),
@@ -83,7 +76,10 @@ _OPS: dict[str, Callable[[Any], Any]] = {
     "unlike_alert": lambda _: _raise("x does not have a deterministic implementation"),
     "alerts_in_either_mode": _alerts_in_either_mode,
     "compiled_backward": _compiled_backward,
-    "random_alert": lambda _: _raise(_ALERT),
+    # The alert's exact words, although the flag may be off.
+    "random_alert": lambda _: _raise(
+        f"planted {ALERT})'. You can turn off determinism just for this operation"
+    ),
     "nothing": lambda _: None,
     "empty": lambda x: x[:0],
     # Whatever the seed.

@@ -89,6 +89,13 @@ class _Kind(enum.IntEnum):
     LARGE = 2**53 + 1
 
 
+def _quietly(make: Callable[..., Any], *args: Any) -> Any:
+    """Make a tensor of a kind that is in beta, or will be removed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make(*args)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -110,14 +117,22 @@ def test_outputs_are_named_by_their_place(value: Any, expected: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "value", ["text", {1, 2}, torch.float32, object()], ids=lambda value: type(value).__name__
-)
-def test_outputs_without_bits_are_refused(value: Any) -> None:
+    ("value", "text"),
+    [
+        *((value, f"is a {type(value).__name__}, which has no bits to compare") for value in ("text", {1, 2}, torch.float32, object())),
+        # A tensor or a wrapper of others without memory does not end the process.
+        (torch.ones(3, device="meta"), "has no memory to compare (Tensor on meta)"),
+        (_quietly(torch.masked.masked_tensor, torch.ones(3), torch.ones(3) > 0), "has no memory to compare (MaskedTensor on cpu)"),
+    ],
+)  # fmt: skip
+def test_outputs_without_bits_are_refused(value: Any, text: str) -> None:
     """What cannot be compared must not be passed over: it could differ unseen. Among arguments it may stand."""
-    with pytest.raises(TypeError, match=r"^output\[1\] is a \w+, which has no bits to compare$"):
+    with pytest.raises((TypeError, ValueError), match=re.escape(f"output[1] {text}")):
         bits.parts((torch.zeros(1), value), "output")
 
-    assert [name for name, _ in bits.parts((torch.zeros(1), value), "args", skip_others=True)] == ["args[0]"]
+    if not isinstance(value, torch.Tensor):
+        parts = bits.parts((torch.zeros(1), value), "args", skip_others=True)
+        assert [name for name, _ in parts] == ["args[0]"]
 
 
 @pytest.mark.parametrize(
@@ -273,20 +288,6 @@ def test_tensors_of_other_layouts_are_compared_by_their_parts(kind: str) -> None
     assert [same_bits(make(), other()) for other in others] == [False] * len(others)
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: torch.ones(3, device="meta"), "Tensor on meta"),
-        (lambda: torch.masked.masked_tensor(torch.ones(3), torch.ones(3) > 0), "MaskedTensor on cpu"),
-    ],
-    ids=["meta", "masked"],
-)
-def test_what_has_no_memory_is_an_error(make: Callable[[], Any], text: str) -> None:
-    """A meta tensor or a wrapper of others gives no verdict, and does not end the process."""
-    with pytest.raises(ValueError, match=re.escape(f"output has no memory to compare ({text})")):
-        bits.parts(make(), "output")
-
-
 # Results that hold no information are recognised in every layout, and results that hold some are left alone.
 
 NAN = float("nan")
@@ -307,13 +308,6 @@ def test_a_copy_of_a_part_of_the_input_is_told() -> None:
         None,
         None,
     )
-
-
-def _quietly(make: Callable[..., Any], *args: Any) -> Any:
-    """Make a tensor of a kind that is in beta, or will be removed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return make(*args)
 
 
 INPUT = torch.arange(1.0, 7.0)
