@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -16,7 +15,6 @@ from msgspec.structs import replace
 from detmatrix.scanner.alerts import CUBLAS_ALERT
 from detmatrix.scanner.modes import FURTHER_MODES, LEAST_RUNS
 from detmatrix.scanner.observations.records import MODES, Mode, Observation, Output
-from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.run.passes import place_of
 from detmatrix.scanner.verdicts.bound import CORRELATION, chance_unseen, effective, upper_bound
 from detmatrix.scanner.verdicts.cells import Cell, row_cell
@@ -168,8 +166,6 @@ def test_verdicts_do_not_depend_on_the_order_of_observations(
 
 # What 0 of n is worth: the bound where executions of one process depend on each other, and the mark of an n too small.
 
-RECORDED = Path(__file__).parents[1] / "reports" / "runs"
-
 
 @pytest.mark.parametrize("executions", [(5,), (5, 5), (50, 50)])
 def test_upper_bound(executions: tuple[int, ...]) -> None:
@@ -246,16 +242,6 @@ def test_what_a_cure_rests_on(off: str, differing: str, weak: str, further: str)
     assert (found.finding, found.off.differing) == ("fixed_by_mode", int(differing))
     assert str(found.weak).startswith(weak)
     assert any(runs_missing(found, mode) for mode in FURTHER_MODES) == (further == "yes")
-
-
-def test_recorded_races_that_five_executions_hide_are_marked() -> None:
-    """Of rows that race, what a scan of one process and five executions calls deterministic it also calls of low power."""
-    runs = [read_run(RECORDED / f"torch-{version}-cpu.jsonl.gz") for version in ("2.11.0", "2.13.0")]
-    processes, still, unmarked, beyond = dependence.false_comfort(runs, 5)
-
-    assert processes > 100
-    assert still > 0
-    assert (unmarked, beyond) == (0, 0)
 
 
 @pytest.mark.nightly

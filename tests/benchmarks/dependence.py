@@ -1,4 +1,4 @@
-"""How executions in one process depend on each other, as the recorded runs show it; what n is worth in view of that.
+"""How executions in one process depend on each other, as the recorded runs show it.
 
 python -m tests.benchmarks.dependence [RUN...]
 
@@ -14,7 +14,6 @@ out like those that never did; the likelihood is that of the others.
 from __future__ import annotations
 
 import math
-import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +21,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from msgspec.structs import replace
 
 from detmatrix.reports.render import grouped
 from detmatrix.scanner.observations.records import Observation, Row
 from detmatrix.scanner.observations.runfile import Run, read_run
-from detmatrix.scanner.verdicts.bound import CORRELATION, upper_bound
-from detmatrix.scanner.verdicts.findings import matrix
+from detmatrix.scanner.verdicts.bound import CORRELATION
 
 RUNS = sorted(Path("reports/runs").glob("torch-*.jsonl.gz"))
 # Modes in which an op does what it does with the flag off.
@@ -82,42 +79,6 @@ def by_process(runs: Iterable[Run]) -> Clusters:
         for row, seen in _ran(run)
     )
     return [counts for counts in clusters.values() if any(differing for differing, _ in counts)]
-
-
-def false_comfort(runs: Sequence[Run], few: int) -> tuple[int, int, int, int]:
-    """Say what scans of one process would have made of racing rows, had they been executed only so often.
-
-    Returns:
-        How many pairs of a row and a process there are, in how many nothing had differed until then, how many of these
-        a report would not call of low power, and how many are of rows that differ, on average over all their processes, more
-        often than the bound says.
-    """
-    shares = grouped((row.key, _count(seen)) for run in runs for row, seen in _ran(run))
-    rates = {
-        key: statistics.fmean(k / n for k, n in counts)
-        for key, counts in shares.items()
-        if any(k for k, _ in counts)
-    }
-    total = still = unmarked = beyond = 0
-    for run in runs:
-        settings = replace(run.header.settings, runs=few, processes=1)
-        for row, seen in _ran(run):
-            total += row.key in rates
-            if row.key not in rates or (seen.first_differing is not None and seen.first_differing < few):
-                continue
-            first = next(iter(seen.digests))
-            cut = replace(
-                seen, executions=few, digests={first: few}, first_differing=None, outputs=(), groups=()
-            )
-            header = replace(run.header, settings=settings, planned=(row,))
-            # The sentinels beside it are as they were, at the place that its row now has.
-            place = run.header.planned.index(row)
-            beside = [replace(it, before=int(it.before > place)) for it in run.sentinels]
-            (found,) = matrix(header, [cut], closed=True, sentinels=beside)
-            still += 1
-            unmarked += found.weak is None
-            beyond += rates[row.key] > upper_bound((few,))
-    return total, still, unmarked, beyond
 
 
 def correlation(clusters: Clusters) -> tuple[float, float, float]:
