@@ -25,7 +25,7 @@ settings.register_profile(
     "tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
-LONGEST = ("faults", "opinfo", "resume", "workers", "controls", "readme")
+LONGEST = ("faults", "opinfo", "resume", "workers", "readme")
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
 ADVICE = "give a file that scan wrote"
 
