@@ -50,22 +50,6 @@ def test_one_flipped_bit_is_seen_in_every_dtype(dtype: str, data: st.DataObject)
     assert not same_bits(raw(content, dtype), raw(bytes(flipped), dtype))
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        pytest.param(torch.zeros(2), torch.zeros(2, dtype=torch.int32), id="equal bits, other dtype"),
-        pytest.param(torch.zeros(1), torch.zeros(()), id="dimensions"),
-        pytest.param(torch.zeros(0, 3), torch.zeros(3, 0), id="empty, other shape"),
-        pytest.param((torch.zeros(1), torch.zeros(2)), (torch.zeros(1),), id="fewer outputs"),
-        pytest.param([torch.zeros(1), None], [None, torch.zeros(1)], id="other place"),
-        pytest.param({"a": torch.zeros(1)}, {"b": torch.zeros(1)}, id="other key"),
-    ],
-)
-def test_what_has_another_structure_is_not_the_same(left: Any, right: Any) -> None:
-    """Dtypes, shapes and names count beside bits."""
-    assert not same_bits(left, right)
-
-
 @given(data=st.data())
 @settings(max_examples=60)
 def test_any_strides_give_the_bits_of_a_fresh_copy(data: st.DataObject) -> None:

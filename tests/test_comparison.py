@@ -145,15 +145,21 @@ def test_a_reference_may_have_parts_without_elements() -> None:
 
 @pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
 def test_other_structure_differs(queued: bool) -> None:
-    """An output of another shape, dtype or number differs, and the comparison goes on behind it."""
-    compare = _comparison(torch.zeros(3), 5, queued=queued)
-    later = [torch.zeros(4), torch.zeros(3, dtype=torch.float64), (torch.zeros(3), 1), torch.zeros(3)]
-    for index, value in enumerate(later, start=1):
+    """An output of another shape, dtype, number or name differs, whatever its bits, and the comparison goes on behind it."""
+    zeros, integers = torch.zeros(3), torch.zeros(3, dtype=torch.int32)
+    others = [torch.zeros(4), zeros[None], torch.zeros(3, dtype=torch.float64), integers]
+    others += [(zeros, 1), (zeros,), (None, zeros), {"a": zeros}, {"b": zeros}]
+    compare = _comparison(zeros, len(others) + 2, queued=queued)
+    for index, value in enumerate([*others, zeros], start=1):
         compare.add(index, bits.parts(value, "output"))
     result = compare.result()
 
-    assert list(result["digests"].values()) == [2, 1, 1, 1]
-    assert (result["first_differing"], result["outputs"][0]["differing"]) == (1, 3)
+    assert list(result["digests"].values()) == [2, *[1] * len(others)]
+    assert (result["first_differing"], result["outputs"][0]["differing"]) == (1, len(others))
+    for pair in ((torch.zeros(0, 3), torch.zeros(3, 0)), ((zeros, 1), (zeros,))):
+        one, other = (bits.parts(value, "output") for value in pair)
+        assert not bits.same_structure(one, other)
+        assert bits.digest(one) != bits.digest(other)
 
 
 def _sample(tensor: Any, name: str = "output") -> list[str]:

@@ -151,7 +151,7 @@ def test_nothing_is_recorded_if_not_asked_for(tmp_path: Path) -> None:
     assert not {one["do"] for one in standing.noted} & {"kernels", "dispatch"}
 
 
-# Real scans: what they find on this CPU, what they tell of it, and that they go on where they were cut.
+# Real scans: what they find on this CPU, and what they tell of it.
 
 # Ops that race, are serial, and raise, on any CPU with two threads.
 RACING = (
@@ -197,23 +197,6 @@ def test_inputs_follow_from_the_seed(real_scan: Path) -> None:
 
             key = (one.spec, one.case, one.direction, one.dtype)
             assert one.spec == "quick.missing" or equal == scanned[key] != other
-
-
-def test_real_scan_goes_on(detmatrix: Command, tmp_path: Path, real_scan: Path) -> None:
-    """A real scan that was cut in the line of an observation is finished; whole lines stay, and what is missing comes as it was."""
-    whole, path = real_scan.read_bytes(), tmp_path / "run.jsonl"
-    place = whole.rindex(b'{"kind":"observation"')
-    path.write_bytes(whole[: place + 100])
-
-    done = detmatrix("scan", *SCAN, "--resume", "-o", path)
-
-    assert done.returncode == 0, done.stderr
-    assert path.read_bytes().startswith(whole[:place])
-    found, expected = (
-        {(o.key, o.mode): (o.outcome, o.inputs_digest, tuple(o.digests)) for o in read_run(file).observations}
-        for file in (path, real_scan)
-    )
-    assert found == expected
 
 
 # Controls that really misbehave.

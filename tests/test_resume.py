@@ -1,7 +1,7 @@
 """Nothing that was observed is lost or measured twice, wherever a scan is cut, killed, interrupted or out of disk.
 
 Stand-ins take the place of workers, so that every place can be tried; that they answer as workers do is held by
-``test_stand_in``, and that a real scan goes on by ``test_faults``.
+``test_stand_in``, and that the inputs of a real one follow from the seed alone by ``test_faults``.
 """
 
 from __future__ import annotations
