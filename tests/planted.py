@@ -122,28 +122,12 @@ def work_in_another_thread() -> None:
     worker.join()
 
 
-def when_forced(x: Any) -> Any:
-    """Raise the alert of an op of PyTorch, and differ if that does not stop it."""
-    torch = _torch()
-    x.clone().put_(torch.arange(3), x[:3])
-    return x * 2 + next(_CALLS) * torch.is_deterministic_algorithms_warn_only_enabled()
-
-
 def two_alerts(x: Any) -> Any:
     """Call two ops that alert, one of them twice; neither differs."""
     torch = _torch()
     x = (x * 2).put_(torch.arange(3), x[:3])
     x = x.put_(torch.arange(3), x[3:6].clone())
     return torch.nn.functional.max_unpool1d(x.view(1, 1, -1), torch.arange(x.numel()).view(1, 1, -1), 1)
-
-
-def ends_when_forced(x: Any) -> Any:
-    """Raise the alert of an op of PyTorch, and end the process if that does not stop it."""
-    torch = _torch()
-    x.clone().put_(torch.arange(3), x[:3])
-    if torch.is_deterministic_algorithms_warn_only_enabled():
-        os.abort()
-    return x * 2
 
 
 def busy_cores(x: Any) -> Any:
@@ -167,8 +151,7 @@ def reads_unwritten(x: Any) -> Any:
 
 # What each op depends on; the last ones compute nothing.
 _CIRCUMSTANCES: dict[str, Callable[[Any], Any]] = {
-    **{op.__name__: op for op in (under_stress, after_a_pause, when_forced, ends_when_forced)},
-    **{op.__name__: op for op in (two_alerts, reads_unwritten, busy_cores)},
+    **{op.__name__: op for op in (under_stress, after_a_pause, two_alerts, reads_unwritten, busy_cores)},
     "by_process": lambda x: x + os.getpid(),  # as what an autotuner chose does
     "by_mode": lambda x: x * 2 + _torch().are_deterministic_algorithms_enabled(),
     "doubles": lambda x: x * 2,
