@@ -6,12 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor, packages_for
 from tests import tied
@@ -75,22 +73,6 @@ def test_all_that_runs_is_in_the_wheel(built: Path) -> None:
 
     assert {path.parent.name for path in needed if path.suffix == ".c"} == {"engine", "runtime"}
     assert {f"detmatrix/{path.as_posix()}" for path in needed} - packed == set()
-
-
-def test_extra_has_what_the_simulated_gpu_imports() -> None:
-    """What is no module of ours, and none of Python's, is a requirement of the extra."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = {Requirement(one).name for one in project["optional-dependencies"]["simulate"]}
-    lines = {
-        line.split()[1].partition(".")[0]
-        for path in (ROOT / "scanner" / "gpu").rglob("*.py")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.startswith(("import ", "from "))
-    }
-
-    imported = lines - sys.stdlib_module_names - {"detmatrix"}
-    assert imported
-    assert imported <= names
 
 
 # What a worker finds to import: packages in a folder of their own, and never others in the place of ours.
