@@ -199,6 +199,11 @@ def _beside(argument: Callable[[], Any]) -> Callable[[Any], Call]:
     return lambda t: call(t.normal(4, 16), argument())
 
 
+def _again(argument: Any) -> Callable[[Any], Call]:
+    """Return what gives the same argument each time."""
+    return _beside(lambda: argument)
+
+
 def _module(kind: str) -> Any:
     torch.manual_seed(0)
     if kind == "spectral":
@@ -301,13 +306,13 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     "not the same anew": (_races, _beside(lambda: ONE_GENERATOR.random(4)), "its arguments are not the same when they are made anew"),
     # The state of an object that is given again goes on from call to call; without a difference nothing is asked.
     **{f"shared {type(it).__name__}": (
-        _drawn, _beside(lambda it=it: it),
+        _drawn, _again(it),
         f"it differed, and its inputs are not made anew each time: the {type(it).__name__} is the same object",
     ) for it in SHARED},
-    **{f"shared {type(it).__name__}, unused": (_same, _beside(lambda it=it: it), ALL_SAME) for it in SHARED},
+    **{f"shared {type(it).__name__}, unused": (_same, _again(it), ALL_SAME) for it in SHARED},
     "cannot be made twice": (_same, _made_once, ALL_SAME),
     # What nobody can change may be given again, and needs not be made anew for a real difference.
-    **{type(it).__name__: (_races, _beside(lambda it=it: it), ALL_DIFFER) for it in UNCHANGING},
+    **{f"unchanging {type(it).__name__}": (_races, _again(it), ALL_DIFFER) for it in UNCHANGING},
     # What holds no bits, or none yet, is no reason not to run.
     "no elements": (_same, _beside(lambda: np.empty(0)), ALL_SAME),
     "objects": (_races, _beside(lambda: np.array([object()])), ALL_DIFFER),
