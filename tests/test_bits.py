@@ -277,24 +277,10 @@ def test_tensors_of_other_layouts_are_compared_by_their_parts(kind: str) -> None
 NAN = float("nan")
 
 
-def test_a_copy_of_a_part_of_the_input_is_told() -> None:
-    """Of floating numbers that stand side by side in it, whatever their type; a few may be chance, and integers more."""
-    whole = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    for dtype in (torch.float32, torch.float16, torch.float64):
-        inputs = bits.parts((whole.to(dtype),), "args")
-        cut = whole.to(dtype)[100:200].clone()
-
-        assert bits.blank(bits.parts(cut, "output"), inputs) == ("input", None)
-        for other in (cut + 1, cut[:7], torch.cat([cut, cut])):
-            assert bits.blank(bits.parts(other, "output"), inputs) == (None, None)
-    numbers = torch.arange(1000)
-    assert bits.blank(bits.parts(numbers[10:90].clone(), "output"), bits.parts((numbers,), "args")) == (
-        None,
-        None,
-    )
-
-
 INPUT = torch.arange(1.0, 7.0)
+_DRAWN = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+LARGE = [_DRAWN.to(dtype) for dtype in (torch.float32, torch.float16, torch.float64)]
+INPUTS = bits.parts((INPUT, *LARGE, torch.arange(1000)), "args")
 
 
 @pytest.mark.parametrize(
@@ -317,6 +303,11 @@ INPUT = torch.arange(1.0, 7.0)
         pytest.param(INPUT.view(2, 3)[:, :2], ("input", None), id="a view of columns"),
         pytest.param(torch.cat([INPUT[4:], INPUT[:2]]), (None, None), id="numbers of the input, elsewhere"),
         pytest.param(INPUT.flip(0), (None, None), id="the input in another order"),
+        # A copy of floating numbers that stand side by side in it, whatever their type; a few may be chance, and integers more.
+        *(pytest.param(it[100:200].clone(), ("input", None), id=f"a part of the input, {it.dtype}") for it in LARGE),
+        *(pytest.param(other, (None, None), id=f"{what}, {it.dtype}") for it in LARGE for what, other in {
+            "one more": it[100:200] + 1, "seven": it[100:107].clone(), "twice": it[100:200].repeat(2)}.items()),
+        pytest.param(torch.arange(10, 90), (None, None), id="integers of the input"),
         pytest.param(_coo([0.0, 0.0], [0, 2]), ("zeros", None), id="sparse zeros"),
         pytest.param(_coo([0.0, 1.0], [0, 2]), (None, None), id="sparse values"),
         pytest.param(_quietly(_sparse, "csr", torch.zeros(2, 2)), ("zeros", None), id="nothing stored"),
@@ -332,8 +323,4 @@ INPUT = torch.arange(1.0, 7.0)
 )  # fmt: skip
 def test_what_holds_no_information(output: Any, expected: tuple[str | None, str | None]) -> None:
     """Zeros, NaN and the input are told, of the whole output or of the part that is."""
-    inputs = bits.parts((INPUT,), "args")
-
-    found = bits.blank(bits.parts(output, "output"), inputs)
-
-    assert found == expected
+    assert bits.blank(bits.parts(output, "output"), INPUTS) == expected

@@ -260,17 +260,23 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path, wait: Path) ->
     assert left(standing) == []
 
 
+def _enumerating(folder: Path, wait: Path, stuck: int) -> StandIn:
+    """Return workers whose database has many entries, one of which comes when a file is gone."""
+    entries = {"do": "entries", "then": {"entries": [f"opinfo:op{number}" for number in range(20)]}}
+    return StandIn(
+        folder, entries, {"do": "enumerate", "name": f"opinfo:op{stuck}", "wait": str(wait), "then": {}}
+    )
+
+
+def _has_entries(path: Path, count: int) -> Callable[[], bool]:
+    """Return what tells whether there are so many in a file, while other workers go on."""
+    return lambda: path.exists() and path.read_bytes().count(b'"kind":"entry"') == count
+
+
 def test_interrupted_while_databases_are_enumerated(tmp_path: Path, wait: Path) -> None:
     """Nobody waits for what several workers were asked last, and none of them is left."""
     path = tmp_path / "run.jsonl"
-    entries = {"do": "entries", "then": {"entries": [f"opinfo:op{number}" for number in range(60)]}}
-    standing = StandIn(
-        tmp_path, entries, {"do": "enumerate", "name": "opinfo:op2", "wait": str(wait), "then": {}}
-    )
-
-    def happened() -> bool:
-        # Those before it are in the file, while other workers go on.
-        return path.exists() and path.read_text(encoding="utf-8").count('"kind":"entry"') == 2
+    standing, happened = _enumerating(tmp_path, wait, 2), _has_entries(path, 2)
 
     text = _interrupted(tmp_path, standing, path.name, happened, "opinfo:*", "--source", "all")
 
@@ -286,10 +292,7 @@ def test_a_scan_that_cannot_begin_loses_no_earlier_run(
     """What lies there is put aside until all rows are planned, said to be, and there again if one is not to be had."""
     wait.unlink()
     path, kept = tmp_path / "run.jsonl", tmp_path / "run.jsonl.1"
-    entries = {"do": "entries", "then": {"entries": ["opinfo:op0", "opinfo:op1"]}}
-    standing = StandIn(
-        tmp_path, entries, {"do": "enumerate", "name": "opinfo:op1", "wait": str(wait), "then": {}}
-    )
+    standing = _enumerating(tmp_path, wait, 1)
     options = (*OPTIONS, "--python", standing.python, "-o", path)
     detmatrix("scan", *options)
     earlier, more = path.read_bytes(), ("--source", "documented,opinfo", *["--force"] * force)
@@ -303,14 +306,7 @@ def test_a_scan_that_cannot_begin_loses_no_earlier_run(
     assert not kept.exists()
     wait.touch()
 
-    _interrupted(
-        tmp_path,
-        standing,
-        path.name,
-        lambda: path.read_bytes().count(b'"kind":"entry"') == 1,
-        "opinfo:*",
-        *more,
-    )
+    _interrupted(tmp_path, standing, path.name, _has_entries(path, 1), "opinfo:*", *more)
 
     assert kept.read_bytes() == earlier
     assert read_run(path).entries == {"opinfo:op0"}
