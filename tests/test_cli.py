@@ -318,20 +318,16 @@ def planned_by(monkeypatch: pytest.MonkeyPatch, options: Sequence[str]) -> Plan:
     return plan
 
 
-def test_settings_that_are_not_asked_for_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bare command asks for nothing."""
-    plan = planned_by(monkeypatch, [])
-
-    assert (plan.settings, plan.said) == (asked_for(), frozenset())
-
-
 @pytest.mark.parametrize(("options", "expected"), table("commands.txt", "seconds"))
 def test_a_row_has_less_time_where_whole_databases_are_scanned(
     monkeypatch: pytest.MonkeyPatch, options: str, expected: str
 ) -> None:
-    """Thousands of rows are to end within minutes; whoever names ops, or a time, gets what is asked for."""
+    """Thousands of rows are to end within minutes; whoever names ops, or a time, gets what is asked for, whoever does not the defaults."""
     words = [] if options == "none" else options.split()
-    assert str(planned_by(monkeypatch, words).settings.max_time) == expected
+    plan = planned_by(monkeypatch, words)
+
+    assert str(plan.settings.max_time) == expected
+    assert words or (plan.settings, plan.said) == (asked_for(), frozenset())
 
 
 def test_command_that_reruns_a_row_asks_for_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:

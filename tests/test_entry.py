@@ -13,7 +13,7 @@ import pytest
 
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor, packages_for
 from tests import tied
-from tests.conftest import refused
+from tests.conftest import DATA, refused
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,10 +23,6 @@ ROOT = Path(__file__).parent.parent
 BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 # Recorded files that no test here asks for; packing them takes seconds.
 HEAVY = shutil.ignore_patterns("__pycache__", "runs", "engines")
-
-
-# A project that has packages of the names of our folders, and says which it got.
-OWN = (ROOT / "tests" / "data" / "own-project.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +48,8 @@ def test_a_project_keeps_packages_of_its_own(built: Path, tmp_path: Path) -> Non
     for name in ("opspecs", "reports", "scanner"):
         (project / name).mkdir(parents=True)
         (project / name / "__init__.py").write_text("NAME = 'theirs'\n", encoding="utf-8")
-    (project / "test_own.py").write_text(OWN, encoding="utf-8")
+    # Says which packages it got.
+    shutil.copy(DATA / "own-project.py.txt", project / "test_own.py")
     (project / "x.py").write_text("import torch\ndef args(): return (torch.ones(4),)\n", encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{project}"}
 
@@ -77,8 +74,6 @@ def test_all_that_runs_is_in_the_wheel(built: Path) -> None:
 
 # What a worker finds to import: packages in a folder of their own, and never others in the place of ours.
 
-SPECS = (ROOT / "tests" / "data" / "specs-telling.py.txt").read_text(encoding="utf-8")
-
 
 def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +83,7 @@ def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
     for name, text in {"separate": "NAME = 'found'", "detmatrix": "raise OSError"}.items():
         (packages / name).mkdir(parents=True)
         (packages / name / "__init__.py").write_text(text)
-    (tmp_path / "own.py").write_text(SPECS)
+    shutil.copy(DATA / "specs-telling.py.txt", tmp_path / "own.py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"packages{os.pathsep}{os.pathsep}")
     with ImportSandbox() as sandbox:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from itertools import pairwise
 from operator import attrgetter
@@ -27,17 +28,13 @@ from detmatrix.scanner.verdicts.power import has_power
 from detmatrix.scanner.worker.overloads import Overloads
 from tests import quick
 from tests.commands import Command, command_in, process_in, scanned_in
+from tests.conftest import DATA, table
 from tests.observed import observed, spec_of
 from tests.runs import ended, ran, row, stable, write_run
 from tests.stand_in import QUICK, StandIn
 
 # What each planted case must read as, by its name.
-PLANTED = (Path(__file__).parent / "data" / "planted.txt").read_text(encoding="utf-8")
-EXPECTED = {
-    name: words for name, *words in (line.split(" | ") for line in PLANTED.splitlines() if " | " in line)
-}
-
-
+EXPECTED = {name: words for name, *words in table("planted.txt", "planted")}
 PLANTED_SPECS = Path(__file__).with_name("planted.py")
 SCAN = ("quick.*", "planted.*", *QUICK, "--specs", PLANTED_SPECS, "--processes", 1, "--runs", 6)
 
@@ -210,13 +207,10 @@ def scan(folder: Path, *arguments: object) -> Run:
     return scanned_in(folder, *CIRCUMSTANCES, *arguments)
 
 
-BLIND = (Path(__file__).parent / "data" / "specs-blind.py.txt").read_text(encoding="utf-8")
-
-
 def test_control_that_fails_behind_rows_voids_them_alone(tmp_path: Path) -> None:
     """An op that blinds our comparison makes no row behind it deterministic: those since the last good control are errors."""
     specs = tmp_path / "blind.py"
-    specs.write_text(BLIND)
+    shutil.copy(DATA / "specs-blind.py.txt", specs)
 
     run = scan(tmp_path, "be*", "blinds", "--specs", specs, "--runs", 4, "--processes", 1)
 

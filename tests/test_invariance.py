@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from detmatrix.scanner.worker import invariance as variants
 from detmatrix.scanner.worker.invariance import measure
 from tests.commands import Command
-from tests.conftest import refused
+from tests.conftest import DATA, refused
 from tests.evidence_runs import ASKED_CONTROLS, text
 from tests.evidence_runs import asked_of as varying_of
 from tests.mutants import INPUT_SOURCE
@@ -288,9 +289,6 @@ def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> No
     assert "Not trustworthy: no control was asked of batch" in " ".join(text("md", path).split())
 
 
-PLANTED = (Path(__file__).parent / "data" / "specs-invariance.py.txt").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize(
     ("what", "other", "same"),
@@ -304,8 +302,7 @@ def test_a_script_shows_it_with_torch_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: Property, other: str, same: str, direction: str
 ) -> None:
     """It draws the same inputs, and says of each value that was tried whether the bits are others."""
-    path = tmp_path / "mine.py"
-    path.write_text(PLANTED)
+    path = shutil.copy(DATA / "specs-invariance.py.txt", tmp_path / "mine.py")
     (spec,) = load_specs(str(path))
     of = Planned(spec.name, "only", direction, "float32")  # type: ignore[arg-type]
     planned = row(*of)

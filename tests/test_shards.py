@@ -195,18 +195,6 @@ def test_a_compressed_merged_file_may_be_large(
 # --shard: which rows a shard has, how it goes on, and what is no shard.
 
 
-def test_more_shards_than_ops(detmatrix: Command, tmp_path: Path) -> None:
-    """A shard without rows is refused by every job alike, before anything is measured."""
-    scan = ("scan", "--device", "cpu", "--python", StandIn(tmp_path).python, "--shard")
-    for shard, patterns, text in (
-        ("1/99", ("cumsum", "kthvalue"), "99 shards, and there are 2 ops"),
-        ("2/2", ("kthvalue",), "2 shards, and there is 1 op"),
-    ):
-        line = refused(detmatrix(*scan, shard, *patterns))
-        assert line == f"--shard, --shards: {text} to divide among them; give fewer shards"
-    assert not list(tmp_path.glob("*.jsonl"))
-
-
 def test_a_shard_goes_on_as_the_shard_that_it_is(prepared: Path, tmp_path: Path, detmatrix: Command) -> None:
     """--resume needs no --shard, takes the same one, and refuses another; without a file it starts."""
     python = StandIn(tmp_path).python
