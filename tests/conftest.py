@@ -25,7 +25,8 @@ settings.register_profile(
     "tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
-LONGEST = ("faults", "opinfo", "resume", "workers", "controls", "readme")
+LONGEST = ("faults", "opinfo", "resume", "workers", "readme")
+DATA = Path(__file__).parent / "data"
 RECORDED = Path(__file__).parents[1] / "reports" / "runs"
 ADVICE = "give a file that scan wrote"
 
@@ -130,7 +131,7 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
 
 def table(name: str, section: str) -> list[list[str]]:
     """Return a section of a table in ``tests/data``: the cells of each of its lines."""
-    text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
+    text = (DATA / name).read_text(encoding="utf-8")
     lines = text.partition(f"[{section}]\n")[2].partition("\n\n[")[0].splitlines()
     rows = [line.split(" | ") for line in lines if not line.startswith("#")]
     assert rows, f"{name} has no [{section}]"
@@ -153,7 +154,7 @@ def one_line(text: str, progress: tuple[str, ...] = PROGRESS) -> str:
 
 def approved_lines(name: str, asked: str = r"\$ detmatrix (.*)") -> list[tuple[str, ...]]:
     """Return a table of ``tests/data``: the groups of each line that asks something, and the line below it."""
-    text = (Path(__file__).parent / "data" / name).read_text(encoding="utf-8")
+    text = (DATA / name).read_text(encoding="utf-8")
     found = re.findall(rf"^{asked}\n(.*)$", text, re.MULTILINE)
     assert 2 * len(found) == sum(not line.startswith("#") for line in text.splitlines() if line), name
     return found

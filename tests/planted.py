@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from detmatrix.opspecs.model import Case, Direction, OpSpec, call
+from detmatrix.scanner.alerts import ALERT, REFUSAL
 
 _FORKED: list[int] = []
 _CALLS = itertools.count(1)
@@ -60,18 +61,10 @@ def _alerts_in_either_mode(x: Any) -> Any:
 def _compiled_backward(x: Any) -> Any:
     """Raise what a backward says that was compiled while the flag was off: a guard, no alert."""
     if _torch().are_deterministic_algorithms_enabled():
-        _raise(
-            "This compiled backward function is being run with torch.use_deterministic_algorithms(True), but it was "
-            "previously generated during the forward function while torch.use_deterministic_algorithms(False) was set."
-        )
+        _raise(f"{REFUSAL}, but it was previously generated during the forward function")
     return x * 2
 
 
-# The alert's exact words, although the flag may be off.
-_ALERT = (
-    "planted does not have a deterministic implementation, but you set "
-    "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
-)
 _OPS: dict[str, Callable[[Any], Any]] = {
     "segfault": lambda _: ctypes.string_at(0),
     "leave": lambda _: sys.exit(3),
@@ -83,7 +76,10 @@ _OPS: dict[str, Callable[[Any], Any]] = {
     "unlike_alert": lambda _: _raise("x does not have a deterministic implementation"),
     "alerts_in_either_mode": _alerts_in_either_mode,
     "compiled_backward": _compiled_backward,
-    "random_alert": lambda _: _raise(_ALERT),
+    # The alert's exact words, although the flag may be off.
+    "random_alert": lambda _: _raise(
+        f"planted {ALERT})'. You can turn off determinism just for this operation"
+    ),
     "nothing": lambda _: None,
     "empty": lambda x: x[:0],
     # Whatever the seed.
@@ -126,28 +122,12 @@ def work_in_another_thread() -> None:
     worker.join()
 
 
-def when_forced(x: Any) -> Any:
-    """Raise the alert of an op of PyTorch, and differ if that does not stop it."""
-    torch = _torch()
-    x.clone().put_(torch.arange(3), x[:3])
-    return x * 2 + next(_CALLS) * torch.is_deterministic_algorithms_warn_only_enabled()
-
-
 def two_alerts(x: Any) -> Any:
     """Call two ops that alert, one of them twice; neither differs."""
     torch = _torch()
     x = (x * 2).put_(torch.arange(3), x[:3])
     x = x.put_(torch.arange(3), x[3:6].clone())
     return torch.nn.functional.max_unpool1d(x.view(1, 1, -1), torch.arange(x.numel()).view(1, 1, -1), 1)
-
-
-def ends_when_forced(x: Any) -> Any:
-    """Raise the alert of an op of PyTorch, and end the process if that does not stop it."""
-    torch = _torch()
-    x.clone().put_(torch.arange(3), x[:3])
-    if torch.is_deterministic_algorithms_warn_only_enabled():
-        os.abort()
-    return x * 2
 
 
 def busy_cores(x: Any) -> Any:
@@ -171,8 +151,7 @@ def reads_unwritten(x: Any) -> Any:
 
 # What each op depends on; the last ones compute nothing.
 _CIRCUMSTANCES: dict[str, Callable[[Any], Any]] = {
-    **{op.__name__: op for op in (under_stress, after_a_pause, when_forced, ends_when_forced)},
-    **{op.__name__: op for op in (two_alerts, reads_unwritten, busy_cores)},
+    **{op.__name__: op for op in (under_stress, after_a_pause, two_alerts, reads_unwritten, busy_cores)},
     "by_process": lambda x: x + os.getpid(),  # as what an autotuner chose does
     "by_mode": lambda x: x * 2 + _torch().are_deterministic_algorithms_enabled(),
     "doubles": lambda x: x * 2,

@@ -11,9 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from detmatrix.scanner.observations.runfile import Run
+from tests.commands import scanned_in
 from tests.stand_in_worker import BUILD
 
 WORKER = Path(__file__).with_name("stand_in_worker.py")
+# Of most scans by stand-ins: specs whose rows end in a moment.
+QUICK = ("--specs", Path(__file__).with_name("quick.py"), "--device", "cpu")
 
 
 class StandIn:
@@ -36,6 +40,7 @@ class StandIn:
         ``wait`` names a file: the answer comes when it is gone; or it takes so many ``seconds``. *build* is what the hello says of
         torch, where it is not the usual.
         """
+        self._folder = folder
         self._log = folder / "stand_in.log"
         script = folder / "stand_in.json"
         script.write_text(
@@ -47,6 +52,10 @@ class StandIn:
         # Its notes may be longer than the run file whose size a test limits.
         self.python.write_text(f'#!/bin/sh\nulimit -S -f unlimited\nexec {command} "$@"\n')
         self.python.chmod(0o755)
+
+    def scanned(self, *words: object, code: int = 0) -> Run:
+        """Scan in the folder with these workers, which ends with a code, and return the run."""
+        return scanned_in(self._folder, *words, "--python", self.python, code=code)
 
     @property
     def noted(self) -> list[dict[str, Any]]:

@@ -19,13 +19,10 @@ from typing import Any
 
 # It is started in isolation, where nothing of ours is found.
 sys.path.append(str(Path(__file__).parents[1]))
+from detmatrix.scanner.alerts import ALERT
 from detmatrix.scanner.modes import MODE_TABLE
 from detmatrix.scanner.perturbations import shares
 
-ALERT = (
-    "{} does not have a deterministic implementation, but you set "
-    "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
-)
 Answer = dict[str, Any]
 # By what is asked: what a healthy op gives, the fields that no request changes. Of properties: the controls that have other bits at a value.
 ANSWERS: Answer = json.loads((Path(__file__).parent / "data" / "answers.json").read_text(encoding="utf-8"))
@@ -189,7 +186,7 @@ def _observed(asked: Answer) -> Answer:
     name, mode = asked["spec"], asked["mode"]
     alerts = name in {"control.alerts", "quick.put_"}
     if alerts and MODE_TABLE[mode].alerts:
-        alert = {"outcome": "raised", "exception": "RuntimeError", "message": ALERT.format("put_")}
+        alert = {"outcome": "raised", "exception": "RuntimeError", "message": f"put_ {ALERT})'. You can"}
         return _drawn(asked) | alert
     if name == "control.varies":
         return _ran(asked, lambda number, _: str(number))

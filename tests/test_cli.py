@@ -31,7 +31,7 @@ from tests.commands import Command, command_in
 from tests.conftest import approved_lines, is_approved, refused, table
 from tests.large import write_shard
 from tests.runs import write_run
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
 ROOT = Path(__file__).parent.parent
 RUN = ROOT / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
@@ -43,29 +43,18 @@ CHECKED = ROOT / "tests" / "checked.py"
 @pytest.mark.parametrize(("words", "expected"), approved_lines("refusals.txt"))
 def test_usage_errors_are_one_line(detmatrix: Command, tmp_path: Path, words: str, expected: str) -> None:
     """What was not understood, and where to look or what was meant; nothing is started, and no file made."""
-    for name, path in {"{RUN}": RUN, "{CHECKED}": CHECKED, "{HERE}": tmp_path}.items():
-        words, expected = words.replace(name, str(path)), expected.replace(name, str(path))
+    if "{TORCH}" in expected and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    built = f"(CUDA {torch.version.cuda})" if torch.version.cuda else "(built without CUDA)"
+    here = {"RUN": RUN, "CHECKED": CHECKED, "HERE": tmp_path, "TORCH": f"torch {torch.__version__} {built}"}
+    for name, told in here.items():
+        words, expected = (text.replace(f"{{{name}}}", str(told)) for text in (words, expected))
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("precious")
 
     assert is_approved(refused(detmatrix(*shlex.split(words))), expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "precious"
-
-
-@pytest.mark.parametrize("device", ["cuda", "cuda:7"])
-def test_cuda_without_cuda_names_the_torch_found(detmatrix: Command, tmp_path: Path, device: str) -> None:
-    """Whoever asks for a GPU that torch does not see learns which torch it is; no file is left."""
-    if torch.cuda.is_available():
-        pytest.skip("there is a CUDA device here")
-    built = f"(CUDA {torch.version.cuda})" if torch.version.cuda else "(built without CUDA)"
-
-    text = refused(detmatrix("scan", "cumsum", "--device", device))
-
-    assert text == (
-        f"--device {device}: torch {torch.__version__} {built} sees no CUDA device here; use --device cpu"
-    )
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -155,8 +144,7 @@ def test_help_of_a_command_explains_every_option(detmatrix: Command, name: str) 
 
 # Where a scan writes: what it refuses, what it overwrites, what it goes on with.
 
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick.cumsum", "--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1)
+OPTIONS = ("quick.cumsum", *QUICK, "--runs", 2, "--processes", 1)
 
 
 @pytest.fixture
@@ -251,7 +239,7 @@ def test_scan_takes_them(detmatrix: Command, tmp_path: Path) -> None:
 
     def settings_of(*options: object) -> tuple[Settings, str]:
         python = StandIn(tmp_path).python
-        done = detmatrix("scan", "quick.cumsum", "--specs", SPECS, "--python", python, *options)
+        done = detmatrix("scan", "quick.cumsum", *QUICK[:2], "--python", python, *options)
         assert done.returncode == 0, done.stderr
         return read_run(tmp_path / "detmatrix.jsonl").header.settings, done.stderr
 
@@ -330,20 +318,16 @@ def planned_by(monkeypatch: pytest.MonkeyPatch, options: Sequence[str]) -> Plan:
     return plan
 
 
-def test_settings_that_are_not_asked_for_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bare command asks for nothing."""
-    plan = planned_by(monkeypatch, [])
-
-    assert (plan.settings, plan.said) == (asked_for(), frozenset())
-
-
 @pytest.mark.parametrize(("options", "expected"), table("commands.txt", "seconds"))
 def test_a_row_has_less_time_where_whole_databases_are_scanned(
     monkeypatch: pytest.MonkeyPatch, options: str, expected: str
 ) -> None:
-    """Thousands of rows are to end within minutes; whoever names ops, or a time, gets what is asked for."""
+    """Thousands of rows are to end within minutes; whoever names ops, or a time, gets what is asked for, whoever does not the defaults."""
     words = [] if options == "none" else options.split()
-    assert str(planned_by(monkeypatch, words).settings.max_time) == expected
+    plan = planned_by(monkeypatch, words)
+
+    assert str(plan.settings.max_time) == expected
+    assert words or (plan.settings, plan.said) == (asked_for(), frozenset())
 
 
 def test_command_that_reruns_a_row_asks_for_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:

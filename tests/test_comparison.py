@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -144,15 +145,21 @@ def test_a_reference_may_have_parts_without_elements() -> None:
 
 @pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
 def test_other_structure_differs(queued: bool) -> None:
-    """An output of another shape, dtype or number differs, and the comparison goes on behind it."""
-    compare = _comparison(torch.zeros(3), 5, queued=queued)
-    later = [torch.zeros(4), torch.zeros(3, dtype=torch.float64), (torch.zeros(3), 1), torch.zeros(3)]
-    for index, value in enumerate(later, start=1):
+    """An output of another shape, dtype, number or name differs, whatever its bits, and the comparison goes on behind it."""
+    zeros, integers = torch.zeros(3), torch.zeros(3, dtype=torch.int32)
+    others = [torch.zeros(4), zeros[None], torch.zeros(3, dtype=torch.float64), integers]
+    others += [(zeros, 1), (zeros,), (None, zeros), {"a": zeros}, {"b": zeros}]
+    compare = _comparison(zeros, len(others) + 2, queued=queued)
+    for index, value in enumerate([*others, zeros], start=1):
         compare.add(index, bits.parts(value, "output"))
     result = compare.result()
 
-    assert list(result["digests"].values()) == [2, 1, 1, 1]
-    assert (result["first_differing"], result["outputs"][0]["differing"]) == (1, 3)
+    assert list(result["digests"].values()) == [2, *[1] * len(others)]
+    assert (result["first_differing"], result["outputs"][0]["differing"]) == (1, len(others))
+    for pair in ((torch.zeros(0, 3), torch.zeros(3, 0)), ((zeros, 1), (zeros,))):
+        one, other = (bits.parts(value, "output") for value in pair)
+        assert not bits.same_structure(one, other)
+        assert bits.digest(one) != bits.digest(other)
 
 
 def _sample(tensor: Any, name: str = "output") -> list[str]:
@@ -206,8 +213,9 @@ pytestmark = pytest.mark.usefixtures("quiet_torch")
 _INF = math.inf
 _FARTHEST = sys.float_info.max
 
-# Of each floating dtype the bits of an element, or of a component of complex numbers.
-_WIDTHS = {"float64": 64, "float32": 32, "complex64": 32, "float16": 16, "bfloat16": 16}
+# Of each dtype the bits of an element, or of a component of complex numbers; indices and booleans are counted and have no distance.
+_COUNTED = {"uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64, "bool": 8}
+_WIDTHS = {"float64": 64, "float32": 32, "complex64": 32, "float16": 16, "bfloat16": 16, **_COUNTED}
 _WIDTHS |= {name: 8 for name in vars(torch) if name.startswith("float8_") and name != "float8_e8m0fnu"}
 
 
@@ -232,6 +240,15 @@ def _expected(
     first: Sequence[int], second: Sequence[int], dtype: str, width: int, parts: int
 ) -> dict[str, Any]:
     """Measure two lists of elements of so many *parts*, one element at a time."""
+    elements = len(first) // parts
+    if dtype in _COUNTED:
+        differing = sum(map(operator.ne, first, second))
+        return {
+            "examined": 1,
+            "elements": elements,
+            "differing_elements": differing,
+            "v_c": differing / elements,
+        }
     differing = unequal = not_finite = 0
     distances, ratios, steps = [], [], []
     for start in range(0, len(first), parts):
@@ -250,7 +267,6 @@ def _expected(
             # Python refuses a quotient beyond its range.
             size = min(math.hypot(*a), _FARTHEST)
             ratios.append(_FARTHEST if distance / _FARTHEST > size else distance / size)
-    elements = len(first) // parts
     return {
         "examined": 1,
         "elements": elements,
@@ -309,6 +325,8 @@ def test_measures_are_those_of_python_arithmetic(dtype: str, data: st.DataObject
     """
     width, parts = _WIDTHS[dtype], 1 + dtype.startswith("complex")
     pairs = data.draw(_pairs(width))
+    if dtype == "bool":  # which holds nothing but 0 and 1
+        pairs = [(one & 1, other & 1) for one, other in pairs]
     first, second = zip(*pairs, *(pairs[::-1] if parts > 1 else ()), strict=True)
 
     with mock.patch.object(difference, "_BLOCK", block):
@@ -319,41 +337,22 @@ def test_measures_are_those_of_python_arithmetic(dtype: str, data: st.DataObject
     )
 
 
-_RAW: dict[str, tuple[str, int, list[int], list[int], dict[str, Any]]] = {
-    # NaN equals NaN in value, and no distance is taken between them.
-    "NaNs of other payloads": (
-        "float64", 64, [0x7FF8000000000000, 0x3FF0000000000000], [0xFFF8000000000001, 0x3FF0000000000000],
-        {"differing_elements": 1, "v_c": 0.0, "not_finite": 1, "max_abs": 0.0, "max_ulp": 0},
-    ),
-    # The highest bit is a part of the exponent; 255 is NaN.
-    "exponents have no sign": (
-        "float8_e8m0fnu", 8, [127, 127, 255], [129, 126, 0],
-        {"max_abs": 3.0, "max_rel": 3.0, "max_ulp": 2, "not_finite": 1},
-    ),
-    # A byte that holds two numbers cannot be taken apart; that it differs can be told.
-    "packed numbers are counted": (
-        "float4_e2m1fn_x2", 8, [1, 2], [1, 3],
-        {"examined": 1, "elements": 2, "differing_elements": 1, "v_c": 0.5},
-    ),
-    # Indices and booleans have no distance.
-    **{
-        f"{name} is counted, never subtracted": (
-            name, width, [0, 1, 1, 0], [1, 1, 0, 1],
-            {"examined": 1, "elements": 4, "differing_elements": 3, "v_c": 0.75},
-        )
-        for name, width in {"uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64, "bool": 8}.items()
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("dtype", "width", "first", "second", "expected"), _RAW.values(), ids=_RAW)
-def test_measures_of_raw_bits(
-    dtype: str, width: int, first: list[int], second: list[int], expected: dict[str, Any]
+@pytest.mark.parametrize(
+    ("dtype", "first", "second", "expected"),
+    [
+        # The highest bit is a part of the exponent; 255 is NaN.
+        ("float8_e8m0fnu", [127, 127, 255], [129, 126, 0], {"max_abs": 3.0, "max_rel": 3.0, "max_ulp": 2, "not_finite": 1}),
+        # A byte that holds two numbers cannot be taken apart; that it differs can be told.
+        ("float4_e2m1fn_x2", [1, 2], [1, 3], {"examined": 1, "elements": 2, "differing_elements": 1, "v_c": 0.5}),
+    ],
+)  # fmt: skip
+def test_measures_of_bytes_that_no_python_number_stands_for(
+    dtype: str, first: list[int], second: list[int], expected: dict[str, Any]
 ) -> None:
-    """What no Python number stands for."""
+    """Exponents without a sign, and packed numbers."""
     if not hasattr(torch, dtype):
         pytest.skip(f"this torch has no {dtype}")
-    result = _measured(_tensor(first, dtype, width), _tensor(second, dtype, width))
+    result = _measured(_tensor(first, dtype, 8), _tensor(second, dtype, 8))
 
     assert {name: result[name] for name in expected} == expected
     assert ("max_abs" in result) == ("max_abs" in expected)

@@ -18,9 +18,7 @@ from tests.commands import command_in
 from tests.compared import run_of
 from tests.conftest import lines, refused, write_lines
 from tests.runs import ALERT, row
-from tests.stand_in import StandIn
-
-SPECS = ("--specs", Path(__file__).with_name("quick.py"))
+from tests.stand_in import QUICK, StandIn
 
 
 def _row(direction: str, dtype: str) -> dict[str, str]:
@@ -46,7 +44,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"do": "observe", **RAISES, "mode": "on", "then": alert},
         {"do": "observe", **DIFFERS, "then": "vary"},
     )
-    options = ("quick.cumsum", *SPECS, "--device", "cpu", "--runs", 20, "--processes", 2, "--max-time", 0.5)
+    options = ("quick.cumsum", *QUICK, "--runs", 20, "--processes", 2, "--max-time", 0.5)
     for name, rules in (("old", (noise,)), ("new", (noise, *changes))):
         (folder / name).mkdir()
         python = StandIn(folder / name, *rules).python
@@ -74,7 +72,7 @@ def confirmed(planted: Path) -> tuple[dict[str, Any], str]:
     """Return the comparison as JSON after measuring again, and what was printed meanwhile."""
     done = command_in(planted)(
         *("compare", "old.jsonl", "new.jsonl", "--confirm", "--format", "json", "--runs", 30),
-        *SPECS,
+        *QUICK[:2],
         *(word for name in ("old", "new") for word in ("--python", planted / name / "python")),
     )
     assert done.returncode == 0, done.stderr
@@ -82,37 +80,36 @@ def confirmed(planted: Path) -> tuple[dict[str, Any], str]:
     return pair, done.stderr
 
 
-def _found(pair: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:
-    return next(one for one in pair["rows"] if one.items() >= row.items())
+@pytest.mark.parametrize(
+    ("row", "kind", "proved", "again", "detail"),
+    [
+        # It varies in every round of the second interpreter and in none of the first.
+        (DIFFERS, "regressed", True, ["deterministic", "silent"], "measured again in turns"),
+        # What one scan saw differ and the other did not differs in both when both are measured in turns.
+        (NOISE, "same", None, ["silent", "silent"], "the scans suggest improved; measured again in turns"),
+        # Proof needs no confirmation, and what is the same no second look.
+        (RAISES, "regressed", True, None, ""),
+        (STILL, "same", None, None, ""),
+    ],
+)
+def test_what_is_there_is_confirmed_and_what_seems_so_is_dropped(
+    confirmed: tuple[dict[str, Any], str],
+    row: dict[str, str], kind: str, proved: bool | None, again: list[str] | None, detail: str,
+) -> None:  # fmt: skip
+    """Only what seems to differ is measured."""
+    found = next(one for one in confirmed[0]["rows"] if one.items() >= row.items())
+
+    assert (found["class"], found["confirmed"]) == (kind, proved)
+    assert again == (found["again"] and [found["again"][side]["finding"] for side in ("from", "to")])
+    assert detail in str(found["detail"])
 
 
-def test_a_planted_regression_is_confirmed(confirmed: tuple[dict[str, Any], str]) -> None:
-    """The op that varies does so in every round of the second interpreter and in none of the first."""
-    found = _found(confirmed[0], DIFFERS)
-
-    assert (found["class"], found["confirmed"]) == ("regressed", True)
-    assert tuple(found["again"][side]["finding"] for side in ("from", "to")) == ("deterministic", "silent")
-    assert found["detail"].endswith("measured again in turns")
-
-
-def test_a_seeming_change_is_dropped(confirmed: tuple[dict[str, Any], str]) -> None:
-    """What one scan saw differ and the other did not differs in both when both are measured in turns."""
-    found = _found(confirmed[0], NOISE)
-
-    assert (found["class"], found["confirmed"]) == ("same", None)
-    assert found["detail"].startswith("the scans suggest improved; measured again in turns")
-
-
-def test_only_what_seems_to_differ_is_measured(planted: Path, confirmed: tuple[dict[str, Any], str]) -> None:
-    """Proof needs no confirmation, and what is the same no second look, which has its time; the report says how often it looked."""
+def test_the_report_says_how_often_it_looked(planted: Path, confirmed: tuple[dict[str, Any], str]) -> None:
+    """A second look has its time."""
     pair, text = confirmed
-    raises = _found(pair, RAISES)
 
-    assert raises["again"] is _found(pair, STILL)["again"] is None
-    assert (raises["class"], raises["confirmed"]) == ("regressed", True)
-    assert {"rows": 2, "rounds": 7, "executions": 210, "left": {}, "distrust": []}.items() <= pair[
-        "again"
-    ].items()
+    looked = {"rows": 2, "rounds": 7, "executions": 210, "left": {}, "distrust": []}
+    assert looked.items() <= pair["again"].items()
     assert pair["again"]["outcome"] == {"confirmed": 1, "same": 1, "undecided": 0, "left": 0}
     asked = [json.loads(line) for line in (planted / "old" / "stand_in.log").read_text().splitlines()]
     assert {one["max_time"] for one in asked if one.get("runs") == 30} == {5.0}

@@ -101,6 +101,9 @@ def test_variants_take_turns_and_none_always_goes_first() -> None:
     assert {one.index(False) for one in rounds[:each]} == set(range(each))
 
 
+CHANGED = "changed global state ("
+
+
 @pytest.mark.parametrize(
     ("spec", "outcome", "message"),
     [
@@ -109,44 +112,28 @@ def test_variants_take_turns_and_none_always_goes_first() -> None:
         (spec_of(lambda _: sys.exit(3)), "raised", "SystemExit: 3"),
         (spec_of("torch.no_such_op"), "not_run", f"torch {torch.__version__} has no torch.no_such_op"),
         (spec_of("torch.add", lambda t: call(t.no_such)), "invalid", "its inputs could not be drawn (AttributeError: "),  # type: ignore[attr-defined]
+        # The words by which a worker knows that it must end: so too of the very flags that are put back.
+        (spec_of(lambda _: torch._C._set_deterministic_algorithms(True, warn_only=True)), "invalid",
+         f"{CHANGED}use_deterministic_algorithms: False -> True; warn_only: False -> True)"),
+        # What it raised matters less than that the next case would run in another process than it thinks.
+        (spec_of(lambda _: _raises(torch.set_default_dtype(torch.float64))), "invalid",
+         f"{CHANGED}default dtype: torch.float32 -> torch.float64)"),
     ],
-    ids=["alert", "error", "exit", "missing", "no inputs"],
+    ids=["alert", "error", "exit", "missing", "no inputs", "flag", "raises and changes"],
 )  # fmt: skip
-def test_a_case_that_raises_has_no_cost(spec: OpSpec, outcome: str, message: str) -> None:
+def test_a_case_that_raises_or_changes_its_process_has_no_cost(
+    spec: OpSpec, outcome: str, message: str
+) -> None:
     """It says why in one line, and nothing else; the flags are as they were."""
     before = _flags()
-    measured = _measure(spec)
+    try:
+        measured = _measure(spec)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
     assert measured.keys() == {"outcome", "message"}
     assert measured["outcome"] == outcome
     assert measured["message"].startswith(message)
     assert "\n" not in measured["message"]
     assert _record(measured).off is None
-    assert _flags() == before
-
-
-@pytest.mark.parametrize(
-    ("op", "changed"),
-    [
-        (
-            lambda _: torch._C._set_deterministic_algorithms(True, warn_only=True),
-            "use_deterministic_algorithms: False -> True; warn_only: False -> True",
-        ),
-        # What it raised matters less than that the next case would run in another process than it thinks.
-        (
-            lambda _: _raises(torch.set_default_dtype(torch.float64)),
-            "default dtype: torch.float32 -> torch.float64",
-        ),
-    ],
-    ids=["flag", "raises"],
-)
-def test_an_op_that_changes_the_process_taints_it(op: Any, changed: str) -> None:
-    """The worker is told in the words by which it knows to end; so too of the very flags that are put back."""
-    before = _flags()
-    try:
-        measured = _measure(spec_of(op))
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-    assert measured == {"outcome": "invalid", "message": f"changed global state ({changed})"}
     assert _flags() == before

@@ -6,16 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from detmatrix.scanner.processes.process import ImportSandbox, WorkerSupervisor, packages_for
 from tests import tied
-from tests.conftest import refused
+from tests.conftest import DATA, refused
 
 ROOT = Path(__file__).parent.parent
 
@@ -25,10 +23,6 @@ ROOT = Path(__file__).parent.parent
 BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 # Recorded files that no test here asks for; packing them takes seconds.
 HEAVY = shutil.ignore_patterns("__pycache__", "runs", "engines")
-
-
-# A project that has packages of the names of our folders, and says which it got.
-OWN = (ROOT / "tests" / "data" / "own-project.py.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +48,8 @@ def test_a_project_keeps_packages_of_its_own(built: Path, tmp_path: Path) -> Non
     for name in ("opspecs", "reports", "scanner"):
         (project / name).mkdir(parents=True)
         (project / name / "__init__.py").write_text("NAME = 'theirs'\n", encoding="utf-8")
-    (project / "test_own.py").write_text(OWN, encoding="utf-8")
+    # Says which packages it got.
+    shutil.copy(DATA / "own-project.py.txt", project / "test_own.py")
     (project / "x.py").write_text("import torch\ndef args(): return (torch.ones(4),)\n", encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{project}"}
 
@@ -77,25 +72,7 @@ def test_all_that_runs_is_in_the_wheel(built: Path) -> None:
     assert {f"detmatrix/{path.as_posix()}" for path in needed} - packed == set()
 
 
-def test_extra_has_what_the_simulated_gpu_imports() -> None:
-    """What is no module of ours, and none of Python's, is a requirement of the extra."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    names = {Requirement(one).name for one in project["optional-dependencies"]["simulate"]}
-    lines = {
-        line.split()[1].partition(".")[0]
-        for path in (ROOT / "scanner" / "gpu").rglob("*.py")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if line.startswith(("import ", "from "))
-    }
-
-    imported = lines - sys.stdlib_module_names - {"detmatrix"}
-    assert imported
-    assert imported <= names
-
-
 # What a worker finds to import: packages in a folder of their own, and never others in the place of ours.
-
-SPECS = (ROOT / "tests" / "data" / "specs-telling.py.txt").read_text(encoding="utf-8")
 
 
 def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
@@ -106,7 +83,7 @@ def test_packages_of_a_folder_are_seen_and_do_not_shadow_ours(
     for name, text in {"separate": "NAME = 'found'", "detmatrix": "raise OSError"}.items():
         (packages / name).mkdir(parents=True)
         (packages / name / "__init__.py").write_text(text)
-    (tmp_path / "own.py").write_text(SPECS)
+    shutil.copy(DATA / "specs-telling.py.txt", tmp_path / "own.py")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"packages{os.pathsep}{os.pathsep}")
     with ImportSandbox() as sandbox:

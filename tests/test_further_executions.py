@@ -12,14 +12,14 @@ import pytest
 from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
-from tests.commands import scanned_in
 from tests.conftest import lines
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
-QUICK = Path(__file__).with_name("quick.py")
-OPTIONS = ("--specs", QUICK, "--device", "cpu", "--perturb", "quiet", "--no-cost", "--no-overloads")
+OPTIONS = (*QUICK, "--perturb", "quiet", "--no-cost", "--no-overloads")
 ROW = "quick.cumsum:small:forward:float32"
 RUNS = 6
+# To as many executions as any row of the catalog has.
+MISSING = 100 - 2 * RUNS
 OTHER_BITS = {"mode": "on", "spec": "quick.cumsum", "dtype": "float32", "direction": "forward"}
 RACED: dict[str, Any] = {
     **OTHER_BITS, "mode": "off", "then": {"digests": {"first": RUNS - 1, "b": 1}, "first_differing": 1},
@@ -29,11 +29,10 @@ RACED: dict[str, Any] = {
 def _scan(folder: Path, *rules: dict[str, Any], more: tuple[object, ...] = ()) -> tuple[Run, StandIn]:
     others = [
         {**OTHER_BITS, "runs": asked, "then": {"digests": {"other": asked}}}
-        for asked in (RUNS, 100 - 2 * RUNS, 1000 - 2 * RUNS)
+        for asked in (RUNS, MISSING, 1000 - 2 * RUNS)
     ]
     standing = StandIn(folder, *rules, *others)
-    words = (*OPTIONS, "--runs", RUNS, *more, "--python", standing.python)
-    return scanned_in(folder, "quick.cumsum", *words), standing
+    return standing.scanned("quick.cumsum", *OPTIONS, "--runs", RUNS, *more), standing
 
 
 def _row(run: Run) -> MatrixRow:
@@ -64,11 +63,9 @@ def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
     run, standing = _scan(tmp_path)
 
     further = _further(standing)
-    missing = 100 - 2 * RUNS
-    assert [(asked["mode"], asked["runs"]) for asked in further] == [("off", missing), ("on", missing)]
+    assert [(asked["mode"], asked["runs"]) for asked in further] == [("off", MISSING), ("on", MISSING)]
     for asked in further:
         assert ":".join(asked[name] for name in ("spec", "case", "direction", "dtype")) == ROW
-        assert asked["max_time"] == 5
     row = _row(run)
     assert (row.finding, row.off.runs, row.on.runs) == ("mode_dependent", 100, 100)
     assert [(one.mode, one.process) for one in row.observations] == [
@@ -80,7 +77,6 @@ def test_rows_with_other_bits_are_executed_further(tmp_path: Path) -> None:
 
 
 # Every rule is of one small row: what its further executions give, and what they make of it.
-MISSING = 100 - 2 * RUNS
 UNFILLED = {**OTHER_BITS, "mode": "unfilled"}
 
 
@@ -118,8 +114,7 @@ def test_what_further_executions_make_of_a_row(
     tmp_path: Path, rules: list[dict[str, Any]], expected: dict[str, object]
 ) -> None:
     """They show what a few did not, and end by themselves before the time is over that a row has."""
-    perturb = "quiet,threads" if any("groups" in one["then"] for one in rules) else "quiet"
-    run, standing = _scan(tmp_path, *rules, more=("--perturb", perturb, "--timeout", 8))
+    run, standing = _scan(tmp_path, *rules, more=("--timeout", 8))
 
     row = _row(run)
     assert {name: attrgetter(name)(row) for name in expected} == expected

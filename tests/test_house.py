@@ -13,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("opspecs", "scanner", "reports")
@@ -81,6 +82,11 @@ def _ours(path: Path, package: str = "") -> set[str]:
 
 
 STDLIB = sys.stdlib_module_names
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SIMULATE = {
+    Requirement(one).name.replace("-", "_")
+    for one in PYPROJECT["project"]["optional-dependencies"]["simulate"]
+}
 # Of the modules of a folder, but for those of others: what alone they import, and what they do not.
 RULES: dict[str, tuple[str, str, frozenset[str] | None, set[str]]] = {
     "specs describe": ("opspecs", "", STDLIB | {"opspecs", "torch"}, set()),
@@ -92,6 +98,8 @@ RULES: dict[str, tuple[str, str, frozenset[str] | None, set[str]]] = {
     # The fixture is loaded by a test run, never by a program.
     "a program needs torch": ("scanner/locate", "scanner/locate/fixture.py", STDLIB | {"torch", "scanner"}, set()),
     "a test run has pytest": ("scanner/locate", "", STDLIB | {"torch", "scanner", "pytest"}, set()),
+    # What is no module of ours, and none of Python's, is a requirement of the extra.
+    "the simulated GPU has its extra": ("scanner/gpu", "", STDLIB | {"scanner"} | SIMULATE, set()),
     # The main process scans a torch in another interpreter and needs none of its own.
     "two folders need torch": ("scanner", "scanner/worker scanner/locate", None, {"torch"}),
     # A run file renders years later, without the build that was scanned, and without its specs.
@@ -202,7 +210,6 @@ def test_no_two_public_classes_share_a_name() -> None:
 # What the repository may hold: the lines of each part stay below the table of budgets in ``pyproject.toml``.
 
 
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BUDGET: dict[str, dict[str, int]] = PYPROJECT["tool"]["budget"]
 MODULE = 700  # lines
 ENDINGS = {

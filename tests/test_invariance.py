@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,56 +17,46 @@ from msgspec.structs import replace
 from detmatrix.opspecs.controls import INVARIANCE_CONTROLS
 from detmatrix.opspecs.model import Batch, Call, Case, OpSpec, Planned, call
 from detmatrix.opspecs.user import load_specs
-from detmatrix.reports.compare.runs import compare
-from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.errors import UsageError
 from detmatrix.scanner.invariance import PROPERTIES, Property
 from detmatrix.scanner.observations.records import Invariance, Output, Severity, Tried
-from detmatrix.scanner.observations.runfile import Run, read_run
+from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.repro.script import invariance_script
 from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import matrix
 from detmatrix.scanner.verdicts.invariance import is_control, misled, verdict_of
 from detmatrix.scanner.worker import invariance as variants
 from detmatrix.scanner.worker.invariance import measure
-from tests.commands import Command, scanned_in
-from tests.conftest import refused
+from tests.commands import Command
+from tests.conftest import DATA, refused
 from tests.evidence_runs import ASKED_CONTROLS, text
 from tests.evidence_runs import asked_of as varying_of
 from tests.mutants import INPUT_SOURCE
 from tests.runs import SETTINGS, drifting, ran, row, stable, write_run
 from tests.scripts import SEED, header, loaded
 from tests.scripts import asked as source_asked
-from tests.stand_in import StandIn
+from tests.stand_in import QUICK, StandIn
 
-SPECS = Path(__file__).with_name("quick.py")
 STILL = Cell(verdict="deterministic", runs=8)
 FAR = Severity(examined=3, elements=4, differing_elements=1, v_c=0.25, max_ulp=7)
 OTHER = Output(name="output", shape=(4,), dtype="float32", differing=10, severity=FAR)
 PLACE: dict[str, Any] = {"spec": "a", "case": "b", "direction": "forward", "dtype": "float32"}
 SAME = tuple(Tried(value=value, outcome="same", executions=2) for value in ("1", "4"))
 TRIED = Invariance(**PLACE, what="threads", outcome="ran", baseline="2 threads", executions=11, trials=SAME)
-OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 2, "--processes", 1, "--perturb", "quiet")
+OPTIONS = (*QUICK, "--runs", 2, "--processes", 1, "--perturb", "quiet")
 ASKED = ("--invariance", "threads,batch,layout", "--no-cost", "--no-overloads", "-o", "run.jsonl")
 
 
-@pytest.fixture
-def scanned(tmp_path: Path) -> Run:
-    """Scan quick rows with all properties, by stand-ins."""
-    standing = StandIn(
-        tmp_path, {"spec": "quick.cumsum", "dtype": "float64", "do": "observe", "then": "vary"}
-    )
-    return scanned_in(tmp_path, "quick.cumsum", "quick.put_", *OPTIONS, *ASKED, "--python", standing.python)
-
-
-def test_rows_that_did_not_differ_are_asked_each_property_once(scanned: Run) -> None:
+def test_rows_that_did_not_differ_are_asked_each_property_once(tmp_path: Path) -> None:
     """What differs run to run, fails or is not there could not answer."""
-    still = ("cumsum:small:forward", "cumsum:small:backward", "put_:one:forward")
-    asked = [(":".join(one.key), one.what) for one in scanned.invariances if not is_control(one)]
+    varies = {"spec": "quick.cumsum", "dtype": "float64", "do": "observe", "then": "vary"}
+    run = StandIn(tmp_path, varies).scanned("quick.cumsum", "quick.put_", *OPTIONS, *ASKED)
 
+    still = ("cumsum:small:forward", "cumsum:small:backward", "put_:one:forward")
+    asked = [(":".join(one.key), one.what) for one in run.invariances if not is_control(one)]
     assert sorted(asked) == sorted((f"quick.{one}:float32", what) for one in still for what in PROPERTIES)
-    assert scanned.closing is not None
-    assert scanned.closing.invariances == len(scanned.invariances)
+    assert run.closing is not None
+    assert run.closing.invariances == len(run.invariances)
 
 
 @pytest.mark.parametrize(
@@ -140,22 +131,12 @@ def test_a_control_that_tried_no_value_has_not_answered(control: str) -> None:
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def asked(op: Any, inputs: Any, what: Property, batch: Batch | None = None, **more: Any) -> dict[str, Any]:
-    """Measure one property of an op."""
-    direction = more.pop("direction", "forward")
+def asked(
+    op: Any, inputs: Any, what: Property, batch: Batch | None = None, direction: Any = "forward", **more: Any
+) -> Invariance:
+    """Ask an op one property."""
     spec = OpSpec(name="t", op=op, why=".", cases={"c": Case(inputs=inputs, batch=batch)}, **more)
-    return measure(
-        spec, "c", property=what, direction=direction, dtype="float32", device="cpu", seed=0, max_time=60
-    )
-
-
-def at(measured: dict[str, Any], outcome: str) -> list[str]:
-    """Return the values that came out so."""
-    return [one["value"] for one in measured["trials"] if one["outcome"] == outcome]
-
-
-def rows(t: Any) -> Call:
-    return call(t.leaf(t.normal(48, 8)), t.leaf(t.normal(8)))
+    return record_of(spec, Planned("t", "c", direction, "float32"), what)
 
 
 def record_of(spec: OpSpec, one: Any, what: Property, seed: int = 0) -> Invariance:
@@ -165,6 +146,15 @@ def record_of(spec: OpSpec, one: Any, what: Property, seed: int = 0) -> Invarian
     return msgspec.convert(
         {"spec": one.spec, "case": one.case, "property": what, **place, **measured}, Invariance
     )
+
+
+def at(measured: Invariance, outcome: str) -> list[str]:
+    """Return the values that came out so."""
+    return [one.value for one in measured.trials if one.outcome == outcome]
+
+
+def rows(t: Any) -> Call:
+    return call(t.leaf(t.normal(48, 8)), t.leaf(t.normal(8)))
 
 
 def controls() -> list[Invariance]:
@@ -201,9 +191,9 @@ def test_gradients_are_those_of_the_same_upstream_gradients() -> None:
     """An item's gradient is held against the one it has in the whole; what is summed over the batch is left out."""
     measured = asked("torch.mul", rows, "batch", Batch({0: 0}), direction="backward")
 
-    assert measured["left_out"] == ("grad of args[1]",)
+    assert measured.left_out == ("grad of args[1]",)
     assert len(at(measured, "same")) == 33
-    assert measured["baseline"] == "48 items"
+    assert measured.baseline == "48 items"
 
 
 def by_neighbours(x: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -215,11 +205,11 @@ def test_items_lie_along_the_axis_that_is_declared() -> None:
     """Of inputs and of outputs; sizes beyond the batch are not tried."""
     measured = asked(by_neighbours, lambda t: call(t.normal(2, 6), 1), "batch", Batch({0: 1}, 1))
 
-    assert measured["baseline"] == "6 items"
+    assert measured.baseline == "6 items"
     assert at(measured, "same") == ["6 permuted"] or "6 permuted" in at(measured, "varies")
     assert {"1 first", "5 last", "3 permuted"} <= set(at(measured, "varies"))
     assert not [value for value in at(measured, "varies") if int(value.split()[0]) > 6]
-    assert {one["name"] for trial in measured["trials"] for one in trial["outputs"]} == {"output[1]"}
+    assert {one.name for trial in measured.trials for one in trial.outputs} == {"output[1]"}
 
 
 def racing(x: torch.Tensor, numbers: Iterator[int]) -> torch.Tensor:
@@ -250,7 +240,7 @@ def test_every_floating_point_input_is_laid_out_by_itself(op: str, inputs: Any, 
     """Each in the layouts that it can have and has not; indices, and what is written into, stay."""
     measured = asked(op, inputs, "layout", in_place=op.endswith("_"))
 
-    assert [one["value"] for one in measured["trials"]] == values
+    assert [one.value for one in measured.trials] == values
 
 
 @pytest.mark.parametrize(
@@ -267,19 +257,20 @@ def test_what_cannot_be_asked_says_why(
     """It is no verdict, and no failure."""
     measured = asked(op, inputs, what, batch)
 
-    assert measured["outcome"] == "not_run"
-    assert why in measured["message"]
+    assert measured.outcome == "not_run"
+    assert why in str(measured.message)
 
 
 # Reports, comparisons and scripts show what a row's bits depend on, where a scan asked, and nothing of it elsewhere.
 
 
-Varies = Mapping[Property, tuple[str, ...]]
 ASKED_SETTINGS = replace(SETTINGS, invariance=("batch", "layout"))
 MM, TAKE = row("torch.mm", "batch"), row("torch.take", "batch")
 
 
-def run_of(path: Path, varies: Varies, controls: list[Invariance] = ASKED_CONTROLS) -> Path:
+def run_of(
+    path: Path, varies: Mapping[Property, tuple[str, ...]], controls: list[Invariance] = ASKED_CONTROLS
+) -> Path:
     """Write a run of a row that varies so, and of one that differs run to run and was not asked."""
     seen = [*ran(MM, "off", *stable()), *ran(MM, "on", *stable())]
     differs = [*ran(TAKE, "off", *drifting()), *ran(TAKE, "on", *stable())]
@@ -298,32 +289,6 @@ def test_a_run_whose_controls_are_not_there_is_not_trusted(tmp_path: Path) -> No
     assert "Not trustworthy: no control was asked of batch" in " ".join(text("md", path).split())
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "kind", "told"),
-    [
-        ({"batch": ()}, {"batch": ("8 last",)}, "regressed", "batch: invariant → varies at 8 (last)"),
-        ({"batch": ("8 last",)}, {"batch": ()}, "improved", "batch: varies at 8 (last) → invariant"),
-        ({"batch": ("8 last",)}, {"batch": ("1 first",)}, "changed", "batch: varies at 8 (last) → varies at 1 (first)"),
-        ({"batch": ("8 last",)}, {"batch": ("8 last",)}, "same", ""),
-        ({"batch": ()}, {}, "same", ""),
-    ],
-)  # fmt: skip
-def test_bits_that_begin_to_vary_are_a_change(
-    tmp_path: Path, before: Varies, after: Varies, kind: str, told: str
-) -> None:
-    """Where both scans asked at the same values; other bits in ten of ten executions are no chance."""
-    paths = [run_of(tmp_path / f"{name}.jsonl", it) for name, it in (("old", before), ("new", after))]
-
-    (pair,) = compare(load([str(path) for path in paths])).pairs
-    judged = next(one for one in pair.changes if one.row.spec == "torch.mm")
-
-    assert (judged.kind, judged.detail) == (kind, told)
-    assert judged.confirmed is (None if kind == "same" else True)
-
-
-PLANTED = (Path(__file__).parent / "data" / "specs-invariance.py.txt").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize(
     ("what", "other", "same"),
@@ -337,8 +302,7 @@ def test_a_script_shows_it_with_torch_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: Property, other: str, same: str, direction: str
 ) -> None:
     """It draws the same inputs, and says of each value that was tried whether the bits are others."""
-    path = tmp_path / "mine.py"
-    path.write_text(PLANTED)
+    path = shutil.copy(DATA / "specs-invariance.py.txt", tmp_path / "mine.py")
     (spec,) = load_specs(str(path))
     of = Planned(spec.name, "only", direction, "float32")  # type: ignore[arg-type]
     planned = row(*of)

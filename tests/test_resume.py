@@ -1,7 +1,7 @@
 """Nothing that was observed is lost or measured twice, wherever a scan is cut, killed, interrupted or out of disk.
 
 Stand-ins take the place of workers, so that every place can be tried; that they answer as workers do is held by
-``test_stand_in``, and that a real scan goes on by ``test_faults``.
+``test_stand_in``, and that the inputs of a real one follow from the seed alone by ``test_faults``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.run.scan import scan
 from detmatrix.scanner.verdicts.findings import matrix
 from tests import quick, tied
-from tests.commands import Command, scanned_in
+from tests.commands import Command
 from tests.conftest import lines, one_line, write_lines
-from tests.stand_in import StandIn, left
+from tests.stand_in import QUICK, StandIn, left
 from tests.stand_in_worker import BUILD, answer
 
 
@@ -90,8 +90,7 @@ def wait(tmp_path: Path) -> Path:
     return path
 
 
-SPECS = Path(__file__).with_name("quick.py")
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 8, "--processes", 2)
+OPTIONS = ("quick", *QUICK, "--runs", 8, "--processes", 2)
 
 
 def measured(path: Path) -> list[dict[str, Any]]:
@@ -184,18 +183,6 @@ PRETENDED = "Pretended GPU"
         (PRETENDED, "environment", {"cpu": "another", "cpu_model": "another"}, ""),
         (PRETENDED, "environment", {"driver": "another"}, "the driver here is not the one it began with"),
     ],
-    ids=[
-        "tool",
-        "torch",
-        "format",
-        "plan",
-        "seed",
-        "machine",
-        "model",
-        "no model",
-        "machine of a GPU",
-        "driver",
-    ],
 )
 def test_a_scan_goes_on_with_what_it_began_with(
     detmatrix: Command, tmp_path: Path, gpu: str | None, place: str, change: dict[str, Any], text: str
@@ -250,7 +237,7 @@ def test_interrupted_scan_says_how_to_go_on(detmatrix: Command, tmp_path: Path, 
     last = text.splitlines()[-1]
     said, _, again = last.partition(", go on with: ")
     assert said == "detmatrix: interrupted; my run.jsonl is valid"
-    assert again == f"detmatrix scan --resume --specs {SPECS} --python {standing.python} -o 'my run.jsonl'"
+    assert again == f"detmatrix scan --resume --specs {QUICK[1]} --python {standing.python} -o 'my run.jsonl'"
     assert "Traceback" not in text
     assert {one.spec for one in read_run(path).observations} == {"quick.cumsum"}
     wait.unlink()
@@ -273,17 +260,23 @@ def test_interrupted_before_anything_was_observed(tmp_path: Path, wait: Path) ->
     assert left(standing) == []
 
 
+def _enumerating(folder: Path, wait: Path, stuck: int) -> StandIn:
+    """Return workers whose database has many entries, one of which comes when a file is gone."""
+    entries = {"do": "entries", "then": {"entries": [f"opinfo:op{number}" for number in range(20)]}}
+    return StandIn(
+        folder, entries, {"do": "enumerate", "name": f"opinfo:op{stuck}", "wait": str(wait), "then": {}}
+    )
+
+
+def _has_entries(path: Path, count: int) -> Callable[[], bool]:
+    """Return what tells whether there are so many in a file, while other workers go on."""
+    return lambda: path.exists() and path.read_bytes().count(b'"kind":"entry"') == count
+
+
 def test_interrupted_while_databases_are_enumerated(tmp_path: Path, wait: Path) -> None:
     """Nobody waits for what several workers were asked last, and none of them is left."""
     path = tmp_path / "run.jsonl"
-    entries = {"do": "entries", "then": {"entries": [f"opinfo:op{number}" for number in range(60)]}}
-    standing = StandIn(
-        tmp_path, entries, {"do": "enumerate", "name": "opinfo:op2", "wait": str(wait), "then": {}}
-    )
-
-    def happened() -> bool:
-        # Those before it are in the file, while other workers go on.
-        return path.exists() and path.read_text(encoding="utf-8").count('"kind":"entry"') == 2
+    standing, happened = _enumerating(tmp_path, wait, 2), _has_entries(path, 2)
 
     text = _interrupted(tmp_path, standing, path.name, happened, "opinfo:*", "--source", "all")
 
@@ -299,10 +292,7 @@ def test_a_scan_that_cannot_begin_loses_no_earlier_run(
     """What lies there is put aside until all rows are planned, said to be, and there again if one is not to be had."""
     wait.unlink()
     path, kept = tmp_path / "run.jsonl", tmp_path / "run.jsonl.1"
-    entries = {"do": "entries", "then": {"entries": ["opinfo:op0", "opinfo:op1"]}}
-    standing = StandIn(
-        tmp_path, entries, {"do": "enumerate", "name": "opinfo:op1", "wait": str(wait), "then": {}}
-    )
+    standing = _enumerating(tmp_path, wait, 1)
     options = (*OPTIONS, "--python", standing.python, "-o", path)
     detmatrix("scan", *options)
     earlier, more = path.read_bytes(), ("--source", "documented,opinfo", *["--force"] * force)
@@ -316,14 +306,7 @@ def test_a_scan_that_cannot_begin_loses_no_earlier_run(
     assert not kept.exists()
     wait.touch()
 
-    _interrupted(
-        tmp_path,
-        standing,
-        path.name,
-        lambda: path.read_bytes().count(b'"kind":"entry"') == 1,
-        "opinfo:*",
-        *more,
-    )
+    _interrupted(tmp_path, standing, path.name, _has_entries(path, 1), "opinfo:*", *more)
 
     assert kept.read_bytes() == earlier
     assert read_run(path).entries == {"opinfo:op0"}
@@ -475,8 +458,7 @@ SHARES_OPTIONS = (*OPTIONS, "--runs", 100)
 
 
 def _scan(folder: Path, *rules: dict[str, Any], workers: int = 2) -> Run:
-    python = StandIn(folder, *rules).python
-    return scanned_in(folder, *SHARES_OPTIONS, "--workers", workers, "--python", python, "--force")
+    return StandIn(folder, *rules).scanned(*SHARES_OPTIONS, "--workers", workers, "--force")
 
 
 def _findings(run: Run) -> dict[tuple[str, ...], tuple[str, str | None]]:

@@ -189,21 +189,19 @@ def test_guard_of_the_compiler_has_the_words_that_tests_plant() -> None:
 # What arguments of a user's spec hold beside tensors: it is the same for each execution, or an input that changed.
 
 
-def _step(x: Any, weight: Any) -> Any:
-    with torch.enable_grad():
-        (x @ weight).square().sum().backward()
-    return weight.grad.clone()
-
-
-def _optimized(x: Any, weight: Any, optimizer: Any) -> Any:
-    weight.grad = x @ weight.detach().T @ x
-    optimizer.step()
-    return weight.detach() * 1.0
-
-
 def _seen(op: Callable[..., Any], inputs: Callable[[Any], Call], **options: Any) -> dict[str, Any]:
     """Return what a worker answers of an op of a user's, executed four times unless told otherwise."""
     return observed(spec_of(op, inputs, file="mine.py"), **{"runs": 4, **options})
+
+
+def _beside(argument: Callable[[], Any]) -> Callable[[Any], Call]:
+    """Return what draws a tensor, and makes another argument anew."""
+    return lambda t: call(t.normal(4, 16), argument())
+
+
+def _again(argument: Any) -> Callable[[Any], Call]:
+    """Return what gives the same argument each time."""
+    return _beside(lambda: argument)
 
 
 def _module(kind: str) -> Any:
@@ -213,60 +211,126 @@ def _module(kind: str) -> Any:
     return torch.nn.BatchNorm1d(16)
 
 
-def _with_optimizer(t: Any) -> Call:
-    weight = torch.nn.Parameter(t.normal(4, 4))
-    return call(t.normal(4, 4), weight.detach().clone(), torch.optim.SGD([weight], lr=0.1, momentum=0.9))
+def _same(x: Any, *_: Any) -> Any:
+    return x * 2
 
 
-def _applied(module: Any, x: Any) -> Any:
+def _races(x: Any, *_: Any) -> Any:
+    return x + time.perf_counter_ns() % 1_000_003
+
+
+def _applied(x: Any, module: Any) -> Any:
     return module(x)
 
 
-def _learned(module: Any, x: Any) -> Any:
+def _learned(x: Any, module: Any) -> Any:
     module(x)
     return module.running_mean.clone()
 
 
-def _added(x: Any, numbers: Any) -> Any:
+def _step(x: Any, weight: Any) -> Any:
+    with torch.enable_grad():
+        (x @ weight).square().sum().backward()
+    return weight.grad.clone()
+
+
+def _with_weight(t: Any) -> Call:
+    return call(t.normal(4, 8), t.normal(8, 2).requires_grad_())
+
+
+def _optimized(x: Any, optimizer: Any) -> Any:
+    weight = optimizer.param_groups[0]["params"][0]
+    weight.grad = x @ weight.detach().T @ x
+    optimizer.step()
+    return weight.detach() * 1.0
+
+
+def _with_optimizer(t: Any) -> Call:
+    weight = torch.nn.Parameter(t.normal(4, 4))
+    return call(t.normal(4, 4), torch.optim.SGD([weight], lr=0.1, momentum=0.9))
+
+
+def _drawn(x: Any, numbers: Any) -> Any:
+    """Take a number of whatever gives some, a module its statistics."""
+    if isinstance(numbers, torch.nn.Module):
+        return _learned(x, numbers)
+    numbers = getattr(numbers, "numbers", numbers)
     return x + (next(numbers) if isinstance(numbers, Iterator) else numbers.random())
 
 
-# What learns, adds up or draws from what it is given.
-LEARNS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call]]] = {
-    "running statistics": (_learned, lambda t: call(_module("batch"), t.normal(4, 16))),
-    "bound method": (_applied, lambda t: call(_module("spectral").forward, t.normal(4, 16))),
-    "spectral norm": (_applied, lambda t: call(_module("spectral"), t.normal(4, 16))),
-    "gradient": (_step, lambda t: call(t.normal(4, 8), t.normal(8, 2).requires_grad_())),
-    "random": (_added, lambda t: call(t.normal(4), random.Random(0))),
-    "numpy": (_added, lambda t: call(t.normal(4), np.random.default_rng(0))),
-    "iterator": (_added, lambda t: call(t.normal(4), itertools.count())),
+def _remembered(x: Any, memory: Any) -> Any:
+    """Hand out again what was computed once."""
+    if not hasattr(memory, "seen"):
+        memory.seen = _races(x)
+    return memory.seen.clone()
+
+
+ONE_GENERATOR, DRAWN = np.random.default_rng(0), itertools.count()
+
+
+def _made_once(t: Any) -> Call:
+    """Make arguments of which two may not fit into the memory of a GPU."""
+    if next(DRAWN):
+        raise torch.OutOfMemoryError
+    return call(t.normal(4), torch.nn.Identity())
+
+
+SHARED = itertools.count(), random.Random(0), ONE_GENERATOR, torch.nn.BatchNorm1d(16)
+UNCHANGING = (
+    *(..., np.dtype("float32"), np.float32(1), np.add, torch.Tensor.add, torch.finfo(torch.float32), math),
+    *(torch.ops.aten.add, torch.ops.aten.add.Tensor, frozenset({1}), Fraction(1, 2), Path("a")),
+    *(date(2026, 1, 1), partial(pow, 2)),
+)
+GIVEN = "it differed only on arguments that earlier executions were given"
+ALL_SAME, ALL_DIFFER = [4], [1] * 4
+# The op, its arguments, and how often each output came in four executions, or why they prove nothing.
+ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] | str]] = {
+    # An op that learns, adds up or draws from what it is given is no nondeterministic one.
+    "running statistics": (_learned, _beside(lambda: _module("batch")), GIVEN),
+    "bound method": (_applied, _beside(lambda: _module("spectral").forward), GIVEN),
+    "spectral norm": (_applied, _beside(lambda: _module("spectral")), GIVEN),
+    "gradient": (_step, _with_weight, GIVEN),
+    "random": (_drawn, _beside(lambda: random.Random(0)), GIVEN),
+    "numpy": (_drawn, _beside(lambda: np.random.default_rng(0)), GIVEN),
+    "iterator": (_drawn, _beside(itertools.count), GIVEN),
     "object that cannot be pickled": (
-        lambda x, it: _added(x, it.numbers),
-        lambda t: call(t.normal(4), SimpleNamespace(numbers=itertools.count(), lock=threading.Lock())),
+        _drawn, _beside(lambda: SimpleNamespace(numbers=itertools.count(), lock=threading.Lock())), GIVEN,
     ),
-    "optimizer": (
-        lambda x, _, optimizer: _optimized(x, optimizer.param_groups[0]["params"][0], optimizer),
-        _with_optimizer,
-    ),
-}
+    "optimizer": (_optimized, _with_optimizer, GIVEN),
+    # A race beside a state that changes is a race, and a state that changes no result no error.
+    "race beside statistics": (lambda *args: _races(_learned(*args)), _beside(lambda: _module("batch")), ALL_DIFFER),
+    "race beside a gradient": (lambda *args: _races(_step(*args)), _with_weight, ALL_DIFFER),
+    "trained to the same bits": (_applied, _beside(lambda: _module("batch")), ALL_SAME),
+    "computed once": (_remembered, _beside(SimpleNamespace), "it differed on arguments made anew, and never on those"),
+    # Drawn from a generator that nobody seeds.
+    "not the same anew": (_races, _beside(lambda: ONE_GENERATOR.random(4)), "its arguments are not the same when they are made anew"),
+    # The state of an object that is given again goes on from call to call; without a difference nothing is asked.
+    **{f"shared {type(it).__name__}": (
+        _drawn, _again(it),
+        f"it differed, and its inputs are not made anew each time: the {type(it).__name__} is the same object",
+    ) for it in SHARED},
+    **{f"shared {type(it).__name__}, unused": (_same, _again(it), ALL_SAME) for it in SHARED},
+    "cannot be made twice": (_same, _made_once, ALL_SAME),
+    # What nobody can change may be given again, and needs not be made anew for a real difference.
+    **{f"unchanging {type(it).__name__}": (_races, _again(it), ALL_DIFFER) for it in UNCHANGING},
+    # What holds no bits, or none yet, is no reason not to run.
+    "no elements": (_same, _beside(lambda: np.empty(0)), ALL_SAME),
+    "objects": (_races, _beside(lambda: np.array([object()])), ALL_DIFFER),
+    "other order of bytes": (_same, _beside(lambda: np.arange(4, dtype=">u2")[::2]), ALL_SAME),
+    "lazy": (_same, _beside(lambda: torch.nn.LazyLinear(2)), ALL_SAME),
+    "nothing": (_same, _beside(torch.nn.Identity), ALL_SAME),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", LEARNS)
-def test_executions_that_were_given_another_state_prove_nothing(kind: str) -> None:
-    """An op that learns, adds up or draws from what it is given is no nondeterministic one."""
-    seen = _seen(*LEARNS[kind])
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_difference_is_one_of_equal_arguments(name: str) -> None:
+    """Executions that were given another state prove nothing, neither that an op differs nor that it does not."""
+    op, inputs, expected = ARGUMENTS[name]
+    seen = _seen(op, inputs)
 
-    assert seen["outcome"] == "invalid"
-    assert seen["message"].startswith("it differed only on arguments that earlier executions were given")
-
-
-@pytest.mark.parametrize("kind", ["running statistics", "gradient"])
-def test_what_differs_on_arguments_made_anew_differs(kind: str) -> None:
-    """A race beside a state that changes is a race."""
-    op, inputs = LEARNS[kind]
-    seen = _seen(lambda *args: op(*args) + time.perf_counter_ns() % 1_000_003, inputs)
-
-    assert (seen["outcome"], len(seen["digests"])) == ("ran", 4)
+    told = isinstance(expected, str)
+    assert seen["outcome"] == ("invalid" if told else "ran")
+    assert seen["message"].startswith(expected) if told else [*seen["digests"].values()] == expected
 
 
 def test_a_generator_is_put_back_before_each_execution() -> None:
@@ -278,108 +342,16 @@ def test_a_generator_is_put_back_before_each_execution() -> None:
     seen = _seen(lambda x, own: x + torch.rand(64, generator=own), inputs, runs=6)
 
     assert (seen["outcome"], [*seen["digests"].values()], seen["seeded"]) == ("ran", [6], True)
-    assert not _seen(lambda x, _: x * 2, inputs)["seeded"]
-
-
-def test_arguments_that_cannot_be_made_anew_prove_nothing() -> None:
-    """Where they are drawn from a generator that nobody seeds."""
-    draw = np.random.default_rng(0)
-    inputs = lambda t: call(t.normal(4).double(), draw.random(4))  # noqa: E731
-    seen = _seen(lambda x, _: x + time.perf_counter_ns(), inputs)
-
-    assert (seen["outcome"], seen["message"]) == (
-        "invalid",
-        "its arguments are not the same when they are made anew",
-    )
-
-
-SHARED = itertools.count(), random.Random(0), np.random.default_rng(0), torch.nn.BatchNorm1d(16)
-
-
-@pytest.mark.parametrize("shared", SHARED, ids=lambda it: type(it).__name__)
-def test_an_object_that_is_given_again_is_not_made_anew(shared: Any) -> None:
-    """Its state goes on from call to call, so that a difference proves nothing; without one nothing is asked."""
-
-    def draw(x: Any, it: Any) -> Any:
-        return _learned(it, x) if isinstance(it, torch.nn.Module) else _added(x, it)
-
-    inputs = lambda t: call(t.normal(4, 16), shared)  # noqa: E731
-    differs, same = _seen(draw, inputs), _seen(lambda x, _: x * 2, inputs)
-
-    told = f"it differed, and its inputs are not made anew each time: the {type(shared).__name__} is the same object"
-    assert (differs["outcome"], differs["message"]) == ("invalid", told)
-    assert (same["outcome"], [*same["digests"].values()]) == ("ran", [4])
-
-
-UNCHANGING = (
-    *(
-        ...,
-        np.dtype("float32"),
-        np.float32(1),
-        np.add,
-        torch.ops.aten.add,
-        torch.ops.aten.add.Tensor,
-        torch.Tensor.add,
-    ),
-    *(
-        torch.finfo(torch.float32),
-        frozenset({1}),
-        Fraction(1, 2),
-        Path("a"),
-        date(2026, 1, 1),
-        math,
-        partial(pow, 2),
-    ),
-)
-
-
-@pytest.mark.parametrize("shared", UNCHANGING, ids=lambda it: type(it).__name__)
-def test_what_nobody_can_change_may_be_given_again(shared: Any) -> None:
-    """A real difference stays one, and needs no arguments made anew."""
-    inputs = lambda t: call(t.normal(4).double(), shared)  # noqa: E731
-    seen = _seen(lambda x, _: x + time.perf_counter_ns(), inputs)
-
-    assert (seen["outcome"], len(seen["digests"])) == ("ran", 4)
-
-
-def test_that_nothing_differed_is_not_lost_to_arguments_that_cannot_be_made_twice() -> None:
-    """Two of them may not fit into the memory of a GPU."""
-    drawn = itertools.count()
-
-    def inputs(t: Any) -> Call:
-        if next(drawn):
-            raise torch.OutOfMemoryError
-        return call(t.normal(4), torch.nn.Identity())
-
-    seen = _seen(lambda x, _: x * 2, inputs)
-
-    assert (seen["outcome"], [*seen["digests"].values()]) == ("ran", [4])
+    assert not _seen(_same, inputs)["seeded"]
 
 
 def test_a_race_that_a_perturbation_shows_is_looked_for_under_it() -> None:
     """Beside an object that nobody changes."""
-    inputs = lambda t: call(t.normal(64), torch.nn.Identity())  # noqa: E731
+    inputs = _beside(torch.nn.Identity)
     seen = _seen(lambda x, _: after_a_pause(x), inputs, runs=20, perturbations=["quiet", "pause"])
 
-    assert [(one["perturbation"], bool(one["differing"])) for one in seen["groups"]] == [
-        ("quiet", False),
-        ("pause", True),
-    ]
-    assert seen["outcome"] == "ran"
-
-
-def test_a_state_that_hides_a_difference_is_no_determinism() -> None:
-    """What was computed once is handed out again."""
-
-    def remembered(x: Any, memory: Any) -> Any:
-        if not hasattr(memory, "seen"):
-            memory.seen = x + time.perf_counter_ns() % 1_000_003
-        return memory.seen.clone()
-
-    seen = _seen(remembered, lambda t: call(t.normal(4), SimpleNamespace()))
-
-    assert seen["outcome"] == "invalid"
-    assert seen["message"].startswith("it differed on arguments made anew, and never on those")
+    differed = {one["perturbation"]: bool(one["differing"]) for one in seen["groups"]}
+    assert (seen["outcome"], differed) == ("ran", {"quiet": False, "pause": True})
 
 
 def test_arguments_are_made_anew_while_there_is_time() -> None:
@@ -392,34 +364,24 @@ def test_arguments_are_made_anew_while_there_is_time() -> None:
 
     seen = _seen(lambda x, _: x + (next(turns) == 1), inputs, runs=60, max_time=0.05)
 
-    assert (seen["outcome"], seen["message"]) == (
-        "invalid",
-        "no time was left to show that it differs on arguments made anew",
+    told = "no time was left to show that it differs on arguments made anew"
+    assert (seen["outcome"], seen["message"]) == ("invalid", told)
+
+
+def _linear(scale: float) -> Any:
+    return (
+        torch.nn.Linear(4, 1)
+        .requires_grad_(False)
+        .apply(lambda it: (it.weight.fill_(scale), it.bias.zero_()))
     )
 
 
-def test_a_state_that_changes_no_result_is_no_error() -> None:
-    """A module that is trained may give the same bits all the same."""
-    assert _seen(_applied, LEARNS["running statistics"][1])["outcome"] == "ran"
-
-
-@pytest.mark.parametrize(
-    "argument",
-    [
-        lambda scale: np.arange(4.0) * scale,
-        lambda scale: (
-            torch.nn.Linear(4, 1)
-            .apply(lambda it: torch.nn.init.constant_(it.weight, scale))
-            .apply(lambda it: torch.nn.init.zeros_(it.bias))
-        ),
-    ],
-    ids=["array", "module"],
-)
+@pytest.mark.parametrize("argument", [lambda scale: np.arange(4.0) * scale, _linear], ids=["array", "module"])
 def test_inputs_are_told_apart_by_what_arguments_hold(argument: Callable[[float], Any]) -> None:
     """Numbers of an array and parameters of a module, which a user draws anew in each process, enter the digest of the inputs."""
 
     def digest(scale: float) -> str:
-        return str(_seen(lambda x, _: x * 2, lambda t: call(t.normal(4), argument(scale)))["inputs_digest"])
+        return str(_seen(_same, _beside(lambda: argument(scale)))["inputs_digest"])
 
     assert digest(1.0) == digest(1.0) != digest(2.0)
 
@@ -433,22 +395,6 @@ def test_a_file_that_sets_the_flag_where_it_begins_does_not_decide_the_mode(tmp_
         assert not torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize(
-    "argument",
-    [
-        np.empty(0),
-        np.array([None]),
-        np.arange(4, dtype=">u2")[::2],
-        torch.nn.LazyLinear(2),
-        torch.nn.Identity(),
-    ],
-    ids=["no elements", "objects", "other order of bytes", "lazy", "nothing"],
-)
-def test_arguments_of_any_kind_are_looked_through(argument: Any) -> None:
-    """What holds no bits, or none yet, is no reason not to run."""
-    assert _seen(lambda x, _: x * 2, lambda t: call(t.normal(4), argument))["outcome"] == "ran"
 
 
 @pytest.mark.parametrize("dim", [1, -1])

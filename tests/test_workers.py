@@ -18,14 +18,13 @@ from detmatrix.scanner.modes import Mode
 from detmatrix.scanner.observations.records import Outcome
 from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.processes.process import WorkerSupervisor
-from tests.commands import Command, command_in, scanned_in
-from tests.stand_in import StandIn, left
+from tests.commands import Command, command_in
+from tests.stand_in import QUICK, StandIn, left
 
 # Seconds: long for a stand-in on a busy machine, short for whoever waits for one that hangs.
 TIMEOUT = 1.5
-SPECS = Path(__file__).with_name("quick.py")
 # Enough executions for every finding, so that no further process makes more of them.
-OPTIONS = ("--specs", SPECS, "--device", "cpu", "--runs", 100, "--processes", 1, "--timeout", TIMEOUT)
+OPTIONS = (*QUICK, "--runs", 100, "--processes", 1, "--timeout", TIMEOUT)
 # The row that the failures befall, the first but one.
 ROW = {"spec": "quick.cumsum", "direction": "forward", "dtype": "float64"}
 KEY = ("quick.cumsum", "small", "forward", "float64")
@@ -57,7 +56,7 @@ def _distrust(run: Run) -> tuple[str, ...]:
 
 def _scan(folder: Path, *rules: dict[str, Any], ops: str = "quick", code: int = 0) -> tuple[Run, StandIn]:
     standing = StandIn(folder, *rules)
-    return scanned_in(folder, ops, *OPTIONS, "--python", standing.python, code=code), standing
+    return standing.scanned(ops, *OPTIONS, code=code), standing
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +109,7 @@ def test_failing_in_a_row_costs_its_cell(tmp_path: Path, healthy: tuple[Run, Sta
 def test_a_worker_turns_to_modes_and_executes_a_row_once_in_each(tmp_path: Path) -> None:
     """Where only what raises is another it needs no start, nor does timing; without the fill no memory is left that was filled."""
     standing = StandIn(tmp_path, {"do": "observe", "mode": "off", **ROW, "then": "vary"})
-    scanned_in(tmp_path, "quick", *OPTIONS, "--processes", 2, "--python", standing.python)
+    standing.scanned("quick", *OPTIONS, "--processes", 2)
 
     modes: dict[int, list[str]] = {}
     rows = []
@@ -229,7 +228,7 @@ def test_a_worker_that_does_not_start_ends_the_scan(
     if worker > 1:
         assert {one.mode for one in read_run(path).observations} == {"off"}
         StandIn(tmp_path)
-        again = ("scan", "--resume", "--specs", SPECS, "--python", standing.python, "-o", path)
+        again = ("scan", "--resume", *QUICK, "--python", standing.python, "-o", path)
         assert detmatrix(*again).returncode == 0
 
 

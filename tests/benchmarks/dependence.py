@@ -1,4 +1,4 @@
-"""How executions in one process depend on each other, as the recorded runs show it; what n is worth in view of that.
+"""How executions in one process depend on each other, as the recorded runs show it.
 
 python -m tests.benchmarks.dependence [RUN...]
 
@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from detmatrix.scanner.observations.runfile import Run, read_run
 from detmatrix.scanner.verdicts.bound import CORRELATION
 
 RUNS = sorted(Path("reports/runs").glob("torch-*.jsonl.gz"))
+_MACHINE = attrgetter("cpu", "gpu", "torch")
 # Modes in which an op does what it does with the flag off.
 _RACING = {"off", "warn_only"}
 _GRID = tuple(number / 50 for number in range(1, 45))
@@ -62,19 +64,13 @@ def main(arguments: Sequence[str]) -> int:
     return int(not max(lows) <= CORRELATION <= max(highs))
 
 
-def _machine(run: Run) -> tuple[str | None, ...]:
-    """Return what a run was on."""
-    of = run.header.environment
-    return of.cpu, of.gpu, of.torch
-
-
 def by_process(runs: Iterable[Run]) -> Clusters:
     """Return the counts of each process, for each row that differed in any.
 
     The CPU, the GPU, the build and n have rates of their own each: what depends on them is no dependence of executions.
     """
     clusters = grouped(
-        ((*_machine(run), run.header.settings.runs, row.key), _count(seen))
+        ((*_MACHINE(run.header.environment), run.header.settings.runs, row.key), _count(seen))
         for run in runs
         for row, seen in _ran(run)
     )

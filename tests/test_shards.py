@@ -1,13 +1,19 @@
-"""A scan on a cluster: what it asks Ray for, what is refused, and the files that it leaves."""
+"""Shards of a plan: what they scan together is what one scan does, however their files are joined, and on a cluster, by Ray.
+
+``tests/golden/*-shard.*`` show that one says what is missing.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -18,15 +24,196 @@ from typing import Any
 
 import pytest
 
+from detmatrix.reports.matrix.model import load
 from detmatrix.scanner.cluster import scan_shard
-from detmatrix.scanner.observations.runfile import read_run
+from detmatrix.scanner.observations.runfile import Run, read_run
 from tests import conftest, tied
 from tests.commands import Command, command_in
-from tests.stand_in import StandIn
+from tests.conftest import RECORDED, lines, table, write_lines
+from tests.large import write_shard
+from tests.stand_in import QUICK, StandIn
 
-SPECS = Path(__file__).with_name("quick.py")
 # Of the scan whose shards are prepared.
-OPTIONS = ("quick", "--specs", SPECS, "--device", "cpu", "--runs", 4, "--processes", 1)
+OPTIONS = ("quick", *QUICK, "--runs", 4, "--processes", 1)
+SHARDS = ("1-of-2.jsonl", "2-of-2.jsonl")
+# A cluster tells of its shards, whatever becomes of them.
+refused = partial(conftest.refused, progress=("scan: ",))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of a scan in two shards, and ``whole.jsonl``, the same in one; tests change copies."""
+    folder = tmp_path_factory.mktemp("prepared")
+    scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
+    for number, name in enumerate(SHARDS, start=1):
+        done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", name)
+        assert done.returncode == 0, done.stderr
+    assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
+    return folder
+
+
+def changed(path: Path, folder: Path, **fields: Any) -> Path:
+    """Copy a run file into a folder with another header; what is a dictionary is added to."""
+    records = lines(path)
+    for name, value in fields.items():
+        records[0][name] = {**records[0][name], **value} if isinstance(value, dict) else value
+    return write_lines(folder / "other.jsonl", records)
+
+
+def cells(path: Path) -> dict[str, tuple[object, ...]]:
+    """Return what a complete run says of each row, in the planned order, but for how long it took."""
+    (matrix,) = load([str(path)])
+    assert matrix.run.closing is not None
+    return {
+        row.row.id: (
+            row.finding,
+            *((it.verdict, it.runs, it.differing, it.distinct, it.first, it.alert, it.by_process)
+              for it in (row.off, row.on, row.warn_only)),
+        )
+        for row in matrix.rows
+    }  # fmt: skip
+
+
+def _observed(run: Run) -> Counter[tuple[object, ...]]:
+    return Counter((one.key, one.mode, one.process) for one in run.observations)
+
+
+def test_shards_on_two_machines_are_one_scan(prepared: Path, tmp_path: Path) -> None:
+    """Every cell is that of one scan, every row is observed once, and each names the machine it was observed on."""
+    merged = tmp_path / "all.jsonl"
+    there = changed(prepared / SHARDS[1], tmp_path, environment={"cpu": "Another CPU", "threads": 16})
+    done = command_in(prepared)("merge", SHARDS[0], there, "-o", merged)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    one, other = read_run(prepared / "whole.jsonl"), read_run(merged)
+    assert cells(merged) == cells(prepared / "whole.jsonl")
+    assert [*cells(merged)] == [*cells(prepared / "whole.jsonl")]  # in the planned order
+    assert _observed(other) == _observed(one)
+    assert other.closing is not None
+    assert (len(other.costs), len(other.dispatches)) == (len(one.costs), len(one.dispatches))
+    assert [part.environment.cpu == "Another CPU" for part in other.header.parts] == [False, True]
+    workers = {row.key: other.header.parts[row.part].shard for row in other.header.planned}
+    assert {one.key: one.worker + 1 for one in other.observations} == workers
+    assert workers == {row.key: other.header.groups[row.spec] for row in other.header.planned}
+
+
+def test_the_bytes_depend_on_what_is_joined_alone(prepared: Path, tmp_path: Path) -> None:
+    """Any order gives the same bytes, plain and compressed; a merged file is no shard."""
+    run = command_in(prepared)
+
+    def merged(name: str, *paths: object) -> bytes:
+        assert run("merge", *paths, "-o", tmp_path / name).returncode == 0
+        return (tmp_path / name).read_bytes()
+
+    expected = merged("all.jsonl", *SHARDS)
+
+    assert merged("backwards.jsonl", *reversed(SHARDS)) == expected
+    packed = merged("a.jsonl.gz", *SHARDS)
+    assert packed == merged("b.jsonl.gz", *reversed(SHARDS))
+    assert gzip.decompress(packed) == expected
+    line = refused(run("merge", tmp_path / "all.jsonl", "-o", tmp_path / "again.jsonl"))
+    assert line == f"{tmp_path / 'all.jsonl'}: is a merged file; give the files that it was made of"
+
+
+@pytest.mark.parametrize(("second", "code", "text"), table("commands.txt", "not joined"))
+def test_what_is_not_joined(prepared: Path, tmp_path: Path, second: str, code: str, text: str) -> None:
+    """The first thing that differs is named, in one line, and nothing is written."""
+    other = {"first": Path(SHARDS[0]), "recorded": RECORDED / "torch-2.1.2-cpu.jsonl.gz"}.get(second)
+    other = other or changed(prepared / SHARDS[1], tmp_path, **json.loads(second))
+
+    line = refused(command_in(prepared)("merge", SHARDS[0], other, "-o", tmp_path / "all.jsonl"), int(code))
+
+    assert line.startswith(str(other))
+    assert text in line
+    assert not (tmp_path / "all.jsonl").exists()
+    assert not [*tmp_path.glob(".detmatrix*")]
+
+
+def test_a_row_that_no_file_observed(prepared: Path, tmp_path: Path) -> None:
+    """What is joined of all shards is not called complete without it, and nothing is written."""
+    # The first row of the plan.
+    other, records = tmp_path / "other.jsonl", lines(prepared / SHARDS[0])
+    lost = next(one for one in records if one["kind"] == "observation" and "control" not in one["spec"])
+    ours = {name: lost[name] for name in ("spec", "case", "direction", "dtype")}
+    kept = [one for one in records if one["kind"] == "header" or not ours.items() <= one.items()]
+    kinds = Counter(one["kind"] for one in kept)
+    kept[-1] |= {
+        "observations": kinds["observation"],
+        "costs": kinds["cost"],
+        "dispatches": kinds["dispatch"],
+    }
+    write_lines(other, kept)
+
+    line = refused(command_in(prepared)("merge", other, *SHARDS[1:], "-o", tmp_path / "all.jsonl"), 3)
+
+    assert line == f"{other}: has no observation of {':'.join(ours.values())}; scan with --resume"
+    assert not (tmp_path / "all.jsonl").exists()
+
+
+def test_nothing_is_overwritten_unasked(prepared: Path, tmp_path: Path) -> None:
+    """Neither an input, nor what is there; --force overwrites the latter."""
+    run, merged = command_in(prepared), tmp_path / "all.jsonl"
+    merged.write_text("precious")
+
+    assert "is there already" in run("merge", SHARDS[0], "-o", merged).stderr
+    assert "is one of the files to merge" in run("merge", SHARDS[0], "-o", SHARDS[0], "--force").stderr
+    assert run("merge", SHARDS[0], "-o", merged, "--force").returncode == 0
+    assert read_run(merged).header.parts
+
+
+def test_entries_of_databases(tmp_path: Path, detmatrix: Command) -> None:
+    """Their rows stand in lines behind the header, in planned order, whatever was joined first."""
+    for number in range(1, 4):
+        write_shard(tmp_path / f"{number}.jsonl", 700, number, 3)
+    detmatrix("merge", "1.jsonl", "2.jsonl", "3.jsonl", "-o", "all.jsonl")
+    detmatrix("merge", "3.jsonl", "1.jsonl", "2.jsonl", "-o", "again.jsonl")
+
+    run = read_run(tmp_path / "all.jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "all.jsonl").read_bytes()
+    assert [*dict.fromkeys(row.spec for row in run.header.planned)] == [*run.header.groups]
+    assert [one.entries for one in run.header.enumerated] == [7]
+    assert {*Counter((one.key, one.mode, one.process) for one in run.observations).values()} == {1}
+    # A sentinel stands before the row that it stood before in its shard.
+    before = read_run(tmp_path / "2.jsonl")
+    for then, now in zip(before.sentinels, (one for one in run.sentinels if one.worker == 1), strict=True):
+        assert run.header.planned[now.before].key == before.header.planned[then.before].key
+
+
+def test_a_compressed_merged_file_may_be_large(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds is held against its own size: it is no file that unpacks to a thousand times of it."""
+    monkeypatch.setattr("detmatrix.scanner.observations.opening.MOST_UNPACKED", 1)
+    run, merged = command_in(prepared), tmp_path / "all.jsonl.gz"
+    run("merge", *SHARDS, "-o", merged)
+    assert run("report", merged).returncode == 0
+
+    merged.write_bytes(gzip.compress(gzip.decompress(merged.read_bytes()) + b" " * (10 << 20)))
+    assert "unpack it with gunzip if you trust it" in refused(run("report", merged), 3)
+
+
+# --shard: which rows a shard has, how it goes on, and what is no shard.
+
+
+def test_a_shard_goes_on_as_the_shard_that_it_is(prepared: Path, tmp_path: Path, detmatrix: Command) -> None:
+    """--resume needs no --shard, takes the same one, and refuses another; without a file it starts."""
+    python = StandIn(tmp_path).python
+    whole = (prepared / SHARDS[1]).read_text().splitlines(keepends=True)
+    path = tmp_path / "shard.jsonl"
+    path.write_text("".join(whole[: len(whole) // 2]))
+    again = ("scan", "--resume", "--python", python, "-o", path)
+
+    line = refused(detmatrix(*again, "--shard", "1/2"))
+    assert "--shard is not the one it began with (1/2, it has 2/2)" in line
+    assert detmatrix(*again, "--shard", "2/2", *OPTIONS).returncode == 0
+    assert cells(path) == cells(prepared / SHARDS[1])
+    started = tmp_path / "new.jsonl"
+    done = detmatrix("scan", *OPTIONS, "--shard", "2/2", "--resume", "--python", python, "-o", started)
+    assert done.returncode == 0
+    assert cells(started) == cells(path)
+
+
+# On a cluster: what is asked of Ray, what is refused, and the files that stay.
 
 
 class RayError(Exception):
@@ -42,10 +229,6 @@ class RayTaskError(RayError):
 
     def __init__(self, cause: Exception) -> None:
         self.cause = cause
-
-
-# A cluster tells of its shards, whatever becomes of them.
-refused = partial(conftest.refused, progress=("scan: ",))
 
 
 class _FakeRay:
@@ -75,50 +258,31 @@ class _FakeRay:
 
     def remote(self, **options: object) -> Any:
         asked = {name: value for name, value in options.items() if "retr" not in name}
-        return lambda _: SimpleNamespace(remote=lambda words, _: self._task(asked, words))
+
+        def task(words: list[str], _: object) -> Callable[[], object]:
+            self.asked.append((asked, words))
+            return partial(self._ended, words[words.index("--shard") + 1])
+
+        return lambda _: SimpleNamespace(remote=task)
 
     def wait(self, going: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
         """Return the task that has waited longest."""
         return going[:1], going[1:]
 
-    def get(self, task: Any) -> object:
-        if isinstance(task.result, BaseException):
-            raise task.result
-        return task.result
+    def get(self, task: Callable[[], object]) -> object:
+        return task()
 
-    def _task(self, options: dict[str, Any], words: list[str]) -> Any:
-        self.asked.append((options, words))
-        shard = words[words.index("--shard") + 1]
+    def _ended(self, shard: str) -> object:
+        """Return what the task of a shard comes to; one that fails has half of its file."""
         end = self.ends.get(shard, (0, b""))
         if isinstance(end, RayError):
-            return _Task(end)
+            raise end
         data = (self.prepared / f"{shard.replace('/', '-of-')}.jsonl").read_bytes()
-        return _Task(
-            ("node", *end, data if end[0] == 0 else data[: data.rfind(b"\n", 0, len(data) // 2) + 1])
-        )
-
-
-class _Task:
-    """What stands for the result of a task, by which it is told from others."""
-
-    def __init__(self, result: object) -> None:
-        self.result = result
+        return "node", *end, data if end[0] == 0 else data[: data.rfind(b"\n", 0, len(data) // 2) + 1]
 
 
 # Puts a stand-in with such nodes in the place of Ray, and returns it.
 FakeCluster = Callable[..., _FakeRay]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files of a scan in two shards, and ``whole.jsonl``, the same in one."""
-    folder = tmp_path_factory.mktemp("prepared")
-    scan = ("scan", *OPTIONS, "--python", StandIn(folder).python)
-    for number in (1, 2):
-        done = command_in(folder)(*scan, "--shard", f"{number}/2", "-o", f"{number}-of-2.jsonl")
-        assert done.returncode == 0, done.stderr
-    assert command_in(folder)(*scan, "-o", "whole.jsonl").returncode == 0
-    return folder
 
 
 @pytest.fixture
@@ -138,15 +302,6 @@ def cluster(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     return standing
 
 
-def observed(path: Path) -> list[tuple[object, ...]]:
-    """Return what a complete run observed of each row in each process, but for the time that it took."""
-    run = read_run(path)
-    assert run.closing is not None
-    return sorted(
-        (*one.key, one.mode, one.process, one.outcome, repr(one.groups)) for one in run.observations
-    )
-
-
 def test_shards_make_one_run_file(
     detmatrix: Command, cluster: FakeCluster, prepared: Path, tmp_path: Path
 ) -> None:
@@ -163,11 +318,11 @@ def test_shards_make_one_run_file(
         "scan: shard 1/2 is complete: 1 of 2 shards",
         "scan: shard 2/2 is complete: 2 of 2 shards",
     ]
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
+    assert cells(tmp_path / "detmatrix.jsonl") == cells(prepared / "whole.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["detmatrix.jsonl"]
     spread = {"num_cpus": 4, "scheduling_strategy": ("STRICT_SPREAD", [{"CPU": 4}, {"CPU": 4}])}
     assert [options for options, _ in ray.asked] == [spread, spread]
-    words = ["--runs", "4", "--processes", "1", "--specs", str(SPECS), "--device", "cpu", "--", "quick"]
+    words = ["--runs", "4", "--processes", "1", *map(str, QUICK), "--", "quick"]
     assert sorted(ray.asked[0][1][2:]) == sorted(words)
     again = detmatrix("scan", *OPTIONS, "--ray")
     assert "detmatrix.jsonl: the earlier run is kept as detmatrix.jsonl.1" in again.stderr
@@ -272,7 +427,7 @@ def test_finished_scan_is_resumed_in_a_moment(
     shutil.copy(prepared / "1-of-2.jsonl", run)
     assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
     assert len(ray.asked) == 2
-    assert observed(run) == observed(prepared / "whole.jsonl")
+    assert cells(run) == cells(prepared / "whole.jsonl")
 
 
 def test_lost_shard_keeps_no_other_from_being_scanned(
@@ -296,7 +451,7 @@ def test_lost_shard_keeps_no_other_from_being_scanned(
     ray.asked.clear()
     assert detmatrix("scan", *OPTIONS, "--ray", "--resume").returncode == 0
     assert [words[1] for _, words in ray.asked] == ["1/2"]
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(prepared / "whole.jsonl")
+    assert cells(tmp_path / "detmatrix.jsonl") == cells(prepared / "whole.jsonl")
 
 
 def test_what_lacks_a_shard_is_no_run(
@@ -396,7 +551,7 @@ def test_eight_shards_on_four_nodes_are_one_scan_though_one_dies(
 
     assert driver.returncode == 0, said
     assert "raylet" not in printed + said
-    assert observed(tmp_path / "detmatrix.jsonl") == observed(tmp_path / "one.jsonl")
+    assert cells(tmp_path / "detmatrix.jsonl") == cells(tmp_path / "one.jsonl")
     # Each shard of a node began when the one before it had ended; that it began is known to the second.
     spans: dict[str, list[tuple[float, float]]] = {}
     for part in read_run(tmp_path / "detmatrix.jsonl").header.parts:
