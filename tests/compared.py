@@ -31,43 +31,22 @@ from tests.runs import (
 OFTEN = 20  # distinct outputs of a row that differs so often that no other run would have missed it
 ROUNDS = 7  # processes of each mode where rows are measured again
 
-# The ops of runs of three versions, and what each of them shows.
-OPS = ("torch.add", "torch.put", "torch.take", "torch.sort")
-VERSIONS: dict[str, tuple[Finding, ...]] = {
-    "2.11.0": ("raises", "deterministic", "fixed_by_mode", "deterministic"),
-    "2.13.0": ("fixed_by_mode", "deterministic", "fixed_by_mode", "deterministic"),
-    "2.15.0": ("fixed_by_mode", "silent", "deterministic", "deterministic"),
+# What a row of each finding shows, as ``seen`` reads it; {} are the distinct outputs where it differs.
+SHOWN: dict[Finding, str] = {
+    "deterministic": "off stable; on stable",
+    "mode_dependent": "off stable; on stable b",
+    "fixed_by_mode": "off drifting {0}; on stable",
+    "uninitialized": "off drifting {0}; on stable; unfilled drifting {0}",
+    "raises": "off drifting {0}; on raises scatter_add_kernel",
+    "over_alert": "off stable; on raises scatter_add_kernel",
+    "silent": "off stable; on drifting {0}",
+    "inconclusive": "off raised no kernel; on stable",
 }
 
 
 def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -> Planned:
-    """Return a row with observations that give it a finding.
-
-    Args:
-        finding: The finding.
-        planned: The row; a scatter_add_ by default.
-        often: Distinct outputs where it differs.
-    """
-    planned = planned or row("torch.Tensor.scatter_add_")
-    off: list[Observation] = ran(planned, "off", *stable())
-    on: list[Observation] = ran(planned, "on", *stable())
-    further: list[Observation] = []
-    match finding:
-        case "mode_dependent":
-            on = ran(planned, "on", *stable("b"))
-        case "fixed_by_mode":
-            off = ran(planned, "off", *drifting(often))
-        case "uninitialized":
-            off, further = ran(planned, "off", *drifting(often)), ran(planned, "unfilled", *drifting(often))
-        case "raises":
-            off, on = ran(planned, "off", *drifting(often)), raised(planned, "on", "scatter_add_kernel")
-        case "over_alert":
-            on = raised(planned, "on", "scatter_add_kernel")
-        case "silent":
-            on = ran(planned, "on", *drifting(often))
-        case "inconclusive":
-            off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
-    return planned, [*off, *on, *further]
+    """Return a row, a scatter_add_ by default, that shows a finding; where it differs it has so many distinct outputs."""
+    return seen(SHOWN[finding].format(often), planned)
 
 
 def seen(text: str, planned: Row | None = None) -> Planned:
