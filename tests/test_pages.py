@@ -17,7 +17,7 @@ from tests.goldens import prepare
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
 
 pytestmark = NEEDS_BROWSER
-LONG = "n" * 90
+LONG = [f"{'n' * 40}-{place}.jsonl" for place in range(5)]
 # Opens the page that a command writes of the runs that goldens are of.
 Opener = Callable[..., Page]
 
@@ -32,12 +32,14 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the runs that goldens are of, and one in which all names are long."""
+    """Return a folder with the runs that goldens are of, and some in which all names are long."""
     folder = tmp_path_factory.mktemp("runs")
     prepare(folder)
     long = row(f"torch.nn.functional.{'a_long_name_' * 8}", "c" * 80, dtype="d" * 40, family="f" * 60)
     crashed = long, [*ended(long, "off", "crash", "x" * 300), *ran(long, "on", *drifting())]
-    write_run(folder / f"{LONG}.jsonl", [*every_finding(), crashed], closing=None)
+    for place, name in enumerate(LONG):
+        newer = replace(ENVIRONMENT, torch=f"2.{16 + place}.0+cu132")
+        write_run(folder / name, [*every_finding(), crashed], environment=newer, closing=None)
     return folder
 
 
@@ -390,10 +392,10 @@ def test_filters_choose_and_order(open_page: Opener, line: str, of: str, filters
 
 # Of each page what is among that which can be read.
 READ: dict[str, tuple[str, ...]] = {
-    f"report blind.jsonl weak.jsonl run.jsonl {LONG}.jsonl": (
+    f"report weak.jsonl distrusted.jsonl {LONG[0]}": (
         *("B f silent", "B f deterministic", "TD raises", "A weak", "SPAN untrusted", "B slower"),
     ),
-    f"{RELEASES} plain.jsonl weak.jsonl distrusted.jsonl serial.jsonl run.jsonl {LONG}.jsonl": (
+    f"{RELEASES} {' '.join(LONG)}": (
         *("B became regressed doubted", "SPAN doc redone", "SPAN doc"),
     ),
     "docs hostile-1.jsonl": (),
