@@ -428,21 +428,6 @@ def test_the_block_is_checked(detmatrix: Command, tmp_path: Path) -> None:
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("form", ["diff", "pr"])
-def test_that_nothing_changes_is_told(detmatrix: Command, tmp_path: Path, form: str) -> None:
-    """An empty diff is no answer by itself."""
-    claims = parse_claims(torch.use_deterministic_algorithms.__doc__ or "")
-    write_run(tmp_path / "run.jsonl", [shows("deterministic", row("torch.unheard_of"))], claims=claims)
-
-    done = detmatrix("docs", "run.jsonl", "--format", form)
-
-    assert (done.returncode, done.stdout, one_line(done.stderr)) == (
-        0,
-        "",
-        "docs: nothing to change by what these runs show",
-    )
-
-
 def test_git_applies_to_the_file_of_the_installed_torch(detmatrix: Command, tmp_path: Path) -> None:
     """The lists of a release are laid out as they are read: a bullet that fails moves, and git takes the patch."""
     rows = [shows("fixed_by_mode", row("torch.nn.AvgPool3d", direction="backward", device="cuda:0"))]

@@ -395,9 +395,7 @@ READ: dict[str, tuple[str, ...]] = {
     f"report weak.jsonl distrusted.jsonl {LONG[0]}": (
         *("B f silent", "B f deterministic", "TD raises", "A weak", "SPAN untrusted", "B slower"),
     ),
-    f"{RELEASES} {' '.join(LONG)}": (
-        *("B became regressed doubted", "SPAN doc redone", "SPAN doc"),
-    ),
+    f"{RELEASES} {' '.join(LONG)}": (*("B became regressed doubted", "SPAN doc redone", "SPAN doc"),),
     "docs hostile-1.jsonl": (),
     "docs drift-cpu.jsonl drift-cuda.jsonl": (),
 }
