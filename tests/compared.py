@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,22 +10,10 @@ from msgspec.structs import replace
 from detmatrix.reports.compare.runs import Pair, compare
 from detmatrix.reports.matrix.model import Matrix, matrix_of
 from detmatrix.scanner.modes import MODES, WORKER_MODES
-from detmatrix.scanner.observations.records import Claim, Cost, Observation, Row, Sentinel, Settings
+from detmatrix.scanner.observations.records import Claim, Cost, Row, Sentinel, Settings
 from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.verdicts.vocabulary import Finding
-from tests.runs import (
-    CLOSING,
-    ENVIRONMENT,
-    HEADER,
-    SETTINGS,
-    Planned,
-    drifting,
-    ended,
-    raised,
-    ran,
-    row,
-    stable,
-)
+from tests.runs import CLOSING, ENVIRONMENT, HEADER, SETTINGS, Planned, seen
 
 OFTEN = 20  # distinct outputs of a row that differs so often that no other run would have missed it
 ROUNDS = 7  # processes of each mode where rows are measured again
@@ -40,37 +27,13 @@ SHOWN: dict[Finding, str] = {
     "raises": "off drifting {0}; on raises scatter_add_kernel",
     "over_alert": "off stable; on raises scatter_add_kernel",
     "silent": "off stable; on drifting {0}",
-    "inconclusive": "off raised no kernel; on stable",
+    "inconclusive": "off raised NotImplementedError: no kernel; on stable",
 }
 
 
 def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -> Planned:
     """Return a row, a scatter_add_ by default, that shows a finding; where it differs it has so many distinct outputs."""
     return seen(SHOWN[finding].format(often), planned)
-
-
-def seen(text: str, planned: Row | None = None) -> Planned:
-    """Return a row that showed what a text says of each mode: "off drifting 20; on raises put_", as ``comparisons.txt`` has it."""
-    planned, observed = planned or row("torch.Tensor.scatter_add_"), list[Observation]()
-    for part in text.split("; "):
-        told, _, alerts = part.partition(" alerts ")
-        words: Any = told.split(" ", 2)
-        mode, what, rest = (*words, "")[:3]
-        match what:
-            case "raises":
-                observed += raised(planned, mode, rest)
-                continue
-            case "stable":
-                processes = stable(rest or "a")
-            case "drifting":
-                processes = drifting(int(rest))
-            case _ if what.startswith("["):
-                processes = json.loads(f"{what} {rest}")
-            case _:
-                observed += ended(planned, mode, what, rest)
-                continue
-        observed += ran(planned, mode, *processes, alerts=tuple(filter(None, alerts.split(","))))
-    return planned, observed
 
 
 def in_turns(finding: Finding, *, odd: int | None = None) -> Planned:

@@ -41,7 +41,7 @@ from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.repro.script import invariance_script, script
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, command_in
-from tests.compared import OFTEN, seen, shows
+from tests.compared import OFTEN, shows
 from tests.documented import docstring, shown
 from tests.evidence_runs import FORCING, controls, cost, evidence_run, overloads_run, sentinel, timing
 from tests.found import PROGRAMS
@@ -58,6 +58,7 @@ from tests.runs import (
     raised,
     ran,
     row,
+    seen,
     stable,
     write_run,
 )

@@ -32,11 +32,11 @@ from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Cost, Part, Row
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
-from tests.compared import OFTEN, in_turns, pair_of, run_of, seen, shows
+from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.conftest import table
 from tests.documented import docstring
 from tests.evidence_runs import ASKED_CONTROLS, asked_of, cost, sentinels
-from tests.runs import CLOSING, ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ran, row, stable
+from tests.runs import CLOSING, ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ran, row, seen, stable
 
 KINDS: tuple[Kind, ...] = ("same", "improved", "regressed", "changed", "not_comparable")
 LETTERS = dict(zip("sirc?", KINDS, strict=True))

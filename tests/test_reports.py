@@ -29,7 +29,7 @@ from detmatrix.reports.render import View, code, fitted, plain, write_whole
 from detmatrix.reports.report import text as terminal
 from detmatrix.reports.report.view import report_view
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.modes import MODES, WORKER_MODES
+from detmatrix.scanner.modes import MODES
 from detmatrix.scanner.observations.records import Closing, Cost
 from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests import tied
@@ -37,7 +37,7 @@ from tests.commands import Command
 from tests.compared import OFTEN, run_of, shows
 from tests.conftest import one_line, table
 from tests.evidence_runs import FORCING, ONE, controls, cost, only, text
-from tests.runs import CLOSING, Planned, drifting, ended, raised, ran, row, stable, write_run
+from tests.runs import CLOSING, Planned, drifting, ended, raised, ran, row, seen, stable, write_run
 from tests.stand_in import StandIn
 
 
@@ -196,57 +196,44 @@ BLIND = (
 )
 CONSTANT, (VARIES, SEEN) = controls()
 PARTLY = VARIES, [one for one in SEEN if (one.mode, one.process) != ("on", 1)]
-OTHER_INPUTS = (
-    ONE,
-    [
-        *ran(ONE, "off", *stable()),
-        *(replace(one, inputs_digest="o" * 8) for one in ran(ONE, "on", *stable())),
-    ],
-)
+QUIET = seen("off stable; on stable", ONE)
+OTHER_INPUTS = ONE, [replace(one, inputs_digest="o" * 8) if one.mode == "on" else one for one in QUIET[1]]
 INPUTS = tuple(
     f"the inputs of {ONE.id} in process {process} of mode on are not those of the first process"
     for process in range(2)
 )
-FORCED = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
+FORCED = seen("off stable; on raises x; warn_only stable", ONE)
+UNSEEN = tuple(
+    f"the control {name} was not observed in process {process} of mode warn_only"
+    for process in range(2)
+    for name in ("constant", "varies")
+)
 
 
 @pytest.mark.parametrize(
     ("rows", "asked", "closing", "distrust"),
     [
         # Before the closing line says so, the controls' observations do.
-        (shows("deterministic", ONE), controls("blind"), None, (BLIND,)),
+        (QUIET, controls("blind"), None, (BLIND,)),
         # What the closing line says stands first, and nothing twice.
         (OTHER_INPUTS, controls("blind"), CLOSING, (*INPUTS, BLIND)),
         (OTHER_INPUTS, controls("blind"), replace(CLOSING, distrust=("a reason", BLIND)), ("a reason", BLIND, *INPUTS)),
         # An unfinished scan may go on; a finished one has passed a control over.
-        (shows("deterministic", ONE), [CONSTANT, PARTLY], None, ()),
-        (shows("deterministic", ONE), [CONSTANT, PARTLY], CLOSING, ("the control varies was not observed in process 1 of mode on",)),
+        (QUIET, [CONSTANT, PARTLY], None, ()),
+        (QUIET, [CONSTANT, PARTLY], CLOSING, ("the control varies was not observed in process 1 of mode on",)),
+        # A mode in which no row was observed owes none; one in which rows were run under warn_only owes all.
+        (QUIET, controls(), CLOSING, ()),
+        (FORCED, controls(), CLOSING, UNSEEN),
     ],
 )  # fmt: skip
 def test_a_scan_is_distrusted_for_what_it_shows(
     tmp_path: Path, rows: Planned, asked: list[Planned], closing: Closing | None, distrust: tuple[str, ...]
 ) -> None:
     """Controls, inputs and the closing line; the page's title says it."""
-    path = write_run(tmp_path / "r.jsonl", [rows], controls=asked, closing=closing)
+    path = write_run(tmp_path / "r.jsonl", [rows], settings=FORCING, controls=asked, closing=closing)
 
     assert only(path).distrust == distrust
     assert text("html", path).count("<title>NOT TRUSTWORTHY: ") == bool(distrust)
-
-
-def test_only_processes_that_observed_rows_owe_controls(tmp_path: Path) -> None:
-    """A mode in which no row was observed owes none; one in which rows were run under warn_only owes all."""
-    everywhere = controls(modes=WORKER_MODES)
-    both = [(planned, [one for one in seen if one.mode in MODES]) for planned, seen in everywhere]
-    quiet, made = (
-        only(write_run(tmp_path / f"{place}.jsonl", [rows], settings=FORCING, controls=both)).distrust
-        for place, rows in enumerate((shows("deterministic", ONE), FORCED))
-    )
-
-    assert quiet == ()
-    assert {message.split(" in ")[1] for message in made} == {
-        "process 0 of mode warn_only",
-        "process 1 of mode warn_only",
-    }
 
 
 # One line an op: what stands for it, in which order, what it costs, what the lists say and what to do.
