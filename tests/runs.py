@@ -176,7 +176,8 @@ def launching(observations: Sequence[Observation], differing: int = 0) -> list[O
 
 def every_finding() -> list[Planned]:
     """Return rows that show every finding and every verdict, in three families."""
-    indexing, pooling = {"family": "indexing"}, {"family": "pooling"}
+    indexing: dict[str, Any] = {"family": "indexing"}
+    pooling: dict[str, Any] = {"family": "pooling"}
     index = row("torch.Tensor.index_put_", "duplicates", "backward", "float64", **indexing)
     observed = (index, [*ran(index, "off", *stable()), *ran(index, "on", *drifting(50), forward_differing=1)])
     unpool = row("torch.nn.MaxUnpool2d", "own_indices", "backward", **pooling)

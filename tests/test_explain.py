@@ -46,8 +46,8 @@ def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
     names = told.partition("give one of them: ")[2].split(", ")
 
     assert "torch.nn.functional.batch_norm" in names
-    told = [detmatrix("explain", name, RUN, "--format", "json").stdout for name in names]
-    assert [json.loads(one)["op"] for one in told] == names
+    answers = [detmatrix("explain", name, RUN, "--format", "json").stdout for name in names]
+    assert [json.loads(one)["op"] for one in answers] == names
 
 
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.
