@@ -123,6 +123,10 @@ def evidence() -> list[Planned]:
     quiet, stressed = under(quiet=(25, 0), poison=(25, 0)), under(quiet=(25, 0), stress=(25, 3))
     counted = Severity(examined=1, elements=192, differing_elements=6, v_c=0.03125)
     added = ran(add, "off", *[drifting(4)[0]] * 2, severity=SEVERITY, groups=stressed)
+    # The other process differs farther by some measures, earlier, and nobody measured one of them.
+    far = replace(SEVERITY, max_abs=None, max_ulp=9, v_c=0.5, differing_elements=50)
+    (output,) = added[1].outputs
+    added[1] = replace(added[1], first_differing=46, outputs=(replace(output, severity=far),))
     warned = ran(put, "warn_only", *drifting(10), severity=SEVERITY, alerts=("put_", "index_put_"))
     return [
         (add, [*added, *ran(add, "on", *stable(), groups=quiet)]),

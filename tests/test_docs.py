@@ -65,13 +65,23 @@ def test_findings_decide(findings: str, acting: str, raising: str, vague: str) -
     """What rows show confirms or contradicts a bullet, by the list in which the bullet stands."""
     shown_: list[Any] = findings.split()
     for device in ("cpu", "cuda"):
-        rows = [shown("torch.a", finding, device) for finding in shown_]
+        rows = [shown("torch.a", it, device, case=f"case{place}") for place, it in enumerate(shown_)]
 
         assert agreements(f"torch.a when called on a {device.upper()} tensor", rows) == [acting, raising]
         assert agreements("torch.a in some cases", rows)[1] == vague
     # The mode on sets CUBLAS_WORKSPACE_CONFIG, so that a cuBLAS op confirms by acting deterministically.
     listed = f"Sets.\n\n{CUBLAS}\n        * :func:`torch.a`\n"
-    assert only(docs_of(listed, [shown("torch.a", finding) for finding in shown_])).agreement == acting
+    assert only(docs_of(listed, rows)).agreement == acting
+
+
+def test_an_alert_is_proof_however_seldom_the_row_was_executed() -> None:
+    """A row that raises confirms its bullet although too few executions say whether it differs."""
+    (planned, seen) = shown("torch.a", "over_alert")
+    few = [replace(one, executions=2, digests={"a": 2}) if one.mode == "off" else one for one in seen]
+    docs = docs_of(docstring([], [f"torch.a {CUDA}"]), [(planned, few)])
+
+    assert (docs.rows[0].row.finding, only(docs).agreement) == ("inconclusive", "confirmed")
+    assert "the alert is raised, though no difference was seen with the flag off (0 of 4" in only(docs).reason
 
 
 @pytest.mark.parametrize("doubt", [weak, serial])
