@@ -404,6 +404,9 @@ def prepare(folder: Path) -> None:
     quiet = [
         shows("deterministic", one) for one in (row("torch.einsum"), replace(row("mine.fn"), source="own"))
     ]
+    # It shows least of its op, and stands for it.
+    few = seen('off [{"a": 30}, {"a": 30}]; on [{"a": 30}, {"a": 30}]', row("torch.einsum", "few"))
+    quiet.append(few)
     write_run(folder / "old.jsonl", [quiet[0], (put, raised(put, "on", "put_"))], format_=1)
     write_run(folder / "quiet.jsonl", quiet)
     of_shard = {one.spec: 3 for one, _ in quiet}
