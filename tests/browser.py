@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,6 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from detmatrix.reports.cli.report import RENDERERS
-from detmatrix.reports.matrix.model import load
-from detmatrix.reports.render import write_whole
 from detmatrix.scanner.processes import guardian
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -159,11 +156,3 @@ def opened(driver: webdriver.Chrome, path: Path, hash_: str = "") -> Page:
     driver.get("about:blank")
     driver.get(page.address + hash_)
     return page
-
-
-def opened_report(
-    driver: webdriver.Chrome, path: Path, *runs: Path, pieces: Iterable[str] = (), hash_: str = ""
-) -> Page:
-    """Open the report of run files, or what *pieces* make, written to *path*."""
-    write_whole(path, pieces or RENDERERS["html"](load([str(run) for run in runs])))
-    return opened(driver, path, hash_)

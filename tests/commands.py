@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,34 +62,6 @@ def process_in(folder: Path) -> Command:
         return tied.run([sys.executable, "-m", "detmatrix", *arguments], cwd=folder, timeout=600, **options)
 
     return run
-
-
-def rendered_by_process(
-    folder: Path,
-    forms: Iterable[str],
-    *arguments: object,
-    without: Sequence[str] = ("torch", "detmatrix.opspecs.registry"),
-) -> dict[str, bytes]:
-    """Return what a command writes in each format, run in one process that hashes strings by another seed.
-
-    Importing what it must do *without* fails there.
-    """
-    script = (
-        "import json, sys\n"
-        "words, without = json.loads(sys.argv[1])\n"
-        "sys.modules.update(dict.fromkeys(without))\n"
-        "from detmatrix.scanner.cli.main import main\n"
-        "for form in sys.argv[2:]:\n"
-        "    try: main([*words, '--format', form, '-o', f'rendered.{form}'])\n"
-        "    except SystemExit as ended: assert not ended.code, ended.code"
-    )
-    text = json.dumps([[str(argument) for argument in arguments], list(without)])
-    environment = os.environ | {"PYTHONHASHSEED": "2"}
-    command = [sys.executable, "-c", script, text, *forms]
-    done = tied.run(command, cwd=folder, env=environment)
-    # A page says where it is.
-    assert (done.returncode, done.stderr) == (0, "Wrote rendered.html\n" if "html" in forms else "")
-    return {form: (folder / f"rendered.{form}").read_bytes() for form in forms}
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,95 +9,31 @@ from msgspec.structs import replace
 
 from detmatrix.reports.compare.runs import Pair, compare
 from detmatrix.reports.matrix.model import Matrix, matrix_of
-from detmatrix.scanner.alerts import REFUSAL
 from detmatrix.scanner.modes import MODES, WORKER_MODES
-from detmatrix.scanner.observations.records import Claim, Compiled, Cost, Observation, Row, Sentinel, Settings
+from detmatrix.scanner.observations.records import Claim, Cost, Row, Sentinel, Settings
 from detmatrix.scanner.observations.runfile import Run
 from detmatrix.scanner.verdicts.vocabulary import Finding
-from tests.runs import (
-    CLOSING,
-    ENVIRONMENT,
-    HEADER,
-    SETTINGS,
-    Planned,
-    drifting,
-    ended,
-    raised,
-    ran,
-    row,
-    stable,
-)
+from tests.runs import CLOSING, ENVIRONMENT, HEADER, SETTINGS, Planned, seen
 
 OFTEN = 20  # distinct outputs of a row that differs so often that no other run would have missed it
 ROUNDS = 7  # processes of each mode where rows are measured again
 
-# The ops of runs of three versions, and what each of them shows.
-OPS = ("torch.add", "torch.put", "torch.take", "torch.sort")
-VERSIONS: dict[str, tuple[Finding, ...]] = {
-    "2.11.0": ("raises", "deterministic", "fixed_by_mode", "deterministic"),
-    "2.13.0": ("fixed_by_mode", "deterministic", "fixed_by_mode", "deterministic"),
-    "2.15.0": ("fixed_by_mode", "silent", "deterministic", "deterministic"),
+# What a row of each finding shows, as ``seen`` reads it; {} are the distinct outputs where it differs.
+SHOWN: dict[Finding, str] = {
+    "deterministic": "off stable; on stable",
+    "mode_dependent": "off stable; on stable b",
+    "fixed_by_mode": "off drifting {0}; on stable",
+    "uninitialized": "off drifting {0}; on stable; unfilled drifting {0}",
+    "raises": "off drifting {0}; on raises scatter_add_kernel",
+    "over_alert": "off stable; on raises scatter_add_kernel",
+    "silent": "off stable; on drifting {0}",
+    "inconclusive": "off raised NotImplementedError: no kernel; on stable",
 }
 
 
 def shows(finding: Finding, planned: Row | None = None, *, often: int = OFTEN) -> Planned:
-    """Return a row with observations that give it a finding.
-
-    Args:
-        finding: The finding.
-        planned: The row; a scatter_add_ by default.
-        often: Distinct outputs where it differs.
-    """
-    planned = planned or row("torch.Tensor.scatter_add_")
-    off: list[Observation] = ran(planned, "off", *stable())
-    on: list[Observation] = ran(planned, "on", *stable())
-    further: list[Observation] = []
-    match finding:
-        case "mode_dependent":
-            on = ran(planned, "on", *stable("b"))
-        case "fixed_by_mode":
-            off = ran(planned, "off", *drifting(often))
-        case "uninitialized":
-            off, further = ran(planned, "off", *drifting(often)), ran(planned, "unfilled", *drifting(often))
-        case "raises":
-            off, on = ran(planned, "off", *drifting(often)), raised(planned, "on", "scatter_add_kernel")
-        case "over_alert":
-            on = raised(planned, "on", "scatter_add_kernel")
-        case "silent":
-            on = ran(planned, "on", *drifting(often))
-        case "inconclusive":
-            off = ended(planned, "off", "raised", "no kernel", exception="NotImplementedError")
-    return planned, [*off, *on, *further]
-
-
-def seen(text: str, planned: Row | None = None) -> Planned:
-    """Return a row that showed what a text says of each mode: "off drifting 20; on raises put_", as ``comparisons.txt`` has it."""
-    planned, observed = planned or row("torch.Tensor.scatter_add_"), list[Observation]()
-    for part in text.split("; "):
-        told, _, alerts = part.partition(" alerts ")
-        words: Any = told.split(" ", 2)
-        mode, what, rest = (*words, "")[:3]
-        match what:
-            case "raises":
-                observed += raised(planned, mode, rest)
-                continue
-            case "refused":
-                observed += ended(planned, mode, "raised", REFUSAL, exception="RuntimeError")
-                continue
-            case "stable":
-                processes = stable(rest or "a")
-            case "drifting":
-                processes = drifting(int(rest))
-            case _ if what.startswith("["):
-                processes = json.loads(f"{what} {rest}")
-            case _:
-                uncompiled = (
-                    Compiled(graphs=0, breaks=1, kernels=0) if rest.startswith("not compiled") else None
-                )
-                observed += ended(planned, mode, what, rest, compiled=uncompiled)
-                continue
-        observed += ran(planned, mode, *processes, alerts=tuple(filter(None, alerts.split(","))))
-    return planned, observed
+    """Return a row, a scatter_add_ by default, that shows a finding; where it differs it has so many distinct outputs."""
+    return seen(SHOWN[finding].format(often), planned)
 
 
 def in_turns(finding: Finding, *, odd: int | None = None) -> Planned:

@@ -7,7 +7,6 @@ import re
 import subprocess
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,35 +78,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Return a browser with a profile of its own."""
-    from tests.browser import start  # noqa: PLC0415 - loads selenium, which few tests need
-
-    browser = start(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
-
-
-@pytest.fixture
-def open_page(driver: Any, tmp_path: Path) -> Iterator[Any]:
-    """Return a function that opens the report of run files, and put the browser back afterwards."""
-    from tests.browser import opened_report, put_back  # noqa: PLC0415
-
-    yield partial(opened_report, driver, tmp_path / "report.html")
-    put_back(driver)
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Return a run file that shows every finding and every verdict."""
     return write_run(tmp_path / "run.jsonl")
-
-
-@pytest.fixture
-def page(open_page: Any, run: Path) -> Any:
-    """Return its open report."""
-    return open_page(run)
 
 
 @pytest.fixture

@@ -39,8 +39,9 @@ from detmatrix.scanner.observations.records import (
 from detmatrix.scanner.observations.runfile import Line, RunReader
 from detmatrix.scanner.observations.writer import RunWriter
 from detmatrix.scanner.repro.script import invariance_script, script
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests.commands import Command, command_in
-from tests.compared import OPS, VERSIONS, shows
+from tests.compared import OFTEN, shows
 from tests.documented import docstring, shown
 from tests.evidence_runs import FORCING, controls, cost, evidence_run, overloads_run, sentinel, timing
 from tests.found import PROGRAMS
@@ -57,6 +58,7 @@ from tests.runs import (
     raised,
     ran,
     row,
+    seen,
     stable,
     write_run,
 )
@@ -72,13 +74,26 @@ HOSTILE = (
     "<script>alert(1)</script> | `x` **b** [l](http://e) </td> {{ 7 * 7 }} \x1b[31m \u202e\n"
     "second \u00e9\u4e2d\U0001f600 line"
 )
-LISTS = docstring(
-    [
+
+
+def _lists(*raising: str) -> str:
+    """Return lists of ops that act, and of those that raise."""
+    acting = [
         ":class:`torch.nn.MaxPool3d` when attempting to differentiate a CUDA tensor",
         ":func:`torch.add` when called on a CPU tensor",
-    ],
-    [":func:`torch.put` when called on a CPU tensor", ":func:`torch.sort` when called on a CPU tensor"],
-)
+    ]
+    return docstring(acting, [f":func:`torch.{name}` when called on a CPU tensor" for name in raising])
+
+
+LISTS = _lists("put", "sort")
+# The ops of runs of three versions, and what each of them shows.
+OPS = ("torch.add", "torch.put", "torch.take", "torch.sort")
+VERSIONS: dict[str, tuple[Finding, ...]] = {
+    "2.11.0": ("raises", "deterministic", "fixed_by_mode", "fixed_by_mode"),
+    "2.13.0": ("fixed_by_mode", "deterministic", "fixed_by_mode", "deterministic"),
+    "2.15.0": ("fixed_by_mode", "silent", "deterministic", "deterministic"),
+}
+SUM = row("torch.sum", family="reduction")
 
 
 def _again(mode: Mode, planned: Planned) -> Planned:
@@ -328,15 +343,24 @@ def _spellings(folder: Path) -> None:
 
 
 def _releases(folder: Path) -> None:
-    """Write runs of three releases, whose ops change."""
+    """Write runs of three releases, whose ops change; sums of the last one have other bits, and its lists another bullet."""
     for torch, findings in VERSIONS.items():
-        rows = [shows(finding, row(op)) for op, finding in zip(OPS, findings, strict=True)]
+        last = torch == "2.15.0"
+        # That one differs too seldom for a proof.
+        rows = [
+            shows(finding, row(op), often=3 if op == "torch.sort" else OFTEN)
+            for op, finding in zip(OPS, findings, strict=True)
+        ]
+        rows.append(seen("off stable b; on stable b" if last else "off stable; on stable", SUM))
         write_run(
             folder / f"{torch}.jsonl",
             rows,
             environment=replace(ENVIRONMENT, torch=f"{torch}+cpu"),
-            claims=parse_claims(LISTS),
-            costs=[cost(rows[0][0], 1e-5, 3.4e-5 if torch == "2.11.0" else 1.2e-5)],
+            claims=parse_claims(_lists("put", "sort", "take") if last else LISTS),
+            costs=[
+                cost(rows[0][0], 1e-5, 3.4e-5 if torch == "2.11.0" else 1.2e-5),
+                cost(SUM, 1e-5, 4e-5 if last else 1e-5),
+            ],
         )
 
 
@@ -380,6 +404,9 @@ def prepare(folder: Path) -> None:
     quiet = [
         shows("deterministic", one) for one in (row("torch.einsum"), replace(row("mine.fn"), source="own"))
     ]
+    # It shows least of its op, and stands for it.
+    few = seen('off [{"a": 30}, {"a": 30}]; on [{"a": 30}, {"a": 30}]', row("torch.einsum", "few"))
+    quiet.append(few)
     write_run(folder / "old.jsonl", [quiet[0], (put, raised(put, "on", "put_"))], format_=1)
     write_run(folder / "quiet.jsonl", quiet)
     of_shard = {one.spec: 3 for one, _ in quiet}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,27 +66,13 @@ def observed(number: int, one: Row) -> list[Observation]:
             return [*off, *ran(one, "on", stable, stable)]
 
 
-def write_large(path: Path, observations: int) -> Path:
-    """Write a run of so many observations, with all that a scan writes beside them."""
-    return _write(path, range(observations // PER_ROW))
-
-
-def write_shard(path: Path, observations: int, shard: int, shards: int) -> Path:
-    """Write one shard of a run of so many observations whose rows are those of a database."""
+def write_shard(path: Path, observations: int, shard: int = 1, shards: int = 1) -> Path:
+    """Write one shard of a run of so many observations whose rows are those of a database, with all that a scan writes beside them."""
     specs = observations // PER_ROW // _PER_SPEC
     own = [range(spec * _PER_SPEC, (spec + 1) * _PER_SPEC) for spec in range(shard - 1, specs, shards)]
+    by_spec = [{number: planned_row(number) for number in numbers} for numbers in own]
+    rows = {number: one for of in by_spec for number, one in of.items()}
     sampled: Any = {"source": "opinfo", "samples": _PER_SPEC, "taken": _PER_SPEC, "enlarged": 0, "refused": 0}
-    entries = [
-        EnumeratedEntry(spec=rows[0].spec, rows=rows, **sampled)
-        for rows in (tuple(map(planned_row, its)) for its in own)
-    ]
-    groups = {planned_row(spec * _PER_SPEC).spec: spec % shards + 1 for spec in range(specs)}
-    plan = {"plan": "of many rows", "groups": groups, "shards": shards, "shard": shard}
-    return _write(path, chain(*own), lines=entries, **plan)
-
-
-def _write(path: Path, numbers: Iterable[int], **more: Any) -> Path:
-    rows = {number: planned_row(number) for number in numbers}
     reached = {
         number: Reached(overloads=tuple(_OVERLOADS[(number + step) % 1000] for step in range(4)))
         for number in rows
@@ -96,6 +81,10 @@ def _write(path: Path, numbers: Iterable[int], **more: Any) -> Path:
         path,
         [(one, observed(number, one)) for number, one in rows.items()],
         settings=SETTINGS,
+        lines=[
+            EnumeratedEntry(spec=next(iter(of.values())).spec, rows=tuple(of.values()), **sampled)
+            for of in by_spec
+        ],
         sentinels=[
             sentinel(mode, process, before)
             for before in range(0, len(rows), _PER_SENTINEL)
@@ -107,5 +96,8 @@ def _write(path: Path, numbers: Iterable[int], **more: Any) -> Path:
             Dispatch(**place_of(one), outcome="ran", modes=dict.fromkeys(MODES, reached[number]))
             for number, one in rows.items()
         ],
-        **more,
+        plan="of many rows",
+        groups={planned_row(spec * _PER_SPEC).spec: spec % shards + 1 for spec in range(specs)},
+        shards=shards,
+        shard=shard,
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from detmatrix.scanner.alerts import REFUSAL
 from detmatrix.scanner.observations.records import (
     FORMAT,
     Closing,
+    Compiled,
     Direction,
     EnumeratedEntry,
     Environment,
@@ -130,6 +133,41 @@ def drifting(distinct: int = 3) -> list[dict[str, int]]:
     return [{"a": RUNS - len(others), **others}, *[{"a": RUNS}] * (PROCESSES - 1)]
 
 
+def seen(text: str, planned: Row | None = None, **more: Any) -> Planned:
+    """Return a row that showed what a text says of each mode: "off drifting 20; on raises put_", as ``comparisons.txt`` has it.
+
+    A scatter_add_ is the row by default; *more* are other fields of what ran.
+    """
+    planned, observed = planned or row("torch.Tensor.scatter_add_"), list[Observation]()
+    for part in text.split("; "):
+        told, _, alerts = part.partition(" alerts ")
+        words: Any = told.split(" ", 2)
+        mode, what, rest = (*words, "")[:3]
+        match what:
+            case "raises":
+                observed += raised(planned, mode, rest)
+                continue
+            case "raised":
+                exception, _, message = rest.partition(": ")
+                observed += ended(planned, mode, "raised", message, exception=exception)
+                continue
+            case "refused":
+                observed += ended(planned, mode, "raised", REFUSAL, exception="RuntimeError")
+                continue
+            case "stable":
+                processes = stable(rest or "a")
+            case "drifting":
+                processes = drifting(int(rest))
+            case _ if what.startswith("["):
+                processes = json.loads(f"{what} {rest}")
+            case _:
+                none = Compiled(graphs=0, breaks=1, kernels=0) if rest.startswith("not compiled") else None
+                observed += ended(planned, mode, what, rest, compiled=none)
+                continue
+        observed += ran(planned, mode, *processes, alerts=tuple(filter(None, alerts.split(","))), **more)
+    return planned, observed
+
+
 def launching(observations: Sequence[Observation], differing: int = 0) -> list[Observation]:
     """Return observations as an earlier release made them in Triton's interpreter: so many orders in a process gave other bits."""
     others = {"a": 10 - differing, **{f"o{number}": 1 for number in range(differing)}}
@@ -144,33 +182,28 @@ def launching(observations: Sequence[Observation], differing: int = 0) -> list[O
 
 def every_finding() -> list[Planned]:
     """Return rows that show every finding and every verdict, in three families."""
-    add = row("torch.Tensor.scatter_add_")
-    innocent = row("torch.Tensor.scatter_add_", "no_collisions", provokes="")
-    put = row("torch.Tensor.put_", "duplicates", family="indexing")
-    unpool = row("torch.nn.MaxUnpool2d", "own_indices", "backward", family="pooling")
-    index = row("torch.Tensor.index_put_", "duplicates", "backward", "float64", family="indexing")
-    conv = row("torch.nn.Conv2d", "wide", "backward", "bfloat16", family="pooling")
-    dropout = row("torch.nn.functional.fractional_max_pool2d", "wide", family="pooling")
-    slow = row("torch.nn.AvgPool3d", "large", family="pooling")
-    dead = row("torch.cumsum", "n_d", "forward", "int64", family="indexing")
-    old = row("torch.new_op", "plain", family="indexing")
+    indexing: dict[str, Any] = {"family": "indexing"}
+    pooling: dict[str, Any] = {"family": "pooling"}
+    index = row("torch.Tensor.index_put_", "duplicates", "backward", "float64", **indexing)
+    observed = (index, [*ran(index, "off", *stable()), *ran(index, "on", *drifting(50), forward_differing=1)])
+    unpool = row("torch.nn.MaxUnpool2d", "own_indices", "backward", **pooling)
+    conv = row("torch.nn.Conv2d", "wide", "backward", "bfloat16", **pooling)
+    dropout = row("torch.nn.functional.fractional_max_pool2d", "wide", **pooling)
+    slow = "off timeout stopped after 60 s; on raised ValueError: expected a | b, got `c`"
     return [
-        (add, [*ran(add, "off", *drifting(4)), *ran(add, "on", *stable())]),
-        (innocent, [*ran(innocent, "off", *stable()), *ran(innocent, "on", *stable())]),
-        (put, [*ran(put, "off", *drifting(2)), *raised(put, "on", "put_")]),
-        (index, [*ran(index, "off", *stable()), *ran(index, "on", *drifting(50), forward_differing=1)]),
-        (dead, [*ended(dead, "off", "crash", "killed by signal 11"), *ran(dead, "on", *stable())]),
-        (old, ended(old, "off", "not_run", "torch 2.13.0 has no new_op")),
-        (unpool, [*ran(unpool, "off", *stable()), *raised(unpool, "on", "max_unpooling2d_forward_out")]),
-        (conv, [*ran(conv, "off", *stable("a")), *ran(conv, "on", *stable("b"))]),
-        (dropout, [o for mode in ("off", "on") for o in ran(dropout, mode, *stable(), seeded=True)]),
-        (
-            slow,
-            [
-                *ended(slow, "off", "timeout", "stopped after 60 s"),
-                *ended(slow, "on", "raised", "expected a | b, got `c`", exception="ValueError"),
-            ],
+        seen("off drifting 4; on stable"),
+        seen("off stable; on stable", row("torch.Tensor.scatter_add_", "no_collisions", provokes="")),
+        seen("off drifting 2; on raises put_", row("torch.Tensor.put_", "duplicates", **indexing)),
+        observed,
+        seen(
+            "off crash killed by signal 11; on stable",
+            row("torch.cumsum", "n_d", "forward", "int64", **indexing),
         ),
+        seen("off not_run torch 2.13.0 has no new_op", row("torch.new_op", "plain", **indexing)),
+        seen("off stable; on raises max_unpooling2d_forward_out", unpool),
+        seen("off stable; on stable b", conv),
+        seen("off stable; on stable", dropout, seeded=True),
+        seen(slow, row("torch.nn.AvgPool3d", "large", **pooling)),
     ]
 
 

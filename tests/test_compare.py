@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product, zip_longest
 from typing import Any, cast
@@ -32,11 +32,11 @@ from detmatrix.scanner.claims.tables import documented_claims, parse_claims
 from detmatrix.scanner.observations.records import MODES, Claim, Cost, Part, Row
 from detmatrix.scanner.run.remeasure import rounds_for
 from detmatrix.scanner.verdicts.vocabulary import FINDING_MEANING, Finding
-from tests.compared import OFTEN, in_turns, pair_of, run_of, seen, shows
+from tests.compared import OFTEN, in_turns, pair_of, run_of, shows
 from tests.conftest import table
 from tests.documented import docstring
 from tests.evidence_runs import ASKED_CONTROLS, asked_of, cost, sentinels
-from tests.runs import CLOSING, ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ran, row, stable
+from tests.runs import CLOSING, ENVIRONMENT, RUNS, SETTINGS, Planned, drifting, ran, row, seen, stable
 
 KINDS: tuple[Kind, ...] = ("same", "improved", "regressed", "changed", "not_comparable")
 LETTERS = dict(zip("sirc?", KINDS, strict=True))
@@ -360,20 +360,16 @@ def test_cost_is_compared_as_ratios(
 
 # What keeps runs and rows from being compared: power, the machine, the inputs, what a scan was asked for.
 
-PUT = ":func:`torch.Tensor.put_`"
 OTHER = shows("deterministic", row("torch.cumsum"))
-
-
-def _weak(*rows: Planned, name: str, claims: Sequence[Claim] = ()) -> Matrix:
-    """Return a run whose sentinels hardly differed."""
-    return run_of(*rows, name=name, sentinels=sentinels(1, 0, len(rows)), claims=claims)
 
 
 @pytest.mark.parametrize(("before", "after", "weak", "kind"), table("comparisons.txt", "low power"))
 def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> None:
     """Low power matters where a verdict rests on nothing having differed."""
-    old = (_weak if weak == "before" else run_of)(shows(before), name="a")
-    new = (_weak if weak == "after" else run_of)(shows(after), name="b")
+    # Sentinels that hardly differed.
+    seldom = {weak: sentinels(1, 0, 1)}
+    old = run_of(shows(before), name="a", sentinels=seldom.get("before", ()))
+    new = run_of(shows(after), name="b", sentinels=seldom.get("after", ()))
     (change,) = pair_of(old, new).changes
 
     assert kind == change.kind
@@ -381,18 +377,6 @@ def test_low_power(before: Finding, after: Finding, weak: str, kind: Kind) -> No
     if before == after:
         assert change.apparent is None
         assert not open_to_doubt(change)
-
-
-def test_two_runs_of_low_power_compare_nothing() -> None:
-    """Two scans in which nothing could race agree in all rows, which no check takes for proof."""
-    listed = (parse_claims(docstring([], [PUT])), parse_claims(docstring([PUT], [])))
-    still = shows("deterministic", row("torch.Tensor.put_"))
-    comparison = compare([_weak(still, name=name, claims=of) for name, of in zip("ab", listed, strict=True)])
-    (pair,) = comparison.pairs
-
-    assert pair.compared == 0
-    assert [one.title for one in failures(comparison, ("regressed",))] == ["nothing compared"]
-    assert [(one.measured, one.unmeasured) for one in pair.claims] == [("not_comparable", False)]
 
 
 def _changed(one: Any, changes: Mapping[str, object]) -> Any:

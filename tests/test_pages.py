@@ -7,26 +7,60 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from detmatrix.reports.cli.report import RENDERERS
-from detmatrix.reports.compare.page import render
-from detmatrix.reports.compare.runs import compare
-from detmatrix.reports.docs.judge import join
-from detmatrix.reports.docs.view import page_of
-from detmatrix.reports.matrix.model import Matrix, load
-from detmatrix.scanner.claims.tables import parse_claims
-from detmatrix.scanner.observations.records import MODES, Row
-from detmatrix.scanner.verdicts.vocabulary import Finding
-from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page
-from tests.compared import run_of, shows
+from tests.browser import CONTRAST, HOSTILE, NEEDS_BROWSER, Page, opened, put_back, start
+from tests.commands import command_in
 from tests.conftest import table
-from tests.documented import docstring
-from tests.evidence_runs import controls, cost, evidence_run, overloads_run
+from tests.goldens import prepare
 from tests.runs import ENVIRONMENT, drifting, ended, every_finding, ran, row, stable, write_run
 
 pytestmark = NEEDS_BROWSER
+LONG = [f"{'n' * 40}-{place}.jsonl" for place in range(5)]
+# Opens the page that a command writes of the runs that goldens are of.
 Opener = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Return a browser with a profile of its own."""
+    browser = start(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the runs that goldens are of, and some in which all names are long."""
+    folder = tmp_path_factory.mktemp("runs")
+    prepare(folder)
+    long = row(f"torch.nn.functional.{'a_long_name_' * 8}", "c" * 80, dtype="d" * 40, family="f" * 60)
+    crashed = long, [*ended(long, "off", "crash", "x" * 300), *ran(long, "on", *drifting())]
+    for place, name in enumerate(LONG):
+        newer = replace(ENVIRONMENT, torch=f"2.{16 + place}.0+cu132")
+        write_run(folder / name, [*every_finding(), crashed], environment=newer, closing=None)
+    return folder
+
+
+@pytest.fixture
+def open_page(driver: webdriver.Chrome, runs: Path, tmp_path: Path) -> Iterator[Opener]:
+    """Return a function that opens what a command line writes, with the filters of an address; put the browser back afterwards."""
+
+    def open_(line: str, hash_: str = "") -> Page:
+        path = tmp_path / "page.html"
+        done = command_in(runs)(*line.split(), "--format", "html", "-o", path)
+        assert done.returncode == 0, done.stderr
+        return opened(driver, path, hash_)
+
+    yield open_
+    put_back(driver)
+
+
+@pytest.fixture
+def page(open_page: Opener) -> Page:
+    """Return the open report of a run that shows every finding and every verdict."""
+    return open_page("report plain.jsonl")
 
 
 def test_page_loads_without_a_complaint(page: Page) -> None:
@@ -89,9 +123,9 @@ def test_a_click_on_a_head_sorts(page: Page) -> None:
     assert page.one(".ops .of").get_attribute("aria-sort") == "ascending"
 
 
-def test_a_point_leads_to_its_row(open_page: Opener, tmp_path: Path) -> None:
+def test_a_point_leads_to_its_row(open_page: Opener) -> None:
     """Of each measured row and mode that differed one is drawn; tests/golden/report-weak.html has all that is, and what costs."""
-    page = open_page(evidence_run(tmp_path / "run.jsonl"))
+    page = open_page("report weak.jsonl")
     page.run("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", page.one(".rates a"))
     page.focused("collisions")
 
@@ -113,9 +147,9 @@ def test_an_address_names_an_op_or_a_row(page: Page) -> None:
     assert [button.text for button in page.all(".row .open")] == ["wide"]
 
 
-def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
+def test_panel_tells_the_evidence(open_page: Opener) -> None:
     """Perturbations, distances, what an op that raises does, costs, and why a row means little."""
-    page = open_page(evidence_run(tmp_path / "run.jsonl"))
+    page = open_page("report weak.jsonl")
     page.select("clean", "shown")
     for button in page.unfold():
         button.click()
@@ -123,7 +157,7 @@ def test_panel_tells_the_evidence(open_page: Opener, tmp_path: Path) -> None:
 
     # One of each part; tests/golden/report-weak.html has the records that they are drawn from.
     assert "stress 6 of 50 none" in add
-    assert "off output 47 (process 0) 6 of 6 48 of 192 (25 %) 0.0625 1.5e-05 128 2.5e-07 0.25" in add
+    assert "off output 46 (process 1) 6 of 6 50 of 192 (26 %) 0.0625 1.5e-05 128 2.5e-07 0.5" in add
     assert "on, fill off 11 µs (10.5 to 11.6) not measured" in add
     assert "25 samples of 4 executions each, taken in turns." in add
     assert "Alerts: put_, index_put_" in put
@@ -166,7 +200,7 @@ def test_panel_by_keyboard(page: Page) -> None:
 def test_rerun_command_quotes_the_row(open_page: Opener, tmp_path: Path) -> None:
     """The command names exactly this row, though ids are patterns, shells read quotes, and terminals control characters."""
     odd = row("torch.x[idx]", "it's*\x03\n")
-    page = open_page(write_run(tmp_path / "run.jsonl", [(odd, [])]))
+    page = open_page(f"report {write_run(tmp_path / 'run.jsonl', [(odd, [])])}")
     page.unfold()[0].click()
     repro, again = (box.text for box in page.all(".command pre"))
 
@@ -197,13 +231,8 @@ def test_hostile_text_stays_text(open_page: Opener, tmp_path: Path) -> None:
     bad = row(HOSTILE, HOSTILE, family=HOSTILE, provokes=HOSTILE, why=HOSTILE)
     seen = [replace(one, inputs=(HOSTILE,)) for one in ran(bad, "on", *stable())]
     environment = replace(ENVIRONMENT, cpu=HOSTILE, variables={"off": {HOSTILE: HOSTILE}})
-    page = open_page(
-        write_run(
-            tmp_path / "<b>run.jsonl",
-            [(bad, [*ended(bad, "off", "raised", HOSTILE, exception=HOSTILE), *seen])],
-            environment=environment,
-        )
-    )
+    rows = [(bad, [*ended(bad, "off", "raised", HOSTILE, exception=HOSTILE), *seen])]
+    page = open_page(f"report {write_run(tmp_path / '<b>run.jsonl', rows, environment=environment)}")
     page.unfold()[0].click()
 
     assert page.run("return window.hacked") is None
@@ -249,9 +278,9 @@ def test_address_holds_the_filters(page: Page) -> None:
 
 
 @pytest.mark.nightly
-def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:
+def test_overloads_are_filtered(open_page: Opener) -> None:
     """The overloads have filters of their own; lists of what was never reached open where something is found."""
-    page = open_page(overloads_run(tmp_path / "run.jsonl"))
+    page = open_page("report overloads.jsonl")
 
     page.one("form.overloads").find_element("xpath", "..").find_element("tag name", "summary").click()
 
@@ -284,55 +313,31 @@ def test_overloads_are_filtered(open_page: Opener, tmp_path: Path) -> None:
 
 # The pages of a comparison and of docs: timeline, filters, sorting, links to rows.
 
-VERSIONS = ("2.11.0", "2.13.0", "2.15.0")
-ADD, PUT, TAKE = row("torch.add"), row("torch.put", family="indexing"), row("torch.take", family="indexing")
-SORT, SUM = row("torch.sort", family="sorting"), row("torch.sum", family="reduction")
-HISTORY: list[tuple[Row, tuple[Finding, ...]]] = [
-    (ADD, ("raises", "fixed_by_mode", "silent")),
-    (PUT, ("deterministic", "deterministic", "silent")),
-    (TAKE, ("fixed_by_mode", "deterministic", "deterministic")),  # differs too seldom for a proof
-    (SORT, ("fixed_by_mode", "fixed_by_mode", "fixed_by_mode")),
-]
-
-
-def versions() -> list[Matrix]:
-    """Return the runs of three versions; the sums of the last one have other bits, and its lists another bullet."""
-    return [
-        run_of(
-            *(shows(found[place], one, often=3 if one is TAKE else 20) for one, found in HISTORY),
-            (SUM, [seen for mode in MODES for seen in ran(SUM, mode, *stable("b" if last else "a"))]),
-            name=f"torch-{version}.jsonl",
-            torch=version,
-            claims=parse_claims(docstring([], [":func:`torch.add`", *[":func:`torch.sort`"] * last])),
-            costs=[cost(SUM, 1e-5, 4e-5 if last else 1e-5)],
-        )
-        for place, version in enumerate(VERSIONS)
-        for last in [version == VERSIONS[-1]]
-    ]
+RELEASES = "compare 2.11.0.jsonl 2.13.0.jsonl 2.15.0.jsonl"
 
 
 @pytest.fixture
 def compared(open_page: Opener) -> Page:
     """Return the open comparison of three versions."""
-    return open_page(pieces=render(compare(versions())))
+    return open_page(RELEASES)
 
 
 def test_rows_are_found(compared: Page) -> None:
     """By a name that is close to what was typed, also a row that did not change."""
-    compared.one("#q").send_keys("sorrt")
+    compared.one("#q").send_keys("summ")
     compared.shows("0 of 5 rows")
-    compared.one('.near[value="torch.sort"]').click()
+    compared.one('.near[value="torch.sum"]').click()
     compared.shows("1 of 5 rows")
-    assert compared.rows() == ["sort"]
+    assert compared.rows() == ["sum"]
 
 
 def test_a_link_to_a_row_opens_it(open_page: Opener) -> None:
     """A row's address shows it, open and in focus, though it is one that did not change."""
-    page = open_page(pieces=render(compare(versions())), hash_="#torch.sort:collisions:forward:float32")
+    page = open_page(RELEASES, "#torch.sum:collisions:forward:float32")
     page.shows("5 of 5 rows")
 
     assert page.one(".panel").is_displayed()
-    page.focused("torch.sort")
+    page.focused("torch.sum")
 
     page.one("tr.row[id^='torch.put:'] .here").send_keys(Keys.ENTER)
     assert page.driver.current_url == f"{page.address}#torch.put:collisions:forward:float32"
@@ -348,12 +353,12 @@ def test_the_panel_tells_every_run(compared: Page) -> None:
 
     assert button.get_attribute("aria-expanded") == "true"
     assert "on: 0 of 98 → 19 of 98 further executions differed, p = " in panel.text
-    assert "2.15.0 regressed (unconfirmed)" in panel.text
+    assert "2.15.0+cpu regressed (unconfirmed)" in panel.text
     assert "nondeterministic: 19 of 100 differed, 20 distinct" in panel.text
     assert "undefined" not in panel.text
 
     compared.select("sort", "name")
-    compared.shows("3 of 5 rows")
+    compared.shows("4 of 5 rows")
     assert compared.run(
         "return arguments[0].nextElementSibling.id", compared.one("tr.row[id^='torch.put:']")
     ) == (button.get_attribute("aria-controls"))
@@ -361,84 +366,21 @@ def test_the_panel_tells_every_run(compared: Page) -> None:
     assert not panel.is_displayed()
 
 
-def _nine_versions() -> list[Matrix]:
-    """Return runs with long names, one of a row that has a finding in no other, one that is not to be trusted."""
-    long = row("torch.nn.functional." + "a_long_name_" * 6, "c" * 60, family="f" * 60)
-    dead = row("torch.dead"), ended(row("torch.dead"), "off", "crash", "killed")
-    return [
-        run_of(
-            *(shows("silent" if place % 2 else "deterministic", planned) for planned in (long, ADD, PUT)),
-            *[dead] * (place == 3),
-            name=f"{'n' * 40}-{place}.jsonl",
-            torch=f"2.{place}.0+cu132",
-            claims=parse_claims(docstring([], [":func:`torch.add`"] * (place > 4))),
-            distrust=("the control varies shows nothing",) * (place == 8),
-        )
-        for place in range(9)
-    ]
-
-
-def _docs() -> Iterator[str]:
-    """Return the page of docs of a run that contradicts one bullet, confirms one, and shows an op that no bullet is about."""
-    text = docstring(
-        [":func:`torch.b` when called on a CPU tensor", ":func:`torch.a` when called on a CPU tensor"],
-        [":func:`torch.c`", f":func:`torch.d` {HOSTILE}"],
-    )
-    findings: dict[str, Finding] = {"a": "raises", "b": "fixed_by_mode", "e": "raises"}
-    rows = [shows(finding, row(f"torch.{name}")) for name, finding in findings.items()]
-    return page_of(join([run_of(*rows, claims=parse_claims(text))]))
-
-
 # What is asked of several pages: filters and orders, and that everything can be read.
 
 
-def _threads(path: Path) -> Path:
-    """Write a run of rows that one thread did, that several did, and of which nobody counted the threads."""
-    rows = [
-        (one, [seen for mode in MODES for seen in ran(one, mode, *stable(), threads=threads)])
-        for one, threads in ((row("torch.cumsum"), 1), (row("torch.sum"), 2), (row("torch.abs"), None))
-    ]
-    return write_run(path, rows)
-
-
-def _long(path: Path) -> Iterator[str]:
-    """Return the report of three runs with long names, the last two of which show every finding."""
-    long = row("torch.nn.functional." + "a_long_name_" * 8, "c" * 80, dtype="d" * 40, family="f" * 60)
-    crashed = long, [*ended(long, "off", "crash", "x" * 300), *ran(long, "on", *drifting())]
-    runs = (
-        evidence_run(path, controls=controls("blind"), closing=None),
-        write_run(path.with_name("one.jsonl"), [*every_finding(), crashed]),
-        write_run(path.with_name("n" * 90 + ".jsonl"), [*every_finding(), crashed], closing=None),
-    )
-    return RENDERERS["html"](load([str(run) for run in runs]))
-
-
-def _report(write: Callable[[Path], Path]) -> Callable[[Path], Iterator[str]]:
-    return lambda path: RENDERERS["html"](load([str(write(path))]))
-
-
-PAGES: dict[str, Callable[[Path], Iterator[str]]] = {
-    "of 9 ops, run": _report(write_run),
-    "of 6 ops, evidence": _report(evidence_run),
-    "of 3 ops, threads": _report(_threads),
-    "of 5 rows, versions": lambda _: render(compare(versions())),
-}
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize(("shown", "filters", "ops"), table("pages.txt", "filters"))
-def test_filters_choose_and_order(
-    open_page: Opener, tmp_path: Path, shown: str, filters: str, ops: str
-) -> None:
+@pytest.mark.parametrize(("line", "of", "filters", "left"), table("pages.txt", "filters"))
+def test_filters_choose_and_order(open_page: Opener, line: str, of: str, filters: str, left: str) -> None:
     """Ops and of them rows by what one run or mode shows, by step, power, threads and costs; the address remembers it."""
-    page = open_page(pieces=PAGES[shown](tmp_path / "run.jsonl"))
-    found, rows = [*filter("none".__ne__, ops.split())], page.rows if "rows" in shown else page.shown
-    told = f"{len(found)} {shown.partition(',')[0]}"
+    page = open_page(line)
+    found, compares = [*filter("none".__ne__, left.split())], line.startswith("compare")
+    rows, told = page.rows if compares else page.shown, f"{len(found)} of {of}"
     for one in filters.split():
         page.select(*one.split("="))
     page.shows(told)
     assert rows() == found
-    assert "rows" in shown or len(page.unfold()) == len(found)
+    assert compares or len(page.unfold()) == len(found)
 
     address = page.driver.current_url
     page.driver.get("about:blank")
@@ -449,23 +391,23 @@ def test_filters_choose_and_order(
 
 
 # Of each page what is among that which can be read.
-READ: dict[str, tuple[Callable[[Path], Iterator[str]], tuple[str, ...]]] = {
-    "report": (_long, ("B f silent", "B f deterministic", "TD raises", "A weak", "SPAN untrusted", "B slower")),
-    "compare": (lambda _: render(compare(_nine_versions())), ("B became regressed doubted", "SPAN doc redone", "SPAN doc")),
-    "docs": (lambda _: _docs(), ()),
-}  # fmt: skip
+READ: dict[str, tuple[str, ...]] = {
+    f"report weak.jsonl distrusted.jsonl {LONG[0]}": (
+        *("B f silent", "B f deterministic", "TD raises", "A weak", "SPAN untrusted", "B slower"),
+    ),
+    f"{RELEASES} {' '.join(LONG)}": (*("B became regressed doubted", "SPAN doc redone", "SPAN doc"),),
+    "docs hostile-1.jsonl": (),
+    "docs drift-cpu.jsonl drift-cuda.jsonl": (),
+}
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("line", READ, ids=lambda line: line.partition(" ")[0])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768, 1090, 1360])
-def test_everything_can_be_read(
-    open_page: Opener, tmp_path: Path, name: str, scheme: str, width: int
-) -> None:
+def test_everything_can_be_read(open_page: Opener, line: str, scheme: str, width: int) -> None:
     """With long names, open panels and many runs nothing is wider than the screen, contrast is 4.5, controls have names."""
-    made, shown = READ[name]
-    page = open_page(pieces=made(tmp_path / "run.jsonl"))
+    page, name = open_page(line), line.partition(" ")[0]
     page.resize(width)
     page.scheme(scheme)
     if name != "docs":
@@ -477,7 +419,7 @@ def test_everything_can_be_read(
     worst: dict[str, float] = page.run(CONTRAST)
 
     assert page.too_wide() == []
-    assert {*shown} <= {*worst} != set()
+    assert {*READ[line]} <= {*worst} != set()
     assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
     dark = page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(16, 19, 23)"
     assert dark == (scheme == "dark")
@@ -496,7 +438,7 @@ def _bullets(page: Page) -> list[str]:
 
 def test_bullets_are_filtered_and_sorted(open_page: Opener) -> None:
     """Tiles, lists and words choose bullets, an address brings them back, and heads sort them, a second click the other way."""
-    page = open_page(pieces=_docs())
+    page = open_page("docs 2.13.0.jsonl")
     page.one(".claims thead .sort").click()
     up = _bullets(page)
     page.one(".claims thead .sort").click()
@@ -505,16 +447,16 @@ def test_bullets_are_filtered_and_sorted(open_page: Opener) -> None:
     assert page.one(".claims thead th").get_attribute("aria-sort") == "descending"
 
     page.one(".tile[data-state=confirmed]").click()
-    page.shows("1 of 3 lines")
-    assert (_bullets(page), page.run("return location.hash")) == (["torch.b"], "#state=confirmed")
-    back = open_page(pieces=_docs(), hash_="#state=contradicted,confirmed&list=deterministic&q=torch.a")
-    back.shows("1 of 3 lines")
-    assert _bullets(back) == ["torch.a"]
+    page.shows("1 of 4 lines")
+    assert (_bullets(page), page.run("return location.hash")) == (["torch.add"], "#state=confirmed")
+    back = open_page("docs 2.13.0.jsonl", "#state=contradicted,confirmed&list=raises&q=torch.put")
+    back.shows("1 of 4 lines")
+    assert _bullets(back) == ["torch.put"]
 
 
 def test_the_first_bullet_is_on_the_first_screen_of_a_phone(open_page: Opener) -> None:
     """Whole, below the runs, the kinds and the filters, with its agreement right below it."""
-    page = open_page(pieces=_docs())
+    page = open_page("docs 2.13.0.jsonl")
     page.resize(390)
     boxes = [
         f"document.querySelector('tr.claim {it}').getBoundingClientRect()" for it in ("th", ".f", ".told")

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 - the sign for "times" is not an x.
 """Reports of synthetic runs, in what goldens cannot show: escapes, blocks, terminals, trust, advice; and how the command writes them."""
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +21,23 @@ from msgspec.structs import replace
 
 from detmatrix.reports import render
 from detmatrix.reports.checks import render_github
-from detmatrix.reports.cli.report import RENDERERS
 from detmatrix.reports.commands import Block, command_words
-from detmatrix.reports.compare.page import RENDERERS as COMPARISONS
-from detmatrix.reports.docs.view import RENDERERS as DOCS
-from detmatrix.reports.matrix import rows as costs
 from detmatrix.reports.matrix.model import Matrix, load
 from detmatrix.reports.matrix.run_words import bound_words
 from detmatrix.reports.render import NARROW as WIDTH
 from detmatrix.reports.render import View, code, fitted, plain, write_whole
 from detmatrix.reports.report import text as terminal
 from detmatrix.reports.report.view import report_view
-from detmatrix.scanner.claims.tables import parse_claims
 from detmatrix.scanner.errors import UsageError
-from detmatrix.scanner.modes import MODES, WORKER_MODES
-from detmatrix.scanner.observations.records import Closing, Cost, Output, Timing
-from detmatrix.scanner.verdicts.cells import row_cell
-from detmatrix.scanner.verdicts.vocabulary import FINDING, FINDINGS, Finding
+from detmatrix.scanner.modes import MODES
+from detmatrix.scanner.observations.records import Closing, Cost
+from detmatrix.scanner.verdicts.vocabulary import Finding
 from tests import tied
-from tests.commands import Command, rendered_by_process
+from tests.commands import Command
 from tests.compared import OFTEN, run_of, shows
 from tests.conftest import one_line, table
-from tests.documented import docstring
-from tests.evidence_runs import FORCING, ONE, SEVERITY, controls, cost, only, quiet_row, text
-from tests.runs import CLOSING, Planned, drifting, ended, raised, ran, row, stable, write_run
+from tests.evidence_runs import FORCING, ONE, controls, cost, only, text
+from tests.runs import CLOSING, Planned, drifting, ended, raised, ran, row, seen, stable, write_run
 from tests.stand_in import StandIn
 
 
@@ -55,15 +46,6 @@ def test_text_in_cells(escape: str, given: str, shown: str) -> None:
     """A code span holds whatever it is given, on one line; plain text keeps its look and loses its markup."""
     text, cell = (codecs.decode(it, "unicode_escape") for it in (given, shown))
     assert {"code": code, "plain": plain}[escape]("" if text == "none" else text) == cell
-
-
-def test_html_is_self_contained(run: Path) -> None:
-    """The page loads nothing: no address of a style, script, font or image, and a policy that forbids it."""
-    message = text("html", run)
-
-    assert "default-src 'none'" in message
-    for loading in ('<link rel="stylesheet"', "@import", "url(", " src="):
-        assert loading not in message
 
 
 FORMULAS = ["=1+1", "+1", "-1+2", "@SUM(A1)", "one\rtwo", "\t=1", "a\x1b[2Jb", "\u202etxt"]
@@ -207,44 +189,6 @@ def test_a_wide_terminal_is_used(run: Path) -> None:
     assert re.search(r"put_ .* no fix: raises +1 raises of 1\n", wide)
 
 
-# --- What the flag costs and how far outputs lie apart, in words.
-
-
-def test_a_cost_whose_quartiles_overlap_is_not_slow(tmp_path: Path) -> None:
-    """Twice as long in the median, and maybe not at all: not counted."""
-    planned = quiet_row(row("torch.op"))
-    wide = replace(cost(planned[0], 1e-3, 2.5e-3), on=Timing(median=2.5e-3, low=0.9e-3, high=4e-3))
-    (shown,) = only(write_run(tmp_path / "r.jsonl", [planned], costs=[wide])).rows
-
-    assert costs.costs_words([shown]).startswith("0 of 1 timed rows shown here take at least twice as long")
-    assert costs.cost_words(shown) == "≈2.50×"
-
-
-def test_the_worst_of_each_measure_counts() -> None:
-    """Joined over processes and outputs each measure is the largest known; nothing known stays nothing."""
-    far = replace(SEVERITY, max_abs=None, max_ulp=9, v_c=0.5, differing_elements=50)
-    outputs = [
-        Output(name="output", shape=(192,), dtype="float32", differing=1, severity=severity)
-        for severity in (SEVERITY, far, None)
-    ]
-    processes = [replace(ran(ONE, "off", {"a": 2})[0], outputs=(output,)) for output in outputs]
-    found = replace(SEVERITY, examined=6, v_c=0.5, differing_elements=50)
-
-    assert row_cell(processes, "", ONE).outputs == (replace(outputs[0], differing=3, severity=found),)
-    assert (
-        row_cell(processes, "", ONE).severity == row_cell([*reversed(processes)], "", ONE).severity == found
-    )
-    assert row_cell(processes[2:], "", ONE).severity is None
-
-
-def test_first_differing_execution_is_the_earliest() -> None:
-    """Of several processes the earliest execution counts, and its process is named."""
-    seen = ran(ONE, "off", {"a": 9, "b": 1}, {"a": 4, "b": 6}, {"a": 10})
-
-    assert row_cell(seen, "", ONE).first_differing == (4, 1)
-    assert row_cell(seen[2:], "", ONE).first_differing is None
-
-
 # --- Whether a scan can be trusted: what its controls and its closing line say; ``tests/golden/report-blind.*`` shows it in words.
 
 BLIND = (
@@ -252,57 +196,44 @@ BLIND = (
 )
 CONSTANT, (VARIES, SEEN) = controls()
 PARTLY = VARIES, [one for one in SEEN if (one.mode, one.process) != ("on", 1)]
-OTHER_INPUTS = (
-    ONE,
-    [
-        *ran(ONE, "off", *stable()),
-        *(replace(one, inputs_digest="o" * 8) for one in ran(ONE, "on", *stable())),
-    ],
-)
+QUIET = seen("off stable; on stable", ONE)
+OTHER_INPUTS = ONE, [replace(one, inputs_digest="o" * 8) if one.mode == "on" else one for one in QUIET[1]]
 INPUTS = tuple(
     f"the inputs of {ONE.id} in process {process} of mode on are not those of the first process"
     for process in range(2)
 )
-FORCED = ONE, [*ran(ONE, "off", *stable()), *raised(ONE, "on", "x"), *ran(ONE, "warn_only", *stable())]
+FORCED = seen("off stable; on raises x; warn_only stable", ONE)
+UNSEEN = tuple(
+    f"the control {name} was not observed in process {process} of mode warn_only"
+    for process in range(2)
+    for name in ("constant", "varies")
+)
 
 
 @pytest.mark.parametrize(
     ("rows", "asked", "closing", "distrust"),
     [
         # Before the closing line says so, the controls' observations do.
-        (quiet_row(), controls("blind"), None, (BLIND,)),
+        (QUIET, controls("blind"), None, (BLIND,)),
         # What the closing line says stands first, and nothing twice.
         (OTHER_INPUTS, controls("blind"), CLOSING, (*INPUTS, BLIND)),
         (OTHER_INPUTS, controls("blind"), replace(CLOSING, distrust=("a reason", BLIND)), ("a reason", BLIND, *INPUTS)),
         # An unfinished scan may go on; a finished one has passed a control over.
-        (quiet_row(), [CONSTANT, PARTLY], None, ()),
-        (quiet_row(), [CONSTANT, PARTLY], CLOSING, ("the control varies was not observed in process 1 of mode on",)),
+        (QUIET, [CONSTANT, PARTLY], None, ()),
+        (QUIET, [CONSTANT, PARTLY], CLOSING, ("the control varies was not observed in process 1 of mode on",)),
+        # A mode in which no row was observed owes none; one in which rows were run under warn_only owes all.
+        (QUIET, controls(), CLOSING, ()),
+        (FORCED, controls(), CLOSING, UNSEEN),
     ],
 )  # fmt: skip
 def test_a_scan_is_distrusted_for_what_it_shows(
     tmp_path: Path, rows: Planned, asked: list[Planned], closing: Closing | None, distrust: tuple[str, ...]
 ) -> None:
     """Controls, inputs and the closing line; the page's title says it."""
-    path = write_run(tmp_path / "r.jsonl", [rows], controls=asked, closing=closing)
+    path = write_run(tmp_path / "r.jsonl", [rows], settings=FORCING, controls=asked, closing=closing)
 
     assert only(path).distrust == distrust
     assert text("html", path).count("<title>NOT TRUSTWORTHY: ") == bool(distrust)
-
-
-def test_only_processes_that_observed_rows_owe_controls(tmp_path: Path) -> None:
-    """A mode in which no row was observed owes none; one in which rows were run under warn_only owes all."""
-    everywhere = controls(modes=WORKER_MODES)
-    both = [(planned, [one for one in seen if one.mode in MODES]) for planned, seen in everywhere]
-    quiet, made = (
-        only(write_run(tmp_path / f"{place}.jsonl", [rows], settings=FORCING, controls=both)).distrust
-        for place, rows in enumerate((quiet_row(), FORCED))
-    )
-
-    assert quiet == ()
-    assert {message.split(" in ")[1] for message in made} == {
-        "process 0 of mode warn_only",
-        "process 1 of mode warn_only",
-    }
 
 
 # One line an op: what stands for it, in which order, what it costs, what the lists say and what to do.
@@ -319,36 +250,6 @@ def op_of(*planned: Planned, costs: tuple[Cost, ...] = ()) -> View:
     op: View
     (op,) = view(run_of(*planned, costs=costs)).ops
     return op
-
-
-@pytest.mark.parametrize("finding", FINDINGS)
-def test_the_worst_row_stands_for_its_op(finding: Finding) -> None:
-    """One bad case among good ones decides finding, marks and action; of a direction without it nothing is said."""
-    bad = shows(finding, row("torch.some", "bad", "backward"))
-    good = [shows("deterministic", row("torch.some", name, "forward")) for name in ("a", "b")]
-    op = op_of(*good, bad)
-    marks = {"silent": "=/≠", "raises": "≠/!", "over_alert": "=/!", "fixed_by_mode": "≠/=", "uninitialized": "≠/=",
-             "mode_dependent": "=/~", "deterministic": "=/=", "inconclusive": "?/="}  # fmt: skip
-    (cell,) = op.cells
-
-    assert (op.finding, cell.forward.glyphs, cell.backward.glyphs) == (finding, "=/=", marks[finding])
-    assert op.action.startswith(FINDING[finding].action)
-    assert sum(op.counts.values()) == 3
-    assert len(op.rows) == 3
-    assert op_of(bad).cells[0].forward.glyphs == "·"
-
-
-def test_of_rows_that_did_not_differ_the_one_that_shows_least_stands_for_them() -> None:
-    """0 of n is told with the smallest n, and a direction whose rows are all serial is no reason to be at ease."""
-    few, many = row("torch.cumsum", "few"), row("torch.cumsum", "many")
-    short = [one for mode in MODES for one in ran(few, mode, {"a": 30}, {"a": 30})]
-    op = op_of((many, [one for mode in MODES for one in ran(many, mode, *stable())]), (few, short))
-    serial = op_of((few, [one for mode in MODES for one in ran(few, mode, *stable(), threads=1)]))
-
-    assert op.cells[0].forward.on.text == "0 of 60 differed"
-    assert (op.action, op.docs_words) == ("none seen on CPU", "CUDA: raises")
-    assert serial.action == "none seen: serial"
-    assert serial.cells[0].forward.text == "off: 0 of 100 differed; on: 0 of 100 differed (serial)"
 
 
 @pytest.mark.parametrize(("findings", "action"), table("reports.txt", "raising"))
@@ -385,45 +286,7 @@ def test_cost_of_an_op(finding: Finding, times: str, shown: str) -> None:
     assert op.cost_words == shown
 
 
-def test_an_op_that_is_gone_keeps_what_it_last_showed() -> None:
-    """What a release no longer has, or a scan left out, is told by the latest that has it."""
-    new = run_of(shows("deterministic", row("torch.other")), torch="2.10.0")
-    old = run_of(shows("silent", row("torch.take")), torch="2.9.0")
-    op = view(old, new).ops[0]
-
-    assert (op.name, op.finding) == ("torch.take", "silent")
-    assert [cell.forward.glyphs for cell in op.cells] == ["=/≠", "·"]
-
-
 # The command: the same bytes every time, whole files or none, and errors of one line each.
-
-
-@pytest.mark.parametrize(
-    ("command", "forms", "without"),
-    [
-        ("report", RENDERERS, ["torch", "opspecs.registry"]),
-        ("docs", DOCS, ["torch", "opspecs.registry"]),
-        ("compare", COMPARISONS, ["torch"]),
-    ],
-)
-def test_same_bytes_every_time(
-    detmatrix: Command, tmp_path: Path, command: str, forms: Iterable[str], without: list[str]
-) -> None:
-    """A report holds no date of its own, no folder, and nothing that hashing could reorder, and takes no torch and no catalog."""
-    claims = parse_claims(docstring([":func:`torch.put_`"], [":func:`torch.cumsum`"]))
-    run = write_run(tmp_path / "run.jsonl", claims=claims)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    copy = elsewhere / run.name
-    copy.write_bytes(run.read_bytes())
-    times = 2 if command == "compare" else 1
-
-    written = rendered_by_process(elsewhere, forms, command, *[copy] * times, without=without)
-
-    for form in forms:
-        text = detmatrix(command, *[run] * times, "--format", form).stdout
-        assert text.encode() == written[form]
-        assert str(tmp_path) not in text
 
 
 @pytest.mark.parametrize("found", [True, False])

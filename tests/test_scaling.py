@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from detmatrix.reports.cli.report import LONG, RENDERERS
 from detmatrix.reports.coverage import RENDERERS as COVERAGES
@@ -20,7 +19,7 @@ from detmatrix.reports.report import page as page_
 from detmatrix.scanner.cases.rows import planned_rows
 from detmatrix.scanner.observations.runfile import read_run
 from detmatrix.scanner.verdicts.vocabulary import FINDING
-from tests.large import SETTINGS, catalog, write_large
+from tests.large import SETTINGS, catalog, write_shard
 
 pytestmark = pytest.mark.nightly
 
@@ -66,26 +65,8 @@ def lines_of(work: Callable[[], object]) -> int:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Write a run, and one of twice its size."""
     folder = tmp_path_factory.mktemp("scaling")
-    few, many = (write_large(folder / f"{count}.jsonl", count) for count in (FEW, MANY))
+    few, many = (write_shard(folder / f"{count}.jsonl", count) for count in (FEW, MANY))
     return few, many
-
-
-def findings(page: str) -> list[str]:
-    """Return the finding of each row that a page shows, as its script reads it."""
-    tables, ops = (
-        json.loads(page.split(f'<script type="application/json" id="{name}">')[1].partition("</script>")[0])
-        for name in ("tables", "rows")
-    )
-
-    def column(table: str, name: str) -> list[Any]:
-        """Return a column, which may be told as the values that it has and the places of each, or as one value."""
-        told = tables[table][name]
-        if isinstance(told, list):
-            return told
-        return [told["of"][at] for at in told["at"]] if "at" in told else told["of"] * 9999
-
-    found, results = column("results", "finding"), column("rows", "result")
-    return [found[results[place]] for op in ops for place in op["rows"]]
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -110,10 +91,12 @@ def test_a_page_holds_what_a_browser_can(runs: tuple[Path, Path], monkeypatch: p
     """Of too many rows the worst findings are shown, in their order, and the page says so; counts are of all."""
     monkeypatch.setattr(page_, "MOST_ROWS", 100)
     (matrix,) = load([str(runs[0])])
-    page = "".join(page_.render([matrix]))
+    worst = {id(row) for row in sorted(matrix.rows, key=lambda it: FINDING[it.finding].rank)[:100]}
+    fewer = replace(matrix, rows=tuple(row for row in matrix.rows if id(row) in worst))
+    page, expected = ("".join(page_.render([one])) for one in (matrix, fewer))
+    shown, rows = (it.partition('id="rows">')[2].partition("</script>")[0] for it in (page, expected))
 
-    worst = sorted((row.finding for row in matrix.rows), key=lambda it: FINDING[it].rank)[:100]
-    assert Counter(findings(page)) == Counter(worst)
+    assert shown == rows != ""
     assert "A page holds 100 rows at most: these are 100 of 300, those with the worst findings." in page
     assert f">{len(matrix.rows)} rows<" in page
 
@@ -123,5 +106,6 @@ def test_a_page_of_six_thousand_rows_stays_near_a_megabyte() -> None:
     (matrix,) = load([str(RECORDED)])
     page = "".join(page_.render([matrix]))
 
-    assert len(findings(page)) == len(matrix.rows) > 6000
+    assert "A page holds" not in page
+    assert len(matrix.rows) > 6000
     assert len(page.encode()) < 1_250_000
