@@ -207,15 +207,18 @@ def _placed(value: Any, t: Inputs) -> Any:
     if isinstance(value, (tuple, list)) and (type(value) in (tuple, list) or hasattr(value, "_fields")):
         items = (_placed(one, t) for one in value)
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    other = copy.copy(value) if isinstance(value, dict) or is_dataclass(value) else value
     if isinstance(value, dict):
-        # Its own kind: a default, or access by attributes.
+        mapping: Any = copy.copy(value)  # of its own kind, which may have a default, or access by attributes
         for name, one in value.items():
-            other[name] = _placed(one, t)
-    elif is_dataclass(value) and not isinstance(value, type):
+            mapping[name] = _placed(one, t)
+        return mapping
+    if is_dataclass(value) and not isinstance(value, type):
+        other = copy.copy(value)
         for field in fields(value):
-            object.__setattr__(other, field.name, _placed(getattr(value, field.name), t))
-    return other
+            if hasattr(value, field.name):
+                object.__setattr__(other, field.name, _placed(getattr(value, field.name), t))
+        return other
+    return value
 
 
 @contextlib.contextmanager

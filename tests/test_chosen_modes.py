@@ -32,7 +32,7 @@ from detmatrix.scanner.verdicts.cells import Cell
 from detmatrix.scanner.verdicts.findings import MatrixRow, matrix
 from detmatrix.scanner.worker import global_state
 from tests.commands import Command, scanned_in
-from tests.compared import run_of, seen
+from tests.compared import run_of
 from tests.conftest import refused, table
 from tests.documented import CUBLAS, DETERMINISTIC, read
 from tests.evidence_runs import ONE
@@ -45,6 +45,7 @@ from tests.runs import (
     ended,
     ran,
     row,
+    seen,
     stable,
     write_run,
 )

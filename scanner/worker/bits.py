@@ -266,12 +266,19 @@ def _described(value: Any) -> str:
         # Its settings; parameters and buffers are arguments of their own.
         return _ADDRESS.sub("", " ".join(repr(value).split()))
     plain = (str, bytes, range, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)
-    by_value = (
-        type(value).__hash__ not in {None, object.__hash__}
-        and type(value).__module__.partition(".")[0] in _SHOWN
-    )
     # Of other objects the text may hold an address, which is another one in each process.
-    return repr(value) if value is None or isinstance(value, plain) or by_value else type(value).__name__
+    says_all = value is None or isinstance(value, plain) or (by_value(value) and made_by(value) in _SHOWN)
+    return repr(value) if says_all else type(value).__name__
+
+
+def by_value(value: Any) -> bool:
+    """Tell whether an object is hashed by what it is, not by which one it is."""
+    return getattr(type(value), "__hash__", None) not in {None, object.__hash__}
+
+
+def made_by(value: Any) -> str:
+    """Return the library that an object's type comes from."""
+    return type(value).__module__.partition(".")[0]
 
 
 def digest(tensors: Sequence[Part], words: Sequence[str] = ()) -> str:

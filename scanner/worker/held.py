@@ -10,7 +10,7 @@ import enum
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
 from types import (
@@ -88,15 +88,12 @@ def _search(value: Any, found: dict[int, Any], seen: set[int], *, inside: bool) 
         parts = [*value.values()] if isinstance(value, dict) else [*value]
     elif isinstance(value, _CALLABLE):
         changes, inside, parts = _rebinds(value), True, [*_carried(value)]
-    elif is_dataclass(value) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    elif getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False):
         changes, inside, parts = False, True, [getattr(value, one.name, None) for one in fields(value)]
     elif not isinstance(value, torch.Generator):
         held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-        changes, inside, parts = (
-            not _is_constant(value),
-            True,
-            [*held, *getattr(value, "__dict__", {}).values()],
-        )
+        changes, inside = not _is_constant(value), True
+        parts = [*held, *getattr(value, "__dict__", {}).values()]
     if changes:
         found[id(value)] = value
     for part in parts:
@@ -105,12 +102,11 @@ def _search(value: Any, found: dict[int, Any], seen: set[int], *, inside: bool) 
 
 def _is_constant(value: Any) -> bool:
     """Tell whether an object of a library stands for a value: NumPy's numbers and dtypes, dates, paths, torch's overloads."""
-    by_value = getattr(type(value), "__hash__", None) not in {None, object.__hash__}
-    return _known(type(value)) and (by_value or type(value).__name__ == "ufunc")
+    return bits.made_by(value) in _KNOWN and (bits.by_value(value) or type(value).__name__ == "ufunc")
 
 
-def _known(owner: Any) -> bool:
-    return str(getattr(owner, "__module__", "")).partition(".")[0] in _KNOWN
+def _known(function: FunctionType) -> bool:
+    return str(function.__module__).partition(".")[0] in _KNOWN
 
 
 def _carried(function: Any) -> Iterator[Any]:
