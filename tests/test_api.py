@@ -16,10 +16,10 @@ import detmatrix as dm
 from detmatrix.opspecs.user import load_specs
 from detmatrix.reports.cli.check import view_of_function
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
-from detmatrix.reports.matrix.model import load
+from detmatrix.reports.matrix.model import load, matrix_of
 from detmatrix.scanner.observations.records import MODES
 from detmatrix.scanner.worker.execution import describe
-from tests.commands import Command
+from tests.commands import Command, scanned_in
 from tests.conftest import refused, table
 from tests.runs import ran, row, stable, write_run
 from tests.stand_in import StandIn
@@ -218,6 +218,28 @@ def test_rows_are_those_of_the_inputs(function: str, directions: str) -> None:
 
     found = describe(spec, "inputs", device="cpu", seed=0)
     assert found == {"directions": directions.split(), "dtype": "float32"}
+
+
+def test_functions_are_given_what_their_users_give_them(tmp_path: Path) -> None:
+    """The same in every process, weights of the file included, in the kinds they were made in, with gradients and where they count."""
+    expected = {tuple(key.split()): finding for key, finding in table("api.txt", "given")}
+    path = tmp_path / "mine.py"
+    path.write_text((ROOT / "tests" / "data" / "given.py.txt").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "helper.py").write_text("def twice(x):\n    return x * 2\n", encoding="utf-8")
+    functions = dict.fromkeys(function.replace("(", f"({path}:") for function, _ in expected)
+    named = [word for one in functions for word in ("--specs", f"{path}:{one}")]
+    patterns = [f"mine.{one.partition('(')[0]}" for one in functions]
+
+    run = scanned_in(
+        tmp_path, *patterns, *named, "--device", "cpu", "--runs", 4, "--no-cost", "--no-overloads"
+    )
+
+    found = {(one.row.spec, one.row.direction): one.finding for one in matrix_of("run.jsonl", run).rows}
+    known = {
+        (f"mine.{function.partition('(')[0]}", direction): finding
+        for (function, direction), finding in expected.items()
+    }
+    assert found == known
 
 
 def test_example_of_the_guide(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_outputs_are_named_by_their_place(value: Any, expected: list[str]) -> No
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        *((value, f"is a {type(value).__name__}, which has no bits to compare") for value in ("text", {1, 2}, torch.float32, object())),
+        *((value, f"is a {type(value).__name__}, whose bits are not compared: return tensors and numbers") for value in ("text", {1, 2}, torch.float32, object())),
         # A tensor or a wrapper of others without memory does not end the process.
         (torch.ones(3, device="meta"), "has no memory to compare (Tensor on meta)"),
         (_quietly(torch.masked.masked_tensor, torch.ones(3), torch.ones(3) > 0), "has no memory to compare (MaskedTensor on cpu)"),

@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 import warnings
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -275,11 +277,78 @@ def _made_once(t: Any) -> Call:
     return call(t.normal(4), torch.nn.Identity())
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """What does not change itself may hold what does."""
+
+    seen: list[int] = field(default_factory=list)
+
+
+class Named:
+    """Equal to all others of its name, and hashed by that, as tokenizers are."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Items(UserDict[str, Any]):
+    """A mapping with an attribute, as batches of tokens are."""
+
+    calls = 0
+
+    def __call__(self) -> int:
+        """Count."""
+        self.calls += 1
+        return self.calls
+
+
+def _counting() -> Callable[[], int]:
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    return step
+
+
+def _called(x: Any, function: Callable[[], Any]) -> Any:
+    return x + function()
+
+
+def _counted(x: Any, holder: Any) -> Any:
+    holder.seen.append(1)
+    return x + len(holder.seen)
+
+
+def _noted(x: Any) -> Any:
+    x.calls = getattr(x, "calls", 0) + 1
+    return x * x.calls
+
+
+def _decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def inner(*args: Any) -> Any:
+        return function(*args)
+
+    return inner
+
+
+SHARED_STATE = SimpleNamespace(seen=[])
+KEPT = cache(lambda: torch.ones(4))
+BUFFER = torch.empty(4, 16)
 SHARED = itertools.count(), random.Random(0), ONE_GENERATOR, torch.nn.BatchNorm1d(16)
 UNCHANGING = (
     *(..., np.dtype("float32"), np.float32(1), np.add, torch.Tensor.add, torch.finfo(torch.float32), math),
     *(torch.ops.aten.add, torch.ops.aten.add.Tensor, frozenset({1}), Fraction(1, 2), Path("a")),
-    *(date(2026, 1, 1), partial(pow, 2)),
+    *(date(2026, 1, 1), partial(pow, 2), torch.relu, _decorated(_same), b"bytes"),
 )
 GIVEN = "it differed only on arguments that earlier executions were given"
 ALL_SAME, ALL_DIFFER = [4], [1] * 4
@@ -297,6 +366,26 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
         _drawn, _beside(lambda: SimpleNamespace(numbers=itertools.count(), lock=threading.Lock())), GIVEN,
     ),
     "optimizer": (_optimized, _with_optimizer, GIVEN),
+    "frozen": (_counted, _beside(Frozen), GIVEN),
+    "equal by its name": (_counted, _beside(Named), GIVEN),
+    "closure": (_called, _beside(_counting), GIVEN),
+    "closure in a partial": (_called, _beside(lambda: partial(_counting())), GIVEN),
+    "method of an iterator": (_called, _beside(lambda: itertools.count().__next__), GIVEN),
+    "method of a list": (_called, _beside(lambda: [*range(99)].pop), GIVEN),
+    "generator in a partial": (
+        _called, _beside(lambda: partial(torch.rand, 16, generator=torch.Generator().manual_seed(3))), GIVEN,
+    ),
+    "tensor in a partial": (_called, _beside(lambda: partial(torch.zeros(16).add_, 1)), GIVEN),
+    "attribute of a mapping": (_called, _beside(Items), GIVEN),
+    "attribute of a tensor": (_noted, lambda t: call(t.normal(4)), GIVEN),
+    "shared inside": (
+        lambda x, it: _counted(x, it.holder), _beside(lambda: SimpleNamespace(holder=SHARED_STATE)),
+        "it differed, and its inputs are not made anew each time: the SimpleNamespace is the same object",
+    ),
+    "list that grows": (lambda x, it: x + (it.append("step") or len(it)), _beside(list), "the op changed its inputs"),
+    # What is handed out again was not executed; what is written into memory that is kept was.
+    "kept": (lambda *_: KEPT(), _beside(int), "it returned the same tensor again"),
+    "written again": (lambda x, _: torch.mul(x, 2, out=BUFFER), _beside(int), ALL_SAME),
     # A race beside a state that changes is a race, and a state that changes no result no error.
     "race beside statistics": (lambda *args: _races(_learned(*args)), _beside(lambda: _module("batch")), ALL_DIFFER),
     "race beside a gradient": (lambda *args: _races(_step(*args)), _with_weight, ALL_DIFFER),

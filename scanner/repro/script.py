@@ -298,6 +298,7 @@ def executed(
             "upstream": input_source.upstream,
             "call": call,
             "judged": judged if simple else f"parts({judged})",
+            "graph": bool(input_source.definitions),  # a function of one's own may differentiate
             "outputs": "torch.utils._pytree.tree_flatten(output)[0]"
             if input_source.definitions
             else "output if isinstance(output, tuple) else [output]",

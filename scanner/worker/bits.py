@@ -63,7 +63,9 @@ def parts(value: Any, name: str, *, skip_others: bool = False) -> list[Part]:
         elif isinstance(leaf, (bool, int, float, complex)):
             found.append((place, _number(leaf)))
         elif leaf is not None and not skip_others:
-            raise TypeError(f"{place} is a {type(leaf).__name__}, which has no bits to compare")
+            raise TypeError(
+                f"{place} is a {type(leaf).__name__}, whose bits are not compared: return tensors and numbers"
+            )
     return found
 
 

@@ -145,11 +145,15 @@ class Execution:
     def _given(self) -> tuple[Any, ...]:
         return self.call.args, dict(self.call.kwargs)
 
-    def said(self, *but: type) -> list[str]:
-        """Return the other arguments in words, *but* of some types, where they are drawn; those of hand-written specs stand in the spec."""
+    def said(self) -> list[str]:
+        """Return the other arguments in words, where they are drawn; those of hand-written specs stand in the spec."""
         if not self._some_leaves:
             return []
-        return [*bits.said(self.call.args, "args", but), *bits.said(dict(self.call.kwargs), "kwargs", but)]
+        return [*bits.said(self.call.args, "args"), *bits.said(dict(self.call.kwargs), "kwargs")]
+
+    def words(self) -> list[str]:
+        """Return what a user's other arguments are in words, but of modules: a lazy one shows other settings once it was called."""
+        return bits.said(self._given(), "given", (torch.nn.Module,)) if self._of_user else []
 
     def _name_leaves(self) -> list[str]:
         """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""

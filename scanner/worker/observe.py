@@ -218,8 +218,7 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
     execution = asked.prepare(kept=DRAWS)
     inputs = execution.inputs()
     said = execution.said()
-    # A lazy module shows other settings once it was called.
-    words = execution.said(torch.nn.Module)
+    words = execution.words()
     tensors_digest, inputs_digest = _digests(execution, inputs, said)
     observed.update(
         inputs=[*(_summary(name, tensor) for name, tensor in inputs), *said],
@@ -248,7 +247,7 @@ def _observe(observed: dict[str, Any], asked: _Asked) -> None:
     observed.update(_held_to_op(execution, execution.of_op() if asked.sample else None))
     if times := global_state.times_set() - times_set:
         raise InvalidCaseError(f"the op set the flag {times} times, and put it back")
-    if bits.digest(execution.inputs(), said) != tensors_digest or execution.said(torch.nn.Module) != words:
+    if bits.digest(execution.inputs(), said) != tensors_digest or execution.words() != words:
         raise InvalidCaseError("the op changed its inputs")
     if execution.changed_gradients_given():
         raise InvalidCaseError("the op changed the gradient of its output")
