@@ -42,7 +42,7 @@ def docstring(acting: Iterable[str] = (), raising: Iterable[str] = ()) -> str:
 
 def shown(op: str, finding: Finding, device: str = "cuda", **fields: Any) -> Planned:
     """Return a row of an op on a device with a finding; *fields* are those of ``tests.runs.row``, and how *often* it differs."""
-    often = fields.pop("often", 4)
+    often = fields.pop("often", 6)
     return shows(finding, row(op, fields.pop("case", finding), device=device, **fields), often=often)
 
 

@@ -122,7 +122,7 @@ def evidence() -> list[Planned]:
     cumsum = row("torch.cumsum", "n_d", family="scan")
     quiet, stressed = under(quiet=(25, 0), poison=(25, 0)), under(quiet=(25, 0), stress=(25, 3))
     counted = Severity(examined=1, elements=192, differing_elements=6, v_c=0.03125)
-    added = ran(add, "off", *[drifting(4)[0]] * 2, severity=SEVERITY, groups=stressed)
+    added = ran(add, "off", *[drifting(6)[0]] * 2, severity=SEVERITY, groups=stressed)
     # The other process differs farther by some measures, earlier, and nobody measured one of them.
     far = replace(SEVERITY, max_abs=None, max_ulp=9, v_c=0.5, differing_elements=50)
     (output,) = added[1].outputs

@@ -191,7 +191,7 @@ def every_finding() -> list[Planned]:
     dropout = row("torch.nn.functional.fractional_max_pool2d", "wide", **pooling)
     slow = "off timeout stopped after 60 s; on raised ValueError: expected a | b, got `c`"
     return [
-        seen("off drifting 4; on stable"),
+        seen("off drifting 6; on stable"),
         seen("off stable; on stable", row("torch.Tensor.scatter_add_", "no_collisions", provokes="")),
         seen("off drifting 2; on raises put_", row("torch.Tensor.put_", "duplicates", **indexing)),
         observed,

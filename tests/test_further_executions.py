@@ -94,12 +94,12 @@ def _once(executions: int, digest: str = "first", differing: int = 1) -> dict[st
         ([{**OTHER_BITS, "mode": "off", "then": {"threads": 2}}],
          {"finding": "mode_dependent", "off.runs": 1000, "on.runs": 1000}),
         # What differs in the further executions differs; then so many are made with the flag on that it would have there too.
-        ([{"do": "observe", "mode": "off", "runs": MISSING, "spec": "quick.cumsum", "then": _once(MISSING)},
-          {**OTHER_BITS, "runs": 299 - 2 * RUNS, "then": {"digests": {"other": 299 - 2 * RUNS}}}],
-         {"finding": "fixed_by_mode", "off.differing": 1, "weak": None, "on.runs": 299, "unfilled.runs": 299}),
+        ([{"do": "observe", "mode": "off", "runs": MISSING, "spec": "quick.cumsum", "then": _once(MISSING, differing=3)},
+          {**OTHER_BITS, "runs": 170 - 2 * RUNS, "then": {"digests": {"other": 170 - 2 * RUNS}}}],
+         {"finding": "fixed_by_mode", "off.differing": 3, "weak": None, "on.runs": 170, "unfilled.runs": 170}),
         # What differs in one of twelve executions need not differ in twelve: the flag is not credited for that.
-        ([{**RACED, "runs": RUNS}, {**OTHER_BITS, "runs": 17 - 2 * RUNS, "then": _once(17 - 2 * RUNS)}, {**OTHER_BITS, "then": {}}],
-         {"finding": "silent", "on.runs": 17}),
+        ([{**RACED, "runs": RUNS}, {**OTHER_BITS, "runs": 40 - 2 * RUNS, "then": _once(40 - 2 * RUNS)}, {**OTHER_BITS, "then": {}}],
+         {"finding": "silent", "on.runs": 40}),
         # However few executions were asked for: what differs in one of a hundred without the fill is cured by that.
         ([RACED, {**UNFILLED, "runs": 50, "then": _once(50)}, {**OTHER_BITS, "then": {}}],
          {"finding": "uninitialized", "unfilled.runs": 100}),

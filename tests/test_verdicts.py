@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from typing import Any, get_args
 
@@ -186,7 +187,7 @@ def test_processes_count_for_more_than_executions() -> None:
 def test_half_of_what_could_differ_is_power_and_all_of_it_needs_one_more() -> None:
     """The first of eleven executions cannot differ; a race in every process shows in any."""
     assert [has_power(sentinel(differing=differing)) for differing in (4, 5)] == [False, True]
-    assert RaceRate("off", 2, 2, "processes").needed == 1
+    assert RaceRate("off", 100, 100, "executions").needed == 1
 
 
 @pytest.mark.parametrize("processes", [1, 2, 5])
@@ -203,16 +204,20 @@ def test_a_row_without_a_mark_would_have_shown_a_race_as_frequent_as_the_sentine
     assert not marked[-1]
 
 
-@pytest.mark.parametrize(("differing", "needed"), [(1, 299), (2, 149), (3, 99), (40, 6)])
+@pytest.mark.parametrize(("differing", "needed"), [(1, 1900), (2, 346), (3, 170), (40, 7)])
 def test_a_cure_shows_in_more_executions_the_rarer_the_race(differing: int, needed: int) -> None:
-    """What says it was cured is of low power if, at the rate of mode off, as many executions show nothing in one scan of twenty."""
+    """What says it was cured is of low power if all that differed would be in mode off in one scan of twenty (Fisher's exact test)."""
     raced = ran(ROW, "off", {"a": 50 - differing, "b": differing}, {"a": 50})
     for further in (0, needed - 101, needed - 100):
         still = [{"a": count} for count in (50, 50, further) if count > 0]
         found = _found(*raced, *ran(ROW, "on", *still))
         runs = found.on.runs
         assert found.finding == "fixed_by_mode"
-        assert (found.weak is None) == ((1 - differing / 100) ** runs <= 0.05) == (runs >= needed)
+        assert (
+            (found.weak is None)
+            == (math.comb(100, differing) <= 0.05 * math.comb(100 + runs, differing))
+            == (runs >= needed)
+        )
         assert found.weak is None or found.weak.startswith(
             f"{differing} of 100 executions differed in mode off, so that 0 of {runs} in mode on may be chance"
         )

@@ -8,7 +8,7 @@ so does whether a mode cures what differs seldom.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -26,6 +26,7 @@ from detmatrix.scanner.verdicts.cells import Cell
 POWER_SHARE = 0.5
 # The chance that is left to what differs seldom in one mode not to have differed in another that does not cure it.
 _CHANCE = 0.05
+_ROUNDING = 1e-9
 # Executions in which nothing differed that say so, where nothing can race.
 LEAST_SERIAL_RUNS = LEAST_RUNS // 2
 
@@ -62,10 +63,17 @@ class RaceRate(Struct, frozen=True):
 
     @property
     def needed(self) -> int:
-        """So many, that none of them would differ in one of twenty scans."""
-        if self.differing == self.of:
-            return 1
-        return math.ceil(math.log(_CHANCE) / math.log1p(-self.differing / self.of))
+        """So many, that if both modes differed alike, all that differed would be in this one in one of twenty scans.
+
+        That is Fisher's exact test: of a rate that rests on one or two nobody knows whether it is so large.
+        """
+
+        def enough(further: int) -> bool:
+            chance = _log_comb(self.of, self.differing) - _log_comb(self.of + further, self.differing)
+            return chance <= math.log(_CHANCE) + _ROUNDING
+
+        # After one alone it takes nineteen times as many, after more of them fewer.
+        return bisect_left(range(20 * self.of), True, key=enough)
 
     def missing(self, still: Cell) -> int:
         """Return how many more it takes where nothing differed."""
@@ -74,6 +82,10 @@ class RaceRate(Struct, frozen=True):
     def made(self, still: Cell) -> int:
         """Return how many there were where nothing differed."""
         return len(still.by_process) if self.unit == "processes" else sum(still.by_process)
+
+
+def _log_comb(of: int, chosen: int) -> float:
+    return math.lgamma(of + 1) - math.lgamma(chosen + 1) - math.lgamma(of - chosen + 1)
 
 
 def rate_of(differed: Mapping[Mode, Cell]) -> RaceRate | None:
