@@ -68,8 +68,8 @@ def sentinels_words(one: Matrix) -> str:
 
 
 def power_words(one: Matrix) -> str | None:
-    """Say how many rows of the scan are of low power, and why most of them are; ``None`` if none is."""
-    if not one.weak:
+    """Say how many rows of the scan are of low power, and why most of them are; ``None`` if none that is shown is."""
+    if not any(row.weak for row in one.rows):
         return None
     reason, count = next(iter(one.weak.items()))
     more = len(one.weak) - 1
