@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         read,
         scan,
     )
-    from detmatrix.scanner.errors import DetmatrixError
+    from detmatrix.scanner.errors import DetmatrixError, UsageError
 
 __all__ = [
     "Answer",
@@ -34,6 +34,7 @@ __all__ = [
     "DetmatrixError",
     "Explained",
     "Runs",
+    "UsageError",
     "check",
     "compare",
     "explain",
@@ -47,5 +48,5 @@ def __getattr__(name: str) -> Any:
     """Load what scripts and notebooks use when they use it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    place = "detmatrix.scanner.errors" if name == "DetmatrixError" else "detmatrix.reports.api"
+    place = "detmatrix.scanner.errors" if name.endswith("Error") else "detmatrix.reports.api"
     return getattr(importlib.import_module(place), name)

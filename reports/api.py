@@ -18,6 +18,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from symtable import SymbolTable, symtable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -390,6 +391,13 @@ def _inputs_file(inputs: object) -> str:
         torch.save(inputs, folder / "inputs.pt")
     except Exception as error:  # whatever an object's own pickling raises
         raise UsageError(f"inputs: cannot be handed to another process: {one_line(str(error))}") from error
+    try:
+        torch.load(folder / "inputs.pt", weights_only=True)
+    except UnpicklingError as error:
+        raise UsageError(
+            "inputs: only tensors, numbers, texts, and lists, tuples and dicts of them can be handed to another process; write a "
+            "function that makes the others into a file, and run detmatrix check with --inputs"
+        ) from error
     code = f"import torch\n\n\ndef inputs():\n    return torch.load({str(folder / 'inputs.pt')!r}, weights_only=True)\n"
     (folder / "inputs.py").write_text(code, encoding="utf-8")
     return f"{folder / 'inputs.py'}:inputs"
@@ -398,7 +406,9 @@ def _inputs_file(inputs: object) -> str:
 def _function_file(function: Callable[..., Any]) -> str:
     """Return ``FILE.py:FUNCTION`` of a function: where it lies, or a file written of what a script or a cell defines."""
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>" or function.__closure__:
-        raise UsageError(f"{function!r}: give a function made by def at the top of a file or of a cell")
+        raise UsageError(
+            f"{function!r}: give a function made by def at the top of a file or of a cell, undecorated"
+        )
     source = inspect.getsourcefile(function)
     # A script would be executed again, with the call that asks for this.
     if function.__module__ != "__main__" and source and Path(source).is_file():

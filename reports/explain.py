@@ -56,6 +56,11 @@ from detmatrix.scanner.verdicts.vocabulary import (
     Finding,
 )
 
+# Of a function of one's own that differs with the flag on.
+_OF_OWN = (
+    "The flag does not help. Look for what it draws without a seed (random, NumPy, a clock), for what it keeps from call to "
+    "call, and for threads that end in any order; of PyTorch's ops, detmatrix locate names the one."
+)
 # Of an op of PyTorch that is not to return such memory.
 _READS = (
     "It reads uninitialized memory, which is a bug of the op: report it to PyTorch. The flag fills that memory "
@@ -231,6 +236,8 @@ def _advice(worst: Finding, op: View, rows: Sequence[MatrixRow], libraries: Sequ
         row.row.op.startswith("torch.") and not hands_out(row.row.op) for row in rows if row.finding == worst
     )
     advice = _READS if reads else FINDING[worst].advice
+    if worst == "silent" and all(row.row.source == "own" for row in rows):
+        advice = _OF_OWN
     if worst == "fixed_by_mode" and (
         both := _named(row for row in rows if row.finding == worst and row.unfilled.differing)
     ):

@@ -86,7 +86,7 @@ def test_results_are_what_the_commands_write(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_said_in_a_line(asked: str, says: str) -> None:
     """An error of ours, not a traceback of a process."""
     with pytest.raises(dm.DetmatrixError, match=re.escape(says)) as caught:
-        eval(asked, {"dm": dm, "RUN": RECORDED[0]})
+        eval(asked, {"dm": dm, "ast": ast, "RUN": RECORDED[0]})
     assert "\n" not in str(caught.value)
 
 
@@ -137,6 +137,7 @@ def test_function_is_scanned_like_an_op(detmatrix: Command, tmp_path: Path, pyth
     found = json.loads(done.stdout)
     (run,) = found["measured"]
     assert found["finding"] == "silent"
+    assert found["action"].startswith("The flag does not help. Look for what it draws without a seed")
     assert [case["finding"] for case in run["cases"]["forward"]] == ["silent"]
     assert [row for case in run["cases"]["backward"] for row in case["rows"]] == [
         "checked.varies:inputs:backward:float32"
