@@ -59,7 +59,7 @@ from detmatrix.scanner.verdicts.vocabulary import (
 # Of a function of one's own that differs with the flag on.
 _OF_OWN = (
     "The flag does not help. Look for what it draws without a seed (random, NumPy, a clock), for what it keeps from call to "
-    "call, and for threads that end in any order; of PyTorch's ops, detmatrix locate names the one."
+    "call, for the order of sets, and for threads that end in any order; of PyTorch's ops, detmatrix locate names the one."
 )
 # Of an op of PyTorch that is not to return such memory.
 _READS = (

@@ -76,8 +76,10 @@ def workers_for(device: str, build: WorkerBuild) -> int:
     return max(1, min(MOST_WORKERS, (os.cpu_count() or 1) // 2, memory // (2 * _LEAST_MEMORY)))
 
 
-def environment(device: str, build: WorkerBuild, simulated: SimulatedDevice | None = None) -> Environment:
-    """Describe machine and build."""
+def environment(
+    device: str, build: WorkerBuild, simulated: SimulatedDevice | None = None, *, ordered: bool = True
+) -> Environment:
+    """Describe machine and build, and the environment of workers; *ordered* as there."""
     index = int(device.partition(":")[2] or 0)
     gpu = build["devices"][index] if device != "cpu" else None
     cpu, cpu_model = _cpu()
@@ -110,7 +112,7 @@ def environment(device: str, build: WorkerBuild, simulated: SimulatedDevice | No
         variables={
             mode: {
                 name: value
-                for name, value in sorted(worker_environment(mode, device).items())
+                for name, value in sorted(worker_environment(mode, device, ordered=ordered).items())
                 if name not in _PRIVATE
             }
             for mode in modes_on(device)

@@ -141,7 +141,9 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 command,
                 cwd=sandbox,
-                env=worker_environment(mode, of.device, beside=of.beside) | packages_for(python) | caches,
+                env=worker_environment(mode, of.device, beside=of.beside, ordered=of.ordered)
+                | packages_for(python)
+                | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
                 stdout=self._log,
@@ -339,6 +341,7 @@ class WorkerSupervisor:
     simulation: StandIns | None = None
     as_simulated: bool = field(default=False, kw_only=True)
     beside: bool = field(default=False, kw_only=True)  # others, which work at the same time
+    ordered: bool = field(default=True, kw_only=True)  # sets of strings, alike in every process
     started: int = field(default=0, init=False)  # workers so far; tells one from the next
     _worker: WorkerProcess | None = field(default=None, init=False)
     _mode: Mode | None = field(default=None, init=False)
@@ -470,14 +473,23 @@ _PACKAGES = "PYTHONPATH"
 _SAME_ORDER = {"PYTHONHASHSEED": "0"}
 
 
-def worker_environment(mode: Mode, device: str, *, beside: bool = False) -> dict[str, str]:
+def worker_environment(
+    mode: Mode, device: str, *, beside: bool = False, ordered: bool = True
+) -> dict[str, str]:
     """Return the whole environment of a worker: the allow-list, what its mode sets, and where threads run.
 
-    Threads that spin while they wait would keep workers *beside* this one from working.
+    Threads that spin while they wait would keep workers *beside* this one from working. Where sets of strings are not to be
+    *ordered*, they are as they would be in the user's process.
     """
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    inherited = {name: os.environ[name] for name in (*INHERITED, *_SAME_ORDER) if name in os.environ}
     waiting = {"OMP_WAIT_POLICY": "passive"} if beside else {}
-    return inherited | _SAME_ORDER | {**MODE_TABLE[mode].variables} | _pinning(inherited, device) | waiting
+    return (
+        inherited
+        | (_SAME_ORDER if ordered else {})
+        | {**MODE_TABLE[mode].variables}
+        | _pinning(inherited, device)
+        | waiting
+    )
 
 
 def packages_for(python: str) -> dict[str, str]:

@@ -193,6 +193,7 @@ class _Part:
         self.supervisor = WorkerSupervisor(
             *(side.python, sandbox.path, files, settings.device),
             as_simulated=settings.as_simulated,
+            ordered=not files or bool(databases([row.source for row in rows])),
         )
         self._side = side
         self._header = Header(

@@ -129,6 +129,8 @@ class _Scan:
             plan.settings.device,
             simulation=simulation_for(plan.settings, plan.python, progress),
             as_simulated=plan.settings.as_simulated,
+            # What depends on their order is a finding of a user's function, and of a database another sample.
+            ordered=not plan.settings.specs or bool(databases(plan.settings.sources)),
         )
         self._passes: Shares
         self._workers = contextlib.ExitStack()  # that are stopped in the end
@@ -206,7 +208,7 @@ class _Scan:
         """Return the header of this scan: the begun one if it can go on here, else a new one."""
         device, begun = self._supervisor.device, self._begun and self._begun.header
         settings = self._plan.settings
-        here = environment(device, worker.build, described(settings))
+        here = environment(device, worker.build, described(settings), ordered=self._supervisor.ordered)
         shard = Shard(begun.shard, begun.shards) if begun else self._plan.shard or Shard()
         if begun is None:
             if lacks := lacking(device):
