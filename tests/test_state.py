@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
-from functools import cache, partial, wraps
+from functools import cache, partial, reduce, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -408,6 +408,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     "other order of bytes": (_same, _beside(lambda: np.arange(4, dtype=">u2")[::2]), ALL_SAME),
     "lazy": (_same, _beside(lambda: torch.nn.LazyLinear(2)), ALL_SAME),
     "nothing": (_same, _beside(torch.nn.Identity), ALL_SAME),
+    "a long chain": (_same, _beside(lambda: reduce(lambda rest, _: SimpleNamespace(rest=rest), range(2000), None)), ALL_SAME),
 }  # fmt: skip
 
 

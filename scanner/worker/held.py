@@ -8,7 +8,8 @@ from __future__ import annotations
 import dis
 import enum
 import sys
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -69,35 +70,38 @@ def may_change(value: Any) -> list[Any]:
     Tensors, numbers and texts are compared, and generators put back, unless it is an object that holds them.
     """
     found: dict[int, Any] = {}
-    _search(value, found, set(), inside=False)
+    seen = set[int]()
+    waiting = deque([(value, False)])  # each with whether it is inside of an object, or an argument itself
+    while waiting:
+        one, inside = waiting.popleft()
+        if id(one) in seen or isinstance(one, _PLAIN):
+            continue
+        seen.add(id(one))
+        changes, inside, parts = _looked_at(one, inside)
+        if changes:
+            found[id(one)] = one
+        waiting += ((part, inside) for part in parts)
     return list(found.values())
 
 
-def _search(value: Any, found: dict[int, Any], seen: set[int], *, inside: bool) -> None:
-    """Add a value to what was found if it may change, or what it holds: *inside* of an object or of an argument itself."""
-    if id(value) in seen or isinstance(value, _PLAIN):
-        return
-    seen.add(id(value))
-    changes, parts = inside, list[Any]()
+def _looked_at(value: Any, inside: bool) -> tuple[bool, bool, Iterable[Any]]:
+    """Tell whether a value may change, and whether its parts are inside of an object; return those."""
     if isinstance(value, torch.Tensor):
         hooks, adds_up = value._backward_hooks, value.is_leaf and value.grad is not None  # noqa: SLF001 - has no public name
-        changes = inside or adds_up or bool(hooks or vars(value))
-    elif isinstance(value, (tuple, frozenset)):
-        changes, parts = False, [*value]
-    elif type(value) in (list, dict):
-        parts = [*value.values()] if isinstance(value, dict) else [*value]
-    elif isinstance(value, _CALLABLE):
-        changes, inside, parts = _rebinds(value), True, [*_carried(value)]
-    elif getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False):
-        changes, inside, parts = False, True, [getattr(value, one.name, None) for one in fields(value)]
-    elif not isinstance(value, torch.Generator):
-        held = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-        changes, inside = not _is_constant(value), True
-        parts = [*held, *getattr(value, "__dict__", {}).values()]
-    if changes:
-        found[id(value)] = value
-    for part in parts:
-        _search(part, found, seen, inside=inside)
+        return inside or adds_up or bool(hooks or vars(value)), inside, ()
+    if isinstance(value, (tuple, frozenset)):
+        return False, inside, value
+    if type(value) in (list, dict, torch.Generator):
+        return inside, inside, _items(value)
+    if isinstance(value, _CALLABLE):
+        return _rebinds(value), True, _carried(value)
+    if getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False):
+        return False, True, [getattr(value, one.name, None) for one in fields(value)]
+    return not _is_constant(value), True, [*_items(value), *getattr(value, "__dict__", {}).values()]
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
 def _is_constant(value: Any) -> bool:
