@@ -204,10 +204,14 @@ class Inputs:
         """Take part in backward: the gradient of this tensor is an output of the ``backward`` direction."""
         if not self._backward:
             return tensor
-        parameter, tensor = isinstance(tensor, self._torch.nn.Parameter), tensor.detach()
-        tensor = self._torch.nn.Parameter(tensor) if parameter else tensor.requires_grad_()
+        tensor = tensor.detach().requires_grad_()
         self.leaves.append(tensor)
         return tensor
+
+    def follow(self, tensor: torch.Tensor) -> None:
+        """Let a leaf take part in backward as it is, of whatever kind, and whoever else holds it."""
+        if self._backward and not any(tensor is leaf for leaf in self.leaves):
+            self.leaves.append(tensor)
 
     @property
     def draws_on(self) -> str:

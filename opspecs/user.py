@@ -19,10 +19,13 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args
 
 from detmatrix.opspecs.inputs import Inputs
 from detmatrix.opspecs.model import Batch, Call, Case, Device, Direction, OpSpec, call
+
+if TYPE_CHECKING:
+    import torch
 
 _NAMED = re.compile(r"(.+\.py):(\w+)(?:\((.+\.py):(\w+)\))?")
 # What controls and sentinels are known by in a run file.
@@ -180,45 +183,73 @@ def _check_callable(op: Callable[..., Any], named: FunctionName) -> None:
 def _given(make: Callable[..., Any], t: Inputs) -> Call:
     """Return the arguments that a function makes, the same each time, on the device of the scan."""
     wanted = [one for one in inspect.signature(make).parameters.values() if one.default is one.empty]
-    if any(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in wanted):
-        made = make(t)
-    else:
-        with seeded(int(t.index(1, high=1 << 31))):
-            made = make()
-    if isinstance(made, Call):
-        return Call(_placed(made.args, t), _placed(dict(made.kwargs), t))
+    takes = any(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in wanted)
+    with seeded(0 if takes else int(t.index(1, high=1 << 31))):
+        made = make(t) if takes else make()
     if isinstance(made, dict):
-        return Call((), _placed(dict(made), t))
-    return Call(_placed(tuple(made), t) if isinstance(made, tuple) else (_placed(made, t),), {})
+        made = Call((), made)
+    elif not isinstance(made, Call):
+        made = Call(tuple(made) if isinstance(made, tuple) else (made,), {})
+    places = _Places(t)
+    return Call(places.of(made.args), places.of(dict(made.kwargs)))
 
 
-def _placed(value: Any, t: Inputs) -> Any:
-    """Return a copy of nested arguments whose tensors lie on the device of the scan, those that require a gradient as leaves."""
-    import torch  # noqa: PLC0415 - a worker calls this
+class _Places:
+    """Nested arguments on the device of a scan, where tensors that require a gradient are leaves.
 
-    if isinstance(value, torch.Tensor):
-        there = value.detach().to(t.device)
-        if isinstance(value, torch.nn.Parameter):
-            there = torch.nn.Parameter(there, requires_grad=False)
-        there = t.leaf(there) if value.requires_grad else there
-        if value.is_leaf and value.grad is not None:
-            there.grad = value.grad.detach().to(t.device)
-        return there
-    if isinstance(value, (tuple, list)) and (type(value) in (tuple, list) or hasattr(value, "_fields")):
-        items = (_placed(one, t) for one in value)
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        mapping: Any = copy.copy(value)  # of its own kind, which may have a default, or access by attributes
-        for name, one in value.items():
-            mapping[name] = _placed(one, t)
-        return mapping
-    if is_dataclass(value) and not isinstance(value, type):
+    What lies there stays itself, and so does what holds nothing else, since other arguments may hold it, too.
+    """
+
+    def __init__(self, t: Inputs) -> None:
+        import torch  # noqa: PLC0415 - a worker calls this
+
+        self._torch, self._device, self._follow = torch, torch.device(t.device), t.follow
+        self._placed: dict[int, Any] = {}
+
+    def of(self, value: Any) -> Any:
+        """Return a value as it is there; what holds itself is not looked through a second time."""
+        if id(value) not in self._placed:
+            self._placed[id(value)] = value
+            self._placed[id(value)] = self._new(value)
+        return self._placed[id(value)]
+
+    def _new(self, value: Any) -> Any:
+        if isinstance(value, self._torch.Tensor):
+            return self._tensor(value)
+        # A module registers its parameters itself.
+        record = is_dataclass(value) and not isinstance(value, (type, self._torch.nn.Module))
+        items: dict[Any, Any]
+        if record:
+            items = {one.name: getattr(value, one.name) for one in fields(value) if hasattr(value, one.name)}
+        elif isinstance(value, (tuple, list, dict)):
+            items = dict(value) if isinstance(value, dict) else dict(enumerate(value))
+        else:
+            return value
+        placed = {name: self.of(one) for name, one in items.items()}
+        if all(placed[name] is one for name, one in items.items()):
+            return value
+        if isinstance(value, tuple):
+            return type(value)._make(placed.values()) if hasattr(value, "_make") else tuple(placed.values())
         other = copy.copy(value)
-        for field in fields(value):
-            if hasattr(value, field.name):
-                object.__setattr__(other, field.name, _placed(getattr(value, field.name), t))
+        for name, one in placed.items():
+            if record:
+                object.__setattr__(other, name, one)
+            else:
+                other[name] = one
         return other
-    return value
+
+    def _tensor(self, value: torch.Tensor) -> torch.Tensor:
+        there = value
+        if value.device != self._device or not value.is_leaf:
+            there = value.detach().to(self._device)
+            if isinstance(value, self._torch.nn.Parameter):
+                there = self._torch.nn.Parameter(there, requires_grad=False)
+            there.requires_grad_(value.requires_grad)
+            if value.is_leaf and value.grad is not None:
+                there.grad = value.grad.to(self._device)
+        if there.requires_grad:
+            self._follow(there)
+        return there
 
 
 @contextlib.contextmanager

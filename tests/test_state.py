@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import ctypes.util
 import itertools
+import logging
 import math
 import platform
 import random
@@ -341,6 +342,16 @@ def _decorated(function: Callable[..., Any]) -> Callable[..., Any]:
     return inner
 
 
+def _with_default(x: Any, options: Any = {"by": 2}) -> Any:  # noqa: B006 - as users have it
+    return x * options["by"]
+
+
+def _filled(x: Any) -> Any:
+    BUFFER.numpy()[:] = x
+    return BUFFER
+
+
+SETTINGS = SimpleNamespace(scale=2.0, names=["a"])
 SHARED_STATE = SimpleNamespace(seen=[])
 KEPT = cache(lambda: torch.ones(4))
 BUFFER = torch.empty(4, 16)
@@ -383,8 +394,16 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
         "it differed, and its inputs are not made anew each time: the SimpleNamespace is the same object",
     ),
     "list that grows": (lambda x, it: x + (it.append("step") or len(it)), _beside(list), "the op changed its inputs"),
+    # What is shared and holds settings alone may be: loggers, defaults, weights of a file.
+    "shared settings": (_races, _beside(lambda: SimpleNamespace(log=logging.getLogger("mine"), of=SETTINGS)), ALL_DIFFER),
+    "shared default": (_races, _again(_with_default), ALL_DIFFER),
+    "shared tensor in a partial": (_races, _again(partial(torch.mul, torch.ones(16))), ALL_DIFFER),
+    "shared frozen": (_races, _again(Frozen()), ALL_DIFFER),
+    "scripted": (_same, _beside(lambda: SimpleNamespace(of=torch.distributed.ReduceOp.SUM)), ALL_SAME),
+    "wrapped as torch's": (_called, _beside(lambda: wraps(torch.nn.functional.relu)(_counting())), GIVEN),
     # What is handed out again was not executed; what is written into memory that is kept was.
     "kept": (lambda *_: KEPT(), _beside(int), "it returned the same tensor again"),
+    "raced through an array": (lambda x, _: _filled(_races(x)), _beside(int), ALL_DIFFER),
     "written again": (lambda x, _: torch.mul(x, 2, out=BUFFER), _beside(int), ALL_SAME),
     # A race beside a state that changes is a race, and a state that changes no result no error.
     "race beside statistics": (lambda *args: _races(_learned(*args)), _beside(lambda: _module("batch")), ALL_DIFFER),

@@ -275,7 +275,10 @@ def _described(value: Any) -> str:
 
 def by_value(value: Any) -> bool:
     """Tell whether an object is hashed by what it is, not by which one it is."""
-    return getattr(type(value), "__hash__", None) not in {None, object.__hash__}
+    return getattr(type(value), "__hash__", None) not in (
+        None,
+        object.__hash__,
+    )  # a tuple: it may have no hash itself
 
 
 def made_by(value: Any) -> str:

@@ -116,9 +116,9 @@ class Execution:
         self._grad_outputs: list[torch.Tensor] | None = None
         self._seed = seed
         self._of_user = bool(spec.file)
-        self._returned: list[
-            tuple[weakref.ref[torch.Tensor], int]
-        ] = []  # by the last execution, with its version
+        # By the last execution, each with its version, and whether the one before it had returned the same.
+        self._returned: list[tuple[weakref.ref[torch.Tensor], int | None]] = []
+        self.kept = False
         leaves = (leaf for _, leaf in bits.leaves(self._given()))
         self._drawn_from = [(leaf, leaf.get_state()) for leaf in leaves if isinstance(leaf, torch.Generator)]
 
@@ -241,19 +241,22 @@ class Execution:
         return output, gradients
 
     def _check_computed(self, output: Any) -> None:
-        """Refuse what the execution before has returned, too, if nobody has written into it since: nothing was computed."""
-        tensors = [one for one in tensors_in(output) if not one.is_inference()]
-        last, self._returned = self._returned, [(weakref.ref(one), one._version) for one in tensors]  # noqa: SLF001
+        """Note whether all that is returned, but arguments, was returned before, and nobody is known to have written into it."""
         given = {id(one) for _, one in self.named_arguments()}
-        if (
-            tensors
-            and [(id(ref()), version) for ref, version in last]
-            == [(id(one), one._version) for one in tensors]  # noqa: SLF001
-            and not given & set(map(id, tensors))
-        ):
-            raise InvalidCaseError(
-                "it returned the same tensor again and had not computed it anew: a result that is kept proves nothing"
-            )
+        returned = [one for _, one in bits.leaves(output) if one is not None and id(one) not in given]
+        tensors = [one for one in returned if isinstance(one, torch.Tensor)]
+        now: list[tuple[int, int | None]] = [
+            (id(one), None if one.is_inference() else one._version)  # noqa: SLF001
+            for one in tensors
+        ]
+        last = [(id(ref()), version) for ref, version in self._returned]
+        self.kept = bool(tensors) and len(tensors) == len(returned) and now == last
+        self._returned = [(weakref.ref(one), version) for one, (_, version) in zip(tensors, now, strict=True)]
+
+    def is_given(self, value: Any) -> bool:
+        """Tell whether an object is an argument itself, and no setting that cannot be assigned to."""
+        frozen = getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False)
+        return not frozen and any(value is leaf for _, leaf in bits.leaves(self._given()))
 
     @property
     def deterministic(self) -> bool:

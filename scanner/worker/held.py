@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dis
 import enum
+import hashlib
+import logging
+import pickle
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
 from types import (
@@ -23,6 +25,7 @@ from types import (
     MethodType,
     MethodWrapperType,
     ModuleType,
+    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import Any
@@ -36,6 +39,7 @@ from detmatrix.scanner.worker import bits, simulated
 _PLAIN = (
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo),
     *(type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, EllipsisType),
+    logging.Logger,
     *(torch._ops.OpOverload, torch._ops.OpOverloadPacket),  # noqa: SLF001 - have no public name
     *(attrgetter, itemgetter, methodcaller, MethodDescriptorType, WrapperDescriptorType, ModuleType),
 )
@@ -84,33 +88,51 @@ def may_change(value: Any) -> list[Any]:
     return list(found.values())
 
 
+def state_of(value: Any) -> str | None:
+    """Return a digest of all that an object holds; ``None`` where that cannot be told."""
+    sha = hashlib.sha256()
+    try:
+        pickle.Pickler(SimpleNamespace(write=sha.update)).dump(value)
+    except Exception:  # noqa: BLE001 - whatever an object's own pickling raises
+        return None
+    return sha.hexdigest()
+
+
 def _looked_at(value: Any, inside: bool) -> tuple[bool, bool, Iterable[Any]]:
     """Tell whether a value may change, and whether its parts are inside of an object; return those."""
     if isinstance(value, torch.Tensor):
         hooks, adds_up = value._backward_hooks, value.is_leaf and value.grad is not None  # noqa: SLF001 - has no public name
         return inside or adds_up or bool(hooks or vars(value)), inside, ()
-    if isinstance(value, (tuple, frozenset)):
+    if isinstance(value, (tuple, frozenset)) and not hasattr(value, "__dict__"):
         return False, inside, value
     if type(value) in (list, dict, torch.Generator):
         return inside, inside, _items(value)
     if isinstance(value, _CALLABLE):
         return _rebinds(value), True, _carried(value)
-    if getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False):
-        return False, True, [getattr(value, one.name, None) for one in fields(value)]
-    return not _is_constant(value), True, [*_items(value), *getattr(value, "__dict__", {}).values()]
+    return not _is_constant(value), True, [*_items(value), *_attributes(value)]
 
 
 def _items(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    if isinstance(value, Mapping):
+        return (*value.keys(), *value.values())
+    return value if isinstance(value, (list, tuple, frozenset)) else ()
+
+
+def _attributes(value: Any) -> Iterable[Any]:
+    with suppress(Exception):  # an object may refuse, in any way it likes
+        return list(vars(value).values())
+    return ()
 
 
 def _is_constant(value: Any) -> bool:
     """Tell whether an object of a library stands for a value: NumPy's numbers and dtypes, dates, paths, torch's overloads."""
-    return bits.made_by(value) in _KNOWN and (bits.by_value(value) or type(value).__name__ == "ufunc")
+    fixed = bits.by_value(value) and not isinstance(value, memoryview)
+    return bits.made_by(value) in _KNOWN and (fixed or type(value).__name__ == "ufunc")
 
 
 def _known(function: FunctionType) -> bool:
-    return str(function.__module__).partition(".")[0] in _KNOWN
+    """Tell whether a function is of a library: what wraps one bears its name, and has globals of its own."""
+    return str(function.__globals__.get("__name__")).partition(".")[0] in _KNOWN
 
 
 def _carried(function: Any) -> Iterator[Any]:

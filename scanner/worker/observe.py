@@ -6,7 +6,7 @@ import gc
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from detmatrix.scanner.worker.execution import (
     on_host,
     tensors_in,
 )
+from detmatrix.scanner.worker.held import state_of
 from detmatrix.scanner.worker.threads import working_threads
 
 # Under each perturbation a case that has differed so often has been shown to; more would only cost time.
@@ -488,6 +489,10 @@ class _Repetition:
         A difference must show on them. As many are tried, where and as far as there is time, as show a race that is as frequent as the
         difference, but for one time in a hundred. Without a difference one is tried.
         """
+        if self._execution.kept and not self.main.differing:
+            raise InvalidCaseError(
+                "it returned the same tensor again, and nothing shows that it was computed anew: return a new one"
+            )
         given = self._execution.may_change_given()
         if not given:
             return
@@ -523,12 +528,10 @@ class _Repetition:
         self, given: list[Any], inputs_digest: str, before: Callable[[int], None], number: int
     ) -> bool:
         """Tell whether an execution gives other bits on arguments made anew; refuse those that are not, or are others."""
-        anew = self._asked.prepare(kept=DRAWS)
-        same = [type(one).__name__ for one in anew.may_change_given() for old in given if one is old]
-        if same:
-            raise InvalidCaseError(
-                f"it differed, and its inputs are not made anew each time: the {same[0]} is the same object"
-            )
+        anew, old = self._asked.prepare(kept=DRAWS), {id(one) for one in given}
+        shared = [one for one in anew.may_change_given() if id(one) in old]
+        states = [None if anew.is_given(one) else state_of(one) for one in shared]
+        self._refuse(shared, states, states)
         if _digests(anew, anew.inputs(), anew.said())[1] != inputs_digest:
             raise InvalidCaseError("its arguments are not the same when they are made anew")
         if self._gpu:
@@ -536,7 +539,18 @@ class _Repetition:
             simulated.begin(known["name"], known["number"], self._gpu.seed, self._gpu.deadline)
         before(self._index + number)
         anew.reseed()
-        return bool(self.main.elements_unlike(anew.parts(*map(on_host, anew()))[1]))
+        unlike = bool(self.main.elements_unlike(anew.parts(*map(on_host, anew()))[1]))
+        self._refuse(shared, states, map(state_of, shared))
+        return unlike
+
+    @staticmethod
+    def _refuse(shared: Iterable[Any], before: Iterable[str | None], after: Iterable[str | None]) -> None:
+        """Refuse a difference where an object that is given again has changed, or nobody can tell; all others hold settings."""
+        for one, old, new in zip(shared, before, after, strict=True):
+            if old is None or old != new:
+                raise InvalidCaseError(
+                    f"it differed, and its inputs are not made anew each time: the {type(one).__name__} is the same object"
+                )
 
     def _conflicts(self, gpu: SimulatedGpu) -> dict[str, Any]:
         """Return which accesses were in conflict, and one pair of them that shows the difference by itself."""
