@@ -283,6 +283,7 @@ class Frozen:
     """What does not change itself may hold what does."""
 
     seen: list[int] = field(default_factory=list)
+    scale: float = 1.0
 
 
 class Named:
@@ -485,7 +486,17 @@ def _linear(scale: float) -> Any:
     )
 
 
-@pytest.mark.parametrize("argument", [lambda scale: np.arange(4.0) * scale, _linear], ids=["array", "module"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        lambda scale: np.arange(4.0) * scale,
+        _linear,
+        np.float32,
+        lambda scale: Frozen(scale=scale),
+        lambda scale: b"%f" % scale,
+    ],
+    ids=["array", "module", "number", "dataclass", "bytes"],
+)
 def test_inputs_are_told_apart_by_what_arguments_hold(argument: Callable[[float], Any]) -> None:
     """Numbers of an array and parameters of a module, which a user draws anew in each process, enter the digest of the inputs."""
 

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -250,24 +251,40 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     return equal_on_cpu(one, other) if one.device.type == "cpu" else not bool(differ_on_device(one, other))
 
 
-def said(value: Any, name: str, but: tuple[type, ...] = ()) -> list[str]:
+def said(value: Any, name: str, but: tuple[type, ...] = (), *, depth: int = 2) -> list[str]:
     """Return what ``parts`` leaves out of nested arguments in words: ``kwargs['indexing']: 'xy'``; tensors are no words.
 
-    *but* are left out, too.
+    *but* are left out, too. Of a dataclass the fields are told, down to a *depth*.
     """
     others = [
         (place, leaf)
         for place, leaf in leaves(value, name)
         if not isinstance(leaf, (torch.Tensor, bool, int, float, complex, *but))
     ]
-    return [f"{place}: {_described(leaf)}" for place, leaf in others]
+    return [f"{place}: {_described(leaf, depth)}" for place, leaf in others]
 
 
-def _described(value: Any) -> str:
+def _described(value: Any, depth: int) -> str:
+    if depth and is_dataclass(value) and not isinstance(value, type) and made_by(value) != "torch":
+        told = [(one.name, getattr(value, one.name, None)) for one in fields(value)]
+        return f"{type(value).__name__}({', '.join(f'{name}={_described(one, depth - 1)}' for name, one in told)})"
     if isinstance(value, torch.nn.Module):
         # Its settings; parameters and buffers are arguments of their own.
         return _ADDRESS.sub("", " ".join(repr(value).split()))
-    plain = (str, bytes, range, slice, torch.device, torch.dtype, torch.layout, torch.memory_format)
+    plain = (
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        range,
+        slice,
+        torch.device,
+        torch.dtype,
+        torch.layout,
+        torch.memory_format,
+    )
     # Of other objects the text may hold an address, which is another one in each process.
     says_all = value is None or isinstance(value, plain) or (by_value(value) and made_by(value) in _SHOWN)
     return repr(value) if says_all else type(value).__name__

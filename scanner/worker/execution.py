@@ -146,14 +146,14 @@ class Execution:
         return self.call.args, dict(self.call.kwargs)
 
     def said(self) -> list[str]:
-        """Return the other arguments in words, where they are drawn; those of hand-written specs stand in the spec."""
-        if not self._some_leaves:
+        """Return the other arguments in words, where they are drawn; those of our hand-written specs stand in the spec."""
+        if not (self._some_leaves or self._of_user):
             return []
         return [*bits.said(self.call.args, "args"), *bits.said(dict(self.call.kwargs), "kwargs")]
 
     def words(self) -> list[str]:
         """Return what a user's other arguments are in words, but of modules: a lazy one shows other settings once it was called."""
-        return bits.said(self._given(), "given", (torch.nn.Module,)) if self._of_user else []
+        return bits.said(self._given(), "given", (torch.nn.Module,), depth=0) if self._of_user else []
 
     def _name_leaves(self) -> list[str]:
         """Name each leaf by the argument it is, ``leaf 0`` if it stands behind another tensor."""
