@@ -157,7 +157,7 @@ def test_panel_tells_the_evidence(open_page: Opener) -> None:
 
     # One of each part; tests/golden/report-weak.html has the records that they are drawn from.
     assert "stress 6 of 50 none" in add
-    assert "off output 46 (process 1) 6 of 6 50 of 192 (26 %) 0.0625 1.5e-05 128 2.5e-07 0.5" in add
+    assert "off output 45 (process 0) 6 of 10 50 of 192 (26 %) 0.0625 1.5e-05 128 2.5e-07 0.5" in add
     assert "on, fill off 11 µs (10.5 to 11.6) not measured" in add
     assert "25 samples of 4 executions each, taken in turns." in add
     assert "Alerts: put_, index_put_" in put

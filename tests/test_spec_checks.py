@@ -270,7 +270,7 @@ def test_every_field_and_method_is_told() -> None:
     for kind, heading in ((OpSpec, "`OpSpec(...)`, in"), (Case, "`Case(...)`:")):
         assert _told(heading) == {field.name for field in fields(kind)} - LOADED
     # What a worker asks of it, and no case.
-    asked = {"gradients", "smaller", "real", "draws_on", "given"}
+    asked = {"gradients", "smaller", "real", "draws_on", "given", "follow"}
     public = {name for name in vars(Inputs) if not name.startswith("_")} - asked
 
     assert _told("`t` draws on the CPU") == public | {"device", "dtype"}
