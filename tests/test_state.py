@@ -402,6 +402,8 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     "shared frozen": (_races, _again(Frozen()), ALL_DIFFER),
     "scripted": (_same, _beside(lambda: SimpleNamespace(of=torch.distributed.ReduceOp.SUM)), ALL_SAME),
     "wrapped as torch's": (_called, _beside(lambda: wraps(torch.nn.functional.relu)(_counting())), GIVEN),
+    "decorated by torch": (_called, _beside(lambda: torch.no_grad()(_counting())), GIVEN),
+    "decorated by torch, shared": (_races, _again(torch.no_grad()(_same)), ALL_DIFFER),
     # What is handed out again was not executed; what is written into memory that is kept was.
     "kept": (lambda *_: KEPT(), _beside(int), "it returned the same tensor again"),
     "raced through an array": (lambda x, _: _filled(_races(x)), _beside(int), ALL_DIFFER),

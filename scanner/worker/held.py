@@ -141,7 +141,9 @@ def _carried(function: Any) -> Iterator[Any]:
         yield from (function.func, *function.args, *function.keywords.values())
     elif not isinstance(function, FunctionType):
         yield function.__self__
-    elif not _known(function):
+    elif _known(function):
+        yield vars(function).get("__wrapped__")  # a function of the user's that a library decorates
+    else:
         yield from (
             function.__defaults__,
             *(function.__kwdefaults__ or {}).values(),
