@@ -83,8 +83,10 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _without_address(key: Any, place: int) -> str:
     """Return a key in words that are the same in every process; by its place if it is an object that shows its address."""
+    if isinstance(key, (int, str)):  # nearly all; this runs in each execution
+        return repr(key)
     text = repr(key)
-    return f"{type(key).__name__} {place}" if not isinstance(key, str) and _ADDRESS.search(text) else text
+    return f"{type(key).__name__} {place}" if _ADDRESS.search(text) else text
 
 
 def _number(value: complex) -> torch.Tensor:
