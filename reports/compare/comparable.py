@@ -10,6 +10,7 @@ only between processes is counted in processes: fifty executions of a process th
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -372,21 +373,40 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> View | None:
         return None
     known = {(one.name, one.shape, one.dtype): one.sample.split() for one in before.outputs}
     pairs = [
-        (one.dtype, int(left, 16), int(right, 16))
+        [(one.dtype, int(left, 16), int(right, 16)) for left, right in zip(sample, one.sample.split(), strict=True)]
         for one in after.outputs
         if len(sample := known.get((one.name, one.shape, one.dtype), [])) == len(one.sample.split())
-        for left, right in zip(sample, one.sample.split(), strict=True)
     ]
-    if not pairs:
+    flat = [pair for output in pairs for pair in output]
+    if not flat:
         return None
     # None: no pair of finite floating-point numbers is among them.
-    farthest = max((ulp for it in pairs if (ulp := _steps(*it)) is not None), default=None)
-    unequal, among = sum(left != right for _, left, right in pairs), several(len(pairs), "sampled number")
-    words = f"at least {farthest} ULP in {among}" if farthest else f"{unequal} of {among} moved"
+    farthest = max((ulp for it in flat if (ulp := _steps(*it)) is not None), default=None)
+    unequal, among = sum(left != right for _, left, right in flat), several(len(flat), "sampled number")
+    words, share = f"{unequal} of {among} moved", None
+    if farthest:
+        # Near zero many ULPs are little beside the other numbers of the output.
+        share = max(map(_share, pairs))
+        words = f"at least {farthest} ULP in {among}, {share:.2g} of the largest"
     return View(
-        {"sampled": len(pairs), "moved": unequal, "at_least_ulp": farthest},
+        {"sampled": len(flat), "moved": unequal, "at_least_ulp": farthest, "at_least_of_largest": share},
         words=words if unequal else f"none of {among} moved, so how far is not known",
     )
+
+
+def _share(pairs: Sequence[tuple[str, int, int]]) -> float:
+    """Return how far the finite numbers of an output moved, over the largest of them."""
+    finite = [[_number(dtype, bits) for bits in it] for dtype, *it in pairs if _steps(dtype, *it) is not None]
+    largest = max((abs(one) for both in finite for one in both), default=0.0)
+    return max(abs(new / largest - old / largest) for old, new in finite) if largest else 0.0
+
+
+def _number(dtype: str, bits: int) -> float:
+    """Return the number that bits of a floating-point dtype stand for."""
+    if dtype == "bfloat16":
+        dtype, bits = "float32", bits << 16
+    size, code = {0x7C00: (2, "e"), 0x7F800000: (4, "f")}.get(_INFINITY[dtype], (8, "d"))
+    return float(struct.unpack(f">{code}", bits.to_bytes(size, "big"))[0])
 
 
 def _steps(dtype: str, left: int, right: int) -> int | None:

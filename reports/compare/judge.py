@@ -158,6 +158,11 @@ class Change(Struct, frozen=True, kw_only=True):
         return {mode: one for mode, one in found.items() if one is not None}
 
     @property
+    def farthest(self) -> float:
+        """How far a sampled number moved at least, over the largest of its output; below 0 where that is not known."""
+        return max((one.at_least_of_largest or -1.0 for one in self.moved.values()), default=-1.0)
+
+    @property
     def bits_words(self) -> str:
         """Name the modes with other bits, and say how far they moved, once if that is the same in all; empty if there are none."""
         texts = {mode: one.words for mode, one in self.moved.items()}

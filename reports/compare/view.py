@@ -181,7 +181,7 @@ def _run(one: Matrix) -> View:
 def _pair(pair: Pair) -> View:
     """Return what is shown of two runs; its rows are made as a format gets to them, and once."""
     tests = [(change, test) for change in pair.changes for test in change.tests]
-    bits = [change for change in pair.changes if change.other_bits]
+    bits = sorted((change for change in pair.changes if change.other_bits), key=lambda it: -it.farthest)
     again, cost, ops = _again(pair), pair.cost, _by_op(pair)
     words_of = {change.row.key: change.words for change in pair.changes}
     return View(
@@ -394,9 +394,11 @@ def _lead(pair: Pair, changes: Sequence[dict[str, Any]]) -> str:
     seeming = len({one["op"] for one in changes} - {one["op"] for one in moved})
     may = f"{several(seeming, 'op')} may have changed" if seeming else ""
     lists = f"{several(len(pair.claims), 'bullet')} of the documented lists changed" if pair.claims else ""
-    ulps = [one.at_least_ulp for it in pair.changes for one in it.moved.values() if one.at_least_ulp]
+    farthest = max((change.farthest for change in pair.changes), default=-1.0)
     others, alike = pair.bits
-    far = f", by at least {max(ulps)} ULP in one" if ulps else ", how far was not recorded" if others else ""
+    far = ", how far was not recorded" if others else ""
+    if farthest > 0:
+        far = f", in one by at least {farthest:.2g} of its largest number"
     other = f"{others or 'none'} of {several(alike, 'row')} whose bits repeat in a mode gave other bits{far}"
     if not others:
         other = "" if not pair.compared else other if alike else "bits not comparable"

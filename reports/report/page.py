@@ -1,7 +1,7 @@
 """The matrix as one web page that needs no network: a line an op, the worst first, and behind each line its rows.
 
 The lines of ops stand in the page and need no script. The rows are data, tables with a column for each field, so that
-thousands of them stay below a megabyte; the page's script draws those of an op when it is unfolded, and all that is known of a
+six thousand of them take a megabyte; the page's script draws those of an op when it is unfolded, and all that is known of a
 row when the row is. jinja2 escapes all of it, data included, and a content security policy lets no other script run.
 """
 
@@ -225,7 +225,7 @@ def _result(row: MatrixRow, columns: Sequence[Column], tables: Tables) -> int:
         alerts=row.alerts,
         further=row.further_words,
         cells=tuple(_cell(mode, cell, row, tables) for mode, cell in row.shown.items()),
-        groups=groups,
+        groups=tuple(tables.place("groups", line=line) for line in groups),
         differing=tuple(line[1:] for line in counts) if any(any(line[1:]) for line in counts) else (),
         differences=tuple((mode, output, seen[-1], *far) for mode, seen, output, far in differences(row)),
         processes=tuple(_process(one, tables) for one in row.observations),

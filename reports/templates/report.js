@@ -11,6 +11,7 @@
     row.anchor = runs.length > 1 ? `${row.id}@${row.run + 1}` : row.id;
     row.cells = row.cells.map((cell) => record("cells", cell));
     row.processes = row.processes.map((one, number) => ({ ...record("processes", one), time: row.times[number] }));
+    row.groups = row.groups.map((one) => record("groups", one).line);
     row.text = [row.id, op.family, row.call, row.device, runs[row.run].name, row.finding, row.note]
       .concat(row.cells.flatMap((cell) => [cell.verdict, cell.reason, cell.seeded, ...cell.alerts]), row.alerts)
       .concat(row.weak ? ["low power"] : [], row.serial === "serial" ? ["serial"] : [], row.constant === null ? [] : ["constant", row.constant])
