@@ -42,7 +42,7 @@ class OpNames(NamedTuple):
     def own(self) -> tuple[str, ...]:
         """The names it has: that of its spec, also without what stands before the colon or a dot, and its family."""
         # A name alone means an op, and not its second gradient.
-        shorter = () if self.family == "gradgrad" else _shorter(self.name.rpartition(":")[2])
+        shorter = () if self.name.startswith("gradgrad:") else _shorter(self.name.rpartition(":")[2])
         names = (self.name, *shorter, self.family)
         return tuple(dict.fromkeys(filter(None, names)))
 

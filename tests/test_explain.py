@@ -50,6 +50,12 @@ def test_a_name_that_is_one_ops_own_means_that_op(detmatrix: Command) -> None:
     assert [json.loads(one)["op"] for one in answers] == names
 
 
+def test_a_name_means_an_op_and_not_its_second_gradient(detmatrix: Command) -> None:
+    """Which is an entry of its own, of the same name, that no run has yet."""
+    for name, op in (("lstsq", "torch.linalg.lstsq"), ("gradgrad:linalg.lstsq", "gradgrad:linalg.lstsq")):
+        assert json.loads(detmatrix("explain", name, "--format", "json").stdout)["op"] == op
+
+
 # ``detmatrix libraries``: what libraries document of reproducibility, each entry with its place, and the ops that call them.
 
 PLACE = re.compile(r"https://github.com/pytorch/pytorch/blob/[0-9a-f]{40}/.+")
