@@ -236,7 +236,7 @@ CAUSE_MEANING: dict[Cause, str] = {
     "runs": "The op gave other bits in another run, on the same inputs.",
     "unwritten": "The op read memory that nothing had written, and its result depends on it.",
     "input": "The op was given something else in another run, and no op that was seen made it so: a data loader, a "
-    "number that Python computed, an op that takes part in communication.",
+    "number that Python computed, another tensor that Python chose, an op that takes part in communication.",
     "changed": "Memory that was equal in both runs differs where the op reads it, and no op wrote to it in between: "
     "numpy, or an extension that writes through a pointer.",
     "generator": "A random generator is in another state in another run: it was not seeded, or drawn from otherwise.",

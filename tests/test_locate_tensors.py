@@ -382,6 +382,18 @@ def test_equal_sums_and_permutations_are_seen() -> None:
         assert digest(one).tolist() != digest(other).tolist(), name
 
 
+@pytest.mark.parametrize("count", [1, 9_001])
+@pytest.mark.parametrize(
+    ("one", "other"), [(0, -1), (-100, 99), (-(1 << 63), 0), (1 << 32, 1), (-(1 << 32), (1 << 32) - 1)]
+)
+def test_digests_tell_words_apart(one: int, other: int, count: int) -> None:
+    """A mask is not its complement, padding no class, and two signs are no fewer."""
+    words = [torch.full((2 * count,), value, dtype=torch.int64) for value in (one, other)]
+
+    assert digest(words[0]).item() != digest(words[1]).item()
+    assert not torch.equal(*map(memory._mixed_on_device, words))
+
+
 def test_digests_are_the_same_in_inference_mode_and_behind_it() -> None:
     """Memory that is used again belongs to neither."""
     memory._workplace.cache_clear()

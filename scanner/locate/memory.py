@@ -108,8 +108,8 @@ def size_of(tensor: torch.Tensor) -> int:
 # --- Digests: a 64-bit integer over the raw bits of a tensor, in their order, computed where it lies
 #
 # The digest of few words is the sum of their products with odd numbers modulo 2^64, which does not depend on the order in which
-# threads add. Each word is mixed with its upper half first: a difference in the upper bits alone, such as two signs, would
-# vanish in the product. More words are laid out in tiles, and the sums of their columns and rows are digested instead.
+# threads add. Each word is mixed with its upper bits first: a difference in the upper bits alone, such as two signs, would
+# vanish in the product. No two words are mixed to the same one. More words are laid out in tiles, and the sums of their columns and rows are digested instead.
 #
 # Other digests than those of a scan (``detmatrix.scanner.worker.bits``): these are computed several times for each op of a program, in a
 # third of the time, and are kept nowhere.
@@ -120,6 +120,10 @@ _FEW = 1 << 13
 # A tile. PyTorch does not hand out so few elements to several threads, for which one would have to wait.
 _ROWS, _COLUMNS = 160, 176
 _TILE = _ROWS * _COLUMNS
+# Each word is mixed with what it is when shifted by so many bits, without the signs that come in: by those a word and its complement
+# would be mixed to the same one. With a shift by half a word the signs of two equal float32 would vanish.
+_SHIFT = 29
+_SHIFTED = (1 << 64 - _SHIFT) - 1
 
 
 @cache
@@ -157,10 +161,10 @@ def digest(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _mixed(words: torch.Tensor) -> torch.Tensor:
-    """Return words of the CPU mixed with their upper halves, in memory that the next call uses again."""
+    """Return words of the CPU mixed with their upper bits, in memory that the next call uses again."""
     mixed = _workplace(get_ident())[: words.numel()]
-    torch.bitwise_right_shift(words, 32, out=mixed)
-    return mixed.bitwise_xor_(words)
+    torch.bitwise_right_shift(words, _SHIFT, out=mixed)
+    return mixed.bitwise_and_(_SHIFTED).bitwise_xor_(words)
 
 
 @lru_cache(maxsize=64)
@@ -182,7 +186,7 @@ def _sums_on_cpu(words: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _mixed_on_device(words: torch.Tensor) -> torch.Tensor:
-    return words ^ (words >> 32)
+    return words ^ (words >> _SHIFT & _SHIFTED)
 
 
 def _sums_on_device(words: torch.Tensor) -> list[torch.Tensor]:

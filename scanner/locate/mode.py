@@ -148,7 +148,7 @@ class LocateMode(TorchDispatchMode):
             # Nothing is waited for, copied or captured.
             if not op.empty:
                 self.count(self.call_sites.of(op.name))
-            own = kwargs.get("generator")
+            own = overloads.generator_of(args, kwargs)
             if own is not None and not _samples():
                 self.noted.seeds.add(own.initial_seed())
             return func(*args, **kwargs)
@@ -168,7 +168,8 @@ class LocateMode(TorchDispatchMode):
         reason = self._refusal(call)
         if reason is not None:
             self.leave_out(reason, op.name)
-        if self.recorder is not None and reason != _CAPTURED:
+        # What workers of a data loader hand over is set when it arrives.
+        if self.recorder is not None and reason != _CAPTURED and op.base != "aten::set_":
             self.recorder.begin(call, key)
             result = self._record(self.recorder, call, key, digested=reason is None)
         else:

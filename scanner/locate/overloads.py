@@ -83,8 +83,8 @@ class KnownOverload:
         self.empty = self.aten and plain in _EMPTY
         # Of ops that are not PyTorch's own nobody knows whether they draw.
         self.random = _seeded in tags or not self.aten or "rnn" in plain
-        # Calls for which is looked whether the schema keeps a change to itself; of PyTorch's own ops it is known.
-        self.unsure = 0 if self.aten else 2
+        # Whether its schema may keep a change to itself, and what it returns be memory of its own; of PyTorch's own ops it is known.
+        self.unsure = not self.aten
         effects = self.aten and (plain in _NO_REPLAY or _inplace_view in tags)
         speaks = "take part in communication" if namespace in _COMMUNICATION else None
         self.refused: str | None = EFFECTS if effects else speaks
@@ -113,7 +113,7 @@ class OpaqueOperator(KnownOverload):
 
     def __init__(self, func: Any) -> None:
         self.name = self.base = str(getattr(func, "name", lambda: func)())
-        self.aten, self.outputs, self.unsure, self.arguments = False, 1, 0, ()
+        self.aten, self.outputs, self.unsure, self.arguments = False, 1, False, ()
         self.changes = self.overwrites = ()
         self.view = self.empty = self.random = False
         self.refused, self.composite = "are no single op", None
@@ -171,6 +171,12 @@ def among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     return found
 
 
+def generator_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Generator | None:
+    """Return the generator that an op is given; few ops take it by its position."""
+    own: torch.Generator | None = kwargs.get("generator")
+    return own or next((one for one in args if isinstance(one, torch.Generator)), None)
+
+
 def words(given: Sequence[torch.Tensor]) -> tuple[str, ...]:
     """Return dtypes and shapes of tensors: ``float32[4, 128]``."""
     return tuple(_word(one.dtype, ("nested",) if one.is_nested else one.shape) for one in given)
@@ -207,7 +213,7 @@ def tensor_names(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str,
         found += (
             [name] if isinstance(one, torch.Tensor) else [f"{name}[{place}]" for place in range(len(inside))]
         )
-    return found + ["generator"] * (kwargs.get("generator") is not None)
+    return found + ["generator"] * (generator_of(args, kwargs) is not None)
 
 
 def _scalar(value: Any) -> str:

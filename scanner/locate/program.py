@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import importlib
+import importlib.util
 import io
 import json
 import os
@@ -131,12 +131,23 @@ def _module(request: dict[str, Any], _: Session) -> None:
     runpy.run_module(request["name"], run_name="__main__", alter_sys=True)
 
 
+def _imported(path: Path) -> ModuleType:
+    """Return the module of a file, whose name may have dots, or be that of a module of Python."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        return importlib.import_module(path.stem)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _function(request: dict[str, Any], session: Session) -> None:
     path = Path(request["name"])
     sys.path.insert(0, str(path.resolve().parent))
     # Processes that are spawned would run our own main module again.
     sys.modules["__main__"] = ModuleType("__main__")
-    function = getattr(importlib.import_module(path.stem), request["function"])
+    function = getattr(_imported(path), request["function"])
     for _ in range(request["calls"]):
         before = session.mode.seen.steps
         function()

@@ -18,7 +18,7 @@ import torch
 
 from detmatrix.scanner.locate.call_sites import SiteKey, call_site
 from detmatrix.scanner.locate.memory import COMPOUND, CPU, NOTHING, StorageTable, covers, digest, sort_of
-from detmatrix.scanner.locate.overloads import scalars, tensor_names, words
+from detmatrix.scanner.locate.overloads import generator_of, scalars, tensor_names, words
 from detmatrix.scanner.locate.replay import RepeatedCall, states
 from detmatrix.scanner.locate.unwritten import UnwrittenMemory
 from detmatrix.scanner.locate.uses import RegionUse
@@ -99,7 +99,7 @@ class RunRecorder:
         rank = os.environ.get("RANK", "")
         header = {
             "kind": "ops",
-            "format": 1,
+            "format": 2,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
             "threads": torch.get_num_threads(),
@@ -144,13 +144,15 @@ class RunRecorder:
             line.writers.append(memory.writer)
             line.before.append(self._known(one, memory, hidden=id(one) in hidden, part=id(one) in opened))
         if op.random and op.aten:
-            line.before += [self._digest(state, CPU, GENERATOR) for _, state in states(kwargs)]
+            line.before += [
+                self._digest(state, CPU, GENERATOR) for _, state in states(generator_of(args, kwargs))
+            ]
         self._line = line
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Digest the states that random generators had before a block, of those that it draws from."""
-        before = states({})
+        before = states(None)
         yield
         for generator, state in before:
             if not torch.equal(generator.get_state(), state):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ import torch
 
 from detmatrix.scanner.alerts import caller_in
 from detmatrix.scanner.locate.memory import COMPOUND, KeptTensors, size_of, sort_of, substituted, unequal
-from detmatrix.scanner.locate.overloads import KnownOverload, among, tensors
+from detmatrix.scanner.locate.overloads import KnownOverload, among, generator_of, tensors
 from detmatrix.scanner.locate.simulated import on_host
 from detmatrix.scanner.located import Distance, WithFlag
 from detmatrix.scanner.worker.bits import as_integers, parts
@@ -43,26 +45,31 @@ class RepeatedCall:
     def first(self) -> Any:
         """Execute the op as the program asked, and keep what it gave; errors are the program's."""
         self.before = [_copied(one) for one in self.changed]
-        # Of few calls, whether the first execution changes other arguments than the schema says.
-        self._unsure = [
-            (place, one, _copied(one))
-            for place, value in (enumerate(self.args) if self.op.unsure else ())
+        unsure = [
+            (place, name, one, _copied(one))
+            for place, name, value in (self._placed() if self.op.unsure else ())
             for one in tensors(value)
             if not _among(one, self.changed)
         ]
-        self.op.unsure -= bool(self.op.unsure)
-        self._generators = states(self.kwargs) if self.op.random else []
+        self._generators = states(generator_of(self.args, self.kwargs)) if self.op.random else []
+        self._elsewhere = _states_elsewhere() if self.op.unsure else []
         result = self.once()
+        # Arguments that it changed although the schema does not say so.
+        self.hidden = [(place, name) for place, name, one, before in unsure if bool(unequal(one, before))]
         self.returned = returned(result, self.changed)
         self._after = [_copied(one) for one in self.changed]
+        mine = self.returned
+        if self.op.unsure:
+            # It may return the same memory each time.
+            mine = [*map(_copied, mine), *_numbers(result)]
         # What is returned, then the arguments that it changes.
-        self.kept = KeptTensors(on_host(self.returned + self._after))
+        self.kept = KeptTensors(on_host(mine + self._after))
         return result
 
-    @property
-    def hidden(self) -> list[tuple[int, str]]:
-        """Positions of arguments that the first execution changed although the schema does not say so."""
-        return [(place, "") for place, one, before in self._unsure if bool(unequal(one, before))]
+    def _placed(self) -> Iterator[tuple[int, str, Any]]:
+        """Yield the arguments with their positions in the schema and the names by which they are given."""
+        yield from ((place, "", one) for place, one in enumerate(self.args))
+        yield from ((self.op.arguments.index(name), name, one) for name, one in self.kwargs.items())
 
     def again(self) -> list[torch.Tensor]:
         """Execute it from the same state; return what is compared with ``kept``."""
@@ -70,8 +77,12 @@ class RepeatedCall:
             one.copy_(before)
         for generator, state in self._generators:
             generator.set_state(state)
+        for put_back, state in self._elsewhere:
+            put_back(state)
         result = self.once()
         # Runs once per execution.
+        if self.op.unsure:
+            return on_host(returned(result, self.changed) + _numbers(result) + self.changed)
         return on_host(returned(result, self.changed) + self.changed if self.changed else tensors(result))
 
     def other(self) -> list[torch.Tensor] | None:
@@ -84,7 +95,7 @@ class RepeatedCall:
 
     def draws(self) -> bool:
         """Tell whether another execution moves a random generator on."""
-        before = states(self.kwargs)
+        before = states(generator_of(self.args, self.kwargs))
         self.again()
         moved = any(not torch.equal(generator.get_state(), state) for generator, state in before)
         for generator, state in before:
@@ -112,9 +123,12 @@ class RepeatedCall:
         return list(filter(None, found))
 
     def restore(self) -> None:
-        """Leave the arguments as the first execution left them."""
+        """Leave the arguments, and what it returned, as the first execution left them."""
         for one, after in zip(self.changed, self._after, strict=True):
             one.copy_(after)
+        for one, kept in zip(self.returned if self.op.unsure else (), self.kept.tensors, strict=False):
+            if bool(unequal(one, kept)) and plain([one]):
+                one.copy_(kept)
 
 
 def returned(result: Any, changed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -135,9 +149,8 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ops.aten.clone.default(tensor)
 
 
-def states(kwargs: Mapping[str, Any]) -> list[tuple[torch.Generator, torch.Tensor]]:
-    """Return the generators that an op may draw from, and their states."""
-    own = kwargs.get("generator")
+def states(own: torch.Generator | None) -> list[tuple[torch.Generator, torch.Tensor]]:
+    """Return the generators that an op may draw from, and their states: that which it is given, or the default ones."""
     on_devices = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
     return [
         (one, one.get_state())
@@ -145,10 +158,24 @@ def states(kwargs: Mapping[str, Any]) -> list[tuple[torch.Generator, torch.Tenso
     ]
 
 
+def _states_elsewhere() -> list[tuple[Callable[[Any], object], Any]]:
+    """Return what puts back the generators of Python and NumPy, and their states."""
+    found: list[tuple[Callable[[Any], object], Any]] = [(random.setstate, random.getstate())]
+    if numpy := sys.modules.get("numpy.random"):
+        found.append((numpy.set_state, numpy.get_state()))
+    return found
+
+
+def _numbers(result: Any) -> list[torch.Tensor]:
+    """Return the numbers among what an op returned, as tensors."""
+    values = result if isinstance(result, (tuple, list)) else [result]
+    return [torch.tensor(one, device="cpu") for one in values if isinstance(one, (int, float, complex))]
+
+
 @contextlib.contextmanager
 def drawing_again(call: RepeatedCall) -> Iterator[None]:
     """Leave the generators that an op may draw from as they were."""
-    before = states(call.kwargs) if call.op.random else []
+    before = states(generator_of(call.args, call.kwargs)) if call.op.random else []
     try:
         yield
     finally:
@@ -219,8 +246,8 @@ def _stable(call: RepeatedCall, times: int, *, fill: bool) -> bool:
 
 
 @contextlib.contextmanager
-def deterministic(*, fill: bool, warn_only: bool = False) -> Iterator[None]:
-    """Set the flag within the block, and put it back as the program has it."""
+def deterministic(*, on: bool = True, fill: bool = True, warn_only: bool = False) -> Iterator[None]:
+    """Set the flag, or unset it, within the block, and put it back as the program has it."""
     was = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     settings: Any = getattr(torch.utils, "deterministic", None)
@@ -229,7 +256,7 @@ def deterministic(*, fill: bool, warn_only: bool = False) -> Iterator[None]:
     try:
         if filled is not None:
             settings.fill_uninitialized_memory = fill
-        _set(True, warn_only=warn_only)
+        _set(on, warn_only=warn_only)
         yield
     finally:
         _set(was, warn_only=warns)
@@ -323,9 +350,8 @@ def save_inputs(folder: str, number: int, call: RepeatedCall) -> str:
     """Write what an op was given to a folder, which may have to be made; return where to, or why it could not be written."""
     name = call.op.name
     path = Path(folder, f"root-{number}-{''.join(c if c.isalnum() else '_' for c in name)}.pt")
-    kwargs = {key: one for key, one in call.kwargs.items() if key != "generator"}
     before = {id(one): was for one, was in zip(call.changed, call.before, strict=True)}
-    args, kwargs = _loadable(substituted([tuple(call.args), kwargs], before))
+    args, kwargs = _loadable(substituted([tuple(call.args), dict(call.kwargs)], before))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({"op": name, "args": args, "kwargs": kwargs, "torch": str(torch.__version__)}, path)
@@ -343,6 +369,8 @@ def _loadable(value: Any) -> Any:
         return [_loadable(one) for one in value]
     if isinstance(value, dict):
         return {key: _loadable(one) for key, one in value.items()}
+    if isinstance(value, torch.Generator):
+        return None
     if isinstance(value, (torch.layout, torch.memory_format, torch.dtype, torch.device)):
         return {"torch": str(value)}
     return value

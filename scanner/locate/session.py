@@ -27,7 +27,7 @@ from detmatrix.scanner.errors import ending, one_line
 from detmatrix.scanner.locate.call_sites import call_site, original
 from detmatrix.scanner.locate.launches import LaunchReplay
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings, not_compiled
-from detmatrix.scanner.locate.recorder import RunRecorder
+from detmatrix.scanner.locate.replay import deterministic
 from detmatrix.scanner.locate.settings import settings_now
 from detmatrix.scanner.located import PLACES, Located, SentinelSeen, of_rank, replays_for
 from detmatrix.scanner.worker import simulated
@@ -44,7 +44,8 @@ _ADDITIONS = {"cpu": 1 << 16, "cuda": 1 << 20}
 _FEW_ADDITIONS = 1 << 12
 _EXECUTIONS = 16
 # Methods of tensors that read them past the dispatcher; by the last one a tensor is saved, and may be loaded again.
-_WITHOUT_AN_OP = ("tolist", "numpy", "__dlpack__", "__reduce_ex__")
+_MEMORY = ("numpy", "__dlpack__")
+_WITHOUT_AN_OP = ("tolist", *_MEMORY, "__reduce_ex__")
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -68,8 +69,7 @@ class Session:
         os.register_at_fork(after_in_child=self._leave)
         self._note_compilation()
         self._note_loaders()
-        if self.mode.recorder is not None:
-            self._note_numbers(self.mode.recorder)
+        self._note_handed()
         self._note_elsewhere()
         if _when_optimizers_stepped is not None:
             self._undo.append(_when_optimizers_stepped(lambda *_: self.step()).remove)
@@ -151,15 +151,19 @@ class Session:
 
         self._put(DataLoader, "__init__", noted)
 
-    def _note_numbers(self, recorder: RunRecorder) -> None:
-        """Tell the record of what is handed to Python without an op."""
-        for name in _WITHOUT_AN_OP:
+    def _note_handed(self) -> None:
+        """Note what is handed to Python without an op: numbers, and memory that something else may then write to."""
+        recorder = self.mode.recorder
+        for name in _WITHOUT_AN_OP if recorder else _MEMORY:
             method = getattr(torch.Tensor, name)
 
             @functools.wraps(method)
             def noted(tensor: Any, *args: Any, _method: Any = method, **kwargs: Any) -> Any:
                 if not self.mode.paused:
-                    recorder.handed(tensor, saved=_method.__name__ == "__reduce_ex__")
+                    if recorder is not None:
+                        recorder.handed(tensor, saved=_method.__name__ == "__reduce_ex__")
+                    if _method.__name__ in _MEMORY:
+                        self.mode.unwritten.exported(tensor)
                 return _method(tensor, *args, **kwargs)
 
             not_compiled(noted)  # or it would call what it stands for by its name, which is itself
@@ -243,7 +247,8 @@ def ask_sentinel(device: str) -> SentinelSeen:
     source = torch.randn(count, generator=generator, device="cpu", dtype=torch.float32).to(device)
     into = torch.randn(_SLOTS, generator=generator, device="cpu", dtype=torch.float32).to(device)
     executions = 1 if simulated.active() else _EXECUTIONS
-    with torch.no_grad(), LocateMode(LocateSettings(executions)) as mode:
+    # With the flag on the sentinel would not race, and what ignores the flag may.
+    with torch.no_grad(), deterministic(on=False), LocateMode(LocateSettings(executions)) as mode:
         if device == "cpu":
             into.index_put((index,), source, accumulate=True)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from detmatrix.scanner.locate.memory import CPU, DEVICE, StorageTable, digest, sort_of, substituted, unequal
+from detmatrix.scanner.locate.memory import CPU, DEVICE, StorageTable, sort_of, substituted, unequal
 from detmatrix.scanner.locate.overloads import KnownOverload, tensors
 from detmatrix.scanner.locate.replay import RepeatedCall, drawing_again
 from detmatrix.scanner.worker import simulated
@@ -31,7 +31,7 @@ class _Blank:
     dtype: torch.dtype
     values: tuple[torch.Tensor, torch.Tensor]  # two things that these elements may hold
     origin: str  # the op that handed it out
-    content: torch.Tensor | None  # digest of the memory at that time: something else may write without an op
+    was: torch.Tensor  # what the memory held at that time: something else may write without an op
     doubted: bool = False  # a region may have written elements as they were: reading them is no root
 
 
@@ -59,7 +59,7 @@ class UnwrittenMemory:
                 values = torch.zeros_like(memory), torch.ones_like(memory)
             opened = torch.ones(len(memory), dtype=torch.bool, device=one.device)
             opened[:begin] = False
-            self._blanks.set(one, _Blank(opened, one.dtype, values, op.name, digest(memory)))
+            self._blanks.set(one, _Blank(opened, one.dtype, values, op.name, memory.clone()))
 
     def once(self, call: RepeatedCall) -> Any:
         """Execute an op that may resize what it changes; note what memory becomes larger by."""
@@ -77,7 +77,7 @@ class UnwrittenMemory:
         memory = _memory(output, output.dtype)
         values = memory.clone(), memory.clone()
         _like(values[1], output).copy_(other)
-        self._blanks.set(output, _Blank(~_same_elements(*values), output.dtype, values, op.name, None))
+        self._blanks.set(output, _Blank(~_same_elements(*values), output.dtype, values, op.name, values[0]))
 
     def _blank_of(self, tensor: torch.Tensor) -> _Blank | None:
         return self._blanks.get(tensor) if self._blanks and _followed(tensor) else None
@@ -100,7 +100,14 @@ class UnwrittenMemory:
     def untouched(self, tensor: torch.Tensor) -> bool:
         """Tell whether nothing has written to the memory of a tensor: what stands there is what was left of another one."""
         blank = self._blank_of(tensor)
-        return blank is not None and bool(blank.open.all()) and not self._written_behind_us(tensor, blank)
+        if blank is None or _resized(tensor, blank):
+            return False
+        self._written_behind_us(tensor, blank)
+        return bool(blank.open.all())
+
+    def exported(self, tensor: torch.Tensor) -> None:
+        """Follow no more what numpy, for one, may write to: it may leave all bits as they were, in memory that is used again."""
+        self._blanks.remove(tensor)
 
     def reads(self, call: RepeatedCall, *, region: bool = False) -> str | None:
         """Before an op is called: return the op that handed out unwritten memory which its result depends on.
@@ -122,9 +129,9 @@ class UnwrittenMemory:
                 self.given_open |= {id(one)} if self.has(one) else set()
                 if not region:
                     self._blanks.remove(one)
-            elif _resized(one, blank) or self._written_behind_us(one, blank):
+            elif _resized(one, blank):
                 self._blanks.remove(one)
-            elif bool(_like(blank.open, one).any()):
+            elif self._written_behind_us(one, blank) and bool(_like(blank.open, one).any()):
                 self.given_open.add(id(one))
                 found = None if blank.doubted else self._test(call, one, blank)
                 if found:
@@ -148,15 +155,16 @@ class UnwrittenMemory:
             opened.fill_(False)  # also where elements share memory
         else:
             opened.logical_and_(kept)
-        blank.content = None
         if not bool(blank.open.any()):
             self._blanks.remove(tensor)
 
     def _written_behind_us(self, tensor: torch.Tensor, blank: _Blank) -> bool:
-        """Tell whether memory that no op wrote has changed: numpy, for one, writes without an op."""
-        if blank.content is None:
-            return False
-        return bool(unequal(digest(_memory(tensor, blank.dtype)), blank.content))
+        """Close the elements that no op has written and that changed: numpy, for one, writes without an op. Tell whether any is left."""
+        blank.open.logical_and_(_same_elements(_memory(tensor, blank.dtype), blank.was))
+        if left := bool(blank.open.any()):
+            return left
+        self._blanks.remove(tensor)
+        return False
 
     def _test(self, call: RepeatedCall, read: torch.Tensor, blank: _Blank) -> str | None:
         """Execute an op on copies that hold one thing or another where nothing was written."""
@@ -179,7 +187,7 @@ class UnwrittenMemory:
         if not _same(first, second) or bool(moved.any()):
             return blank.origin
         if call.changed:
-            blank.open, blank.content = kept, None
+            blank.open = kept
             if not bool(kept.any()):
                 self._blanks.remove(read)
         return None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 import sys
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,8 +33,9 @@ from detmatrix.scanner.located import (
 )
 from detmatrix.scanner.observations.opening import UNDECODABLE, opening_of, readable, refuse_newer, what_it_is
 
-# The kind and the format of records; 1 is the first. An extra field of a line is no new format.
-KIND, FORMAT = "ops", 1
+# The kind and the format of records; digests of 1, the first, were equal for some tensors that differ. An extra field of a line is
+# no new format.
+KIND, FORMAT = "ops", 2
 # Bytes of a line: the longest names a call site, or what an op on thousands of tensors was given.
 _LONGEST_LINE = 16 << 20
 # The first step that is compared, and the one before which that ends.
@@ -135,6 +138,8 @@ class RecordedRun:
             self.header = msgspec.json.decode(line, type=RecordHeader)
         except UNDECODABLE as error:
             raise RunFileError(f"{self.path}, line 1: is no line of a record ({error})") from None
+        if self.header.format < FORMAT:
+            raise RunFileError(f"{self.path}: is of an older detmatrix, with other digests; record it again")
 
     def _read(self, line: bytes) -> None:
         if line.startswith(b"["):
@@ -300,8 +305,11 @@ class _Judge:
         self._marks: defaultdict[int, _Marks] = defaultdict(frozenset)
         # Lines of ops that left the memory which they wrote equal.
         self._equal: set[int] = set()
-        # Lines whose memory differs for no root: by ignored ops, or by what ops did that only one run called.
+        # Each line from which on the other run's lines of the same ops are so many further, or back.
+        self._shifts: list[tuple[int, int]] = []
+        # Lines whose memory differs for no root: by ignored ops, or by what ops did that only one run called; those of the other run.
         self._excused: set[int] = set()
+        self._left: set[int] = set()
         # The op that a root was last told at.
         self._last: dict[Root, int] = {}
         # What the state of a generator, by its name, comes of: draws of another number than in the other run.
@@ -330,6 +338,7 @@ class _Judge:
             self._handed_excused |= any(begin <= writer < end for _, writer in run.handed)
             self._drew_apart |= any(_begins(one, GENERATOR) for op in left for one in op.before)
         self._excused.update(range(*gap[:2]))
+        self._left.update(range(*gap[2:]))
         self._see(self._one.ops[slice(*gap[:2])], self._other.ops[slice(*gap[2:])])
         self._seen_at_gap = self._seen
 
@@ -337,10 +346,15 @@ class _Judge:
         one, other = (min((writer for op in ops for writer in op.writers), default=0) for ops in (mine, its))
         self._seen = min(one, self._seen[0]), min(other, self._seen[1])
 
+    def _align(self, i: int, j: int) -> None:
+        if not self._shifts or self._shifts[-1][1] != j - i:
+            self._shifts.append((i, j - i))
+
     def pair(self, i: int, j: int) -> None:
         """Judge an op that both runs called."""
         mine, its = self._one.ops[i], self._other.ops[j]
         self._there = j
+        self._align(i, j)
         while self._handings and self._handings[0][0] <= i:
             writer = self._handings.popleft()[1]
             self._hand(self._marks.get(writer, _NONE), excused=writer in self._excused)
@@ -421,11 +435,8 @@ class _Judge:
             elif writer < 0 and (marks := self._saved | (self._regions if backward else _NONE)):
                 self._marks[writer] = marks
                 reached |= marks
-            elif writer not in self._excused and self._told(writer, its.writers[place : place + 1]):
-                behind_us = writer in self._equal or _begins(x, CHANGED) or _begins(y, CHANGED)
-                cause: Cause = "changed" if behind_us else "input"
-                self._marks[writer] = marks = self._root(i, cause, mine, self._tensor(place, mine, its))
-                found |= marks
+            elif writer not in self._excused:
+                found |= self._given(i, place, mine, its)
         for root in reached:
             root.reached += 1
         if reshaped:
@@ -434,6 +445,25 @@ class _Judge:
             unlike = True
             found |= self._of_python(i, mine, value, reached)
         return frozenset(reached | found) if unlike else None
+
+    def _given(self, i: int, place: int, mine: RecordedOp, its: RecordedOp) -> _Marks:
+        """Return the root of a tensor that differs for no root that is known; none behind a gap that it may come of."""
+        writer, others = mine.writers[place], its.writers[place : place + 1]
+        if not self._left.isdisjoint(others) or not self._told(writer, others):
+            return _NONE
+        tensor = self._tensor(place, mine, its)
+        if self._chosen(writer, others):
+            return self._root(i, "input", mine, tensor)
+        behind_us = writer in self._equal or any(_begins(op.before[place], CHANGED) for op in (mine, its))
+        self._marks[writer] = marks = self._root(i, "changed" if behind_us else "input", mine, tensor)
+        return marks
+
+    def _chosen(self, writer: int, others: Sequence[int]) -> bool:
+        """Tell whether an op was given what another op had made than in the other run: by the order of a set, for one."""
+        place = bisect_right(self._shifts, writer, key=itemgetter(0)) - 1
+        return (
+            writer >= 0 and place >= 0 and any(other != writer + self._shifts[place][1] for other in others)
+        )
 
     def _told(self, writer: int, others: Sequence[int]) -> bool:
         """Tell whether memory that differs for no root is one: behind a gap what came from outside since."""
