@@ -229,6 +229,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "-m mine -m": ("__main__ ['-m']\n", {"ops": 2, "ended": "exit code 3"}),
     "mine.py": ("__main__ []\n", {"ops": 2, "ended": "exit code 5"}),
     "--calls 4 --steps 1:3 mine.py:step -x": ("mine ['-x']\n" * 4, {"steps": 4, "ops": 4, "ended": None}),
+    "mine.v2.py:step": ("mine.v2 []\n", {"ops": 2}),
     "mine.py:spawn": ("0\n", {"processes": 1}),
 }
 
@@ -241,7 +242,8 @@ def test_programs_of_all_kinds_run_as_python_runs_them(
 ) -> None:
     """What was found is told behind ``os._exit``; spawned processes find the module of a function, not ours."""
     printed, expected = REQUESTS[words]
-    (tmp_path / "mine.py").write_text(PROGRAM, encoding="utf-8")
+    for name in ("mine.py", "mine.v2.py"):
+        (tmp_path / name).write_text(PROGRAM, encoding="utf-8")
     done = detmatrix_process(
         "locate", "--format", "json", *words.split(), env=os.environ | {"PYTHONPATH": str(ROOT)}
     )

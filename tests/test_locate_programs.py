@@ -11,6 +11,7 @@ import io
 import itertools
 import os
 import pickle
+import random
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -139,6 +140,28 @@ def _lying(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _lying_late(x: torch.Tensor) -> torch.Tensor:
+    touch = planted.define("late(int n, *, Tensor x) -> Tensor", lambda n, *, x: x.add_(int(n > 2)) * 2)
+    for n in range(5):
+        touch(n, x=x)
+    return x
+
+
+def _drawing_in_python(x: torch.Tensor) -> torch.Tensor:
+    draw = planted.define("draw(Tensor x) -> Tensor", lambda x: x + float(np.random.rand()) + random.random())  # noqa: NPY002
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    one = draw(x)
+    random.setstate(before[0])
+    np.random.set_state(before[1])  # noqa: NPY002
+    return (x + float(np.random.rand()) + random.random() == one).float()  # noqa: NPY002
+
+
+def _drawing_from_its_own(x: torch.Tensor) -> torch.Tensor:
+    own = torch.Generator().manual_seed(3)
+    one = torch.poisson(torch.full((100,), 5.0), own)
+    return x + torch.equal(one, torch.poisson(torch.full((100,), 5.0), own.manual_seed(3)))
+
+
 def _shared(_: torch.Tensor) -> torch.Tensor:
     return torch.zeros(1).expand(4).index_put_((torch.tensor([0]),), torch.ones(1))
 
@@ -162,6 +185,13 @@ ONCE: dict[str, tuple[Callable[[torch.Tensor], Any], int, str]] = {
     "raises": (_raising, 0, "No call site differed"),
     "fails when it is executed again": (_once, 1, "executed again: detmatrix_planted::once"),
     "changes an argument that its schema does not tell of": (_lying, 4, "later calls are restored"),
+    "changes an argument by name, from the fourth call on": (_lying_late, 2, "later calls are restored"),
+    "draws from Python's and numpy's generators": (_drawing_in_python, 1, "No call site differed"),
+    "draws from a generator that it is given by its position": (
+        _drawing_from_its_own,
+        1,
+        "No call site differed",
+    ),
     "changes memory that elements share": (_shared, 1, "or expanded: aten::index_put_"),
     "is too large": (lambda _: torch.ones(300).sign(), 1, "are larger than --max-bytes"),
     "draws without a tag": (_drawing, 0, "later calls are restored: aten::cos"),

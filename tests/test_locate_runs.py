@@ -246,6 +246,21 @@ def test_unwritten_memory_is_one_root_however_it_differs() -> None:
     assert [root.cause for root in judge(runs, replace(alone, roots=())).roots] in ([], ["unwritten"])
 
 
+def test_another_tensor_that_python_chose_is_an_input() -> None:
+    """By the order of a set, for one; the tensors themselves are the same in both runs."""
+
+    def program(*order: int) -> None:
+        made = [torch.full((3,), float(value)) for value in range(4)]
+        total = torch.zeros(3)
+        for place in order:
+            total = total * 0.5 + made[place]
+        made[0] + 1
+
+    found = judge(*recorded(lambda: program(1, 2), lambda: program(2, 1)))
+
+    assert [(root.cause, root.argument) for root in found.roots] == [("input", "other")]
+
+
 def test_programs_that_part_are_told_with_both_call_sites() -> None:
     """And are held against each other again behind it; what was not compared is never said not to differ."""
 

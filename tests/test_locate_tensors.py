@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from detmatrix.scanner.locate import locate, memory
 from detmatrix.scanner.locate.memory import digest
 from detmatrix.scanner.locate.mode import LocateMode, LocateSettings
-from detmatrix.scanner.locate.replay import RepeatedCall
+from detmatrix.scanner.locate.replay import RepeatedCall, deterministic
+from detmatrix.scanner.locate.session import ask_sentinel
 from detmatrix.scanner.programs.runs import RecordedRun
 from tests.programs.planted import define, planted
 
@@ -78,10 +80,30 @@ def _partly() -> torch.Tensor:
     return x
 
 
+WORKSPACE, COUNTED = torch.zeros(3), itertools.count()
+
+
 def _by_numpy() -> torch.Tensor:
     x = torch.empty(10)
     x.numpy()[:] = 1
     return x
+
+
+def _by_numpy_again() -> torch.Tensor:
+    """Memory that is used again holds what numpy writes there once more."""
+    for _ in range(3):
+        x = _by_numpy()
+        x.sum()
+        del x
+    x = torch.empty(10)
+    x[:4] = 2
+    ctypes.memset(x.data_ptr() + 16, 1, 24)
+    return x
+
+
+def _of_its_own(x: torch.Tensor) -> torch.Tensor:
+    """Return memory that the op writes anew each time."""
+    return WORKSPACE.add_(x)
 
 
 def _onto_itself() -> torch.Tensor:
@@ -119,6 +141,9 @@ PROGRAMS: dict[str, tuple[list[str], Callable[[], Any]]] = {
     "unwritten, scattered wholly": ([], lambda: torch.empty(9).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
     "unwritten, scattered in part": (["unwritten"], lambda: torch.empty(10).scatter_(0, torch.arange(9), torch.ones(9)).sum()),
     "unwritten, written by numpy": ([], lambda: _by_numpy().sum()),
+    "unwritten, written past ops": ([], lambda: _by_numpy_again().sum()),
+    "an op that returns its workspace": (["replay"], lambda: define("work(Tensor x) -> Tensor", _of_its_own)(torch.ones(3)).sum()),
+    "an op that returns a number": (["replay"], lambda: define("count(Tensor x) -> float", lambda _: float(next(COUNTED)))(torch.ones(3))),
     "unwritten, an argument out": ([], lambda: torch.add(torch.ones(3), 1, out=torch.empty(3)).sum()),
     "unwritten, an argument out that is read": (["unwritten"], _onto_itself),
     "unwritten, masked": ([], lambda: torch.where(torch.tensor([False]), torch.empty(3), torch.ones(3)).sum()),
@@ -262,6 +287,23 @@ def test_what_is_captured_into_a_graph_is_left_alone(
         assert len(RecordedRun(path).ops) == 7  # all but the first two
 
 
+def test_the_sentinel_races_whatever_the_program_has_set() -> None:
+    """With the flag on it would not, and what ignores the flag might."""
+    seen = set()
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.overloadpacket is torch.ops.aten.index_put:
+                seen.add(torch.are_deterministic_algorithms_enabled())
+            return func(*args, **(kwargs or {}))
+
+    with deterministic(), Watching():
+        ask_sentinel("cpu")
+        assert torch.are_deterministic_algorithms_enabled()
+
+    assert seen == {False}
+
+
 def test_generators_of_all_devices_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """An op may draw from that of another device than the current one."""
     several = torch.Generator(), torch.Generator()
@@ -376,6 +418,7 @@ def test_equal_sums_and_permutations_are_seen() -> None:
         "signs of vectors, float64": (wide, wide.index_fill(1, torch.tensor([7]), -1)),
         "rows of tiles": (torch.arange(200 * 176), torch.arange(200 * 176).view(200, 176).flip(0).view(-1)),
         "shapes of blocks": (torch.arange(1 << 19), torch.arange(1 << 19).roll(1 << 17)),
+        "classes exchanged": (torch.eye(160, 176).long(), torch.eye(160, 176).long().flip(0)),
         "the last of an odd number": (torch.zeros(7).byte(), torch.tensor([0] * 6 + [1]).byte()),
     }
     for name, (one, other) in pairs.items():
@@ -391,7 +434,6 @@ def test_digests_tell_words_apart(one: int, other: int, count: int) -> None:
     words = [torch.full((2 * count,), value, dtype=torch.int64) for value in (one, other)]
 
     assert digest(words[0]).item() != digest(words[1]).item()
-    assert not torch.equal(*map(memory._mixed_on_device, words))
 
 
 def test_digests_are_the_same_in_inference_mode_and_behind_it() -> None:

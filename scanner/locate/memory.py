@@ -109,7 +109,8 @@ def size_of(tensor: torch.Tensor) -> int:
 #
 # The digest of few words is the sum of their products with odd numbers modulo 2^64, which does not depend on the order in which
 # threads add. Each word is mixed with its upper bits first: a difference in the upper bits alone, such as two signs, would
-# vanish in the product. No two words are mixed to the same one. More words are laid out in tiles, and the sums of their columns and rows are digested instead.
+# vanish in the product. No two words are mixed to the same one. More words are laid out in tiles, and the sums of their columns
+# are digested instead, and of their rows, whose words have weights: or ones that change places in two rows would vanish.
 #
 # Other digests than those of a scan (``detmatrix.scanner.worker.bits``): these are computed several times for each op of a program, in a
 # third of the time, and are kept nowhere.
@@ -175,13 +176,13 @@ def _workplace(thread: int) -> torch.Tensor:  # noqa: ARG001 - each thread has i
 
 
 def _sums_on_cpu(words: torch.Tensor) -> list[torch.Tensor]:
-    """Return sums of columns, then of rows, of tile after tile; then the words that fill no row."""
-    columns, rows = [], []
+    """Return sums of columns, then weighted ones of rows, of tile after tile; then the words that fill no row."""
+    columns, rows, weights = [], [], _weights(words.device)[:_COLUMNS]
     whole = words.numel() // _COLUMNS * _COLUMNS
     for begin in range(0, whole, _TILE):
         tile = _mixed(words[begin : min(begin + _TILE, whole)]).view(-1, _COLUMNS)
         columns.append(tile.sum(0))
-        rows.append(tile.sum(1))
+        rows.append(tile.mul_(weights).sum(1))
     return [*columns, *rows, words[whole:]]
 
 
@@ -194,9 +195,10 @@ def _sums_on_device(words: torch.Tensor) -> list[torch.Tensor]:
     mixed = _mixed_on_device(words)
     tiles, whole = words.numel() // _TILE * _TILE, words.numel() // _COLUMNS * _COLUMNS
     many, last = mixed[:tiles].view(-1, _ROWS, _COLUMNS), mixed[tiles:whole].view(-1, _COLUMNS)
-    columns, rows = [many.sum(1).view(-1)], [many.sum(2).view(-1)]
+    weights = _weights(words.device)[:_COLUMNS]
+    columns, rows = [many.sum(1).view(-1)], [many.mul_(weights).sum(2).view(-1)]
     if last.numel():
-        columns, rows = [*columns, last.sum(0)], [*rows, last.sum(1)]
+        columns, rows = [*columns, last.sum(0)], [*rows, last.mul_(weights).sum(1)]
     return [*columns, *rows, words[whole:]]
 
 

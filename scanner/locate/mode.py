@@ -249,7 +249,7 @@ class LocateMode(TorchDispatchMode):
             recorder.end(
                 [] if op.refused == overloads.EFFECTS else [*call.given, *overloads.tensors(result)], None
             )
-        elif key in self._open or op.outputs <= 1:
+        elif key in self._open or op.outputs <= 1 or not op.aten:
             result = call.once()
             recorder.end([*replay.returned(result, call.changed), *call.changed], self._open.get(key, _NONE))
         else:

@@ -45,7 +45,10 @@ class UnwrittenMemory:
 
     def handed_out(self, op: KnownOverload, result: Any, begin: int = 0) -> None:
         """Note what ``empty`` or one of its kin returned, or what memory has become larger by, from some element on."""
-        if torch.are_deterministic_algorithms_enabled():
+        settings: Any = getattr(torch.utils, "deterministic", None)
+        if torch.are_deterministic_algorithms_enabled() and getattr(
+            settings, "fill_uninitialized_memory", False
+        ):
             return  # it is filled
         for one in tensors(result):
             if not _followed(one) or not one.numel() or _bytes(one) > _MOST_BYTES:
@@ -54,7 +57,7 @@ class UnwrittenMemory:
             generator = torch.Generator(device="cpu").manual_seed(0)
             low, high = (torch.rand(len(memory), generator=generator, device="cpu") for _ in range(2))
             if one.is_floating_point() or one.is_complex():
-                values = low.to(one), high.to(one) + 2
+                values = -low.to(one), high.to(one) + 2
             else:
                 values = torch.zeros_like(memory), torch.ones_like(memory)
             opened = torch.ones(len(memory), dtype=torch.bool, device=one.device)
