@@ -326,16 +326,18 @@ def check_place(path: Path, runs: Sequence[str] = (), option: str = "-o") -> Non
 
 
 def write_to_stdout(pieces: Iterable[str]) -> None:
-    """Write to standard output, in UTF-8 whatever the terminal's encoding, so that bytes are the same."""
+    """Write to standard output, in UTF-8 whatever the terminal's encoding, so that bytes are the same.
+
+    A reader that has seen enough is no failure, nor does it make a check that was asked for pass.
+    """
     try:
         _write(sys.stdout.buffer, pieces)
-    except BrokenPipeError:
-        raise
     except OSError as error:
         # What is left of it is not tried again at exit, which would be told a second time.
         with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        raise cannot_write(Path("standard output"), error) from error
+        if not isinstance(error, BrokenPipeError):
+            raise cannot_write(Path("standard output"), error) from error
 
 
 def _write(file: IO[bytes], pieces: Iterable[str]) -> None:

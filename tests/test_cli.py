@@ -80,6 +80,19 @@ def test_output_that_goes_nowhere_gives_no_traceback(
     assert (done.returncode, done.stderr) == (code, text)
 
 
+RECORDED = Path(__file__).parent.parent / "reports" / "runs" / "torch-2.13.0-cpu.jsonl.gz"
+
+
+@pytest.mark.parametrize("words", [f"report {RECORDED} --fail-on raises", f"docs {RECORDED} --check"])
+def test_a_check_fails_though_nobody_reads_why(tmp_path: Path, words: str) -> None:
+    """As in ``detmatrix report RUN --fail-on raises | head``, where the pipe's failure counts."""
+    command = f"{shlex.quote(sys.executable)} -m detmatrix {words} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
 # Each command as a process
 
 SMOKE = {

@@ -412,6 +412,17 @@ def test_only_like_is_compared_with_like(
         assert any("scan both releases on one machine" in told for told in caveats) == advised
 
 
+def test_upstream_gradients_that_were_drawn_elsewhere_are_other_inputs() -> None:
+    """``--as-simulated`` draws them on the CPU; of forward rows the digests of inputs tell."""
+    for direction, reason in (("backward", "other_inputs"), ("forward", None)):
+        planned = row("torch.put", direction=direction)
+        runs = (
+            run_of(shows("silent", planned), settings=_changed(SETTINGS, {"as_simulated": drawn}))
+            for drawn in (False, True)
+        )
+        assert [change.reason for change in pair_of(*runs).changes] == [reason]
+
+
 PUT_ROW = shows("raises", row("torch.Tensor.put_"))
 GROUPS = {"groups": {PUT_ROW[0].spec: 1, OTHER[0].spec: 2}, "shards": 3}
 

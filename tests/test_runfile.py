@@ -289,6 +289,7 @@ def _second(content: bytes) -> Damage:
           (gzip.compress(b'{"kind": "cudnn",\n"cells": []}'), "it is a table of cuDNN's engines; detmatrix cudnn --read reads it"),
         )),
         # What stands in a line is no record.
+        (lambda _: b'{"kind":"header","format":NaN}\n', "line 1: JSON is malformed"),
         (_second(b""), "line 2: Input data was truncated"),
         (_second(b"{"), "line 2: Input data was truncated"),
         (_second(b"null"), "line 2: Expected `object`, got `null`"),

@@ -131,7 +131,10 @@ def of_rows(old: MatrixRow, new: MatrixRow) -> NotComparable | None:
 
 
 def of_draws(old: Matrix, new: Matrix, before: MatrixRow, after: MatrixRow) -> NotComparable | None:
-    """Return that an op which draws numbers itself drew others: the inputs are the same, and the seed is not."""
+    """Return that other numbers were drawn although the inputs are the same: by the op, with another seed, or as upstream gradients."""
+    drawn = [one.run.header.settings.as_simulated for one in (old, new)]
+    if drawn[0] != drawn[1] and after.row.direction == "backward":
+        return NotComparable("other_inputs", "upstream gradients, which --as-simulated draws on the CPU")
     seeds = [one.run.header.settings.seed for one in (old, new)]
     if seeds[0] != seeds[1] and any(one.seeded for row in (before, after) for one in row.observations):
         return NotComparable("other_inputs", f"the op draws numbers, seed {seeds[0]} → {seeds[1]}")
@@ -373,7 +376,10 @@ def moved(old: MatrixRow, new: MatrixRow, mode: Mode) -> View | None:
         return None
     known = {(one.name, one.shape, one.dtype): one.sample.split() for one in before.outputs}
     pairs = [
-        [(one.dtype, int(left, 16), int(right, 16)) for left, right in zip(sample, one.sample.split(), strict=True)]
+        [
+            (one.dtype, int(left, 16), int(right, 16))
+            for left, right in zip(sample, one.sample.split(), strict=True)
+        ]
         for one in after.outputs
         if len(sample := known.get((one.name, one.shape, one.dtype), [])) == len(one.sample.split())
     ]

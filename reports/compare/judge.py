@@ -334,7 +334,7 @@ def _of_flag(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> Chang
     stays unconfirmed until it is measured again.
     """
     if "inconclusive" in {old.finding, new.finding}:
-        return _without_finding(old, new)
+        return _without_finding(old, new, tests)
     kind = class_of(old.finding, new.finding)
     if kind == "same":
         return _same(old, new, tests)
@@ -381,7 +381,7 @@ def _tests(
             yield rate_test(mode, before, after, processes=processes)
 
 
-def _without_finding(old: MatrixRow, new: MatrixRow) -> Change:
+def _without_finding(old: MatrixRow, new: MatrixRow, tests: Sequence[RateTest]) -> Change:
     """Judge a row of which at least one run has no finding: the flag on, which may have its verdicts, and warn_only tell."""
     before, after = old.on.verdict, new.on.verdict
     alerts = _alerts_changed(old, new)
@@ -391,6 +391,8 @@ def _without_finding(old: MatrixRow, new: MatrixRow) -> Change:
         apparent = _of_ranks(_RANK_ON[before], _RANK_ON[after]) if ranked else "not_comparable"
     elif alerts or {old.warn_only.verdict, new.warn_only.verdict} == set(COMPARED):
         apparent = "changed"
+    elif {old.off.verdict, new.off.verdict} == set(COMPARED):
+        return _same(old, new, tests)
     if old.finding == new.finding and old.off.verdict == new.off.verdict and apparent == "same":
         return Change(kind="same", detail=f"no finding in either run: {new.reason or 'no reason given'}")
     sides = (("before", old), ("after", new))

@@ -105,7 +105,7 @@ def _timelines(report: View) -> Iterator[View]:
             moved=[op for op in ops if op.worst.kind not in _REPLANNED],
             replanned=[op for op in ops if op.worst.kind in _REPLANNED],
             machines=" and ".join(dict.fromkeys(run.machine for run in runs)),
-            executions=" or ".join(map(str, sorted({run.executions for run in runs}))),
+            executions=" or ".join(dict.fromkeys(run.executed for run in runs)),
             stepped=[op for step in steps for op in step.ops],
         )
 

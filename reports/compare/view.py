@@ -172,7 +172,7 @@ def _run(one: Matrix) -> View:
         },
         one,
         device=one.device,
-        n=f"up to {one.executions} schedules" if one.simulated else f"n = {one.executions} executions",
+        executed=run_words.executed(one),
         machine=run_words.machine_words(one),
         python=run_words.named_machines(part.environment.python for part in parts_of(header)),
     )

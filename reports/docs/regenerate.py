@@ -111,7 +111,7 @@ class RegeneratedLists:
         whole = not found and not (acting and faults)
         if action == "move" and whole:
             why = "it acts deterministically" if acting else "it raises"
-            return [], [replace(claim, section=there)], f"{what} moves to the list {there!r}: {why}{rests_on}"
+            return [], self._arriving([claim]), f"{what} moves to the list {there!r}: {why}{rests_on}"
         if action == "drop" and whole:
             why = "never differed, in either mode" if shown == {"nothing"} else "differs with the flag on"
             why = "is not known to act deterministically" if any(one.held for one in evidence) else why
@@ -131,19 +131,25 @@ class RegeneratedLists:
                 else "no condition that the lists have words for decides"
             )
             return [claim], [], f"{what} is left as it is: {text}"
-        # What the other list says already of all rows is not said twice.
-        others = [one for one in self._docs.claims if one.section == there]
-        moved = [
-            replace(one, section=there)
-            for one in parts[0]["move"]
+        decides = split_words(*next(iter(found.items())))
+        moved = self._arriving(parts[0]["move"])
+        return parts[0]["keep"], moved, f"{what} is narrowed by {decides}{rests_on}"
+
+    def _arriving(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Return claims as the other list has them, but for those which it makes already of all rows."""
+        return [
+            replace(one, section=OTHER[one.section])
+            for one in claims
             if not all(
-                any(matches(it.row.row, other) for other in others)
+                any(
+                    matches(it.row.row, other)
+                    for other in self._docs.claims
+                    if other.section == OTHER[one.section]
+                )
                 for it in self._speaking(one)
                 if it.behaviour != "nothing"
             )
         ]
-        decides = split_words(*next(iter(found.items())))
-        return parts[0]["keep"], moved, f"{what} is narrowed by {decides}{rests_on}"
 
     def _speaking(self, claim: Claim) -> list[Evidence]:
         return [one for one in self._seen if one.behaviour and matches(one.row.row, claim)]

@@ -144,7 +144,7 @@ def _run(one: Matrix) -> View:
             **fields_of(one, "serial", "serial_unknown"),
         },
         device=one.device,
-        n=f"up to {one.executions} schedules" if one.simulated else f"n = {one.executions} executions",
+        executed=run_words.executed(one),
         machine=run_words.machine_words(one),
         state="not trustworthy, no evidence" if one.distrust else state,
         states=[text for _, text in states(one)],

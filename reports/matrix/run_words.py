@@ -266,14 +266,23 @@ def bound_words(one: Matrix) -> str:
     if one.simulated:
         return simulated.bound_words(one.run.header)
     counts = _executions(one, one.scanned)
+    if not one.run.observations:
+        return "nothing was executed"
     usual, most = upper_bound(counts[len(counts) // 10]), upper_bound(counts[0])
     below = f"{percent(usual)} in nine of ten cells, {percent(most)} in all"
     if usual > most / 2:
         below = percent(most)
     return (
-        f"{span(sorted(map(sum, counts)))} executions per row and mode; where none differed, the true rate is below "
+        f"{executed(one)} executions per row and mode; where none differed, the true rate is below "
         f"{below} (95 % confidence)"
     )
+
+
+def executed(one: Matrix) -> str:
+    """Return how often cells that did not differ were executed; of a simulation how often at most."""
+    if one.simulated:
+        return f"up to {one.executions}"
+    return span(sorted(map(sum, _executions(one, one.scanned))))
 
 
 def span(values: Sequence[int]) -> str:

@@ -272,6 +272,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _check_format(path: str, line: bytes) -> None:
     """Refuse files that are not ours, and those of a newer format, each with its advice."""
     opening = opening_of(line)
+    if opening.kind is None and line.startswith(b'{"kind":"header"'):
+        return  # decoding says what is wrong with it
     if opening.kind != "header":
         other = what_it_is(line) or " (no header line)"
         raise RunFileError(f"{path}: not a detmatrix run file{other}; give a file that scan wrote")
