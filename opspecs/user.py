@@ -229,7 +229,7 @@ class _Places:
         if all(placed[name] is one for name, one in items.items()):
             return value
         if isinstance(value, tuple):
-            return type(value)._make(placed.values()) if hasattr(value, "_make") else tuple(placed.values())
+            return getattr(type(value), "_make", type(value))(list(placed.values()))
         other = copy.copy(value)
         for name, one in placed.items():
             if record:

@@ -14,7 +14,7 @@ import pytest
 
 import detmatrix as dm
 from detmatrix.opspecs.user import load_specs
-from detmatrix.reports.cli.check import view_of_function
+from detmatrix.reports.cli.check import _with_gradients, view_of_function
 from detmatrix.reports.explain import RENDERERS as EXPLAINED
 from detmatrix.reports.matrix.model import load, matrix_of
 from detmatrix.scanner.observations.records import MODES
@@ -235,12 +235,16 @@ def test_functions_are_given_what_their_users_give_them(tmp_path: Path) -> None:
         tmp_path, *patterns, *named, "--device", "cpu", "--runs", 4, "--no-cost", "--no-overloads"
     )
 
-    found = {(one.row.spec, one.row.direction): one.finding for one in matrix_of("run.jsonl", run).rows}
+    matrix = matrix_of("run.jsonl", run)
+    found = {(one.row.spec, one.row.direction): one.finding for one in matrix.rows}
     known = {
         (f"mine.{function.partition('(')[0]}", direction): finding
         for (function, direction), finding in expected.items()
     }
     assert found == known
+    # ``check`` counts no gradient as open that there is none of.
+    settled = {(one.row.spec, one.row.direction): one.finding for one in _with_gradients(matrix).rows}
+    assert settled == {row: finding for row, finding in known.items() if finding != "inconclusive"}
 
 
 def test_example_of_the_guide(tmp_path: Path) -> None:

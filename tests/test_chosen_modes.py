@@ -25,7 +25,7 @@ from detmatrix.scanner.cases.plan import asked_for, settings_for
 from detmatrix.scanner.modes import MODE_TABLE, Mode
 from detmatrix.scanner.observations.records import Compiled, Direction, HeldReference, Observation, Sentinel
 from detmatrix.scanner.observations.runfile import read_run
-from detmatrix.scanner.processes.process import WorkerEndedError, worker_environment
+from detmatrix.scanner.processes.process import WorkerEndedError, WorkerSupervisor, worker_environment
 from detmatrix.scanner.run.passes import PassRunner
 from detmatrix.scanner.run.progress import Progress
 from detmatrix.scanner.verdicts.cells import Cell
@@ -102,6 +102,20 @@ def test_only_modes_that_ask_for_it_have_the_workspace(mode: Mode, monkeypatch: 
     assert found == (None if without else ":4096:8")
     waits = [worker_environment(mode, "cpu", beside=one).get("OMP_WAIT_POLICY") for one in (False, True)]
     assert waits == [None, "passive"]  # threads that spin would keep workers beside it from working
+
+
+def test_sets_have_the_same_orders_in_each_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a function that goes by them: else it might differ in one mode alone, by chance."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    own, databases = (
+        WorkerSupervisor("python", Path(), ("mine.py",), "cpu", ordered=one) for one in (False, True)
+    )
+
+    orders = [own.order(mode).get("PYTHONHASHSEED") for mode in ("off", "on", "off", "on")]
+    assert orders == ["1", "1", "2", "2"]
+    assert databases.order("off") == {}
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert own.order("off") == {}
 
 
 def test_no_cublas_no_mode_without_its_workspace() -> None:

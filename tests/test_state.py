@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections import UserDict
+from collections import UserDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -364,7 +364,30 @@ UNCHANGING = (
 )
 GIVEN = "it differed only on arguments that earlier executions were given"
 ALL_SAME, ALL_DIFFER = [4], [1] * 4
+
+
 # The op, its arguments, and how often each output came in four executions, or why they prove nothing.
+class Slotted:
+    """Has no dictionary."""
+
+    __slots__ = ("holder",)
+
+    def __init__(self) -> None:
+        self.holder = SHARED_STATE
+
+    def __len__(self) -> int:
+        return 1
+
+
+INSIDE: dict[str, Callable[[], Any]] = {
+    "slots": Slotted,
+    "a queue": lambda: deque([SHARED_STATE]),
+    "a set": lambda: {Slotted()},
+}
+SHARED_TOLD = (
+    "it differed, and its inputs are not made anew each time: the SimpleNamespace is the same object"
+)
+SHARED_WEIGHT = torch.ones(16, 2, requires_grad=True)
 ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] | str]] = {
     # An op that learns, adds up or draws from what it is given is no nondeterministic one.
     "running statistics": (_learned, _beside(lambda: _module("batch")), GIVEN),
@@ -392,13 +415,19 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
     "attribute of a tensor": (_noted, lambda t: call(t.normal(4)), GIVEN),
     "shared inside": (
         lambda x, it: _counted(x, it.holder), _beside(lambda: SimpleNamespace(holder=SHARED_STATE)),
-        "it differed, and its inputs are not made anew each time: the SimpleNamespace is the same object",
+        SHARED_TOLD,
+    ),
+    **{f"shared inside {name}": (lambda x, it: _counted(x, SHARED_STATE) + len(it), _beside(make), SHARED_TOLD) for name, make in INSIDE.items()},
+    "gradient of a shared weight": (
+        lambda x, it: _step(x, it.of), _beside(lambda: SimpleNamespace(of=SHARED_WEIGHT)),
+        "it differed, and its inputs are not made anew each time: the Tensor is the same object",
     ),
     "list that grows": (lambda x, it: x + (it.append("step") or len(it)), _beside(list), "the op changed its inputs"),
     # What is shared and holds settings alone may be: loggers, defaults, weights of a file.
     "shared settings": (_races, _beside(lambda: SimpleNamespace(log=logging.getLogger("mine"), of=SETTINGS)), ALL_DIFFER),
     "shared default": (_races, _again(_with_default), ALL_DIFFER),
     "shared tensor in a partial": (_races, _again(partial(torch.mul, torch.ones(16))), ALL_DIFFER),
+    "scripted, made anew": (_races, _beside(lambda: torch.jit.script(torch.nn.ReLU())), ALL_DIFFER),
     "shared frozen": (_races, _again(Frozen()), ALL_DIFFER),
     "scripted": (_same, _beside(lambda: SimpleNamespace(of=torch.distributed.ReduceOp.SUM)), ALL_SAME),
     "wrapped as torch's": (_called, _beside(lambda: wraps(torch.nn.functional.relu)(_counting())), GIVEN),
@@ -434,6 +463,7 @@ ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[[Any], Call], list[int] 
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_difference_is_one_of_equal_arguments(name: str) -> None:
     """Executions that were given another state prove nothing, neither that an op differs nor that it does not."""

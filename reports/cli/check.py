@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ from detmatrix.scanner.observations.settings import MOST_RUNS
 from detmatrix.scanner.run.progress import progress_for
 from detmatrix.scanner.run.scan import scan
 from detmatrix.scanner.verdicts.cells import COMPARED
+from detmatrix.scanner.verdicts.findings import MatrixRow
 
+# What a worker says of such a row (`Execution.upstream`).
+_NO_GRADIENT = "nothing to differentiate"
 _SERIAL = "serial: one thread did all the work, so nothing could race; larger inputs may use several threads"
 
 # What a function showed, for people and programs; and what CI systems read.
@@ -84,7 +88,7 @@ def check(
             python=python,
         )
         run = scan(plan, progress_for("check"))
-        matrices = load([run.path])
+        matrices = [_with_gradients(one) for one in load([run.path])]
     view = view_of_function(matrices[0], output, scripted=named if not inputs else None)
     if form == "junit":
         write_to_stdout(checks.render_junit(matrices, fail_on or checks.FAILS))
@@ -102,12 +106,21 @@ def check(
     return EXIT_DONE if settled else EXIT_CHECK_FAILED
 
 
+def _with_gradients(one: Matrix) -> Matrix:
+    """Return the matrix without rows of gradients that there are none of: a function may return what does not require grad."""
+
+    def kept(rows: Sequence[MatrixRow]) -> tuple[MatrixRow, ...]:
+        return tuple(it for it in rows if it.row.direction == "forward" or _NO_GRADIENT not in it.reason)
+
+    return replace(one, rows=kept(one.rows), scanned=kept(one.scanned))
+
+
 def view_of_function(one: Matrix, output: str | Path | None, scripted: str | None) -> View:
     """Return what a function of the user's shows, which can be mended, and is the only one that was run.
 
     *output* is where its run file is kept, *scripted* how a script names the function if its inputs can be written into one.
     """
-    name = one.run.header.planned[0].spec
+    name, one = one.run.header.planned[0].spec, _with_gradients(one)
     kept_as = replace(one, run=replace(one.run, path=str(output or "not kept")))
     view = explained(KnownOp(name, (name,), (), ()), {}, [kept_as])
     # Without a run file there is nothing to make a script of.

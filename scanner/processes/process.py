@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -143,6 +144,7 @@ class WorkerProcess:
                 cwd=sandbox,
                 env=worker_environment(mode, of.device, beside=of.beside, ordered=of.ordered)
                 | packages_for(python)
+                | of.order(mode)
                 | caches,
                 # Ends when this process does, and with it the guardian.
                 stdin=alive,
@@ -343,6 +345,7 @@ class WorkerSupervisor:
     beside: bool = field(default=False, kw_only=True)  # others, which work at the same time
     ordered: bool = field(default=True, kw_only=True)  # sets of strings, alike in every process
     started: int = field(default=0, init=False)  # workers so far; tells one from the next
+    _begun: Counter[Mode] = field(default_factory=Counter, init=False)  # workers that began in each mode
     _worker: WorkerProcess | None = field(default=None, init=False)
     _mode: Mode | None = field(default=None, init=False)
     _modes: set[Mode] = field(default_factory=set, init=False)  # that the worker in service has lived under
@@ -357,6 +360,15 @@ class WorkerSupervisor:
     def another(self, *, beside: bool = False) -> WorkerSupervisor:
         """Return a supervisor like this one, with workers of its own, perhaps *beside* others that work at the same time."""
         return replace(self, beside=beside)
+
+    def order(self, mode: Mode) -> dict[str, str]:
+        """Return what orders the sets of strings of the next worker: otherwise than in the one before it, and alike in all modes.
+
+        Or a function that goes by their order might differ in one mode alone, by chance.
+        """
+        self._begun[mode] += 1
+        left = self.ordered or _HASH_SEED in os.environ
+        return {} if left else {_HASH_SEED: str(self._begun[mode])}
 
     def start(self, mode: Mode) -> WorkerProcess:
         """Start a worker."""
@@ -470,7 +482,8 @@ INHERITED = (
 )  # fmt: skip
 _PACKAGES = "PYTHONPATH"
 # PyTorch's databases walk through sets of strings: which sample is the third must not differ from process to process.
-_SAME_ORDER = {"PYTHONHASHSEED": "0"}
+_HASH_SEED = "PYTHONHASHSEED"
+_SAME_ORDER = {_HASH_SEED: "0"}
 
 
 def worker_environment(
@@ -479,7 +492,7 @@ def worker_environment(
     """Return the whole environment of a worker: the allow-list, what its mode sets, and where threads run.
 
     Threads that spin while they wait would keep workers *beside* this one from working. Where sets of strings are not to be
-    *ordered*, they are as they would be in the user's process.
+    *ordered*, `WorkerSupervisor.order` says how they are.
     """
     inherited = {name: os.environ[name] for name in (*INHERITED, *_SAME_ORDER) if name in os.environ}
     waiting = {"OMP_WAIT_POLICY": "passive"} if beside else {}

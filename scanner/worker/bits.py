@@ -78,15 +78,17 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
     else:
         for place, (key, item) in enumerate(items):
-            yield from leaves(item, f"{name}[{_without_address(key, place)}]")
+            yield from leaves(item, f"{name}[{_named(key, place)}]")
 
 
-def _without_address(key: Any, place: int) -> str:
-    """Return a key in words that are the same in every process; by its place if it is an object that shows its address."""
+def _named(key: Any, place: int) -> str:
+    """Return a key in words that are the same in every process: of what may show an address or the order of a set its place."""
     if isinstance(key, (int, str)):  # nearly all; this runs in each execution
         return repr(key)
-    text = repr(key)
-    return f"{type(key).__name__} {place}" if _ADDRESS.search(text) else text
+    if isinstance(key, tuple):
+        return f"({', '.join(_named(one, place) for one in key)})"
+    plain = isinstance(key, (float, complex, bytes, type(None), torch.dtype, torch.device))
+    return repr(key) if plain else f"{type(key).__name__} {place}"
 
 
 def _number(value: complex) -> torch.Tensor:

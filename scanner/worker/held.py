@@ -40,7 +40,7 @@ _PLAIN = (
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo),
     *(type(None), bool, int, float, complex, str, bytes, range, slice, type, enum.Enum, EllipsisType),
     logging.Logger,
-    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket),  # noqa: SLF001 - have no public name
+    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._C.ConcreteModuleType),  # noqa: SLF001 - have no public name
     *(attrgetter, itemgetter, methodcaller, MethodDescriptorType, WrapperDescriptorType, ModuleType),
 )
 _CALLABLE = (partial, MethodType, BuiltinFunctionType, MethodWrapperType, FunctionType)
@@ -102,7 +102,7 @@ def _looked_at(value: Any, inside: bool) -> tuple[bool, bool, Iterable[Any]]:
     """Tell whether a value may change, and whether its parts are inside of an object; return those."""
     if isinstance(value, torch.Tensor):
         hooks, adds_up = value._backward_hooks, value.is_leaf and value.grad is not None  # noqa: SLF001 - has no public name
-        return inside or adds_up or bool(hooks or vars(value)), inside, ()
+        return inside or adds_up or bool(hooks or vars(value)), inside, (value.grad,) if adds_up else ()
     if isinstance(value, (tuple, frozenset)) and not hasattr(value, "__dict__"):
         return False, inside, value
     if type(value) in (list, dict, torch.Generator):
@@ -115,13 +115,15 @@ def _looked_at(value: Any, inside: bool) -> tuple[bool, bool, Iterable[Any]]:
 def _items(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return (*value.keys(), *value.values())
-    return value if isinstance(value, (list, tuple, frozenset)) else ()
+    return value if isinstance(value, (list, tuple, frozenset, set, deque)) else ()
 
 
 def _attributes(value: Any) -> Iterable[Any]:
+    slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+    found = [getattr(value, name, None) for name in slots if name not in ("__dict__", "__weakref__")]
     with suppress(Exception):  # an object may refuse, in any way it likes
-        return list(vars(value).values())
-    return ()
+        found += vars(value).values()
+    return found
 
 
 def _is_constant(value: Any) -> bool:

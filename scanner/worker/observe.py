@@ -521,7 +521,8 @@ class _Repetition:
                     )
         if differing:
             raise InvalidCaseError(
-                "it differed only on arguments that earlier executions were given, too, whose state it may have changed"
+                "it differed only on arguments that earlier executions were given, too, whose state it may have changed: let it "
+                "change copies (copy.deepcopy)"
             )
 
     def _unlike_anew(
